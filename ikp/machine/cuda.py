@@ -19,6 +19,15 @@ _LATER: Final = range(16, 32)
 
 
 _NUM_REGS: Final = 4
+_OF_CODE: Final = {
+    0: "bounds of a block",
+    1: "shared memory",
+    2: "constants",
+    3: "local memory",
+    _NUM_REGS: "registers",
+    6: "chips",
+}
+"""Attributes that nobody can set."""
 _NOT_FOUND: Final = 500
 _NOT_READY: Final = 600
 _RELAXED: Final = 2
@@ -175,6 +184,15 @@ def registers(function: int) -> int:
     return _attribute(function, _NUM_REGS)
 
 
+def of_code(function: int) -> dict[str, int]:
+    """Return what the driver says of a function that comes from its machine code alone.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    return {what: _attribute(function, each) for each, what in _OF_CODE.items()}
+
+
 def _attribute(function: int, attribute: int) -> int:
     value = ctypes.c_int()
     code = _driver().cuFuncGetAttribute(ctypes.byref(value), attribute, ctypes.c_void_p(function))
@@ -200,6 +218,25 @@ def use(context: int) -> None:
         PatchError: the driver refuses.
     """
     call("cuCtxSetCurrent", ctypes.c_void_p(context), to="use a context")
+
+
+def use_device(identity: bytes) -> int:
+    """Make a device's context the current one; return the device's number.
+
+    Raises:
+        PatchError: it is not found, or the driver refuses.
+    """
+    count, uuid = ctypes.c_int(), ctypes.create_string_buffer(len(identity))
+    call("cuDeviceGetCount", ctypes.byref(count), to="count devices")
+    for number in range(count.value):
+        call("cuDeviceGetUuid_v2", uuid, number, to="identify a device")
+        if uuid.raw == identity:
+            made = ctypes.c_void_p()
+            begin = "begin to use the device in another process"
+            call("cuDevicePrimaryCtxRetain", ctypes.byref(made), number, to=begin)
+            use(made.value or 0)
+            return number
+    raise PatchError("the device is not found in another process.")
 
 
 def context_number() -> int:

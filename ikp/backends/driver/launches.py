@@ -14,7 +14,8 @@ from typing import Any
 from ikp.backends import loaded, patched
 from ikp.backends.checked import REFUSED, Launched, checked, refused
 from ikp.backends.driver import _hook as hooks
-from ikp.backends.driver._fatbins import cubin
+from ikp.backends.driver._compiled import compiled
+from ikp.backends.driver._fatbins import NoCodeError, cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._passed import shape, values
 from ikp.backends.driver._seen_kernels import Chooser, Kernel, Memory, language_of, ptx_of
@@ -46,6 +47,8 @@ _OVERLAPS = (
 )
 _IMAGES = 2
 """So many images are kept in memory: a program's kernels come by library, and each may be large."""
+_COMPILED = 64
+"""So many kernels' machine code is kept that the driver compiled: each takes a process."""
 _GONE = 256
 """After so many handles of a program are gone, what was made of them is let go."""
 
@@ -80,6 +83,7 @@ class Launches:
     _kernels: dict[int, Kernel] = field(default_factory=dict)  # by the function's id
     _memory: dict[int, Memory] = field(default_factory=dict)
     _images: dict[int, bytes] = field(default_factory=dict)  # by the holder's id
+    _compiled: dict[tuple[int, str], bytes] = field(default_factory=dict)  # by holder and kernel
     _primaries: set[int] = field(default_factory=set)  # numbers of contexts
     _slots: dict[tuple[str, str], tuple[int, Kernel]] = field(default_factory=dict)
     _dropped: int = 0
@@ -200,6 +204,36 @@ class Launches:
                 self._images[holder.id] = self.hook.image(holder)
             return self._images[holder.id]
 
+    def _code(self, kernel: Kernel) -> bytes:
+        """Return the machine code that has a kernel, and that the driver loaded.
+
+        Raises:
+            PatchError: it can't be had.
+        """
+        holder = kernel.holder
+        image, key = self._image(holder), (holder.id, kernel.symbol)
+        try:
+            return cubin(image, kernel.symbol, cuda.chip())
+        except NoCodeError as error:
+            lacking = str(error)
+        with self._lock:
+            code = self._compiled.get(key)
+        if code is None:
+            try:
+                code = compiled(
+                    *(image, kernel.symbol, kernel.function(), self.hook.options(holder)),
+                    library=holder.kind is Kind.LIBRARY,
+                )
+            except PatchError as error:
+                raise PatchError(
+                    f"{lacking}, and what the driver compiles of it: {error}"
+                ) from error
+            with self._lock:
+                while len(self._compiled) >= _COMPILED:
+                    del self._compiled[next(iter(self._compiled))]
+                self._compiled[key] = code
+        return code
+
     def _aside(self, kernel: Kernel) -> bool:
         """Return whether a kernel is a library's that nobody has named."""
         library = _LIBRARIES.match(Path(kernel.holder.origin).name)
@@ -302,7 +336,7 @@ class Launches:
     def _launched(self, kernel: Kernel, launch: hooks.Launch) -> Launched:
         """Return how a kernel is launched, for another process to do the same."""
         memory, find = self._memory[kernel.id], kernel.find
-        code = cubin(self._image(kernel.holder), kernel.symbol, cuda.chip())
+        code = self._code(kernel)
         return Launched(
             kernel.symbol,
             shared(code, kernel.symbol, find),
@@ -320,7 +354,7 @@ class Launches:
         argue: bool,
         grid: Grid,
     ) -> Patch:
-        code = cubin(self._image(kernel.holder), kernel.symbol, cuda.chip())
+        code = self._code(kernel)
         self._memory[kernel.id] = Memory.of(code, kernel.symbol)
         return patched.made(
             shared(code, kernel.symbol, kernel.find),

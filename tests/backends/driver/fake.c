@@ -110,6 +110,51 @@ R cuModuleLoadData(H *made, const void *image) {
     SAY("load %d\n", NUMBER(*made));
     return 0;
 }
+/* It compiles PTX, in a way, for CUPTI to show: to the file that FAKE_COMPILED names. What it was
+   asked with, it appends to the file that FAKE_OPTIONS names. */
+typedef void (*Shown)(void *user, unsigned domain, unsigned which, const void *about);
+static Shown shown;
+R cuptiSubscribe(H *made, Shown callback, void *user) {
+    (void)user;
+    *made = make();
+    shown = callback;
+    return told("no subscriber") ? 39 : 0;
+}
+R cuptiEnableCallback(unsigned on, H subscriber, unsigned domain, unsigned which) {
+    (void)subscriber;
+    return on != 1 || domain != 3 || which != 6;
+}
+R cuptiGetResultString(int code, const char **name) {
+    *name = code == 39 ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED" : NULL;
+    return 0;
+}
+R cuptiUnsubscribe(H subscriber) { (void)subscriber, shown = NULL; return 0; }
+static void compile(const char *how, unsigned count, const unsigned *options, void **values) {
+    const char *told_to = getenv("FAKE_OPTIONS"), *path = getenv("FAKE_COMPILED");
+    FILE *list = shown && told_to ? fopen(told_to, "a") : NULL, *file;
+    if (list) {
+        fprintf(list, "%s", how);
+        for (unsigned i = 0; i < count; i++)
+            fprintf(list, " %u=%u", options[i], (unsigned)(uintptr_t)values[i]);
+        fprintf(list, "\n");
+        fclose(list);
+    }
+    for (unsigned i = 0; i < count; i++) values[i] = (void *)999; /* as the driver writes some */
+    if (!shown || !path || !(file = fopen(path, "rb"))) return;
+    static char code[1 << 20];
+    struct {
+        uint32_t id;
+        size_t size;
+        const char *code;
+    } module = {1, fread(code, 1, sizeof code, file), code};
+    fclose(file);
+    shown(NULL, 3, 6, (const void *[]){NULL, NULL, &module});
+}
+R cuModuleLoadDataEx(H *made, const void *image, unsigned count, const unsigned *options,
+                     void **values) {
+    compile("module", count, options, values);
+    return cuModuleLoadData(made, image);
+}
 R cuModuleUnload(H gone) { SAY("unload %d\n", NUMBER(gone)); return 0; }
 R cuModuleGetFunction(H *made, H module, const char *name) {
     *made = part(module);
@@ -120,7 +165,8 @@ R cuModuleGetFunction(H *made, H module, const char *name) {
 }
 R cuLibraryLoadData(H *made, const void *image, void *a, void **b, unsigned c, void *d, void **e,
                     unsigned f) {
-    (void)image, (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
+    (void)image, (void)d, (void)e, (void)f;
+    compile("library", c, a, b);
     *made = make();
     SAY("library %d\n", NUMBER(*made));
     return 0;

@@ -73,7 +73,10 @@ def test_what_is_not_chosen_or_cannot_be_runs_plain_and_is_told(said: dict) -> N
             "matmul: could not be marked: it runs in a CUDA context of its own, where torch's "
             "memory can't be used."
         ),
-        "made: could not be marked: it was loaded as PTX, which the driver compiles. Load a cubin.",
+        (
+            "made: could not be marked: it was loaded as PTX, and what the driver compiles of it: "
+            "there is no CUPTI."
+        ),
         (
             "unknown: its machine code was not seen: the program got it from the driver in another "
             "way"

@@ -54,6 +54,7 @@ class Launch(ctypes.Structure):
         ("extensible", ctypes.c_uint32),
         ("overlaps", ctypes.c_uint32),
         ("node", ctypes.c_uint32),
+        ("refused", ctypes.c_uint32),
         ("instead", ctypes.c_void_p),
         ("decided", ctypes.c_uint32),
         ("ordinal", ctypes.c_uint32),
@@ -64,6 +65,7 @@ class Launch(ctypes.Structure):
         ("extra", ctypes.POINTER(ctypes.c_void_p)),
         ("attributes", ctypes.c_void_p),
         ("count", ctypes.c_uint32),
+        ("otherwise", ctypes.c_uint32),
     )
 
     def append(self, argument: Argument, words: Sequence[int]) -> None:

@@ -74,6 +74,12 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
         launches.count()
 
 
+class _Latest(threading.local):
+    """What this thread has had launched with records, until it asks again."""
+
+    launch: tuple[Kernel, patched.Launch] | None = None
+
+
 @dataclass(slots=True)
 class Launches:
     """The launches of this process, as the driver sees them."""
@@ -88,6 +94,7 @@ class Launches:
     _slots: dict[tuple[str, str], tuple[int, Kernel]] = field(default_factory=dict)
     _dropped: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _latest: _Latest = field(default_factory=_Latest)
 
     def asked(self, launch: hooks.Launch) -> None:
         """Say what is launched. The program never sees an error of this.
@@ -95,7 +102,10 @@ class Launches:
         What a signal's handler raises meanwhile is the program's, and goes on.
         """
         try:
-            self._answer(launch)
+            if launch.refused:
+                self._not_launched(launch)
+            else:
+                self._answer(launch)
         except CheckError as error:
             launch.instead = launch.function
             kernel = self._kernels[launch.id]
@@ -109,6 +119,18 @@ class Launches:
             launch.instead = launch.function
             pass_on(error)
             self._fail(self._kernels.get(launch.id, _UNKNOWN), error)
+
+    def _not_launched(self, launch: hooks.Launch) -> None:
+        """Forget the latest launch, which the driver has refused: the plain kernel has run."""
+        latest, self._latest.launch = self._latest.launch, None
+        if latest is None:
+            return
+        kernel, meant = latest
+        if meant.drop is not None:
+            meant.drop()
+        if not launch.otherwise:  # else the launch was the program's mistake
+            name = cuda.error_name(launch.refused)
+            self._fail(kernel, PatchError(f"the driver does not launch it with records: {name}."))
 
     def count(self) -> None:
         """Count the launches of which nobody was asked any more."""
@@ -124,6 +146,7 @@ class Launches:
         self.launcher.tell(kernel, reason)
 
     def _answer(self, launch: hooks.Launch) -> None:
+        self._latest.launch = None
         if launch.node:
             self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, tell=True)
             return
@@ -261,9 +284,13 @@ class Launches:
             if made.verdict is not None and made.verdict.refused:
                 raise refused(self.launcher, session, label, taken[0], made.verdict)
 
+        def drop() -> None:
+            session.discard(taken[0])
+            self.launcher.recorded[label] -= 1
+
         taken: list[Any] = []
         selection = patched.chosen(self.launcher.buffer)
-        return patched.Launch(plan, language_of(kernel), buffer, selection, tell=tell)
+        return patched.Launch(plan, language_of(kernel), buffer, selection, tell=tell, drop=drop)
 
     def _recorded(self, kernel: Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
         """Return the patched function, told where to record."""
@@ -318,6 +345,7 @@ class Launches:
         words = made.point(prof, grid, warps, stream, chosen, queue)
         if made.patch.argument is not None:
             launch.append(made.patch.argument, words)
+        self._latest.launch = kernel, meant
         return made.function
 
     def _check_context(self) -> None:

@@ -125,7 +125,6 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
     library = ctypes.CDLL("libcuda.so.1")
     library.fake_log.restype = ctypes.c_char_p
     library.fake_memory.restype = ctypes.c_void_p
-    library.fake_caller.restype = ctypes.c_char_p
     handle = ctypes.c_void_p
     library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
     said: dict[str, object] = {}
@@ -193,7 +192,21 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         for part, result in passed(library, found, image.read_bytes(), name):
             told(part)
             said[f"{part}: code"] = result
-            said[f"{part}: caller"] = library.fake_caller().decode()
+        for refused, but in (("refused", found), ("wrong", None)):
+            library.fake_refuse(1, but)
+            plain, counted = len(launcher.plain), launcher.recorded["matmul"]
+            asked = len(Session.asked)
+            for part, result in passed(library, found, image.read_bytes(), name):
+                told(f"{refused} {part}")
+                said[f"{refused} {part}: code"] = result
+                said[f"{refused} {part}: plain"] = launcher.plain[plain:]
+                said[f"{refused} {part}: more"] = [
+                    launcher.recorded["matmul"] - counted,
+                    len(Session.asked) - asked,
+                ]
+                del launcher.plain[plain:]
+                launcher.failed.clear()
+        library.fake_refuse(0, None)
     launch(function)
     told("after")
     said["names"] = list(known().values())

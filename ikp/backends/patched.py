@@ -53,8 +53,8 @@ class Launch:
 
     ``buffer`` returns a session's buffer for how it is recorded, a grid, the warps of a block, the
     records of a warp where these are known, and who records; None where the session has ended. It,
-    ``tell`` and ``drop`` must not hold the launch: a buffer is read back once nobody holds it any more, and
-    what is in a cycle is held until Python collects those.
+    ``tell`` and ``drop`` must not hold the launch: a buffer is read back once nobody holds it any
+    more, and what is in a cycle is held until Python collects those.
     """
 
     plan: Plan

@@ -157,10 +157,9 @@ def _like_later(function: int, plain: int) -> None:
 
 def _preferred(plain: int) -> tuple[int, int]:
     """Return what was set last of a function's cache and banks; -1 where nothing was."""
-    device, cache, banks = ctypes.c_int(), ctypes.c_int(-1), ctypes.c_int(-1)
-    _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "tell the current device")
+    cache, banks = ctypes.c_int(-1), ctypes.c_int(-1)
     _driver().ikp_preferred(
-        ctypes.c_void_p(plain), device, ctypes.byref(cache), ctypes.byref(banks)
+        ctypes.c_void_p(plain), device(), ctypes.byref(cache), ctypes.byref(banks)
     )
     return cache.value, banks.value
 
@@ -275,17 +274,27 @@ def primary() -> int:
     return found.value or 0
 
 
+def device() -> int:
+    """Return the number of the current device.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    found = ctypes.c_int()
+    call("cuCtxGetDevice", ctypes.byref(found), to="tell the current device")
+    return found.value
+
+
 def chip() -> tuple[int, int]:
     """Return the compute capability of the current device: ``(9, 0)``.
 
     Raises:
         PatchError: the driver refuses.
     """
-    device, parts = ctypes.c_int(), []
-    _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "tell the current device")
+    number, parts = device(), []
     for attribute in (75, 76):  # COMPUTE_CAPABILITY_MAJOR, _MINOR
         value = ctypes.c_int()
-        code = _driver().cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        code = _driver().cuDeviceGetAttribute(ctypes.byref(value), attribute, number)
         _checked(code, "tell what chip the device has")
         parts.append(value.value)
     return parts[0], parts[1]

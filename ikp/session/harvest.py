@@ -66,11 +66,14 @@ class Notice:
     def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
         self._data, self._label, self._opening = data, label, opening
         self._told = False
+        self.asks = True  # torch, for the stream: whoever launches does not say it by ``launched``
         self.streams: set[int] = set()  # that were current when its address was taken
         self.captured = False  # a CUDA graph holds its address
 
     def taken(self) -> None:
         """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
+        if not self.asks:
+            return
         over = not (self._opening.lasts and self._opening.here)
         if self._data.is_cuda:
             stream = current_stream(self._data.device)[1]

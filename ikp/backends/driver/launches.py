@@ -14,6 +14,7 @@ from typing import Any
 from ikp.backends import loaded, patched
 from ikp.backends.checked import REFUSED, Launched, checked, refused
 from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver import _taking as taking
 from ikp.backends.driver._compiled import compiled
 from ikp.backends.driver._fatbins import NoCodeError, cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
@@ -327,7 +328,8 @@ class Launches:
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
         with patched.apart(stream):
             chosen = meant.heeded(made.patch)
-            prof = meant.buffer(meant.plan, grid, warps, made.patch.most, chosen)
+            buffer = partial(meant.buffer, meant.plan, grid, warps, made.patch.most, chosen)
+            prof = taking.take(buffer, stream)
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch

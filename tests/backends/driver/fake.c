@@ -289,6 +289,7 @@ R cuMemAddressReserve(uint64_t *made, size_t size, size_t align, uint64_t wish, 
     int fixed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
     int other = MAP_PRIVATE | MAP_ANONYMOUS;
     int taken = told("taken") || (told("claims") && begun); /* by what the context has for itself */
+    if (wish % (32 << 20)) taken = 1; /* a driver moves it up */
     char *at = mmap((void *)(uintptr_t)wish, size, PROT_NONE, taken ? other : fixed, -1, 0);
     if (at == MAP_FAILED || taken) at = mmap(NULL, size, PROT_NONE, other, -1, 0);
     *made = (uint64_t)(uintptr_t)at;

@@ -8,8 +8,10 @@ import gc
 import json
 import re
 import sys
+import threading
 import weakref
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -17,6 +19,7 @@ from typing import Any, ClassVar
 from ikp.backends import patched
 from ikp.backends.driver import _compiled
 from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver import _taking as taking
 from ikp.backends.driver.launches import stepping_in
 from ikp.errors import PatchError
 from ikp.machine.cubins.cubin import Cubin
@@ -25,6 +28,7 @@ from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
 
 patched._beside = lambda: None  # torch takes that for the stream that is current
+taking.launching_on = lambda *_: nullcontext()  # there is no GPU for torch
 
 
 class Prof:
@@ -50,11 +54,13 @@ class Session:
     facts: ClassVar[dict[str, str]] = {}
     asked: ClassVar[list[dict[str, object]]] = []
     made: ClassVar[list[weakref.ref[Any]]] = []
+    threads: ClassVar[set[str]] = set()  # that took buffers
 
     def buffer(self, label: str, **options: object) -> Any:
         from ikp.core.segment import Spec
 
         self.asked.append({"label": label, **options})
+        self.threads.add(threading.current_thread().name)
         made = Prof(str(Spec()))
         self.made.append(weakref.ref(made))
         return made
@@ -210,6 +216,7 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
     launch(function)
     told("after")
     said["names"] = list(known().values())
+    said["threads"] = list(Session.threads)
     said |= {"plain": launcher.plain, "recorded": launcher.recorded, "asked": Session.asked}
     print(json.dumps(said))
 

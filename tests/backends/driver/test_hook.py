@@ -36,6 +36,11 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
     assert said["asked"] == [wanted] * 11
 
 
+def test_no_buffer_is_taken_inside_of_the_programs_call(said: dict) -> None:
+    """What torch asks the CUDA runtime there makes CUPTI show the launch twice."""
+    assert said["threads"] == ["ikp: buffers of cuda:0"]
+
+
 def test_no_launch_but_the_latest_holds_its_buffer(said: dict) -> None:
     """Python's collector need not run until memory of a device is given back."""
     assert said["held"] <= 1

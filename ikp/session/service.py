@@ -76,7 +76,8 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._open = True
-        threading.Thread(target=self._run, name=f"ikp: {name}", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=f"ikp: {name}", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """End the thread, once it has done what was asked before."""
@@ -84,6 +85,8 @@ class Worker:
 
     def call(self, job: Callable[[], _Result]) -> _Result:
         """Run a job there, wait for it, and return or raise what it does."""
+        if threading.current_thread() is self._thread:
+            return job()
         answer: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
         def told() -> None:

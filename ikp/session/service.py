@@ -156,7 +156,16 @@ class Beside(Worker):
 
 _services: dict[Any, Service] = {}
 _making = threading.Lock()
-os.register_at_fork(after_in_child=_services.clear)  # a child has none of the threads
+
+
+def _in_child() -> None:
+    """Begin anew: a child has none of the threads, and another one may have held the lock."""
+    global _making  # noqa: PLW0603 - the lock is of this process alone
+    _making = threading.Lock()
+    _services.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def service_of(device: Any) -> Service:

@@ -23,7 +23,16 @@ from ikp.signals import deferred
 
 _workers: dict[int, Worker] = {}
 _making = threading.Lock()
-os.register_at_fork(after_in_child=_workers.clear)  # a child has none of the threads
+
+
+def _in_child() -> None:
+    """Begin anew: a child has none of the threads, and another one may have held the lock."""
+    global _making  # noqa: PLW0603 - the lock is of this process alone
+    _making = threading.Lock()
+    _workers.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def take(make: Callable[[], Any], stream: int) -> Any:

@@ -42,6 +42,8 @@ def take(make: Callable[[], Any], stream: int) -> Any:
         PatchError: the driver refuses.
         IkpError: it can't be had, as ``make`` says.
     """
+    if cuda.capturing(stream):  # here, torch's current stream is one that nobody captures
+        return make()
     device = cuda.device()
     with _making:
         if device not in _workers:

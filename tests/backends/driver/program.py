@@ -54,13 +54,13 @@ class Session:
     facts: ClassVar[dict[str, str]] = {}
     asked: ClassVar[list[dict[str, object]]] = []
     made: ClassVar[list[weakref.ref[Any]]] = []
-    threads: ClassVar[set[str]] = set()  # that took buffers
+    threads: ClassVar[list[str]] = []  # that took buffers
 
     def buffer(self, label: str, **options: object) -> Any:
         from ikp.core.segment import Spec
 
         self.asked.append({"label": label, **options})
-        self.threads.add(threading.current_thread().name)
+        self.threads.append(threading.current_thread().name)
         made = Prof(str(Spec()))
         self.made.append(weakref.ref(made))
         return made
@@ -161,6 +161,7 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         launch(function, stream=5)
         told("other stream")
         library.cuGetProcAddress_v2(b"cuLaunchKernel", ctypes.byref(found), 12000, 0, None)
+        said["threads"] = list(Session.threads)
         said["address"] = found.value == ctypes.cast(library.cuLaunchKernel, handle).value
         library.fake_capture(1)
         launch(function)
@@ -216,7 +217,6 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
     launch(function)
     told("after")
     said["names"] = list(known().values())
-    said["threads"] = list(Session.threads)
     said |= {"plain": launcher.plain, "recorded": launcher.recorded, "asked": Session.asked}
     print(json.dumps(said))
 

@@ -43,11 +43,6 @@ DECODED = 4
 """How much more memory what was read back takes when a trace is made of it."""
 
 
-def may_fail(device: Any) -> bool:
-    """Return whether a kernel that fails leaves the device's memory unreadable."""
-    return bool(device.type == "cuda")
-
-
 _pinned: dict[int, Tensor] = {}
 """Memory that kernels may write to at any time from now on, by address: never freed."""
 
@@ -193,7 +188,7 @@ class Harvest:
         with self._lock:
             self._waiting.append(taken)
             self._unread += taken.segment.nbytes
-            watched, self._watched = self._watched, may_fail(self._device)
+            watched, self._watched = self._watched, not self._service.storage.lasts
         if self._watched and not watched:
             self._service.post(self._watch)
 
@@ -210,7 +205,7 @@ class Harvest:
     def _look_again(self) -> bool:
         """Return whether it is time to look for launches that have settled."""
         now = time.monotonic()
-        if not may_fail(self._device) or now < self._next:
+        if self._service.storage.lasts or now < self._next:
             return False
         self._next = now + SETTLED_S
         return True
@@ -273,11 +268,14 @@ class Harvest:
         """
         self._service.look()
         short = self._unread > self._most()
-        if self._paused or not (short or self._look_again()) or is_capturing(self._device):
+        if self._paused or not (short or self._look_again()) or self._captures():
             return
         self._begin(*current_stream(self._device), short=short)
         if self._unread > self._most() + BEGIN_BYTES:
             self._wait()
+
+    def _captures(self) -> bool:
+        return not self._service.storage.lasts and is_capturing(self._device)
 
     def _wait(self) -> None:
         """Wait until less is unread, but not for a kernel that waits for what is launched next."""

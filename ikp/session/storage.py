@@ -29,6 +29,8 @@ class Storage(Protocol):
 
     reuses: bool
     """Whether memory is used again, so that segments are made ready before they are asked for."""
+    lasts: bool
+    """Whether what kernels wrote can still be read after one has failed."""
 
     def zeroed(self, nbytes: int) -> Tensor:
         """Return memory that a kernel on any stream finds zero, as bytes.
@@ -70,6 +72,7 @@ class HostStorage:
     """The system's pages, which are zero already."""
 
     reuses = False
+    lasts = True
 
     def zeroed(self, nbytes: int) -> Tensor:
         """Return new memory.
@@ -125,6 +128,7 @@ class DriverStorage:
     """Memory that the CUDA driver gave, of which no framework knows."""
 
     reuses = True
+    lasts = False
 
     def __init__(self, pool: Pool, device: Any, wake: Callable[[], None]) -> None:
         self._pool, self._device, self._wake = pool, device, wake
@@ -176,6 +180,7 @@ class TorchStorage:
     """Memory of torch's allocator."""
 
     reuses = True
+    lasts = False
 
     def __init__(self, device: Any) -> None:
         self._device = device

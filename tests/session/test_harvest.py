@@ -14,6 +14,7 @@ from ikp.core.abi import SlotState
 from ikp.core.segment import Segment as Buffer
 from ikp.session import harvest, memory, recorder
 from ikp.session.memory import SHARE
+from ikp.session.storage import HostStorage
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
 from tests.segments import Truth
@@ -183,7 +184,8 @@ def test_what_has_settled_is_read_though_there_is_memory(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel that fails later takes what a GPU holds with it."""
-    monkeypatch.setattr(harvest, "may_fail", lambda _: True)
+    monkeypatch.setattr(HostStorage, "lasts", False)
+    monkeypatch.setattr(harvest, "is_capturing", lambda _: False)
     monkeypatch.setattr(harvest, "default_stream", lambda _: (None, 0))
     monkeypatch.setattr(harvest, "SETTLED_S", 0.2)
     with ikp.profile() as prof:

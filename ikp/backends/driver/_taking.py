@@ -65,11 +65,11 @@ def _made(make: Callable[[], Any], device: int, stream: int) -> Any:
 
 def launching_on(device: int, stream: int) -> AbstractContextManager[object]:
     """Return a context in which a stream of the driver's is torch's current one."""
-    from torch import cuda as of_torch
+    import torch
 
-    of_torch.set_device(device)
-    known = of_torch.default_stream(device)
+    torch.cuda.set_device(device)
+    known = torch.cuda.default_stream(device)
     if stream:
-        known = of_torch.ExternalStream(stream, device)
-    made: AbstractContextManager[object] = of_torch.stream(known)
+        known = torch.cuda.ExternalStream(stream, device)
+    made: AbstractContextManager[object] = torch.cuda.stream(known)
     return made

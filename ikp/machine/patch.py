@@ -19,7 +19,6 @@ from ikp.machine.cubins.added_parameter import Argument, add_argument
 from ikp.machine.cubins.capacity import add_constant, set_registers
 from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.instruction import BYTES
-from ikp.machine.disassembly import tools
 from ikp.machine.inserted.chips import HOPPER, Chip, chip_of
 from ikp.machine.inserted.keeping import Cell, Frame
 from ikp.machine.inserted.selecting import SELECTION_BYTES
@@ -29,7 +28,7 @@ from ikp.machine.live.emulated import addressed
 from ikp.machine.live.handed import hands_over
 from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.printed_targets import check_targets
-from ikp.machine.live.reading import read
+from ikp.machine.live.reading import parsed, text_of
 from ikp.machine.live.room import RESERVED, Room
 from ikp.machine.live.spare_argument import spare_argument
 from ikp.machine.marked.budget import Budget
@@ -163,7 +162,7 @@ def patch(
     """
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
-    code = _code(file, cubin, kernel)
+    code = _code(file, kernel, text := text_of(cubin, file, name))
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -197,7 +196,7 @@ def patch(
     ordinal = None if argument is None else argument.ordinal
     declared = Declared(name, count, ours, beside, cell.bank, stands, nbytes, ordinal)
     patched = file.write()
-    verify(cubin, patched, tools.texts(cubin, function=kernel.symbol)[0], declared)
+    verify(cubin, patched, text, declared)
     return Patch(
         *(patched, tuple(weaver.names), warps or 0, (before, count), even(most)),
         notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *weaver.notes),
@@ -253,10 +252,10 @@ def _worth_it(blocks: Selection | None, wanted: Sequence[Place]) -> Selection | 
     return None if blocks is not None and blocks.others and not more else blocks
 
 
-def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
+def _code(file: Cubin, kernel: Kernel, text: str) -> Liveness:
     """Return a kernel's instructions, and what each leaves alive."""
     name = kernel.name
-    code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
+    code = next((each for each in parsed(text) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
     check_targets(file, kernel, code.flow.code)

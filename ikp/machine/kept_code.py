@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ikp.paths import put, triton_cache
 
 if TYPE_CHECKING:
-    from ikp.machine.patch import Patch
+    from ikp.machine.made_patch import Patch
 
 KEPT: Final = "machine code of "
 """How a trace says where the machine code of a launch's kernel lies: the label follows."""
@@ -25,6 +26,13 @@ DECLARED: Final = "declared"
 """The key of how it differs from the plain cubin."""
 PLAIN: Final = ".plain"
 """How the name of the plain cubin ends, which is kept beside it."""
+
+
+def whole(path: str) -> bool:
+    """Return whether the cubin of ``keep`` is there, with what it put beside it."""
+    cubin = Path(path)
+    beside = (cubin, cubin.with_suffix(PLAIN), cubin.with_suffix(".ptx"))
+    return bool(path) and all(each.is_file() for each in beside)
 
 
 def keep(

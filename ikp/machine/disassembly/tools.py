@@ -64,7 +64,7 @@ def disassemble(cubin: bytes) -> str:
 def disassemble_function(cubin: bytes, name: str, symbols: Mapping[str, int]) -> str:
     """Return ``nvdisasm``'s text of one function of a cubin.
 
-    It takes as long to start as to print 20,000 instructions. So others can be printed with it,
+    It takes as long to start as to print 12,000 instructions. So others can be printed with it,
     each of which is kept by itself.
 
     Args:

@@ -10,8 +10,8 @@ from ikp.machine.disassembly import tools
 from ikp.machine.disassembly.sass import parse
 from ikp.machine.live.liveness import Liveness
 
-_TOGETHER: Final = 20_000 * 16
-"""Bytes of code that take as long to print as the disassembler takes to start."""
+_TOGETHER: Final = 12_000 * 16
+"""Bytes of code that take as long to print and keep as the disassembler takes to start."""
 
 
 def read(cubin: bytes) -> list[Liveness]:

@@ -28,11 +28,9 @@ PLAIN: Final = ".plain"
 """How the name of the plain cubin ends, which is kept beside it."""
 
 
-def whole(path: str) -> bool:
-    """Return whether the cubin of ``keep`` is there, with what it put beside it."""
-    cubin = Path(path)
-    beside = (cubin, cubin.with_suffix(PLAIN), cubin.with_suffix(".ptx"))
-    return bool(path) and all(each.is_file() for each in beside)
+def files(path: str) -> list[Path]:
+    """Return the cubin of ``keep``, and what it puts beside it."""
+    return [Path(path).with_suffix(each) for each in (".cubin", PLAIN, ".ptx")]
 
 
 def keep(

@@ -22,7 +22,7 @@ from ikp.core.segment import Selection
 from ikp.errors import InspectError, PatchError
 from ikp.machine.cubins.added_parameter import Argument
 from ikp.machine.disassembly import sources, tools
-from ikp.machine.kept_code import whole
+from ikp.machine.kept_code import files
 from ikp.machine.made_patch import Patch
 from ikp.paths import triton_cache
 from ikp.verifier.declared import Declared
@@ -63,16 +63,24 @@ class KeptPatch:
 
     def write(self, found: Patch | str) -> None:
         """Keep a patch whose machine code is kept, or why a kernel was refused, if that can be."""
-        if isinstance(found, str) or whole(found.kept):
+        with suppress(OSError):
             facts = found if isinstance(found, str) else _facts(found)
-            with suppress(OSError):
-                caches.keep(self.path, self.key, json.dumps(facts).encode())
+            caches.keep(self.path, self.key, json.dumps(facts).encode())
 
 
 def _facts(patch: Patch) -> dict[str, Any]:
-    facts = asdict(replace(patch, cubin=b"", sources=()))
-    digests = {each: sources.digest(each) for each in patch.sources}
-    return facts | {"cubin": hashlib.sha256(patch.cubin).hexdigest(), "sources": digests}
+    """Return what a patch is, but for its machine code.
+
+    Raises:
+        OSError: that is not kept.
+    """
+    named = {each: sources.digest(each) for each in patch.sources}
+    (cubin, *_), digests = _contents(patch.kept)
+    if cubin != patch.cubin:
+        raise OSError
+    facts = asdict(replace(patch, cubin=b"")) | {"sources": named, "files": digests}
+    del facts["cubin"]
+    return facts
 
 
 def _patch(facts: dict[str, Any]) -> Patch | None:
@@ -81,16 +89,25 @@ def _patch(facts: dict[str, Any]) -> Patch | None:
     Raises:
         OSError: its machine code is not there.
     """
-    digest, files = facts.pop("cubin"), facts.pop("sources")
-    if any(sources.digest(file) != known for file, known in files.items()):
-        return None
-    cubin = Path(facts["kept"]).read_bytes() if whole(facts["kept"]) else b""
-    if hashlib.sha256(cubin).hexdigest() != digest:
+    named, known = facts.pop("sources"), facts.pop("files")
+    (cubin, *_), digests = _contents(facts["kept"])
+    if digests != known or any(sources.digest(file) != each for file, each in named.items()):
         return None
     made = {each: _tuples(value) for each, value in facts.items()}
+    made |= {"cubin": cubin, "sources": tuple(named)}
     made["sample"], made["declared"] = Selection(**facts["sample"]), _declared(facts["declared"])
     made["argument"] = facts["argument"] and Argument(**facts["argument"])
-    return Patch(cubin=cubin, sources=tuple(files), **made)
+    return Patch(**made)
+
+
+def _contents(kept: str) -> tuple[list[bytes], list[str]]:
+    """Return the kept machine code and what is beside it, and their SHA-256.
+
+    Raises:
+        OSError: some of it is not there.
+    """
+    contents = [each.read_bytes() for each in files(kept)]
+    return contents, [hashlib.sha256(each).hexdigest() for each in contents]
 
 
 def _declared(facts: dict[str, Any] | None) -> Declared | None:

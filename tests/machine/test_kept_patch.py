@@ -104,8 +104,18 @@ def test_machine_code_that_went_away_is_made_again(source: Path, suffix: str) ->
     assert place().read() is None
 
 
-def test_other_machine_code_in_its_place_is_not_used(source: Path) -> None:
-    Path(kept(source).kept).write_bytes(b"patched c0de")
+@pytest.mark.parametrize("suffix", [".cubin", ".plain", ".ptx"])
+def test_what_another_put_in_its_place_is_not_used(source: Path, suffix: str) -> None:
+    path = Path(kept(source).kept).with_suffix(suffix)
+    path.write_bytes(path.read_bytes().replace(b"c", b"o", 1) + b"\n")
+    assert place().read() is None
+
+
+def test_what_is_not_there_whole_is_not_kept(source: Path) -> None:
+    made = kept(source)
+    place().path.unlink()
+    Path(made.kept).write_bytes(b"other code")
+    place().write(made)
     assert place().read() is None
 
 
@@ -137,7 +147,7 @@ def test_what_has_the_seal_and_another_shape_is_none(source: Path) -> None:
     from ikp import caches
 
     kept(source)
-    for content in (b"", b"{}", b"[]", b"null", json.dumps({"cubin": 1, "sources": []}).encode()):
+    for content in (b"", b"{}", b"[]", b"null", json.dumps({"files": 1, "sources": []}).encode()):
         caches.keep(place().path, place().key, content)
         assert place().read() is None
 

@@ -52,9 +52,9 @@ class Launch:
     """A launch that is to be recorded, whoever makes it.
 
     ``buffer`` returns a session's buffer for how it is recorded, a grid, the warps of a block, the
-    records of a warp where these are known, and who records; None where the session has ended. It
-    and ``tell`` must not hold the launch: a buffer is read back once nobody holds it any more, and
-    what is in a cycle is held until Python collects those.
+    records of a warp where these are known, and who records; None where the session has ended. It,
+    ``tell`` and ``drop`` must not hold the launch: a buffer is read back once nobody holds it any
+    more, and what is in a cycle is held until Python collects those.
     """
 
     plan: Plan
@@ -66,6 +66,7 @@ class Launch:
     patch: Patch | None = None  # what was launched
     verdict: Verdict | None = None  # how its results compare with the plain kernel's
     tell: Callable[[Launch], None] | None = None  # says what is known, where nobody else does
+    drop: Callable[[], None] | None = None  # forgets its buffer: it was not launched
 
     def heeded(self, patch: Patch) -> Selection:
         """Return which warps and blocks record, as the code does that is launched."""

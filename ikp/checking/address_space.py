@@ -13,12 +13,15 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from typing import Final
 
 from ikp.checking.comparison import Buffer, NoRoomError
 from ikp.errors import PatchError
 from ikp.machine import cuda
 
 _PINNED, _DEVICE, _READ_WRITE = 1, 1, 3
+_RESERVED_BYTES: Final = 32 << 20
+"""A driver (580.159.04) moves what is to be reserved up to a multiple of this."""
 
 
 class TakenError(Exception):
@@ -78,9 +81,10 @@ def mapped(buffers: Sequence[Buffer], device: int, reserved: Reserved) -> Iterat
     """
     wish = _Properties(_PINNED, 0, _DEVICE, device)
     with ExitStack() as made:
-        for start, end in pieces(buffers, _granularity(wish)):
+        for start, end in pieces(buffers, _RESERVED_BYTES):
             if not reserved.holds(start, end):
                 _reserve(made, start, ctypes.c_size_t(end - start))
+        for start, end in pieces(buffers, _granularity(wish)):
             _map(made, start, end - start, wish)
         yield
 

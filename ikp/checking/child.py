@@ -73,7 +73,7 @@ def serve(
         connection.send(Ready(os.getpid()))
         cuda.call("cuInit", 0, to="begin")
         reserved = Reserved(places)
-        number = _use(device)
+        number = cuda.use_device(device)
         connection.send(Ready(os.getpid()))
         while True:
             _check(connection, connection.recv(), staged, number, reserved)
@@ -81,25 +81,6 @@ def serve(
         connection.send(Failure(str(error)))
     except (EOFError, OSError):  # the program has ended
         pass
-
-
-def _use(identity: bytes) -> int:
-    """Make a device's context the current one; return the device's number.
-
-    Raises:
-        PatchError: it is not found, or the driver refuses.
-    """
-    count, uuid = ctypes.c_int(), ctypes.create_string_buffer(len(identity))
-    cuda.call("cuDeviceGetCount", ctypes.byref(count), to="count devices")
-    for number in range(count.value):
-        cuda.call("cuDeviceGetUuid_v2", uuid, number, to="identify a device")
-        if uuid.raw == identity:
-            made = ctypes.c_void_p()
-            begin = "begin to use the device in another process"
-            cuda.call("cuDevicePrimaryCtxRetain", ctypes.byref(made), number, to=begin)
-            cuda.use(made.value or 0)
-            return number
-    raise PatchError("the device is not found in another process.")
 
 
 def _check(

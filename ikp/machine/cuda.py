@@ -19,6 +19,15 @@ _LATER: Final = range(16, 32)
 
 
 _NUM_REGS: Final = 4
+_OF_CODE: Final = {
+    0: "bounds of a block",
+    1: "shared memory",
+    2: "constants",
+    3: "local memory",
+    _NUM_REGS: "registers",
+    6: "chips",
+}
+"""Attributes that nobody can set."""
 _NOT_FOUND: Final = 500
 _NOT_READY: Final = 600
 _RELAXED: Final = 2
@@ -148,10 +157,9 @@ def _like_later(function: int, plain: int) -> None:
 
 def _preferred(plain: int) -> tuple[int, int]:
     """Return what was set last of a function's cache and banks; -1 where nothing was."""
-    device, cache, banks = ctypes.c_int(), ctypes.c_int(-1), ctypes.c_int(-1)
-    _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "tell the current device")
+    cache, banks = ctypes.c_int(-1), ctypes.c_int(-1)
     _driver().ikp_preferred(
-        ctypes.c_void_p(plain), device, ctypes.byref(cache), ctypes.byref(banks)
+        ctypes.c_void_p(plain), device(), ctypes.byref(cache), ctypes.byref(banks)
     )
     return cache.value, banks.value
 
@@ -173,6 +181,15 @@ def registers(function: int) -> int:
         PatchError: the driver refuses.
     """
     return _attribute(function, _NUM_REGS)
+
+
+def of_code(function: int) -> dict[str, int]:
+    """Return what the driver says of a function that comes from its machine code alone.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    return {what: _attribute(function, each) for each, what in _OF_CODE.items()}
 
 
 def _attribute(function: int, attribute: int) -> int:
@@ -200,6 +217,25 @@ def use(context: int) -> None:
         PatchError: the driver refuses.
     """
     call("cuCtxSetCurrent", ctypes.c_void_p(context), to="use a context")
+
+
+def use_device(identity: bytes) -> int:
+    """Make a device's context the current one; return the device's number.
+
+    Raises:
+        PatchError: it is not found, or the driver refuses.
+    """
+    count, uuid = ctypes.c_int(), ctypes.create_string_buffer(len(identity))
+    call("cuDeviceGetCount", ctypes.byref(count), to="count devices")
+    for number in range(count.value):
+        call("cuDeviceGetUuid_v2", uuid, number, to="identify a device")
+        if uuid.raw == identity:
+            made = ctypes.c_void_p()
+            begin = "begin to use the device in another process"
+            call("cuDevicePrimaryCtxRetain", ctypes.byref(made), number, to=begin)
+            use(made.value or 0)
+            return number
+    raise PatchError("the device is not found in another process.")
 
 
 def context_number() -> int:
@@ -238,17 +274,27 @@ def primary() -> int:
     return found.value or 0
 
 
+def device() -> int:
+    """Return the number of the current device.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    found = ctypes.c_int()
+    call("cuCtxGetDevice", ctypes.byref(found), to="tell the current device")
+    return found.value
+
+
 def chip() -> tuple[int, int]:
     """Return the compute capability of the current device: ``(9, 0)``.
 
     Raises:
         PatchError: the driver refuses.
     """
-    device, parts = ctypes.c_int(), []
-    _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "tell the current device")
+    number, parts = device(), []
     for attribute in (75, 76):  # COMPUTE_CAPABILITY_MAJOR, _MINOR
         value = ctypes.c_int()
-        code = _driver().cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        code = _driver().cuDeviceGetAttribute(ctypes.byref(value), attribute, number)
         _checked(code, "tell what chip the device has")
         parts.append(value.value)
     return parts[0], parts[1]

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -24,20 +24,28 @@ from ikp.session.current import Opening
 from ikp.session.lifting import Lifted, lift
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Service
-from ikp.session.streams import current_stream, is_capturing
+from ikp.session.streams import current_stream, default_stream, is_capturing
 from ikp.warning import warn
 
 BEGIN_BYTES = 256 << 20
-"""As long as all buffers are smaller than this in all, nothing is read before the session ends."""
+"""As long as all buffers are smaller than this in all, memory is not short."""
 UNREAD_BYTES = 1 << 30
 """Nor up to this, where it is no more than a share of what the device has left."""
 _AT_ONCE = 64
 _POLL_S = 0.001
 """How often one looks whether launches are over."""
+SETTLED_S = 0.05
+"""After so many seconds a launch on a GPU is read though there is memory: a kernel that fails later
+takes all that is in a GPU's memory with it."""
 PATIENCE_S = 0.5
 """How long a launch waits at most, while nothing is read, until less memory is unread."""
 DECODED = 4
 """How much more memory what was read back takes when a trace is made of it."""
+
+
+def may_fail(device: Any) -> bool:
+    """Return whether a kernel that fails leaves the device's memory unreadable."""
+    return bool(device.type == "cuda")
 
 
 _pinned: dict[int, Tensor] = {}
@@ -66,11 +74,14 @@ class Notice:
     def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
         self._data, self._label, self._opening = data, label, opening
         self._told = False
+        self.asks = True  # torch, for the stream: whoever launches does not say it by ``launched``
         self.streams: set[int] = set()  # that were current when its address was taken
         self.captured = False  # a CUDA graph holds its address
 
     def taken(self) -> None:
         """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
+        if not self.asks:
+            return
         over = not (self._opening.lasts and self._opening.here)
         if self._data.is_cuda:
             stream = current_stream(self._data.device)[1]
@@ -145,6 +156,7 @@ class Taken:
     kind: Kind
     heard: bool = False
     launch: object = None  # what launches have in common whose buffers are alike
+    at: float = field(default_factory=time.monotonic)  # when it was taken
     lifted: Lifted | None = None  # what was read back of it; its memory is another's then
 
     def is_over(self, stream: int) -> bool:
@@ -170,6 +182,9 @@ class Harvest:
         self._made: dict[object, int] = {}  # records of the busiest warp, by what launches share
         self._group: deque[Taken] = deque()  # those that are read now
         self._paused = 0
+        self._short = False  # it is read for want of memory
+        self._watched = False  # the service looks for launches that have settled
+        self._next = 0.0  # when to look for them
         self._moves = True  # something was read since a launch waited for that in vain
         self.waited_s = 0.0  # by launches, for memory
 
@@ -178,6 +193,27 @@ class Harvest:
         with self._lock:
             self._waiting.append(taken)
             self._unread += taken.segment.nbytes
+            watched, self._watched = self._watched, may_fail(self._device)
+        if self._watched and not watched:
+            self._service.post(self._watch)
+
+    def _watch(self) -> float | None:
+        """Have read what has settled on the default stream, which is never gone; in the service."""
+        with self._lock:
+            if not self._waiting:
+                self._watched = False
+                return None
+        if not self._paused and self._look_again():
+            self._begin(*default_stream(self._device))
+        return SETTLED_S
+
+    def _look_again(self) -> bool:
+        """Return whether it is time to look for launches that have settled."""
+        now = time.monotonic()
+        if not may_fail(self._device) or now < self._next:
+            return False
+        self._next = now + SETTLED_S
+        return True
 
     @property
     def held(self) -> int:
@@ -236,9 +272,10 @@ class Harvest:
         for that: else memory would grow with launches.
         """
         self._service.look()
-        if self._paused or self._unread <= self._most() or is_capturing(self._device):
+        short = self._unread > self._most()
+        if self._paused or not (short or self._look_again()) or is_capturing(self._device):
             return
-        self._begin()
+        self._begin(*current_stream(self._device), short=short)
         if self._unread > self._most() + BEGIN_BYTES:
             self._wait()
 
@@ -252,22 +289,33 @@ class Harvest:
             self._service.look()
             if self._unread < least:
                 until, least = time.monotonic() + PATIENCE_S, self._unread
-            self._begin()
+            self._begin(*current_stream(self._device), short=True)
         self.waited_s += time.monotonic() - began
 
-    def _begin(self) -> None:
-        """Have a group read, where none is under way."""
-        if self._group:
-            return
-        stream, number = current_stream(self._device)
+    def _begin(self, stream: Any, number: int, *, short: bool = False) -> None:
+        """Have a group read that was launched on a stream, where none is under way.
+
+        Unless memory is short, only of launches that have settled: what reads takes Python's lock.
+        """
         with self._lock:
+            if self._group:
+                return
+            self._short, past = short, time.monotonic() - (0 if short else SETTLED_S)
             for _ in range(min(_AT_ONCE, len(self._waiting))):
                 each = self._waiting.popleft()
-                (self._group if each.is_over(number) else self._waiting).append(each)
-        if self._group:
+                over = each.at <= past and each.is_over(number)
+                (self._group if over else self._waiting).append(each)
+            if not self._group:
+                return
+        try:
             # Not in this thread: it may be inside the program's own call into the CUDA runtime.
             event = None if stream is None else self._service.call(stream.record_event)
-            self._service.post(partial(self._read, event))
+        except RuntimeError:  # a kernel has failed: told at the end
+            with self._lock:
+                self._waiting.extendleft(reversed(self._group))
+                self._group.clear()
+            return
+        self._service.post(partial(self._read, event))
 
     def _read(self, event: Any) -> float | None:
         """Read one segment of the group; return when to come again, if that is not all."""
@@ -297,7 +345,7 @@ class Harvest:
         lifted, parts = found
         piece = segment.data
         with self._lock:
-            if lifted.most is not None:
+            if lifted.most is not None and self._short:
                 made = self._made.get(taken.launch, 0)
                 self._made[taken.launch] = max(lifted.most, made)
             self._moves = True

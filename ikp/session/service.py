@@ -70,36 +70,23 @@ class Here:
                 self.post(job)
 
 
-class Beside:
-    """Runs jobs in a thread of its own, which never waits for a kernel."""
+class Worker:
+    """A thread that runs jobs, one after another."""
 
-    storage: Storage
-
-    def __init__(self, device: Any) -> None:
-        self._device = device
+    def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._open = True
-        name = f"ikp: memory of {device}"
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-        try:
-            self.call(self._begin)
-        except BaseException:
-            self.stop()
-            raise
+        self._thread = threading.Thread(target=self._run, name=f"ikp: {name}", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """End the thread, once it has done what was asked before."""
         self._jobs.put(partial(setattr, self, "_open", False))
 
-    def _begin(self) -> None:
-        self.storage = storage_of(self._device, partial(self._jobs.put, self._sweep))
-
-    def _sweep(self) -> None:
-        with suppress(PatchError):  # a kernel of the program's has failed: no call works any more
-            self.storage.sweep()
-
     def call(self, job: Callable[[], _Result]) -> _Result:
         """Run a job there, wait for it, and return or raise what it does."""
+        if threading.current_thread() is self._thread:
+            return job()
         answer: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
         def told() -> None:
@@ -118,9 +105,6 @@ class Beside:
     def post(self, job: Job) -> None:
         """Run a job there."""
         self._jobs.put(job)
-
-    def look(self) -> None:
-        """The thread does so by itself."""
 
     def _run(self) -> None:
         waiting: list[tuple[float, Job]] = []  # and when each is to be called again
@@ -145,9 +129,43 @@ class Beside:
                 run(self._jobs.get(timeout=min(left, default=None)))
 
 
+class Beside(Worker):
+    """Runs jobs in a thread of its own, which never waits for a kernel."""
+
+    storage: Storage
+
+    def __init__(self, device: Any) -> None:
+        super().__init__(f"memory of {device}")
+        self._device = device
+        try:
+            self.call(self._begin)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _begin(self) -> None:
+        self.storage = storage_of(self._device, partial(self._jobs.put, self._sweep))
+
+    def _sweep(self) -> None:
+        with suppress(PatchError):  # a kernel of the program's has failed: no call works any more
+            self.storage.sweep()
+
+    def look(self) -> None:
+        """The thread does so by itself."""
+
+
 _services: dict[Any, Service] = {}
 _making = threading.Lock()
-os.register_at_fork(after_in_child=_services.clear)  # a child has none of the threads
+
+
+def _in_child() -> None:
+    """Begin anew: a child has none of the threads, and another one may have held the lock."""
+    global _making  # noqa: PLW0603 - the lock is of this process alone
+    _making = threading.Lock()
+    _services.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def service_of(device: Any) -> Service:

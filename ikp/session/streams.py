@@ -17,6 +17,13 @@ def current_stream(device: Any) -> tuple[Any, int]:
     return stream, int(stream.cuda_stream)
 
 
+def default_stream(device: Any) -> tuple[Any, int]:
+    """Return the default stream of a device, and its number."""
+    import torch
+
+    return torch.cuda.default_stream(device), 0
+
+
 def is_capturing(device: Any) -> bool:
     """Return whether what torch launches here and now becomes a part of a CUDA graph."""
     if device.type != "cuda":

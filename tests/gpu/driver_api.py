@@ -143,7 +143,47 @@ def fft() -> str:
     return fingerprint(torch.view_as_real(torch.fft.fft(x)), torch.view_as_real(torch.fft.ifft(x)))
 
 
-PROGRAMS = (unloads, overlaps, caches, fft)
+SCALES = b"""
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .global .align 4 .u32 factor = 7;
+.visible .entry scales(.param .u64 p)
+{
+ .reg .u64 a, b; .reg .u32 i, n, t, x; .reg .pred q;
+ ld.param.u64 a, [p]; mov.u32 t, %tid.x; mul.wide.u32 b, t, 4; add.u64 a, a, b;
+ ld.global.u32 n, [a]; mov.u32 i, 0;
+again: ld.volatile.global.u32 x, [factor]; mad.lo.u32 n, x, t, n;
+ add.u32 i, i, 1; setp.lt.u32 q, i, 5; @q bra again;
+ st.global.u32 [a], n; ret;
+}
+"""
+
+
+def compiled() -> str:
+    """What the driver compiles: PTX by each way to load it, with options and without."""
+    driver, out = ctypes.CDLL("libcuda.so.1"), torch.zeros(32, dtype=torch.int32, device="cuda")
+    launch(of_module(SCALES, "scales"), out)
+    module, function, log = Handle(), Handle(), ctypes.create_string_buffer(4096)
+    numbers = (ctypes.c_uint * 3)(0, 3, 4)  # most registers; a log, and its size
+    values = (Handle * 3)(24, ctypes.addressof(log), len(log))
+    checked(driver.cuModuleLoadDataEx(ctypes.byref(module), SCALES, 3, numbers, values))
+    checked(driver.cuModuleGetFunction(ctypes.byref(function), module, b"scales"))
+    launch(function, out)
+    library, kernel = Handle(), Handle()
+    none = (None, None, 0, None, None, 0)
+    checked(driver.cuLibraryLoadData(ctypes.byref(library), SCALES, *none))
+    address, size = ctypes.c_uint64(), ctypes.c_size_t()
+    checked(
+        driver.cuLibraryGetGlobal(ctypes.byref(address), ctypes.byref(size), library, b"factor")
+    )
+    checked(driver.cuMemcpyHtoD_v2(address, ctypes.byref(ctypes.c_uint32(11)), size))
+    checked(driver.cuLibraryGetKernel(ctypes.byref(kernel), library, b"scales"))
+    launch(kernel, out)
+    return str(out.tolist())
+
+
+PROGRAMS = (unloads, overlaps, caches, fft, compiled)
 
 if __name__ == "__main__":
     torch.manual_seed(0)

@@ -100,6 +100,15 @@ def test_a_kernel_for_which_shared_memory_is_preferred_is_so_with_records(tmp_pa
     assert recorded == pytest.approx(plain, rel=0.05)
 
 
+def test_what_the_driver_compiles_is_recorded(tmp_path: Path) -> None:
+    """PTX, with a variable that the program has written."""
+    path = tmp_path / "x.pftrace"
+    done = under_ikp(path, "compiled")
+    expected = [(7 + 7 + 11) * 5 * each for each in range(32)]
+    assert ran(*API, "compiled").stdout == done.stdout == f"{expected}\n", done.stderr
+    assert sum(each.label == "scales" for each in ikp.load(path).launches) == 3, done.stderr
+
+
 def test_what_cufft_launches_is_recorded(tmp_path: Path) -> None:
     path = tmp_path / "x.pftrace"
     done = under_ikp(path, "fft")

@@ -36,6 +36,28 @@ def test_a_record_is_in_a_row_if_there_is_one() -> None:
     assert names(used(made)) == ["R6", "R7", "R8", "R9", "R10", "R11"]
 
 
+def test_a_store_of_a_row_reads_nothing_that_a_load_has_yet_to_write() -> None:
+    """It takes four registers, and the last of them is free for no record."""
+    loads = [(f"LDG.E R{n}, desc[UR4][R2.64]", 0, None, 0) for n in (7, 11)]
+    one, two = (
+        chooser(replace(room(*some, LEAVES), registers=12)).for_record(len(some), alone=True)
+        for some in (loads[1:], loads)
+    )
+    assert isinstance(one, Scratch) and one.in_a_row and one.first == 4
+    assert isinstance(two, Scratch) and not two.in_a_row
+    read = room(("STG.E desc[UR4][R2.64], R11", None, 0, 0), LEAVES)
+    assert read.flight.late(1) >> 11 & 1 and not read.flight.late(0)
+
+
+def test_words_that_happen_to_be_in_a_row_are_none_either() -> None:
+    later = ("STG.E desc[UR4][R2.64], RZ", None, None, 0)
+    for load, row in ((7, False), (8, True)):
+        lines = (f"LDG.E R{load}, desc[UR4][R2.64]", 0, None, 0), later, LEAVES
+        made = replace(room(*lines), registers=7)
+        found = Chooser(made, frozenset(), near=True).for_record(1, alone=True)
+        assert isinstance(found, Scratch) and found.in_a_row == row, found
+
+
 @pytest.mark.parametrize(
     ("registers", "pieces"),
     [(8, False), (6, False), (5, True), (4, True)],  # R1 is the stack's

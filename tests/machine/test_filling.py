@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,13 +12,15 @@ from ikp.core.regions import region_id
 from ikp.inspection._find_records import find
 from ikp.machine.cubins.instruction import BYTES
 from ikp.machine.disassembly.resources import bit
-from ikp.machine.inserted.assembler import assemble, spread
-from ikp.machine.inserted.keeping import Frame, Scratch
+from ikp.machine.inserted.assembler import PT, assemble, spread
+from ikp.machine.inserted.keeping import Frame, Gathered, Scratch
 from ikp.machine.inserted.range_code import end, keep, range_tag, start, wait
 from ikp.machine.made_patch import Patch
 from ikp.machine.patch import patch
+from ikp.machine.woven.filling import fillers
 from tests.machine.compiled import code
 from tests.machine.readback import code_of
+from tests.machine.test_room import room
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
@@ -66,6 +69,18 @@ def test_a_saved_predicate_waits_for_no_store() -> None:
     scratch = Scratch(4, 6, 8, predicate=0, scoreboard=0, saved=11)
     words = assemble(end(FRAME, scratch, range_tag(5), (14, False)), 0, "RP")
     assert not any(word >> 116 & 1 for word in words)
+
+
+def test_no_load_begins_in_a_run_into_what_its_store_of_many_records_reads() -> None:
+    """The fourth register of a row may be the kernel's, but not on its way."""
+    loads = [(f"LDG.E R{n}, desc[UR4][R2.64]", 0, None, 0) for n in (20, 11, 21)]
+    made = room(*loads, ("EXIT", None, None, 0))
+    gathered = Gathered(8, (4, 5), 6, None)
+    last = Scratch(12, 13, 0, 2, 1, near=True, gathered=gathered)
+    found = [
+        len(fillers(made, 0, 3, each, True, 0)) for each in (last, replace(last, predicate=PT))
+    ]
+    assert found == [1, 3]
 
 
 @pytest.fixture(scope="module", params=KERNELS)

@@ -10,9 +10,11 @@ import pytest
 from ikp.core.trace import Trace
 from ikp.inspection._find_records import find
 from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.disassembly.resources import EVERYTHING
 from ikp.machine.disassembly.sass import Instruction
 from ikp.machine.inserted import forms as f
 from ikp.machine.inserted import lane_forms
+from ikp.machine.live.flight import Flight
 from ikp.machine.made_patch import Patch
 from ikp.machine.marked.places import Places
 from ikp.machine.patch import patch
@@ -52,6 +54,21 @@ NEEDED = STORES.replace(
 """A kernel that needs all predicates, and none of them holds."""
 LEFT = STORES.replace("L:\n", " mov.u32 j, %tid.x; setp.lt.u32 P, j, rz; @P ret;\nL:\n", 1)
 """Some threads of a warp leave before the loop."""
+LOADS = """.file 1 "k.py"
+.visible .entry k(.param .u64 p, .param .u64 q) {
+ .reg .b64 a, b; .reg .b32 x<16>, y<16>, t;
+ .loc 1 1 0
+ ld.param.u64 a, [p]; ld.param.u64 b, [q]; mov.u32 t, %tid.x;
+ mad.wide.u32 a, t, 64, a; mad.wide.u32 b, t, 64, b;
+"""
+LOADS += "".join(f" .loc 1 {10 + n} 0\n ld.global.u32 x{n}, [a+{4 * n}];\n" for n in range(16))
+LOADS += "".join(
+    f" .loc 1 {50 + n} 0\n shl.b32 y{n}, x{n}, x{(n * 3 + 1) % 16};\n"
+    f" st.global.u32 [b+{4 * n}], y{n};\n"
+    for n in range(16)
+)
+LOADS += " ret; }\n"
+"""Many loads are under way where records are stored."""
 
 
 @cache
@@ -168,6 +185,15 @@ def test_where_threads_may_have_left_records_are_stored_one_by_one() -> None:
     code = looped(made(LEFT, KEPT))
     assert not any(each.op == "PRMT" for each in code)
     assert any(each.op == "ELECT" for each in code)
+
+
+def test_no_store_reads_what_a_load_has_yet_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store takes four registers, though a record has three words: the verifier looks at all."""
+    patch(plain(LOADS), "k", detail="ops", block=(128, 1, 1))
+    monkeypatch.setattr(Flight, "late", lambda *_: EVERYTHING)
+    stores = [each for each in looped(patch(plain(SIX), "k", detail="ops")) if each.op == "STG"]
+    assert any(each.guard for each in stores)
+    assert not any(each.opcode == "STG.E.128" for each in stores)
 
 
 def test_where_few_stores_would_be_fewer_all_stay_as_they_were(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from typing import Any
 
@@ -176,6 +177,40 @@ def test_warps_that_have_not_finished_are_waited_for(host: Host) -> None:
         for state in states:
             state[0] = SlotState.FINISHED
     assert_holds(prof.trace, *late)
+
+
+def test_what_has_settled_is_read_though_there_is_memory(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that fails later takes what a GPU holds with it."""
+    monkeypatch.setattr(harvest, "may_fail", lambda _: True)
+    monkeypatch.setattr(harvest, "default_stream", lambda _: (None, 0))
+    monkeypatch.setattr(harvest, "SETTLED_S", 0.2)
+    with ikp.profile() as prof:
+        mine = prof.buffer("mine", **LAUNCH)
+        truths = [launch(host, prof) for _ in range(3)]
+        assert len(held(prof)) == 4
+        time.sleep(0.25)
+        truths.append(launch(host, prof))
+        assert len(held(prof)) == 2, "the one that somebody holds, and the latest"
+        last = prof.buffer("k", **LAUNCH)
+        assert last.nbytes == mine.nbytes, "memory is not short"
+        truths = [host.run(mine, work(1)), *truths, host.run(last, work(1))]
+    assert_holds(prof.trace, *truths)
+
+
+def test_a_failed_gpu_is_no_error_of_the_next_launch(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Stream):
+        def record_event(self) -> Event:
+            raise RuntimeError("CUDA error")
+
+    monkeypatch.setattr(harvest, "current_stream", lambda _: (Broken(), 0))
+    with ikp.profile() as prof:
+        truths = [launch(host, prof) for _ in range(60)]
+        assert len(held(prof)) == 60
+    assert_holds(prof.trace, *truths)
 
 
 class Event:

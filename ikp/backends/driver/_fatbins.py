@@ -11,6 +11,11 @@ from ikp.errors import InspectError, PatchError
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.disassembly.tools import tool
 
+
+class NoCodeError(PatchError):
+    """What was loaded has no machine code for the chip: the driver compiles it."""
+
+
 _ELF = b"\x7fELF"
 _FATBIN = struct.pack("<I", 0xBA55ED50)
 
@@ -24,7 +29,8 @@ def cubin(image: bytes, name: str, chip: tuple[int, int]) -> bytes:
         chip: compute capability of the device.
 
     Raises:
-        PatchError: there is none for this chip.
+        NoCodeError: there is none for this chip.
+        PatchError: no tool reads it.
     """
     files = [image] if image.startswith(_ELF) else _unpacked(image, chip[0])
     fitting = []
@@ -34,10 +40,7 @@ def cubin(image: bytes, name: str, chip: tuple[int, int]) -> bytes:
         if name in read.kernels and major == chip[0] and minor <= chip[1]:
             fitting.append((minor, read.suffix, each))
     if not fitting:
-        raise PatchError(
-            f"it was loaded without machine code for sm_{chip[0]}{chip[1]}: the driver compiles it "
-            "itself. Compile it for this chip."
-        )
+        raise NoCodeError(f"it was loaded without machine code for sm_{chip[0]}{chip[1]}")
     return max(fitting)[2]
 
 
@@ -45,10 +48,11 @@ def _unpacked(image: bytes, major: int) -> list[bytes]:
     """Return the cubins of a file with several that are for one generation of chips.
 
     Raises:
-        PatchError: it is none, or no tool reads it.
+        NoCodeError: it is PTX.
+        PatchError: no tool reads it.
     """
     if not image.startswith(_FATBIN):
-        raise PatchError("it was loaded as PTX, which the driver compiles. Load a cubin.")
+        raise NoCodeError("it was loaded as PTX")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "image.fatbin").write_bytes(image)

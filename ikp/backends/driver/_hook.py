@@ -23,6 +23,8 @@ from ikp.errors import PatchError
 from ikp.machine.cubins.added_parameter import Argument
 
 _DRIVER = "libcuda.so.1"
+_OPTIONS = 64
+"""Of the driver's compiler, there are fewer."""
 _OPENING_S = 60
 """Seconds of processor time in which a process finds the driver and opens it."""
 _SOURCES = sorted(Path(__file__).with_name("hook").glob("*.[ch]"))
@@ -52,6 +54,7 @@ class Launch(ctypes.Structure):
         ("extensible", ctypes.c_uint32),
         ("overlaps", ctypes.c_uint32),
         ("node", ctypes.c_uint32),
+        ("refused", ctypes.c_uint32),
         ("instead", ctypes.c_void_p),
         ("decided", ctypes.c_uint32),
         ("ordinal", ctypes.c_uint32),
@@ -62,6 +65,7 @@ class Launch(ctypes.Structure):
         ("extra", ctypes.POINTER(ctypes.c_void_p)),
         ("attributes", ctypes.c_void_p),
         ("count", ctypes.c_uint32),
+        ("otherwise", ctypes.c_uint32),
     )
 
     def append(self, argument: Argument, words: Sequence[int]) -> None:
@@ -138,6 +142,9 @@ class Hook:
         library.ikp_copy.argtypes = (
             *(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t),
         )
+        library.ikp_options.argtypes = (
+            *(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p),
+        )
         counts = ctypes.POINTER(ctypes.c_uint64)()
         self._free = iter(range(1, int(library.ikp_passed(ctypes.byref(counts)))))
         self.passed = counts
@@ -196,6 +203,20 @@ class Hook:
             )
         return made
 
+    def options(self, known: Known) -> dict[int, int]:
+        """Return the options of the driver's compiler with which a program loaded something.
+
+        Raises:
+            PatchError: it is not there any more.
+        """
+        made, count = (ctypes.c_uint64 * (2 * _OPTIONS))(), ctypes.c_uint32()
+        gone = self._library.ikp_options(
+            known.handle, known.id, made, _OPTIONS, ctypes.byref(count)
+        )
+        if gone or count.value > _OPTIONS:
+            raise PatchError("the options with which it was loaded are not known.")
+        return {made[2 * each]: made[2 * each + 1] for each in range(count.value)}
+
     def slot(self) -> int:
         """Return a slot that counts nothing yet; 0 where all are taken."""
         return next(self._free, 0)
@@ -227,7 +248,7 @@ def install() -> Hook:
         PatchError: the driver is loaded already, or there is none, or no C compiler.
     """
     if not _loaded:
-        files = _files()
+        files = mapped()
         if any("/libcuda.so" in each for each in files):
             raise PatchError(_why_late(files))
         library = ctypes.CDLL(str(_built(_driver())))
@@ -235,7 +256,7 @@ def install() -> Hook:
     return _loaded[0]
 
 
-def _files() -> list[str]:
+def mapped() -> list[str]:
     """Return the files that this process has mapped, a line each."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")

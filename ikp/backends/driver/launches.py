@@ -14,7 +14,9 @@ from typing import Any
 from ikp.backends import loaded, patched
 from ikp.backends.checked import REFUSED, Launched, checked, refused
 from ikp.backends.driver import _hook as hooks
-from ikp.backends.driver._fatbins import cubin
+from ikp.backends.driver import _taking as taking
+from ikp.backends.driver._compiled import compiled
+from ikp.backends.driver._fatbins import NoCodeError, cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._passed import shape, values
 from ikp.backends.driver._seen_kernels import Chooser, Kernel, Memory, language_of, ptx_of
@@ -46,6 +48,8 @@ _OVERLAPS = (
 )
 _IMAGES = 2
 """So many images are kept in memory: a program's kernels come by library, and each may be large."""
+_COMPILED = 64
+"""So many kernels' machine code is kept that the driver compiled: each takes a process."""
 _GONE = 256
 """After so many handles of a program are gone, what was made of them is let go."""
 
@@ -71,6 +75,12 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
         launches.count()
 
 
+class _Latest(threading.local):
+    """What this thread has had launched with records, until it asks again."""
+
+    launch: tuple[Kernel, patched.Launch] | None = None
+
+
 @dataclass(slots=True)
 class Launches:
     """The launches of this process, as the driver sees them."""
@@ -80,10 +90,12 @@ class Launches:
     _kernels: dict[int, Kernel] = field(default_factory=dict)  # by the function's id
     _memory: dict[int, Memory] = field(default_factory=dict)
     _images: dict[int, bytes] = field(default_factory=dict)  # by the holder's id
+    _compiled: dict[tuple[int, str], bytes] = field(default_factory=dict)  # by holder and kernel
     _primaries: set[int] = field(default_factory=set)  # numbers of contexts
     _slots: dict[tuple[str, str], tuple[int, Kernel]] = field(default_factory=dict)
     _dropped: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _latest: _Latest = field(default_factory=_Latest)
 
     def asked(self, launch: hooks.Launch) -> None:
         """Say what is launched. The program never sees an error of this.
@@ -91,7 +103,10 @@ class Launches:
         What a signal's handler raises meanwhile is the program's, and goes on.
         """
         try:
-            self._answer(launch)
+            if launch.refused:
+                self._not_launched(launch)
+            else:
+                self._answer(launch)
         except CheckError as error:
             launch.instead = launch.function
             kernel = self._kernels[launch.id]
@@ -105,6 +120,18 @@ class Launches:
             launch.instead = launch.function
             pass_on(error)
             self._fail(self._kernels.get(launch.id, _UNKNOWN), error)
+
+    def _not_launched(self, launch: hooks.Launch) -> None:
+        """Forget the latest launch, which the driver has refused: the plain kernel has run."""
+        latest, self._latest.launch = self._latest.launch, None
+        if latest is None:
+            return
+        kernel, meant = latest
+        if meant.drop is not None:
+            meant.drop()
+        if not launch.otherwise:  # else the launch was the program's mistake
+            name = cuda.error_name(launch.refused)
+            self._fail(kernel, PatchError(f"the driver does not launch it with records: {name}."))
 
     def count(self) -> None:
         """Count the launches of which nobody was asked any more."""
@@ -120,6 +147,7 @@ class Launches:
         self.launcher.tell(kernel, reason)
 
     def _answer(self, launch: hooks.Launch) -> None:
+        self._latest.launch = None
         if launch.node:
             self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, tell=True)
             return
@@ -200,6 +228,36 @@ class Launches:
                 self._images[holder.id] = self.hook.image(holder)
             return self._images[holder.id]
 
+    def _code(self, kernel: Kernel) -> bytes:
+        """Return the machine code that has a kernel, and that the driver loaded.
+
+        Raises:
+            PatchError: it can't be had.
+        """
+        holder = kernel.holder
+        image, key = self._image(holder), (holder.id, kernel.symbol)
+        try:
+            return cubin(image, kernel.symbol, cuda.chip())
+        except NoCodeError as error:
+            lacking = str(error)
+        with self._lock:
+            code = self._compiled.get(key)
+        if code is None:
+            try:
+                code = compiled(
+                    *(image, kernel.symbol, kernel.function(), self.hook.options(holder)),
+                    library=holder.kind is Kind.LIBRARY,
+                )
+            except PatchError as error:
+                raise PatchError(
+                    f"{lacking}, and what the driver compiles of it: {error}"
+                ) from error
+            with self._lock:
+                while len(self._compiled) >= _COMPILED:
+                    del self._compiled[next(iter(self._compiled))]
+                self._compiled[key] = code
+        return code
+
     def _aside(self, kernel: Kernel) -> bool:
         """Return whether a kernel is a library's that nobody has named."""
         library = _LIBRARIES.match(Path(kernel.holder.origin).name)
@@ -227,9 +285,13 @@ class Launches:
             if made.verdict is not None and made.verdict.refused:
                 raise refused(self.launcher, session, label, taken[0], made.verdict)
 
+        def drop() -> None:
+            session.discard(taken[0])
+            self.launcher.recorded[label] -= 1
+
         taken: list[Any] = []
         selection = patched.chosen(self.launcher.buffer)
-        return patched.Launch(plan, language_of(kernel), buffer, selection, tell=tell)
+        return patched.Launch(plan, language_of(kernel), buffer, selection, tell=tell, drop=drop)
 
     def _recorded(self, kernel: Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
         """Return the patched function, told where to record."""
@@ -266,7 +328,8 @@ class Launches:
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
         with patched.apart(stream):
             chosen = meant.heeded(made.patch)
-            prof = meant.buffer(meant.plan, grid, warps, made.patch.most, chosen)
+            buffer = partial(meant.buffer, meant.plan, grid, warps, made.patch.most, chosen)
+            prof = taking.take(buffer, stream)
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch
@@ -284,6 +347,7 @@ class Launches:
         words = made.point(prof, grid, warps, stream, chosen, queue)
         if made.patch.argument is not None:
             launch.append(made.patch.argument, words)
+        self._latest.launch = kernel, meant
         return made.function
 
     def _check_context(self) -> None:
@@ -302,7 +366,7 @@ class Launches:
     def _launched(self, kernel: Kernel, launch: hooks.Launch) -> Launched:
         """Return how a kernel is launched, for another process to do the same."""
         memory, find = self._memory[kernel.id], kernel.find
-        code = cubin(self._image(kernel.holder), kernel.symbol, cuda.chip())
+        code = self._code(kernel)
         return Launched(
             kernel.symbol,
             shared(code, kernel.symbol, find),
@@ -320,7 +384,7 @@ class Launches:
         argue: bool,
         grid: Grid,
     ) -> Patch:
-        code = cubin(self._image(kernel.holder), kernel.symbol, cuda.chip())
+        code = self._code(kernel)
         self._memory[kernel.id] = Memory.of(code, kernel.symbol)
         return patched.made(
             shared(code, kernel.symbol, kernel.find),

@@ -87,6 +87,10 @@ class Flight:
         state = self.states[at]
         return sum(1 << board for board in range(SCOREBOARDS) if state[board] & _TAKEN)
 
+    def late(self, at: int) -> int:
+        """Return what late instructions have yet to write, and operands on the same scoreboards."""
+        return reduce(or_, self.states[at][:OPERANDS]) & _TAKEN - 1
+
     def lasting(self, at: int) -> int:
         """Return what is unsafe to overwrite though one waits for every scoreboard."""
         late = self.states[at][PRODUCTS]

@@ -95,12 +95,13 @@ class Chooser:
         pair = self.lender.pair(index, spare) if self.lender else None
         if not spare.scoreboards or (self.lender and pair is None):
             return None
-        ways = enumerate(_layouts(spare, self.near))
+        late = self._late(index)
+        ways = enumerate(_layouts(spare, self.near, late))
         best = next((n for n, each in ways if each), None)
         mine = {*members(shared.bits)}
         free = tuple([each for each in spare.registers if R.first + each not in mine])
         pairs = tuple([each for each in spare.pairs if mine.isdisjoint(_pair(each))])
-        enough = islice(_ways(free, pairs), None if best is None else best + 1)
+        enough = islice(_ways(free, pairs, late), None if best is None else best + 1)
         found = next(filter(None, enough), [])
         if not found:
             return None
@@ -157,7 +158,8 @@ class Chooser:
         return max(there, key=lambda each: (self._untouched(index, each), each), default=None)
 
     def _made(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
-        choices = next(filter(None, _layouts(spare, self.near)), [])
+        layouts = _layouts(spare, self.near, self._late(index))
+        choices = next(filter(None, layouts), [])
         if not choices:
             return _few(spare)
         words = self._longest(index, choices, lambda each: _registers(*each))
@@ -229,6 +231,9 @@ class Chooser:
 
     def _spare(self, index: int) -> Spare:
         return self.room.at(min(index, len(self.room.free) - 1))
+
+    def _late(self, index: int) -> int:
+        return self.room.flight.late(min(index, len(self.room.free) - 1))
 
     def _longest(
         self, index: int, choices: Iterable[_T], registers: Callable[[_T], Iterable[int]]
@@ -417,24 +422,32 @@ def used(scratch: Scratch) -> int:
     return words | address_at(scratch.address, near=scratch.near) | pair
 
 
-def _layouts(spare: Spare, near: bool) -> Iterator[list[_Words]]:
+def _layouts(spare: Spare, near: bool, late: int) -> Iterator[list[_Words]]:
     """Yield where a record's words can be and leave room for their address, the best way first.
 
-    Each is given by the registers of its tag, its start, and its end.
+    Each is given by the registers of its tag, its start, and its end. A store of a row reads the
+    register behind them, too: none that is ``late``, which a load may have yet to write.
     """
     every = (spare.registers if near else spare.pairs)[:_ENOUGH]
     where = [address_at(each, near=near) for each in every]
-    for way in _ways(spare.registers, spare.pairs):
+    for way in _ways(spare.registers, spare.pairs, late):
         yield [each for each in way if not all(map(_members(*each).__and__, where))]
 
 
-def _ways(free: tuple[int, ...], pairs: tuple[int, ...]) -> Iterator[list[_Words]]:
+def _there(way: Iterable[_Words], late: int) -> list[_Words]:
+    """Return those of a way whose stores read nothing that is ``late``."""
+    return [each for each in way if not (_in_a_row(*each) and late >> R.first + each[0] + 3 & 1)]
+
+
+def _ways(free: tuple[int, ...], pairs: tuple[int, ...], late: int) -> Iterator[list[_Words]]:
     """Yield where a record's words can be, the best way first; see ``_layouts``."""
     members = set(free)
-    yield [(at, at + 1, at + 2) for at in pairs if at % 4 == 0 and at + 2 in members]
-    yield [(at, at + 1, each) for at in pairs[:1] for each in free if each // 2 != at // 2]
+    rows = [(at, at + 1, at + 2) for at in pairs if at % 4 == 0 and at + 2 in members]
+    yield _there(rows, late)
+    apart = [(at, at + 1, each) for at in pairs[:1] for each in free if each // 2 != at // 2]
+    yield _there(apart, late)
     few = sorted(free, key=lambda each: each ^ 1 in members)  # those without a neighbour first
-    yield list(zip(few, few[1:], few[2:], strict=False))
+    yield _there(zip(few, few[1:], few[2:], strict=False), late)
     yield [(at, at + 1, at + 1) for at in pairs]
     yield [(first, second, second) for first, second in pairwise(few)]
     yield [(each, each, each) for each in free]

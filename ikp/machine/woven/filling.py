@@ -7,6 +7,7 @@ something. Where nobody needs its registers soon, what the kernel does next fill
 from __future__ import annotations
 
 from ikp.machine.disassembly.resources import P, R, table
+from ikp.machine.inserted.assembler import PT
 from ikp.machine.inserted.keeping import Scratch
 from ikp.machine.live.room import Room
 from ikp.machine.woven.choosing import used
@@ -48,6 +49,8 @@ def fillers(
     else:  # the kernel needs that predicate, later
         members |= 1 << R.first + scratch.saved
     touched |= members
+    if scratch.gathered is not None and scratch.predicate != PT:
+        touched |= scratch.gathered.stored  # no load into the fourth may begin before the store
     columns = table([members & ~held])[0]
     found: list[int] = []
     for at in range(first, min(stop, first + _MOST)):

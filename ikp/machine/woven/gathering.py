@@ -157,7 +157,9 @@ class Gatherer:
         named = self.room.liveness.named(range(first, last))
         spare = self.room.through(range(first, last + 1))
         free = [each for each in spare.registers if not named >> R.first + each & 1]
-        rows = [each for each in free if each % 4 == 0 and {each + 1, each + 2} <= {*free}]
+        late = self.room.flight.late(min(last, len(self.room.free) - 1))
+        quads = [at for at in free if at % 4 == 0 and not late >> R.first + at + 3 & 1]
+        rows = [each for each in quads if {each + 1, each + 2} <= {*free}]
         if not rows:
             return None
         if self.threads:

@@ -1,7 +1,5 @@
 /* A CUDA driver without a device: what it is asked to do, it writes down. In another process than
    the one that FAKE_PARENT names, kernels do what FAKE_CHILD says. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -110,6 +108,51 @@ R cuModuleLoadData(H *made, const void *image) {
     SAY("load %d\n", NUMBER(*made));
     return 0;
 }
+/* It compiles PTX, in a way, for CUPTI to show: to the file that FAKE_COMPILED names. What it was
+   asked with, it appends to the file that FAKE_OPTIONS names. */
+typedef void (*Shown)(void *user, unsigned domain, unsigned which, const void *about);
+static Shown shown;
+R cuptiSubscribe(H *made, Shown callback, void *user) {
+    (void)user;
+    *made = make();
+    shown = callback;
+    return told("no subscriber") ? 39 : 0;
+}
+R cuptiEnableCallback(unsigned on, H subscriber, unsigned domain, unsigned which) {
+    (void)subscriber;
+    return on != 1 || domain != 3 || which != 6;
+}
+R cuptiGetResultString(int code, const char **name) {
+    *name = code == 39 ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED" : NULL;
+    return 0;
+}
+R cuptiUnsubscribe(H subscriber) { (void)subscriber, shown = NULL; return 0; }
+static void compile(const char *how, unsigned count, const unsigned *options, void **values) {
+    const char *told_to = getenv("FAKE_OPTIONS"), *path = getenv("FAKE_COMPILED");
+    FILE *list = shown && told_to ? fopen(told_to, "a") : NULL, *file;
+    if (list) {
+        fprintf(list, "%s", how);
+        for (unsigned i = 0; i < count; i++)
+            fprintf(list, " %u=%u", options[i], (unsigned)(uintptr_t)values[i]);
+        fprintf(list, "\n");
+        fclose(list);
+    }
+    for (unsigned i = 0; i < count; i++) values[i] = (void *)999; /* as the driver writes some */
+    if (!shown || !path || !(file = fopen(path, "rb"))) return;
+    static char code[1 << 20];
+    struct {
+        uint32_t id;
+        size_t size;
+        const char *code;
+    } module = {1, fread(code, 1, sizeof code, file), code};
+    fclose(file);
+    shown(NULL, 3, 6, (const void *[]){NULL, NULL, &module});
+}
+R cuModuleLoadDataEx(H *made, const void *image, unsigned count, const unsigned *options,
+                     void **values) {
+    compile("module", count, options, values);
+    return cuModuleLoadData(made, image);
+}
 R cuModuleUnload(H gone) { SAY("unload %d\n", NUMBER(gone)); return 0; }
 R cuModuleGetFunction(H *made, H module, const char *name) {
     *made = part(module);
@@ -120,7 +163,8 @@ R cuModuleGetFunction(H *made, H module, const char *name) {
 }
 R cuLibraryLoadData(H *made, const void *image, void *a, void **b, unsigned c, void *d, void **e,
                     unsigned f) {
-    (void)image, (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
+    (void)image, (void)d, (void)e, (void)f;
+    compile("library", c, a, b);
     *made = make();
     SAY("library %d\n", NUMBER(*made));
     return 0;
@@ -245,6 +289,7 @@ R cuMemAddressReserve(uint64_t *made, size_t size, size_t align, uint64_t wish, 
     int fixed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
     int other = MAP_PRIVATE | MAP_ANONYMOUS;
     int taken = told("taken") || (told("claims") && begun); /* by what the context has for itself */
+    if (wish % (32 << 20)) taken = 1; /* a driver moves it up */
     char *at = mmap((void *)(uintptr_t)wish, size, PROT_NONE, taken ? other : fixed, -1, 0);
     if (at == MAP_FAILED || taken) at = mmap(NULL, size, PROT_NONE, other, -1, 0);
     *made = (uint64_t)(uintptr_t)at;
@@ -367,18 +412,17 @@ static void keep(H f, const unsigned *grid, const unsigned *block, unsigned shar
     if (launching_with && *launching_with == 4) memcpy(cluster[count], launching_with + 2, 12);
     count++;
 }
-/* Whoever called a launch, by the return address: CUPTI looks there, too. */
-static const char *caller_ = "";
-const char *fake_caller(void) { return caller_; }
-static void note_caller(const void *address) {
-    Dl_info it, own_;
-    dladdr((void *)note_caller, &own_);
-    if (dladdr(address, &it) && it.dli_fbase != own_.dli_fbase) caller_ = it.dli_fname;
-}
+/* Nothing is launched but one function. */
+static int refuses;
+static H launches_;
+void fake_refuse(int on, H but) { refuses = on, launches_ = but; }
 R cuLaunchKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                  unsigned shared, H stream, void **params, void **extra) {
     (void)gy, (void)gz, (void)by, (void)bz, (void)shared;
-    note_caller(__builtin_return_address(0));
+    if (refuses && f != launches_) {
+        SAY("refuses %d\n", NUMBER(f));
+        return 1;
+    }
     const Parameters *known = &parameters[NUMBER(f)];
     unsigned char given[4096] = {0};
     size_t size = 0;
@@ -394,6 +438,7 @@ R cuLaunchKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsign
         if (*each == (void *)1) packed = each[1];
         else if (*each == (void *)2) memcpy(&size, each[1], sizeof size);
         else return 1;
+    if (size > sizeof given) return 1;
     if (packed) memcpy(given, packed, size);
     if (size && size < (size_t)known->end) return 1;
     SAY("launch %d %ux%u on %d", NUMBER(f), gx, bx, (int)(intptr_t)stream);
@@ -410,7 +455,6 @@ typedef struct {
 } Config;
 R cuLaunchKernelEx(const Config *config, H f, void **params, void **extra) {
     const unsigned *grid = config->grid, *block = config->block;
-    note_caller(__builtin_return_address(0));
     for (unsigned i = 0; i < config->count; i++) SAY("with %u ", config->attributes[18 * i]);
     launching_with = config->count ? config->attributes : NULL;
     return cuLaunchKernel(f, grid[0], grid[1], grid[2], block[0], block[1], block[2],
@@ -418,7 +462,6 @@ R cuLaunchKernelEx(const Config *config, H f, void **params, void **extra) {
 }
 R cuLaunchCooperativeKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                             unsigned bz, unsigned shared, H stream, void **params) {
-    note_caller(__builtin_return_address(0));
     SAY("together ");
     return cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params, NULL);
 }

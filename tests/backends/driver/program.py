@@ -8,21 +8,27 @@ import gc
 import json
 import re
 import sys
+import threading
 import weakref
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from ikp.backends import patched
+from ikp.backends.driver import _compiled
 from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver import _taking as taking
 from ikp.backends.driver.launches import stepping_in
+from ikp.errors import PatchError
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.patch import patch
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
 
 patched._beside = lambda: None  # torch takes that for the stream that is current
+taking.launching_on = lambda *_: nullcontext()  # there is no GPU for torch
 
 
 class Prof:
@@ -35,17 +41,26 @@ class Prof:
         self.spec_text = spec_text
 
 
+def no_cupti() -> str:
+    raise PatchError("there is no CUPTI.")
+
+
+_compiled.cupti = no_cupti
+
+
 class Session:
     """Hands out buffers, as far as a launch asks."""
 
     facts: ClassVar[dict[str, str]] = {}
     asked: ClassVar[list[dict[str, object]]] = []
     made: ClassVar[list[weakref.ref[Any]]] = []
+    threads: ClassVar[list[str]] = []  # that took buffers
 
     def buffer(self, label: str, **options: object) -> Any:
         from ikp.core.segment import Spec
 
         self.asked.append({"label": label, **options})
+        self.threads.append(threading.current_thread().name)
         made = Prof(str(Spec()))
         self.made.append(weakref.ref(made))
         return made
@@ -116,7 +131,6 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
     library = ctypes.CDLL("libcuda.so.1")
     library.fake_log.restype = ctypes.c_char_p
     library.fake_memory.restype = ctypes.c_void_p
-    library.fake_caller.restype = ctypes.c_char_p
     handle = ctypes.c_void_p
     library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
     said: dict[str, object] = {}
@@ -147,6 +161,7 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         launch(function, stream=5)
         told("other stream")
         library.cuGetProcAddress_v2(b"cuLaunchKernel", ctypes.byref(found), 12000, 0, None)
+        said["threads"] = list(Session.threads)
         said["address"] = found.value == ctypes.cast(library.cuLaunchKernel, handle).value
         library.fake_capture(1)
         launch(function)
@@ -184,7 +199,21 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         for part, result in passed(library, found, image.read_bytes(), name):
             told(part)
             said[f"{part}: code"] = result
-            said[f"{part}: caller"] = library.fake_caller().decode()
+        for refused, but in (("refused", found), ("wrong", None)):
+            library.fake_refuse(1, but)
+            plain, counted = len(launcher.plain), launcher.recorded["matmul"]
+            asked = len(Session.asked)
+            for part, result in passed(library, found, image.read_bytes(), name):
+                told(f"{refused} {part}")
+                said[f"{refused} {part}: code"] = result
+                said[f"{refused} {part}: plain"] = launcher.plain[plain:]
+                said[f"{refused} {part}: more"] = [
+                    launcher.recorded["matmul"] - counted,
+                    len(Session.asked) - asked,
+                ]
+                del launcher.plain[plain:]
+                launcher.failed.clear()
+        library.fake_refuse(0, None)
     launch(function)
     told("after")
     said["names"] = list(known().values())

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
+from ikp.backends.driver._fatbins import NoCodeError
 from ikp.backends.driver._fatbins import cubin as chosen
-from ikp.errors import PatchError
 from tests.machine.assembled import cubin
 
 pytestmark = [pytest.mark.any_pins, pytest.mark.compiled]
@@ -36,6 +36,6 @@ def test_the_code_is_the_chips_or_an_older_ones_of_its_generation(
     assert code.rstrip(b"\0") == MADE[expected].rstrip(b"\0")
 
 
-def test_without_code_for_its_generation_it_is_said_that_the_driver_compiles_it() -> None:
-    with pytest.raises(PatchError, match="without machine code for sm_120"):
+def test_without_code_for_its_generation_the_driver_compiles_it() -> None:
+    with pytest.raises(NoCodeError, match="without machine code for sm_120"):
         chosen(together(["80", "100"]), "does", (12, 0))

@@ -27,7 +27,7 @@ DRIVER = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95"
 def test_who_has_loaded_it_is_told(
     files: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "_files", lambda: files)
+    monkeypatch.setattr(hooks, "mapped", lambda: files)
     monkeypatch.setattr(hooks, "_loaded", [])
     with pytest.raises(PatchError, match=words):
         hooks.install()

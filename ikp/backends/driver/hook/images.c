@@ -172,6 +172,7 @@ void clear(Image *image) {
     free(image->copy);
     free(image->file);
     free(image->origin);
+    free(image->options.pairs);
 }
 
 /* What ikp has patched has its cell in it: a launch of that is decided. (What is told by an argument

@@ -208,6 +208,20 @@ SEEN(ikp_copy)(Handle handle, uint64_t id, int what, void *to, size_t bytes) {
     return code;
 }
 
+/* Copy the options with which an image was loaded, as far as there is room; 0, or 1 where the handle is
+   another's now, or they could not be kept. */
+SEEN(ikp_options)(Handle handle, uint64_t id, uint64_t *to, unsigned room, unsigned *count) {
+    pthread_rwlock_rdlock(&lock);
+    Known *each = find(handle);
+    int same = each && each->id == id;
+    *count = same ? each->image.options.count : 0;
+    same = same && (!*count || each->image.options.pairs);
+    for (unsigned i = 0; same && i < 2 * *count && i < 2 * room; i++)
+        to[i] = each->image.options.pairs[i];
+    pthread_rwlock_unlock(&lock);
+    return !same;
+}
+
 /* The number of the current context, which no other ever has. */
 SEEN(ikp_context)(uint64_t *id) {
     Here now = here();

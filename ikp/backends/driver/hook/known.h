@@ -23,6 +23,12 @@ extern void *real; /* the driver behind */
 
 enum { MODULE = 1, LIBRARY, FUNCTION, KERNEL, CONTEXT, OTHER };
 
+/* Options of the driver's compiler: the number and the value of each, one after the other. */
+typedef struct {
+    uint64_t *pairs;
+    unsigned count;
+} Options;
+
 /* Where the bytes of a module's or library's image are: a copy, or a part of a file that is mapped
    and never written to, as it was when the image was loaded. */
 typedef struct {
@@ -32,6 +38,7 @@ typedef struct {
     uint64_t offset, device, inode, size;
     int64_t seconds, nanoseconds; /* when it was last changed */
     char *origin; /* file of the image, or of who loaded it */
+    Options options;
 } Image;
 
 enum { DEVICES = 32 };

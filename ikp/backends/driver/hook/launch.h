@@ -12,13 +12,15 @@ typedef struct {
     uint32_t extensible; /* whether one more argument can be passed */
     uint32_t overlaps;   /* whether it may begin before the launch before it has ended */
     uint32_t node;       /* it is no launch, but a node that is put into a graph */
+    uint32_t refused;    /* the driver's error, where it did not launch what was chosen */
     Handle instead;      /* out: what to launch */
     uint32_t decided;    /* out: never ask again for this function; count its launches in a slot: 1 + */
     uint32_t ordinal, offset, bytes; /* out: of one more argument; of 0 bytes: there is none */
     uint64_t told[9];                /* out: that argument */
     void **params, **extra; /* arguments, as the program passes them: one by one, or in one buffer */
     const void *attributes;
-    uint32_t count; /* of attributes */
+    uint32_t count;     /* of attributes */
+    uint32_t otherwise; /* the driver's error for the program's own function then */
 } Launch;
 
 enum { SLOTS = 1 << 16 };

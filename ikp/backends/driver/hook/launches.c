@@ -23,12 +23,6 @@ typedef struct {
     size_t size;
 } Longer;
 
-/* The launch that this thread asks of. It is in no function's frame: so the driver is called last and
-   in place of the function that a program called, and sees the program's return address. By that,
-   CUPTI tells a launch that the CUDA runtime makes from a program's own, which gets a record; two
-   records of one launch end torch.profiler. While one is asked of, others of the thread pass. */
-static __thread Longer asked;
-
 enum { END, BUFFER, BUFFER_SIZE }; /* CU_LAUNCH_PARAM_... */
 
 /* The buffer in which a program passes all arguments, and its size; NULL for none, or what else. */
@@ -117,11 +111,11 @@ static void keep_answer(const Launch *launch) {
     pthread_rwlock_unlock(&lock);
 }
 
-/* Ask what is launched, and with which arguments: ``asked``'s. */
-static __attribute__((noinline)) void choose(void) {
-    Launch *launch = &asked.launch;
+/* Ask what is launched, and with which arguments. */
+static void choose(Longer *longer) {
+    Launch *launch = &longer->launch;
     Handle function = launch->instead = launch->function;
-    if (passes(launch)) return;
+    if (!asking() || passes(launch)) return;
     make_sure(launch->function);
     if (passes(launch)) return;
     launch->extensible = (uint32_t)extensible(launch);
@@ -130,8 +124,17 @@ static __attribute__((noinline)) void choose(void) {
         launch->decided = launch->bytes = 0;
     }
     if (launch->decided || launch->instead != function) keep_answer(launch);
-    if (launch->bytes && launch->instead != function && !lengthen(&asked))
+    if (launch->bytes && launch->instead != function && !lengthen(longer))
         launch->instead = function;
+}
+
+/* The driver did not launch what was chosen, which has not run then: tell that, and what came of the
+   program's own function, which was launched in its place. Return what the program gets. */
+static Result refused(Launch *launch, Result chosen, Result plain) {
+    launch->refused = (uint32_t)chosen;
+    launch->otherwise = (uint32_t)plain;
+    ask(launch);
+    return plain;
 }
 
 #define PER_THREAD ((Handle)2)
@@ -142,14 +145,16 @@ static __attribute__((noinline)) void choose(void) {
     SEEN(name)(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
                unsigned bz, unsigned shared, Handle stream, void **params, void **extra) {           \
         NEED(name);                                                                                  \
-        if (asking()) {                                                                              \
-            asked.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared,                        \
-                                    .stream = stream ? stream : default_stream,                      \
-                                    .params = params, .extra = extra};                               \
-            choose();                                                                                \
-            f = asked.launch.instead, params = asked.launch.params, extra = asked.launch.extra;      \
-        }                                                                                            \
-        return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                \
+        Longer longer;                                                                               \
+        longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared,                           \
+                                 .stream = stream ? stream : default_stream,                         \
+                                 .params = params, .extra = extra};                                  \
+        choose(&longer);                                                                             \
+        Result result = real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,   \
+                                    longer.launch.params, longer.launch.extra);                      \
+        if (!result || longer.launch.instead == f) return result;                                    \
+        return refused(&longer.launch, result,                                                       \
+                       real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra));       \
     }
 
 #define COOPERATE(name, default_stream)                                                              \
@@ -158,13 +163,15 @@ static __attribute__((noinline)) void choose(void) {
     SEEN(name)(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
                unsigned bz, unsigned shared, Handle stream, void **params) {                         \
         NEED(name);                                                                                  \
-        if (asking()) {                                                                              \
-            asked.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared, 1,                     \
-                                    .stream = stream ? stream : default_stream, .params = params};   \
-            choose();                                                                                \
-            f = asked.launch.instead, params = asked.launch.params;                                  \
-        }                                                                                            \
-        return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params);                       \
+        Longer longer;                                                                               \
+        longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared, 1,                        \
+                                 .stream = stream ? stream : default_stream, .params = params};      \
+        choose(&longer);                                                                             \
+        Result result = real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,   \
+                                    longer.launch.params);                                           \
+        if (!result || longer.launch.instead == f) return result;                                    \
+        return refused(&longer.launch, result,                                                       \
+                       real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params));              \
     }
 
 typedef struct {
@@ -188,18 +195,19 @@ static uint32_t asked_for(const Config *config, uint32_t attribute) {
     static Result (*real_##name)(const Config *, Handle, void **, void **);                          \
     SEEN(name)(const Config *config, Handle f, void **params, void **extra) {                        \
         NEED(name);                                                                                  \
-        if (asking()) {                                                                              \
-            const uint32_t *grid = config->grid, *block = config->block;                             \
-            asked.launch = (Launch){f, 0, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, \
-                                    config->shared, asked_for(config, COOPERATIVE),                  \
-                                    .stream = config->stream ? config->stream : default_stream,      \
-                                    .overlaps = asked_for(config, SERIALIZED_BY_PROGRAM),            \
-                                    .params = params, .extra = extra,                                \
-                                    .attributes = config->attributes, .count = config->count};       \
-            choose();                                                                                \
-            f = asked.launch.instead, params = asked.launch.params, extra = asked.launch.extra;      \
-        }                                                                                            \
-        return real_##name(config, f, params, extra);                                                \
+        const uint32_t *grid = config->grid, *block = config->block;                                 \
+        Longer longer;                                                                               \
+        longer.launch = (Launch){f, 0, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]},  \
+                                 config->shared, asked_for(config, COOPERATIVE),                     \
+                                 .stream = config->stream ? config->stream : default_stream,         \
+                                 .overlaps = asked_for(config, SERIALIZED_BY_PROGRAM),               \
+                                 .params = params, .extra = extra,                                   \
+                                 .attributes = config->attributes, .count = config->count};          \
+        choose(&longer);                                                                             \
+        Result result = real_##name(config, longer.launch.instead, longer.launch.params,             \
+                                    longer.launch.extra);                                            \
+        if (!result || longer.launch.instead == f) return result;                                    \
+        return refused(&longer.launch, result, real_##name(config, f, params, extra));               \
     }
 
 LAUNCH(cuLaunchKernel, NULL)

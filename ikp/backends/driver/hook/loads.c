@@ -3,11 +3,22 @@
 
 #define CALLER __builtin_return_address(0)
 
+/* Before the call: the driver writes into some values. */
+static Options noted(unsigned count, const unsigned *options, void *const *values) {
+    Options made = {count ? calloc(count, 2 * sizeof *made.pairs) : NULL, count};
+    for (unsigned i = 0; made.pairs && i < count; i++) {
+        made.pairs[2 * i] = options[i];
+        made.pairs[2 * i + 1] = values ? (uint64_t)(uintptr_t)values[i] : 0;
+    }
+    return made;
+}
+
 static void loaded(Handle handle, uint32_t kind, const void *image, const char *path,
-                   const void *caller) {
+                   Options options, const void *caller) {
     Image made;
     Here now = here();
     describe(&made, image, path, caller);
+    made.options = options;
     int ours = has_records(path ? made.copy : image, made.bytes);
     pthread_rwlock_wrlock(&lock);
     settled(&now);
@@ -20,26 +31,30 @@ static void loaded(Handle handle, uint32_t kind, const void *image, const char *
     if (!entry) clear(&made);
 }
 
-#define LOAD(name, kind, image, path, parameters, arguments)   \
-    static Result(*real_##name) parameters;                    \
-    SEEN(name) parameters {                                    \
-        NEED(name);                                            \
-        Result result = real_##name arguments;                 \
-        if (!result) loaded(*made, kind, image, path, CALLER); \
-        return result;                                         \
+#define LOAD(name, kind, image, path, jit, parameters, arguments)       \
+    static Result(*real_##name) parameters;                             \
+    SEEN(name) parameters {                                             \
+        NEED(name);                                                     \
+        Options options_ = jit;                                         \
+        Result result = real_##name arguments;                          \
+        if (!result) loaded(*made, kind, image, path, options_, CALLER); \
+        else free(options_.pairs);                                      \
+        return result;                                                  \
     }
+#define NONE noted(0, NULL, NULL)
 
-LOAD(cuModuleLoadData, MODULE, image, NULL, (Handle * made, const void *image), (made, image))
-LOAD(cuModuleLoadFatBinary, MODULE, image, NULL, (Handle * made, const void *image), (made, image))
-LOAD(cuModuleLoadDataEx, MODULE, image, NULL,
+LOAD(cuModuleLoadData, MODULE, image, NULL, NONE, (Handle * made, const void *image), (made, image))
+LOAD(cuModuleLoadFatBinary, MODULE, image, NULL, NONE, (Handle * made, const void *image),
+     (made, image))
+LOAD(cuModuleLoadDataEx, MODULE, image, NULL, noted(n, options, values),
      (Handle * made, const void *image, unsigned n, void *options, void **values),
      (made, image, n, options, values))
-LOAD(cuLibraryLoadData, LIBRARY, image, NULL,
+LOAD(cuLibraryLoadData, LIBRARY, image, NULL, noted(n_jit, jit, jit_values),
      (Handle * made, const void *image, void *jit, void **jit_values, unsigned n_jit, void *options,
       void **values, unsigned n),
      (made, image, jit, jit_values, n_jit, options, values, n))
-LOAD(cuModuleLoad, MODULE, NULL, path, (Handle * made, const char *path), (made, path))
-LOAD(cuLibraryLoadFromFile, LIBRARY, NULL, path,
+LOAD(cuModuleLoad, MODULE, NULL, path, NONE, (Handle * made, const char *path), (made, path))
+LOAD(cuLibraryLoadFromFile, LIBRARY, NULL, path, noted(n_jit, jit, jit_values),
      (Handle * made, const char *path, void *jit, void **jit_values, unsigned n_jit, void *options,
       void **values, unsigned n),
      (made, path, jit, jit_values, n_jit, options, values, n))

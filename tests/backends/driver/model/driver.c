@@ -261,6 +261,7 @@ R cuFuncSetSharedMemConfig(Thing *function, int config) { function->banks = conf
 static R run(Thing *function) {
     int is_kernel = function->kind == KERNEL;
     if (fails()) return FAILS;
+    if (function->patched && function->code >= 1000 && function->code % 5 == 0) return NO_RESOURCES;
     if (!is_kernel && (function->kind != FUNCTION || function->context != current)) return INVALID;
     ran = (Ran){ran.times + 1, function->code, function->patched, function, {0}, 0, 0, NULL};
     memcpy(ran.name, function->name, sizeof ran.name);

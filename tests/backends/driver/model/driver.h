@@ -3,7 +3,7 @@
 #include <stdint.h>
 
 typedef int R;
-enum { INVALID = 400, FAILS = 999, MOST = 1 << 12 };
+enum { INVALID = 400, NO_RESOURCES = 701, FAILS = 999, MOST = 1 << 12 };
 enum { CONTEXT = 1, GREEN, LIBRARY, MODULE, KERNEL, FUNCTION };
 
 typedef struct Thing {

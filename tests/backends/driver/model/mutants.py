@@ -170,6 +170,12 @@ MUTANTS: Final = (
         THREADS,
     ),
     Mutant(
+        "what the driver refuses with records does not run",
+        "launches.c",
+        "    return plain;\n}\n",
+        "    return chosen;\n}\n",
+    ),
+    Mutant(
         "a forked child has the lock as it was",
         "python.c",
         "    lock = fresh;\n",

@@ -23,7 +23,7 @@ typedef struct {
     uint64_t id;
     unsigned grid[3], block[3], shared, cooperative;
     void *stream;
-    unsigned extensible, overlaps, node;
+    unsigned extensible, overlaps, node, refused;
     Thing *instead;
     unsigned decided, ordinal, offset, bytes;
     uint64_t words[9];
@@ -159,7 +159,7 @@ static __thread Seen *deciding;
 static void answer(Launch *launch) {
     deciding = NULL;
     now->asked++;
-    if (launch->node || !launch->id) return;
+    if (launch->refused || launch->node || !launch->id) return;
     Seen *seen = known(launch);
     if (!seen) return;
     if (launch->function->code != seen->code || strcmp(launch->function->name, seen->name))

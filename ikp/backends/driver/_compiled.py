@@ -1,0 +1,99 @@
+"""The machine code that the driver compiled of PTX: the file that it loaded, as CUPTI shows it.
+
+Another process loads the same with the same options, and has CUPTI there: so the program's own
+profiler is in nobody's way. The driver's linker (``cuLinkAddData``) can't be asked instead. It
+compiles each file for being linked: other instructions, though often as many registers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from ikp import children
+from ikp.backends.driver._hook import mapped
+from ikp.errors import PatchError
+from ikp.machine import cuda
+from ikp.machine.cubins.cubin import Cubin
+
+_ROOT: Final = str(Path(__file__).parents[3])
+_CODE: Final = (
+    f"import sys; sys.path.insert(0, {_ROOT!r}); from ikp.machine.loading import main; main()"
+)
+_LOGS: Final = frozenset((2, 3, 4, 5, 6, 12))
+"""Options by which the compiler tells something: how long it took, and what it printed."""
+_CARRIED: Final = frozenset(
+    (0, 1, 7, 8, 9, 10, 11, 13, 14, 15, 16, 20, 21, 22, 23, 24, *range(29, 36))
+)
+"""Options that are numbers. Others are addresses, such as of names and of what these stand for."""
+
+
+def compiled(
+    image: bytes, name: str, plain: int, options: Mapping[int, int], *, library: bool = False
+) -> bytes:
+    """Return the machine code that the driver loads for a kernel.
+
+    Args:
+        image: what the program loaded: PTX, or a file of several.
+        name: the kernel, as the compiler wrote it.
+        plain: the function that the program launches.
+        options: of the driver's compiler, as the program passed them.
+        library: whether it was loaded as a library, and not as a module.
+
+    Raises:
+        PatchError: it can't be had.
+    """
+    unknown = sorted(options.keys() - _LOGS - _CARRIED)
+    if unknown:
+        raise PatchError(f"the program compiles it with option {unknown[0]}, which is not known.")
+    asked = {
+        "cupti": cupti(),
+        "device": cuda.identity().hex(),
+        "name": name,
+        "library": library,
+        "options": [each for each in options.items() if each[0] in _CARRIED],
+    }
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "image").write_bytes(image + b"\0")  # a file of PTX ends without
+        (folder / "asked.json").write_text(json.dumps(asked))
+        command = [sys.executable, "-I", "-S", "-c", _CODE]
+        try:
+            done = children.run(command, children.seconds(len(image)), cwd=folder)
+        except (OSError, children.TooLongError) as error:
+            raise PatchError(f"another process can't load it: {error}") from error
+        if done.code:
+            said = done.said.strip().splitlines() or [f"it ends with {done.code}"]
+            raise PatchError(f"another process can't load it: {said[-1]}")
+        told = json.loads((folder / "told.json").read_text())
+        codes = {each.read_bytes() for each in folder.glob("*.cubin")}
+    fitting = [each for each in codes if name in Cubin.read(each).kernels]
+    if len(fitting) != 1:
+        raise PatchError(f"CUPTI shows {len(fitting) or 'no'} files with it where one is loaded.")
+    if differing := [each for each, value in cuda.of_code(plain).items() if told[each] != value]:
+        raise PatchError(f"compiled anew, it has other {' and '.join(differing)}.")
+    return fitting[0]
+
+
+def cupti() -> str:
+    """Return the path of CUPTI: the program's, its environment's, or the CUDA toolkit's.
+
+    Raises:
+        PatchError: there is none.
+    """
+    spec = find_spec("nvidia")
+    found = [Path(each) for each in mapped() if "/libcupti.so" in each]
+    for place in (spec and spec.submodule_search_locations) or ():
+        found += sorted(Path(place).glob("*/lib/libcupti.so.*"))
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if variable in os.environ:
+            found += sorted(Path(os.environ[variable]).glob("extras/CUPTI/lib64/libcupti.so"))
+    if not found:
+        raise PatchError("CUPTI shows it, and was not found: pip install nvidia-cuda-cupti.")
+    return str(found[0])

@@ -1,0 +1,75 @@
+"""Takes a launch's buffer in another thread: nothing of torch's runs inside the program's own call.
+
+The CUDA runtime launches a kernel by a call of the driver, inside its own call. CUPTI makes one
+record of the two. But where another call of the runtime has begun and ended inside, in that thread,
+the driver's call gets a record, too. Both have one number, and torch.profiler ends with an internal
+error. What a buffer takes of torch, such as a view of memory, asks the runtime for the device.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from ikp.backends.patched import PER_THREAD
+from ikp.machine import cuda
+from ikp.session.service import Worker
+from ikp.signals import deferred
+
+_workers: dict[int, Worker] = {}
+_making = threading.Lock()
+
+
+def _in_child() -> None:
+    """Begin anew: a child has none of the threads, and another one may have held the lock."""
+    global _making  # noqa: PLW0603 - the lock is of this process alone
+    _making = threading.Lock()
+    _workers.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def take(make: Callable[[], Any], stream: int) -> Any:
+    """Return the buffer of a launch on a stream, or None where it gets none.
+
+    Raises:
+        PatchError: the driver refuses.
+        IkpError: it can't be had, as ``make`` says.
+    """
+    if cuda.capturing(stream):  # here, torch's current stream is one that nobody captures
+        return make()
+    device = cuda.device()
+    with _making:
+        if device not in _workers:
+            _workers[device] = Worker(f"buffers of cuda:{device}")
+    job = partial(contextvars.copy_context().run, _made, make, device, stream)
+    with deferred():  # else a buffer would be taken that nobody launches with
+        return _workers[device].call(job)
+
+
+def _made(make: Callable[[], Any], device: int, stream: int) -> Any:
+    # The default stream of each thread is another one here: what is on it is read at the end.
+    with launching_on(device, 0 if stream == PER_THREAD else stream):
+        prof = make()
+    notice = getattr(getattr(prof, "data", None), "ikp_notice", None)
+    if notice is not None:
+        notice.asks = False
+    return prof
+
+
+def launching_on(device: int, stream: int) -> AbstractContextManager[object]:
+    """Return a context in which a stream of the driver's is torch's current one."""
+    from torch import cuda as of_torch
+
+    of_torch.set_device(device)
+    known = of_torch.default_stream(device)
+    if stream:
+        known = of_torch.ExternalStream(stream, device)
+    made: AbstractContextManager[object] = of_torch.stream(known)
+    return made

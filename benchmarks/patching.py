@@ -2,8 +2,8 @@
 
     python benchmarks/patching.py --detail ops attention.cubin gemm.cubin
 
-For each kernel: its instructions, what NVIDIA's disassembler takes (it runs twice, at once), and
-the rest. A kernel that was recorded before has but the rest: the disassembler's text is kept.
+For each kernel: its instructions, what NVIDIA's disassembler takes, and the rest. What it prints is
+kept, of the kernel and of some that follow it in its file.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from pathlib import Path
 
 from ikp.errors import IkpError
 from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.disassembly import tools
-from ikp.machine.live.reading import read
+from ikp.machine.live.reading import text_of
 from ikp.machine.patch import DETAILS, patch
 
 _BLOCK = (128, 1, 1)
@@ -44,9 +43,9 @@ def main() -> None:
 def _line(cubin: bytes, name: str, detail: str, times: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
-        symbol = Cubin.read(cubin).kernel(name).symbol
-        printed = _best(1, lambda: tools.texts(cubin, function=symbol))
-        count = sum(len(each.flow.code.instructions) for each in read(cubin, symbol))
+        file = Cubin.read(cubin)
+        printed = _best(1, lambda: text_of(cubin, file, name))
+        count = len(file.kernel(name).words)
         try:
             rest = _best(times, lambda: patch(cubin, name, detail=detail, block=_BLOCK))
         except IkpError as error:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import gc
-import json
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,25 +63,19 @@ def _each_cubin_is_disassembled_once() -> Iterator[None]:
     """To start NVIDIA's disassembler takes longer than most of what is done with its text."""
     from ikp.machine.disassembly import tools
 
-    texts = tools.texts
+    printed = tools.printed
 
     @lru_cache(maxsize=64)
-    def made(nvdisasm: Path, cubin: bytes, life_ranges: bool) -> tuple[str, str]:
-        def both() -> str:
-            return json.dumps(texts(cubin, life_ranges=life_ranges))
+    def made(nvdisasm: Path, cubin: bytes) -> str:
+        return kept(str(nvdisasm), cubin, lambda: printed(nvdisasm, [], cubin))
 
-        code, beside = json.loads(kept(f"{nvdisasm} {life_ranges}", cubin, both))
-        return code, beside
-
-    def once(
-        cubin: bytes, *, life_ranges: bool = True, function: int | None = None
-    ) -> tuple[str, str]:
-        if function is not None and len(cubin) > LARGE:
-            return texts(cubin, life_ranges=life_ranges, function=function)
-        return made(tools.tool("nvdisasm"), cubin, life_ranges)  # that function among them
+    def once(program: Path, symbols: Sequence[int], cubin: bytes) -> str:
+        if symbols and len(cubin) > LARGE:
+            return printed(program, symbols, cubin)
+        return made(program, cubin)  # those functions among them
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tools, "texts", once)
+        patch.setattr(tools, "printed", once)
         yield
 
 

@@ -23,7 +23,7 @@ from ikp.signals import deferred
 from ikp.warning import warn
 
 if TYPE_CHECKING:
-    from ikp.machine.patch import Patch
+    from ikp.machine.made_patch import Patch
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""

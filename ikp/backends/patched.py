@@ -35,7 +35,7 @@ from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
 
 if TYPE_CHECKING:
-    from ikp.machine.patch import Patch
+    from ikp.machine.made_patch import Patch
 
 PER_THREAD: Final = 2
 """The handle of the default stream of whichever thread names it."""
@@ -265,39 +265,62 @@ def made(
     """
     # A program that records no launch does without all of it.
     from ikp.machine.inserted.chips import untested_asked
-    from ikp.machine.patch import patch
-    from ikp.ptx.marking import mark
 
     if os.environ.get("IKP_PATCH") == "0":
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
     plan = launch.plan
-    common: Any = {"detail": plan.detail, "language": launch.language}
-    common |= {"block": block, "shared": shared, "select": grid.select}
+    options: dict[str, Any] = {"detail": plan.detail, "language": launch.language}
+    options |= {"block": block, "shared": shared, "select": grid.select}
     with in_words(name, shown):
         if assemble is not None:
-            marked = mark(ptx, code, name, assemble, **common)
-            patched, ptx = marked.patch, marked.text
+            patched = _marked(code, name, ptx, assemble, options)
         else:
-            patched = patch(
-                code,
-                name,
-                ptx=ptx,
-                **common,
-                lines=plan.lines,
-                functions=plan.functions,
-                ranges=plan.ranges,
-                max_overhead=plan.max_overhead,
-                untested=untested_asked(),
-                argue=argue,
-                spare=spare,
-                flat=grid.flat,
-                sure=grid.sure,
-                blocks=grid.blocks,
-            )
+            options |= {"lines": plan.lines, "functions": plan.functions, "ranges": plan.ranges}
+            options |= {"max_overhead": plan.max_overhead, "argue": argue, "spare": spare}
+            options |= {"flat": grid.flat, "sure": grid.sure, "blocks": grid.blocks}
+            patched = _patched(code, name, options | {"ptx": ptx, "untested": untested_asked()})
     for each in patched.names:
         intern(each, shown if each == name else "")
-    plain = None if patched.declared is None else code
-    return replace(patched, kept=keep(patched, name, ptx, shared, plain))
+    return patched
+
+
+def _marked(
+    code: bytes, name: str, ptx: str, assemble: Callable[[str], bytes], options: dict[str, Any]
+) -> Patch:
+    """Put records into a kernel's PTX, and keep what comes of it."""
+    from ikp.ptx.marking import mark
+
+    made = mark(ptx, code, name, assemble, **options)
+    plain = None if made.patch.declared is None else code
+    return replace(made.patch, kept=keep(made.patch, name, made.text, options["shared"], plain))
+
+
+def _patched(code: bytes, name: str, options: dict[str, Any]) -> Patch:
+    """Put records into a kernel's machine code, and keep it; or return what was kept before.
+
+    Raises:
+        PatchError: the kernel is refused, now or before.
+    """
+    from ikp.machine.kept_patch import KeptPatch
+
+    place = KeptPatch.of(code, name, options)
+    known = place.read() if place is not None else None
+    if isinstance(known, str):
+        raise PatchError(known)
+    if known is not None:
+        return known
+    from ikp.machine.patch import patch  # with all that patches: a tenth of a second
+
+    try:
+        made = patch(code, name, **options)
+    except PatchError as error:
+        if place is not None:
+            place.write(str(error))
+        raise
+    made = replace(made, kept=keep(made, name, options["ptx"], options["shared"], code))
+    if place is not None:
+        place.write(made)
+    return made
 
 
 def tell(session: Session, label: str, launch: Launch) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from ikp.core.trace import Trace
 from ikp.errors import IkpError, InspectError
 from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.disassembly import tools
 from ikp.machine.kept_code import DECLARED, KEPT, MACHINE_MARK, PLAIN
+from ikp.machine.live.reading import text_of
 from ikp.verifier.declared import Declared
 from ikp.verifier.verify import faults
 
@@ -73,6 +73,6 @@ def _faults(path: Path) -> list[str]:
     if DECLARED not in said:
         raise InspectError("its records were put into its PTX, which was compiled anew.")
     plain, declared = path.with_suffix(PLAIN).read_bytes(), Declared.from_json(said[DECLARED])
-    symbol = Cubin.read(plain).kernel(declared.kernel).symbol
-    printed, _ = tools.texts(plain, life_ranges=False, function=symbol)
-    return faults(plain, path.read_bytes(), printed, declared)
+    file = Cubin.read(plain)
+    text = text_of(plain, file, file.kernel(declared.kernel).name)
+    return faults(plain, path.read_bytes(), text, declared)

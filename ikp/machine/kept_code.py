@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ikp.paths import put, triton_cache
 
 if TYPE_CHECKING:
-    from ikp.machine.patch import Patch
+    from ikp.machine.made_patch import Patch
 
 KEPT: Final = "machine code of "
 """How a trace says where the machine code of a launch's kernel lies: the label follows."""
@@ -25,6 +26,11 @@ DECLARED: Final = "declared"
 """The key of how it differs from the plain cubin."""
 PLAIN: Final = ".plain"
 """How the name of the plain cubin ends, which is kept beside it."""
+
+
+def files(path: str) -> list[Path]:
+    """Return the cubin of ``keep``, and what it puts beside it."""
+    return [Path(path).with_suffix(each) for each in (".cubin", PLAIN, ".ptx")]
 
 
 def keep(

@@ -11,15 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from ikp.core import abi
 from ikp.core.abi import Language
-from ikp.core.segment import EVERYTHING, Selection
+from ikp.core.segment import Selection
 from ikp.errors import KernelError, PatchError
 from ikp.machine.cubins.added_parameter import Argument, add_argument
 from ikp.machine.cubins.capacity import add_constant, set_registers
 from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.instruction import BYTES
-from ikp.machine.disassembly import tools
 from ikp.machine.inserted.chips import HOPPER, Chip, chip_of
 from ikp.machine.inserted.keeping import Cell, Frame
 from ikp.machine.inserted.selecting import SELECTION_BYTES
@@ -29,9 +27,10 @@ from ikp.machine.live.emulated import addressed
 from ikp.machine.live.handed import hands_over
 from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.printed_targets import check_targets
-from ikp.machine.live.reading import read
+from ikp.machine.live.reading import parsed, text_of
 from ikp.machine.live.room import RESERVED, Room
 from ikp.machine.live.spare_argument import spare_argument
+from ikp.machine.made_patch import Patch
 from ikp.machine.marked.budget import Budget
 from ikp.machine.marked.chosen import Lines
 from ikp.machine.marked.pace import Pace
@@ -51,49 +50,6 @@ from ikp.verifier.verify import verify
 _MOST_CALLED: Final = 3
 """Functions that a refusal names: a kernel for a debugger (-G) calls dozens."""
 DETAILS: Final = {level.name.lower(): level for level in Level}
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """A patched cubin, and what is recorded in it.
-
-    ``most`` is how many records a warp should have room for, None where loops say how many.
-    ``warps`` is how many a block has, 0 where the file doesn't say. ``notes`` say what is not
-    recorded, and what the rest costs.
-    """
-
-    cubin: bytes
-    names: tuple[str, ...]
-    warps: int
-    registers: tuple[int, int]  # of a thread: before, and now
-    most: int | None = None
-    notes: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()  # what recording is expected to cost; what chosen lines' ranges hold
-    ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
-    plain: tuple[int, int] | None = None  # what of that is the kernel's own code once more
-    kept: str = ""  # the file that it is in; "" where nobody keeps it
-    cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
-    select: bool = False  # behind the cell stands which warps record
-    sample: Selection = EVERYTHING  # which blocks do, where the others leave their headers alone
-    argument: Argument | None = None  # the cell is this of each launch; None: the module's memory
-    margin: int = 0  # how many records a warp may write behind the last that it keeps
-    fewer_blocks: bool = False  # an SM has room for fewer than before, as far as registers go
-    declared: Declared | None = None  # how it differs from the plain one; None: it was compiled so
-
-    @property
-    def beside_bytes(self) -> int:
-        """Return how many bytes of a slot keep no record."""
-        return abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * self.margin
-
-    def fits(self, slot_bytes: int) -> bool:
-        """Return whether a slot of so many bytes can keep a record."""
-        return slot_bytes >= self.beside_bytes + abi.RECORD_BYTES
-
-    def size_for_cell(self, slot_bytes: int) -> int:
-        """Return what the cell says of a slot of so many bytes."""
-        if self.cell_counts_records:
-            return max(0, slot_bytes - self.beside_bytes) // abi.RECORD_BYTES
-        return slot_bytes
 
 
 @contextmanager
@@ -163,7 +119,7 @@ def patch(
     """
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
-    code = _code(file, cubin, kernel)
+    code = _code(file, kernel, text := text_of(cubin, file, name))
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -197,7 +153,7 @@ def patch(
     ordinal = None if argument is None else argument.ordinal
     declared = Declared(name, count, ours, beside, cell.bank, stands, nbytes, ordinal)
     patched = file.write()
-    verify(cubin, patched, tools.texts(cubin, function=kernel.symbol)[0], declared)
+    verify(cubin, patched, text, declared)
     return Patch(
         *(patched, tuple(weaver.names), warps or 0, (before, count), even(most)),
         notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *weaver.notes),
@@ -211,6 +167,7 @@ def patch(
         margin=weaver.margin,
         fewer_blocks=bool(fewer),
         declared=declared,
+        sources=tuple(sorted(code.flow.code.files)),
     )
 
 
@@ -253,10 +210,10 @@ def _worth_it(blocks: Selection | None, wanted: Sequence[Place]) -> Selection | 
     return None if blocks is not None and blocks.others and not more else blocks
 
 
-def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
+def _code(file: Cubin, kernel: Kernel, text: str) -> Liveness:
     """Return a kernel's instructions, and what each leaves alive."""
     name = kernel.name
-    code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
+    code = next((each for each in parsed(text) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
     check_targets(file, kernel, code.flow.code)

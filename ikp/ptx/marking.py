@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from ikp.core.abi import Language
 from ikp.errors import PatchError
+from ikp.machine.made_patch import Patch
 from ikp.machine.marked.places import Place
-from ikp.machine.patch import DETAILS, Patch, even
+from ikp.machine.patch import DETAILS, even
 from ikp.ptx.body import Body
 from ikp.ptx.footprint import Footprint
 from ikp.ptx.record_text import Shape

@@ -19,7 +19,7 @@ from ikp.machine import cuda
 from ikp.machine.cubins.added_parameter import Argument
 from ikp.machine.inserted.selecting import selection_words
 from ikp.machine.inserted.sequences import CELL
-from ikp.machine.patch import Patch
+from ikp.machine.made_patch import Patch
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
 from tests.machine.compiled import code
@@ -44,10 +44,52 @@ def test_the_environment_can_turn_it_off(monkeypatch: pytest.MonkeyPatch) -> Non
         made(image, "matmul", "", launch, shared=0, grid=GRID)
 
 
-def test_a_refusal_names_the_kernel_as_people_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_was_recorded_before_is_patched_by_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is the same in each regard, and its names are known."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("ikp.verbs.dsl._names", {})
+    image = code("attention").compiled.asm["cubin"]
+    launch = Launch(plan(level="machine", detail="ops"), Language.TRITON, lambda *_: None)
+    sampled = Grid(flat=False, sure=False, blocks=Selection(block_step=4, others=True))
+
+    def each(grid: Grid, spare: bool) -> Patch:
+        return made(image, "attention", "", launch, shared=64, grid=grid, spare=spare)
+
+    first = [each(grid, spare) for grid in (GRID, sampled) for spare in (False, True)]
+    assert len({(patch.sample, patch.argument) for patch in first}) > 1
+    names = dict(known())
+    monkeypatch.setattr("ikp.verbs.dsl._names", {})
+    monkeypatch.delattr("ikp.machine.patch.patch")
+    assert [each(grid, spare) for grid in (GRID, sampled) for spare in (False, True)] == first
+    assert dict(known()) == names
+
+
+def test_a_refusal_is_known_the_next_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    image = code("matmul").compiled.asm["cubin"]
+    launch = Launch(plan(level="machine"), Language.TRITON, lambda *_: None)
+
+    def refused(shown: str) -> str:
+        with pytest.raises(PatchError) as caught:
+            made(image, "matmul", "", launch, shared=0, grid=GRID, shown=shown)
+        return str(caught.value)
+
+    monkeypatch.setattr("ikp.machine.patch.frame", lambda *_, **__: None)
+    first = refused("a")
+    monkeypatch.delattr("ikp.machine.patch.patch")
+    assert first.startswith("a uses all")
+    assert refused("b") == first.replace("a uses", "b uses", 1)
+
+
+def test_a_refusal_names_the_kernel_as_people_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """And a mistake of ikp's is a refusal, too: the program goes on with the plain kernel."""
     compiled = code("matmul").compiled
     launch = Launch(plan(level="machine"), Language.TRITON, lambda *_: None)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("ikp.machine.patch.frame", lambda *_, **__: None)
     with pytest.raises(PatchError, match=r"^math::matmul<T> uses all"):
         made(
@@ -59,6 +101,7 @@ def test_a_refusal_names_the_kernel_as_people_do(monkeypatch: pytest.MonkeyPatch
             grid=GRID,
             shown="math::matmul<T>",
         )
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "another"))
     monkeypatch.setattr("ikp.machine.patch.Places", lambda *_, **__: [].pop())
     with pytest.raises(
         PatchError, match=r"matmul could not be read \(IndexError: .*mistake of ikp"

@@ -10,9 +10,11 @@ from random import Random
 from unittest import mock
 
 from ikp.errors import IkpError
+from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.cubins.elf import Elf
 from ikp.machine.cubins.shared import constants, shared, variables
 from ikp.machine.disassembly import tools
+from ikp.machine.live.reading import text_of
 from ikp.machine.patch import patch
 from tests.fuzz.limits import limited
 from tests.fuzz.mutations import IN_PLACE, RESIZING, how_many
@@ -22,14 +24,13 @@ DETAILS = ("kernel", "loops", "waits", "ops")
 
 
 @cache
-def subjects() -> tuple[tuple[bytes, dict[int, tuple[str, str]]], ...]:
-    """Return cubins, and what the disassembler prints of each function, by its symbol."""
+def subjects() -> tuple[tuple[bytes, dict[str, str]], ...]:
+    """Return cubins, and what the disassembler prints of each function."""
     made = []
     for chip in ("sm_90a", "sm_90a old"):
         cubin = module.cubin(chip)
-        names = Elf.read(cubin).symbol_names()
-        numbers = [names.index(name) for name in module.KERNELS]
-        made.append((cubin, {one: tools.texts(cubin, function=one) for one in numbers}))
+        file = Cubin.read(cubin)
+        made.append((cubin, {name: text_of(cubin, file, name) for name in module.KERNELS}))
     return tuple(made)
 
 
@@ -63,10 +64,10 @@ def attempt(random: Random) -> str:
     cubin, name = mutated(whole, random), random.choice(module.KERNELS)
     usual = next(iter(known.values()))
 
-    def texts(_: bytes, *, function: int | None = None, **__: bool) -> tuple[str, str]:
-        return known.get(function or 0, usual)
+    def text(_: bytes, function: str, __: object) -> str:
+        return known.get(function, usual)
 
-    with limited(), mock.patch.object(tools, "texts", texts):
+    with limited(), mock.patch.object(tools, "disassemble_function", text):
         try:
             constants(cubin), variables(cubin)
             shared(cubin, name, lambda _: 1 << 40)

@@ -20,8 +20,9 @@ from ikp.inspection import _holding as holding
 from ikp.inspection.report import CodeRange, Kernel, Report
 from ikp.machine import kept_code
 from ikp.machine.kept_code import KEPT
+from ikp.machine.made_patch import Patch
 from ikp.machine.marked.written import Unpaired, Written, written
-from ikp.machine.patch import Patch, patch
+from ikp.machine.patch import patch
 from ikp.unedited.plan import plan
 from tests.edit.warps import block
 from tests.machine import kernels

@@ -36,7 +36,7 @@ def codes(cubin: bytes) -> dict[str, sass.Code]:
 
 @cache
 def code_of(cubin: bytes, name: str) -> Liveness:
-    """Return one function, read, without nvdisasm's life ranges: for those it starts once more."""
+    """Return one function, read."""
     return Liveness(Flow(codes(cubin)[name]))
 
 

@@ -38,7 +38,7 @@ FINE:
 
 def read_with(data: bytes, name: str) -> Liveness:
     code = next(each for each in read(data) if each.flow.code.name == name)
-    return Liveness(code.flow, code.ranges, asserts(Cubin.read(data), code.flow))
+    return Liveness(code.flow, asserts(Cubin.read(data), code.flow))
 
 
 def test_what_an_assert_calls_ends_the_kernel() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from ikp.errors import KernelError
 from ikp.machine.control_flow.flow import Flow
+from ikp.machine.made_patch import Patch
 from ikp.machine.marked.places import Level, Places
-from ikp.machine.patch import Patch, patch
+from ikp.machine.patch import patch
 from ikp.unedited.plan import plan
 from tests.machine import kernels
 from tests.machine.compiled import CASES, code, machine

@@ -15,7 +15,8 @@ from ikp.machine.disassembly.resources import bit
 from ikp.machine.inserted.assembler import PT, assemble, spread
 from ikp.machine.inserted.keeping import Frame, Gathered, Scratch
 from ikp.machine.inserted.range_code import end, keep, range_tag, start, wait
-from ikp.machine.patch import Patch, patch
+from ikp.machine.made_patch import Patch
+from ikp.machine.patch import patch
 from ikp.machine.woven.filling import fillers
 from tests.machine.compiled import code
 from tests.machine.readback import code_of

@@ -15,8 +15,9 @@ from ikp.machine.disassembly.sass import Instruction
 from ikp.machine.inserted import forms as f
 from ikp.machine.inserted import lane_forms
 from ikp.machine.live.flight import Flight
+from ikp.machine.made_patch import Patch
 from ikp.machine.marked.places import Places
-from ikp.machine.patch import Patch, patch
+from ikp.machine.patch import patch
 from ikp.machine.woven import gathering
 from ikp.machine.woven.weave import Weaver
 from tests.machine.assembled import assembled, cubin

@@ -15,8 +15,9 @@ from ikp.machine.inserted import forms
 from ikp.machine.inserted.assembler import NOP
 from ikp.machine.inserted.keeping import LENT, Places
 from ikp.machine.live.room import Room
+from ikp.machine.made_patch import Patch
 from ikp.machine.marked.stretches import Regions
-from ikp.machine.patch import Patch, patch
+from ikp.machine.patch import patch
 from ikp.machine.woven import framing
 from ikp.machine.woven.lent_pair import Lender, lent
 from tests.machine import hazards

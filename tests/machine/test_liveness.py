@@ -1,4 +1,4 @@
-"""What is live before each instruction: nvdisasm's answer, the one from the text, and the walk."""
+"""What is live before each instruction, beside nvdisasm's answer and that of a walk."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from ikp.machine.control_flow.flow import Flow
-from ikp.machine.disassembly import life_ranges
 from ikp.machine.disassembly.resources import EVERYTHING, R, bit
 from ikp.machine.live.liveness import Liveness
-from tests.machine.compiled import CASES, machine
+from tests.kept import kept
+from tests.machine import life_ranges
+from tests.machine.compiled import CASES, code, machine
 from tests.machine.texts import names, sass
 from tests.machine.walk import clobbers
 
@@ -93,13 +94,20 @@ def test_columns_that_are_not_understood_are_no_answer(columns: str) -> None:
 HOPPER = [name for name in CASES if "sm_" not in name]
 
 
+def life_ranges_of(name: str) -> life_ranges.Ranges:
+    """Return what nvdisasm says of a case."""
+    cubin = code(name).compiled.asm["cubin"]
+    text = kept("life ranges", cubin, lambda: life_ranges.printed(cubin))
+    (found,) = life_ranges.read(text).values()
+    return found
+
+
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", HOPPER)
 def test_the_text_never_misses_what_nvdisasm_calls_live(name: str) -> None:
     """Registers that carry over calls aside, of which these kernels have none."""
-    found = machine(name)
-    assert found.ranges is not None
-    printed = [frozenset(np.flatnonzero(row).tolist()) for row in found.ranges]
+    found, ranges = machine(name), life_ranges_of(name)
+    printed = [frozenset(np.flatnonzero(row).tolist()) for row in ranges]
     order = {at for b in found.flow.graph.order for at in _within(found.flow, b)}
     for at, said in enumerate(printed):
         mine = {n for n in said if found.own[at] >> n & 1}
@@ -116,17 +124,9 @@ def test_a_walk_of_every_path_agrees_that_the_dead_are_dead(name: str) -> None:
 
 
 @pytest.mark.compiled
-def test_files_of_another_version_have_the_answer_from_the_text_alone() -> None:
-    found = machine("matmul sm_80")
-    assert found.ranges is None
-    assert 50 < found.table[:, R.columns].sum(1).max() < 255
-
-
-@pytest.mark.compiled
 def test_little_more_is_taken_to_be_live_than_nvdisasm_says() -> None:
-    found = machine("attention")
-    assert found.ranges is not None
-    extra = found.table[: len(found.ranges), R.columns] & ~found.ranges[:, R.columns]
+    found, ranges = machine("attention"), life_ranges_of("attention")
+    extra = found.table[: len(ranges), R.columns] & ~ranges[:, R.columns]
     assert extra.mean(0)[2:].sum() < 2
 
 

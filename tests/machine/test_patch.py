@@ -14,7 +14,8 @@ from ikp.machine.disassembly.sass import Instruction
 from ikp.machine.inserted.sequences import CELL
 from ikp.machine.live.handed import registers_at
 from ikp.machine.live.room import RESERVED
-from ikp.machine.patch import Patch, patch
+from ikp.machine.made_patch import Patch
+from ikp.machine.patch import patch
 from tests.machine.assembled import cubin
 from tests.machine.compiled import code
 from tests.machine.hazards import hazards

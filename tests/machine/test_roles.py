@@ -14,7 +14,8 @@ from ikp.machine.live.handed import registers_at
 from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.roles import roles
 from ikp.machine.live.room import RESERVED, Room
-from ikp.machine.patch import Patch, patch
+from ikp.machine.made_patch import Patch
+from ikp.machine.patch import patch
 from ikp.machine.woven import framing
 from tests.machine import hazards
 from tests.machine.assembled import cubin

@@ -6,7 +6,8 @@ from functools import cache
 
 import pytest
 
-from ikp.machine.patch import Patch, patch
+from ikp.machine.made_patch import Patch
+from ikp.machine.patch import patch
 from ikp.machine.woven import gathering
 from tests.machine.assembled import cubin
 from tests.machine.hazards import hazards

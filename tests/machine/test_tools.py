@@ -1,4 +1,4 @@
-"""What the disassembler printed is kept, and is never another file's, build's or option's."""
+"""What the disassembler printed is kept, and is never another file's, build's or function's."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ from ikp import children
 from ikp.errors import InspectError
 from ikp.machine.disassembly import tools
 from ikp.machine.disassembly.tools import (
-    texts,  # the tests' own, which keeps texts longer, replaces it there
+    disassemble,
+    disassemble_function,
+    printed,  # the tests' own, which keeps texts longer, replaces it there
 )
 
 _SCRIPT = """#!/bin/sh
 case "$*" in
 --version) echo "build {build}"; exit ;;
-*-plr*) {life_ranges} ;;
+*{refused}*) echo 'bad function' >&2; exit 1 ;;
 esac
-echo run >> {log}
+echo "$@" >> {log}
 eval file=\\${{$#}}
 echo "{build} $* of $(cat "$file")" | sed "s#$file##"
+for name in {names}; do
+    printf '//--------------------- .text.%s   --------------------------\\n' "$name"
+    printf '\\t/*0000*/ %s ;\\n' "$name"
+done
 """
+NAMES = {"f": 7, "g": 8, "h": 9}
 
 Build = Callable[..., None]
 
@@ -40,10 +47,12 @@ def runs(tmp_path: Path) -> Path:
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path) -> Build:
     """Put a disassembler in the place of NVIDIA's."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(tools, "printed", printed)
 
-    def put(name: str, life_ranges: str = ":") -> None:
+    def put(name: str, names: str = "", refused: str = "nothing") -> None:
         program = tmp_path / name
-        program.write_text(_SCRIPT.format(build=name, log=runs, life_ranges=life_ranges))
+        said = {"build": name, "log": runs, "names": names, "refused": refused}
+        program.write_text(_SCRIPT.format(**said))
         program.chmod(0o755)
         monkeypatch.setattr(tools, "tool", lambda _: program)
 
@@ -57,24 +66,50 @@ def _count(log: Path) -> int:
 
 @pytest.mark.usefixtures("build")
 def test_a_text_is_printed_once(runs: Path) -> None:
-    first = texts(b"code")
-    assert first == ("one -c -hex -gi  of code\n", "one -c -plr -lrm narrow  of code\n")
-    assert (texts(b"code"), texts(b"code", life_ranges=False)) == (first, (first[0], ""))
-    assert _count(runs) == 2
+    assert disassemble(b"code") == disassemble(b"code") == "one -c -hex -gi  of code\n"
+    assert _count(runs) == 1
 
 
-@pytest.mark.usefixtures("build")
-def test_each_build_option_and_file_has_its_own(build: Build) -> None:
-    found = [texts(b"code"), texts(b"-fun7code"), texts(b"code", function=7)]
-    build("two")
-    found.append(texts(b"code"))
-    assert len({text for each in found for text in each}) == 2 * len(found)
+def test_functions_are_printed_together_and_kept_apart(build: Build, runs: Path) -> None:
+    build("one", names="f g h")
+    texts = [disassemble_function(b"code", each, NAMES) for each in NAMES]
+    head, title = "one -c -hex -gi -fun 7,8,9  of code\n", "//--------------------- .text.{}   "
+    for name, text in zip(NAMES, texts, strict=True):
+        assert text.startswith(head + title.format(name))
+        assert [each for each in NAMES if f" {each} ;" in text] == [name]
+    assert _count(runs) == 1
 
 
-@pytest.mark.usefixtures("build")
+def test_one_that_is_refused_takes_no_other_with_it(build: Build, runs: Path) -> None:
+    build("one", names="f", refused=",8")
+    assert " f ;" in disassemble_function(b"code", "f", NAMES)
+    assert "-fun 7 " in runs.read_text()
+    build("one", refused="8")
+    with pytest.raises(InspectError, match="bad function"):
+        disassemble_function(b"code", "g", {"g": 8})
+
+
+def test_one_that_is_not_printed_is_told_by_no_text(build: Build) -> None:
+    build("one", names="f")
+    assert disassemble_function(b"code", "g", NAMES) == ""
+
+
+def test_each_build_function_and_file_has_its_own(build: Build) -> None:
+    build("one", names="f g")
+    found = [disassemble(b"code"), disassemble(b"-fun7code")]
+    found += [disassemble_function(b"code", name, NAMES) for name in "fg"]
+    found.append(disassemble_function(b"other", "f", NAMES))
+    build("two", names="f g")
+    found += [disassemble(b"code"), disassemble_function(b"code", "f", NAMES)]
+    assert len(set(found)) == len(found)
+
+
 @pytest.mark.parametrize("damage", ["empty", "end", "cut", "no text", "another's", "foreign"])
-def test_a_damaged_one_is_printed_again(tmp_path: Path, runs: Path, damage: str) -> None:
-    first = texts(b"code")
+def test_a_damaged_one_is_printed_again(
+    tmp_path: Path, build: Build, runs: Path, damage: str
+) -> None:
+    build("one", names="f g")
+    first = disassemble_function(b"code", "f", {"f": 7, "g": 8})
     paths = sorted((tmp_path / "cache").iterdir())
     contents = [path.read_bytes() for path in paths]
     cut = zlib.compress(b"one -c -hex -gi  of")  # whole for zlib, and not for who reads it
@@ -83,28 +118,16 @@ def test_a_damaged_one_is_printed_again(tmp_path: Path, runs: Path, damage: str)
         path.write_bytes((kinds | {"another's": other, "foreign": content})[damage])
         if damage == "foreign":
             path.chmod(0o666)
-    assert texts(b"code") == first
-    assert texts(b"code") == first
-    assert _count(runs) == 4
+    assert disassemble_function(b"code", "f", {"f": 7, "g": 8}) == first
+    assert disassemble_function(b"code", "f", {"f": 7, "g": 8}) == first
+    assert _count(runs) == 2
 
 
 @pytest.mark.usefixtures("build")
 def test_where_nothing_can_be_kept_it_is_printed_each_time(tmp_path: Path, runs: Path) -> None:
     (tmp_path / "cache").write_text("a file, no folder")
-    assert texts(b"code") == texts(b"code")
-    assert _count(runs) == 4
-
-
-@pytest.mark.parametrize(
-    ("said", "printed"), [("Cannot print life ranges as flow analysis is disabled", 1), ("?", 2)]
-)
-def test_only_a_refusal_that_lasts_is_kept(
-    build: Build, runs: Path, said: str, printed: int
-) -> None:
-    build("three", f"echo '{said}' >&2; exit 1")
-    first = texts(b"code")
-    assert first == texts(b"code") == ("three -c -hex -gi  of code\n", "")
-    assert _count(runs) == printed
+    assert disassemble(b"code") == disassemble(b"code")
+    assert _count(runs) == 2
 
 
 def test_a_file_that_it_refuses_is_refused_each_time(build: Build, runs: Path) -> None:
@@ -112,7 +135,7 @@ def test_a_file_that_it_refuses_is_refused_each_time(build: Build, runs: Path) -
     tools.tool("nvdisasm").write_text("#!/bin/sh\necho 'bad file' >&2\nexit 1\n")
     for _ in range(2):
         with pytest.raises(InspectError, match="bad file"):
-            texts(b"code")
+            disassemble(b"code")
     assert _count(runs) == 0
 
 
@@ -123,11 +146,11 @@ def test_one_that_never_ends_is_ended_and_refused(
     tools.tool("nvdisasm").write_text("#!/bin/sh\nwhile :; do :; done\n")
     monkeypatch.setattr(children, "seconds", lambda _: 1.0)
     with pytest.raises(InspectError, match=r"five can't be used on .* did not end within 1 s"):
-        texts(b"code")
+        disassemble(b"code")
 
 
 def test_one_that_can_not_be_started_is_refused(build: Build) -> None:
     build("six")
     tools.tool("nvdisasm").chmod(0o644)
     with pytest.raises(InspectError, match="there is no program"):
-        texts(b"code")
+        disassemble(b"code")

@@ -9,10 +9,11 @@ import pytest
 
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.live.alike import Alike
+from ikp.machine.made_patch import Patch
 from ikp.machine.marked.places import Places
 from ikp.machine.marked.stretches import Point, Regions
 from ikp.machine.marked.ways_out import Open, WaysOut
-from ikp.machine.patch import Patch, patch
+from ikp.machine.patch import patch
 from tests.machine.assembled import cubin
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of

@@ -18,7 +18,7 @@ from ikp.machine.cubins.instruction import BYTES
 from ikp.machine.inserted.chips import HOPPER
 from ikp.machine.inserted.keeping import Places
 from ikp.machine.inserted.selecting import selection_words
-from ikp.machine.patch import Patch
+from ikp.machine.made_patch import Patch
 from tests.machine.emulate import LANES, Machine, Warp
 
 BASE = 0x7F42_1000_0000

@@ -13,7 +13,7 @@ import pytest
 import ikp.machine.patch
 from ikp.core.segment import Selection
 from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.disassembly.tools import texts
+from ikp.machine.live.reading import text_of
 from ikp.machine.patch import patch
 from ikp.verifier.declared import Declared
 from ikp.verifier.probe_forms import FORMS
@@ -115,8 +115,7 @@ def made(plain: bytes, name: str, **options: Any) -> Case:
         context.setattr(ikp.machine.patch, "verify", lambda *_: None)
         found = patch(plain, name, block=(128, 1, 1), untested=True, **options)
     assert found.declared is not None
-    symbol = Cubin.read(plain).kernel(name).symbol
-    text, _ = texts(plain, life_ranges=False, function=symbol)
+    text = text_of(plain, Cubin.read(plain), name)
     return Case(plain, found.cubin, text, found.declared)
 
 

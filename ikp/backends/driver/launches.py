@@ -25,7 +25,7 @@ from ikp.core.segment import Selection
 from ikp.errors import CheckError, IkpError, PatchError
 from ikp.machine import cuda
 from ikp.machine.cubins.shared import shared
-from ikp.machine.patch import Patch
+from ikp.machine.made_patch import Patch
 from ikp.signals import pass_on
 from ikp.unedited.plan import Plan
 from ikp.warning import warn

@@ -30,9 +30,15 @@ class KeptText:
     key: bytes
 
     @classmethod
-    def of(cls, version: str, options: Sequence[str], cubin: bytes) -> KeptText:
-        """Return that of what a build of the disassembler prints of a cubin with some options."""
-        key = "\0".join([version, *options, ""]).encode() + cubin
+    def of(cls, version: str, options: Sequence[str], digest: bytes) -> KeptText:
+        """Return that of what a build of the disassembler prints of a cubin with some options.
+
+        Args:
+            version: the build.
+            options: what it is asked for.
+            digest: the SHA-256 of the cubin.
+        """
+        key = "\0".join([version, *options, ""]).encode() + digest
         name = hashlib.sha256(key).hexdigest()[:32]
         return cls(triton_cache() / f"ikp-text-{name}.z", key)
 

@@ -138,6 +138,12 @@ class Code:
         """Whether the cubin says which source line an instruction comes from."""
         return any(instruction.lines for instruction in self.instructions)
 
+    @property
+    def files(self) -> set[str]:
+        """The files of source code that its instructions come from."""
+        lines = {each.lines for each in self.instructions}
+        return {line.file for some in lines for line in some}
+
     def having(self, wanted: Callable[[str], object]) -> list[int]:
         """Return the instructions whose opcodes are as wanted, which each is asked once."""
         return sorted(

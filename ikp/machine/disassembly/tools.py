@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,9 @@ from ikp.children import Done
 from ikp.errors import InspectError
 from ikp.machine.disassembly.kept_text import KeptText
 
-_NO_LIFE_RANGES = "Cannot print life ranges"
+_OPTIONS = ("-c", "-hex", "-gi")
+_SECTION = re.compile(r"(?=^//-+ \.text\.\S+ +-+$)", re.MULTILINE)
+_NAME = re.compile(r"//-+ \.text\.(\S+)")
 
 
 @cache
@@ -49,65 +52,73 @@ def disassemble(cubin: bytes) -> str:
     Raises:
         InspectError: there is no disassembler, or it refuses the file.
     """
-    return texts(cubin, life_ranges=False)[0]
+    program = tool("nvdisasm")
+    place = KeptText.of(_version(program), _OPTIONS, hashlib.sha256(cubin).digest())
+    text = place.read()
+    if text is None:
+        text = printed(program, [], cubin)
+        place.write(text)
+    return text
 
 
-def texts(
-    cubin: bytes, *, life_ranges: bool = True, function: int | None = None
-) -> tuple[str, str]:
-    """Return what ``disassemble`` does, and the same code beside life ranges.
+def disassemble_function(cubin: bytes, name: str, symbols: Mapping[str, int]) -> str:
+    """Return ``nvdisasm``'s text of one function of a cubin.
+
+    It takes as long to start as to print 12,000 instructions. So others can be printed with it,
+    each of which is kept by itself.
 
     Args:
         cubin: the file that the compiler wrote.
-        life_ranges: whether to return the second text.
-        function: the symbol of the function that is wanted alone; without it, all of them.
-
-    They exclude each other in ``nvdisasm``, so it runs twice, at once. It prints no life ranges of
-    files that are of another version than its own: then the second text is empty.
+        name: the function.
+        symbols: it, and those that are printed with it where it was not kept: each one's symbol.
 
     Raises:
-        InspectError: there is no disassembler, or it refuses the file.
+        InspectError: there is no disassembler, or it refuses the function.
     """
-    program = tool("nvdisasm")
-    alone = [] if function is None else ["-fun", str(function)]
-    wanted = [["-hex", "-gi"], ["-plr", "-lrm", "narrow"]][: 1 + life_ranges]
-    options = [["-c", *alone, *each] for each in wanted]
-    kept = [KeptText.of(_version(program), each, cubin) for each in options]
-    known = [each.read() for each in kept]
-    if None in known:
-        known = _printed(program, options, cubin)
-        for place, text in zip(kept, known, strict=True):
-            if text is not None:
-                place.write(text)
-    code, beside = [text or "" for text in (*known, "")[:2]]
-    return code, beside
+    program, digest = tool("nvdisasm"), hashlib.sha256(cubin).digest()
+    version = _version(program)
+    if (kept := KeptText.of(version, [*_OPTIONS, name], digest).read()) is not None:
+        return kept
+    found = _functions(program, cubin, name, symbols)
+    for each, text in found.items():
+        KeptText.of(version, [*_OPTIONS, each], digest).write(text)
+    return found.get(name, "")
+
+
+def _functions(
+    program: Path, cubin: bytes, name: str, symbols: Mapping[str, int]
+) -> dict[str, str]:
+    """Return the texts of functions; that of the wanted one alone, where another is refused."""
+    try:
+        text = printed(program, [*symbols.values()], cubin)
+    except InspectError:
+        if len(symbols) == 1:
+            raise
+        text = printed(program, [symbols[name]], cubin)
+    head, *sections = _SECTION.split(text)
+    return {found[1]: head + each for each in sections if (found := _NAME.match(each))}
 
 
 @cache
 def _version(program: Path) -> str:
     """Return what a tool says of itself: the build is in it."""
-    (done,) = _ran([[program, "--version"]], 0)
-    return done.out
+    return _ran([program, "--version"], 0).out
 
 
-def _printed(program: Path, options: list[list[str]], cubin: bytes) -> list[str | None]:
-    """Return what ``nvdisasm`` prints of a cubin with each of some options.
-
-    "" stands for what it does not print of such files, None for what it failed to.
+def printed(program: Path, symbols: Sequence[int], cubin: bytes) -> str:
+    """Return what ``nvdisasm`` prints of some functions of a cubin; without any, of all.
 
     Raises:
-        InspectError: it failed with the first.
+        InspectError: it failed.
     """
+    some = ["-fun", ",".join(map(str, symbols))] if symbols else []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        results = _ran([[program, *each, path] for each in options], len(cubin))
-    if results[0].code:
-        raise _refused(program, "nvdisasm can't read this machine code", results[0])
-    return [
-        ("" if _NO_LIFE_RANGES in each.said else None) if each.code else each.out
-        for each in results
-    ]
+        done = _ran([program, *_OPTIONS, *some, path], len(cubin))
+    if done.code:
+        raise _refused(program, "nvdisasm can't read this machine code", done)
+    return done.out
 
 
 def assemble(ptx: str, origin: str) -> bytes:
@@ -124,7 +135,7 @@ def assemble(ptx: str, origin: str) -> bytes:
         source.write_text(ptx)
         ptxas = _assembler()
         command: list[str | Path] = [ptxas, "-lineinfo", f"-arch={target[1]}", source, "-o", cubin]
-        (done,) = _ran([command], len(ptx))
+        done = _ran(command, len(ptx))
         if done.code:
             raise _refused(ptxas, f"ptxas refuses {origin}", done)
         return cubin.read_bytes()
@@ -138,17 +149,17 @@ def _assembler() -> Path:
         return tool("ptxas")
 
 
-def _ran(commands: Sequence[Sequence[str | Path]], size: int) -> list[Done]:
-    """Run tools that read a file of some bytes, at once.
+def _ran(command: Sequence[str | Path], size: int) -> Done:
+    """Run a tool that reads a file of some bytes.
 
     Raises:
-        InspectError: one can't be started, or does not end.
+        InspectError: it can't be started, or does not end.
     """
     try:
-        return children.run_all(commands, children.seconds(size))
+        return children.run(command, children.seconds(size))
     except (OSError, children.TooLongError) as error:
         raise InspectError(
-            f"{commands[0][0]} can't be used on {size:,} bytes: {error}. Where that is no tool of "
+            f"{command[0]} can't be used on {size:,} bytes: {error}. Where that is no tool of "
             "NVIDIA's CUDA toolkit, correct PATH or CUDA_HOME; else report it with the kernel."
         ) from error
 

@@ -1,8 +1,7 @@
 """Which registers hold a value that is still needed, before each instruction.
 
-Two answers: nvdisasm's life ranges, where it prints them (not of every version's files), and one
-from the operands' text. The second one takes too much to be live rather than too little. A register
-is called dead only where every answer that there is says so.
+It is told from the operands' text, which takes too much to be live rather than too little. Tests
+hold it against nvdisasm's life ranges, and the verifier, by rules of its own, each patched kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.control_flow.graph import inverse
 from ikp.machine.disassembly.effects import Effects
-from ikp.machine.disassembly.life_ranges import Ranges
 from ikp.machine.disassembly.opcodes import Work, work_of
 from ikp.machine.disassembly.resources import EVERYTHING, R, bit, span, table
 from ikp.machine.disassembly.sass import Code
@@ -36,18 +34,14 @@ class Liveness:
     """What is live before each instruction of one kernel."""
 
     flow: Flow
-    ranges: Ranges | None = None  # nvdisasm's answer
     asserts: frozenset[int] = frozenset()  # calls that end the kernel, from ``asserts``
     addressed: Mapping[int, int] = field(default_factory=dict)
     """What instructions read beside their operands, from ``emulated``."""
 
     @cached_property
     def table(self) -> NDArray[np.bool_]:
-        """Both answers: rows of instructions, a column for each bit of ``resources``."""
-        live = table(self.own)
-        if self.ranges is not None:
-            live[: len(self.ranges)] |= self.ranges
-        return live
+        """What is live: rows of instructions, a column for each bit of ``resources``."""
+        return table(self.own)
 
     @cached_property
     def effects(self) -> list[Effects]:
@@ -69,7 +63,7 @@ class Liveness:
 
     @cached_property
     def own(self) -> list[int]:
-        """The answer from the operands' text."""
+        """The same as sets."""
         effects = self.effects
         live = [0] * len(effects)
         for block, leaving in zip(self.flow.graph.blocks, self._leaving, strict=True):

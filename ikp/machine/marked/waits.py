@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.anchors import Anchor, anchor
 from ikp.machine.disassembly.control import NONE
+from ikp.machine.disassembly.resources import members
 from ikp.machine.live.underway import Step, awaited, under_way
 
 
@@ -32,9 +35,9 @@ def load_waits(flow: Flow) -> list[LoadWait]:
     found = []
     for at in (at for at, mask in enumerate(waits) if mask):
         boards = [b for b, bits in enumerate(states[at][:-1]) if bits and waits[at] >> b & 1]
-        bits = sum({states[at][board] for board in boards})
         if boards:
-            held = tuple(load for n, load in enumerate(loads) if bits >> n & 1)
+            bits = reduce(or_, (states[at][board] for board in boards))
+            held = tuple(loads[n] for n in members(bits))
             found.append(LoadWait(at, sum(1 << board for board in boards), held))
     return found
 

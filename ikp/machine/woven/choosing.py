@@ -82,7 +82,7 @@ class Chooser:
         made = choose(index, spare, alone)
         return made if isinstance(made, str) else replace(made, pair=pair)
 
-    def for_member(self, index: int, shared: Shared, before: Sequence[Scratch]) -> Scratch | None:
+    def for_member(self, index: int, shared: Shared, before: Latest) -> Scratch | None:
         """Return what makes a record of a batch; None if it would be worse than by itself.
 
         Args:
@@ -105,21 +105,18 @@ class Chooser:
         found = next(filter(None, enough), [])
         if not found:
             return None
-        latest, ahead = before[::-1], self._from(index)
-        taken = [_members(each.first, each.start, each.last) for each in latest]
-        boards = [1 << each.scoreboard for each in latest]
+        ahead = self._from(index)
 
         def far(reach: int) -> int:
             return min(reach, _FAR)
 
         def by_words(each: _Words) -> tuple[int, int, int, _Words]:
             reach = ahead.of(_registers(*each)) - index
-            age = _age(taken, _members(*each)) if taken else 0
-            return far(reach), age, reach, each
+            return far(reach), before.age(_registers(*each)), reach, each
 
         def by_board(each: int) -> tuple[int, int, int, int]:
             reach = self.reach(index, (), each)
-            return far(reach), _age(boards, 1 << each), reach, -each
+            return far(reach), before.age_of_board(each), reach, -each
 
         words, board = max(found, key=by_words), max(spare.scoreboards, key=by_board)
         return replace(_scratch(words, shared), pair=pair, scoreboard=board)
@@ -312,6 +309,40 @@ class Chooser:
         return False
 
 
+@dataclass(slots=True)
+class Latest:
+    """How many records ago a register or a scoreboard was used: all there are, if it never was.
+
+    A block may have thousands of records, and each one asks.
+    """
+
+    count: int = 0
+    registers: dict[int, int] = field(default_factory=dict)  # the latest record that uses each
+    boards: dict[int, int] = field(default_factory=dict)
+
+    def followed_by(self, records: Iterable[Scratch]) -> Latest:
+        """Return the same behind some more records, by what these are made with."""
+        made = Latest(self.count, self.registers.copy(), self.boards.copy())
+        for each in records:
+            made.add(each)
+        return made
+
+    def add(self, record: Scratch) -> None:
+        """Say what the next record is made with."""
+        self.count += 1
+        words = _registers(record.first, record.start, record.last)
+        self.registers |= dict.fromkeys(words, self.count)
+        self.boards[record.scoreboard] = self.count
+
+    def age(self, registers: Iterable[int]) -> int:
+        """Return the age of the latest use of one of some registers."""
+        return self.count - max([self.registers.get(each, 0) for each in registers])
+
+    def age_of_board(self, board: int) -> int:
+        """Return the age of a scoreboard's latest use."""
+        return self.count - self.boards.get(board, 0)
+
+
 class _Ahead(dict[int, int]):
     """The first instruction of a block, from one on, that writes a register; the block's end for
     those that none writes.
@@ -367,16 +398,6 @@ def _one(first: int) -> range:
 
 def _pair(first: int) -> range:
     return range(first, first + 2)
-
-
-def _age(used: Sequence[int], members: int) -> int:
-    """Return how many records ago one of these was used; more than there are if none was.
-
-    Args:
-        used: what each record used, the latest first.
-        members: these.
-    """
-    return next((age for age, one in enumerate(used) if one & members), len(used))
 
 
 def _scratch(words: _Words, shared: Shared) -> Scratch:

@@ -72,7 +72,7 @@ class Gatherer:
 
     def longest(self, sites: Sequence[Site]) -> tuple[Gathered, dict[Site, Scratch]] | None:
         """Return what the most records are stored with, from the first of one block's sites on."""
-        few = sum(len(self.ends[each]) for each in sites) < _LEAST
+        few = sum(len(self.ends[each]) for each in sites[:_LEAST]) < _LEAST  # each has one
         if few or self._block(sites[0]) in self.regions.lacking:
             return None
         best = None
@@ -97,8 +97,8 @@ class Gatherer:
         ways = ([each for each in self.ends if self._block(each) in looped], [*self.ends])
         for some in ways:
             if some:
-                every = sum(len(self.ends[each]) for each in some)
-                inside = [group for group in groups if set(group) <= set(some)]
+                every, members = sum(len(self.ends[each]) for each in some), set(some)
+                inside = [group for group in groups if members.issuperset(group)]
                 records = sum(len(self.ends[each]) for group in inside for each in group)
                 return records - len(inside) > every * _WORTH
         return False

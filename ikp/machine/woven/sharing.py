@@ -22,7 +22,7 @@ from ikp.machine.inserted.keeping import Gathered, Scratch, Shared
 from ikp.machine.inserted.record_part import ALONE, Part
 from ikp.machine.live.room import Room, Spare, lone
 from ikp.machine.marked.places import Place
-from ikp.machine.woven.choosing import Chooser
+from ikp.machine.woven.choosing import Chooser, Latest
 from ikp.machine.woven.gathering import Gatherer
 from ikp.machine.woven.sites import TAKEN, Site
 
@@ -77,7 +77,6 @@ class Batches:
     chooser: Chooser
     leads: bool = True
     gatherer: Gatherer | None = None
-    _earlier: list[Scratch] = field(default_factory=list)  # of records of the same block
     _tried: dict[tuple[Site, Shared], dict[Site, Scratch]] = field(default_factory=dict)
 
     def found(self) -> list[Batch]:
@@ -99,14 +98,13 @@ class Batches:
     def _all(self) -> list[Batch]:
         made: list[Batch] = []
         for sites in self._by_block():
-            left, before = sites, None
-            self._earlier.clear()
+            left, before, earlier = sites, None, Latest()
             while left:
-                batch = self._gathered(left) or self._longest(left, before)
+                batch = self._gathered(left) or self._longest(left, before, earlier)
                 if batch is not None:
                     self._take(batch)
                     made.append(batch)
-                    self._earlier.extend(batch.scratches.values())
+                    earlier = earlier.followed_by(batch.scratches.values())
                 count = len(batch.scratches) if batch else 1
                 before, left = left[count - 1], left[count:]
         return made
@@ -132,17 +130,23 @@ class Batches:
         rows = range(batch.first.index, batch.last.index + 1)
         self.room.reserve(members(batch.shared.bits), rows)
 
-    def _longest(self, sites: Sequence[Site], before: Site | None) -> Batch | None:
-        """Return the most of some sites, from the first on, that can share; None if it can't."""
+    def _longest(self, sites: Sequence[Site], before: Site | None, earlier: Latest) -> Batch | None:
+        """Return the most of some sites, from the first on, that can share; None if it can't.
+
+        Args:
+            sites: of one block, all that are left.
+            before: the last one before them.
+            earlier: what the block's earlier records are made with.
+        """
         best: Batch | None = None
         lead = self._lead(sites[0], before) if self.leads else None
         for count in range(1, len(sites) + 1):
             some = sites[:count]
             if sum(len(self.ends[each]) for each in some) > MOST:
                 break
-            batch = self._sharing(some, lead) if lead else None
+            batch = self._sharing(some, lead, earlier) if lead else None
             if batch is None and count > 1:
-                batch = self._sharing(some, None)
+                batch = self._sharing(some, None, earlier)
             if batch is None and count > 1:
                 break
             best = batch
@@ -159,11 +163,11 @@ class Batches:
         stalls = self.room.liveness.flow.code.controls.stalls[lead.index : site.index]
         return lead if int(stalls.sum()) >= _LATE else None
 
-    def _sharing(self, sites: Sequence[Site], lead: Site | None) -> Batch | None:
+    def _sharing(self, sites: Sequence[Site], lead: Site | None, earlier: Latest) -> Batch | None:
         """Return a batch of all of some sites, if there is one that costs none of them more."""
         first, last = (lead or sites[0]).index, sites[-1].index
         for shared in self._shared(first, last):
-            scratches = self._scratches(sites, shared)
+            scratches = self._scratches(sites, shared, earlier)
             if scratches is not None:
                 return Batch(shared, scratches, lead)
         return None
@@ -194,14 +198,18 @@ class Batches:
         members = set(free)
         return sorted(free, key=lambda each: (each ^ 1 in members, -each))[:_TRIED]
 
-    def _scratches(self, sites: Sequence[Site], shared: Shared) -> dict[Site, Scratch] | None:
+    def _scratches(
+        self, sites: Sequence[Site], shared: Shared, earlier: Latest
+    ) -> dict[Site, Scratch] | None:
         """Return what records are made with, if none of them is worse for what they share."""
         made = self._tried.setdefault((sites[0], shared), {})
+        latest = earlier.followed_by(made.values())
         for site in sites[len(made) :]:
-            one = self.chooser.for_member(site.index, shared, [*self._earlier, *made.values()])
+            one = self.chooser.for_member(site.index, shared, latest)
             if one is None:
                 return None
             made[site] = one
+            latest.add(one)
         return {site: made[site] for site in sites}
 
 

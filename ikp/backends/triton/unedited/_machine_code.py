@@ -25,7 +25,7 @@ from ikp.machine import cuda
 from ikp.probing import Feature, Untyped
 
 if TYPE_CHECKING:
-    from ikp.machine.patch import Patch
+    from ikp.machine.made_patch import Patch
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 

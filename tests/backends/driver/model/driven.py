@@ -16,7 +16,7 @@ from ikp.backends.driver import launches
 from ikp.backends.driver._hook import Hook
 from ikp.core.segment import EVERYTHING
 from ikp.machine import cuda
-from ikp.machine.patch import Patch
+from ikp.machine.made_patch import Patch
 from tests.backends.driver.model.building import Built
 from tests.backends.driver.program import Launcher
 from tests.launch_config import Config

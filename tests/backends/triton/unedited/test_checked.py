@@ -26,7 +26,7 @@ from ikp.checking.request import Request, Shape
 from ikp.core.abi import Language
 from ikp.errors import CheckError, IkpWarning, PatchError
 from ikp.machine import cuda
-from ikp.machine.patch import Patch
+from ikp.machine.made_patch import Patch
 from ikp.unedited.plan import plan
 from tests.backends.sass import spec
 

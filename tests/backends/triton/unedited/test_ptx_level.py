@@ -96,6 +96,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
 
         return refused
 
+    monkeypatch.setattr("ikp.machine.kept_patch.KeptPatch.of", lambda *_: None)
     for place in places:
         monkeypatch.setattr(_MAKERS[place], refuse(place))
 

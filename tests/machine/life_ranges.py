@@ -7,17 +7,22 @@
     // |   # 0123456789012  | # 012345  |
     /*0000*/  MOV R1, R2 ;  // |   2  ^v      |           |
 
-``^`` is a definition, ``v`` a use, ``x`` both, ``:`` a value that is kept.
+``^`` is a definition, ``v`` a use, ``x`` both, ``:`` a value that is kept. It prints none of files
+of another version than its own.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import tempfile
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.machine.disassembly.resources import BITS, FILES, File
+from ikp.machine.disassembly.tools import tool
 
 _SECTION = re.compile(r"-* \.text\.(\S+) +-+$")
 _HEAD = re.compile(r"// \|(.*#.*)\|\s*$", re.MULTILINE)
@@ -29,6 +34,17 @@ _LIVE[[ord(sign) for sign in "vx:"]] = True
 Ranges = NDArray[np.bool_]
 """What is live before each instruction: a row each, but for the padding at the end; a column for
 each bit of ``resources``."""
+
+
+def printed(cubin: bytes) -> str:
+    """Return what nvdisasm prints; nothing where it prints no life ranges of such a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        command = [tool("nvdisasm"), "-c", "-plr", "-lrm", "narrow", path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.returncode or "Cannot print life ranges" in done.stderr
+    return "" if done.returncode else done.stdout
 
 
 def read(text: str) -> dict[str, Ranges]:

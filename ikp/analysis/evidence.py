@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ikp.analysis._launch_bounds import launch_bounds
 from ikp.core import abi
+from ikp.core.warps import seen_warps
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Evidence:
     ``residence_ns`` is the sum over the label's warps of the time from ``init`` to ``finish``. A
     launch's duration is from its first warp's ``init`` to its last one's ``finish``: the median of
     the label's launches, the shortest and the longest. ``recordable`` is how many warps the
-    launches had, of which ``warps`` recorded. ``ghz`` is the rate of the clock, where that counts
+    launches had, of which ``warps`` recorded; ``blocks_recorded`` of ``blocks_launched`` did. ``ghz`` is the rate of the clock, where that counts
     SM cycles: the mean of the launches.
     ``capacity`` is the smallest room for records per warp of its launches, ``needed`` the most
     records that any one warp attempted. The clock residuals are the worst of its launches, and None
@@ -65,6 +66,8 @@ class Evidence:
     notes: tuple[str, ...]
     modes: tuple[str, ...] = ("timeline",)
     needed_bytes: int = 0  # the largest buffer that any of its launches needed to keep all
+    blocks_recorded: int = 0  # of all launches: blocks of which a warp recorded
+    blocks_launched: int = 0
 
     @property
     def dropped(self) -> int:
@@ -133,6 +136,7 @@ class _Warps:
     """Of the warps that recorded, by launch: how many, how long they ran, what they needed."""
 
     count: _Ints
+    blocks: _Ints
     residence_ns: _Ints
     duration_ns: _Ints
     needed: _Ints
@@ -145,7 +149,9 @@ class _Warps:
         np.add.at(ran, slots.launch, slots.end_ns - slots.start_ns)
         np.maximum.at(needed, slots.launch, slots.attempted)
         first, last = launch_bounds(trace)
-        return cls(count, ran, np.where(count > 0, last - first, 0), needed)
+        seen = seen_warps(trace.launches, slots)
+        blocks = np.array([one.blocks for one in seen], np.int64)
+        return cls(count, blocks, ran, np.where(count > 0, last - first, 0), needed)
 
     def take(self, launches: list[int]) -> _Warps:
         """Return those of some launches."""
@@ -181,6 +187,8 @@ def _of_label(label: str, launches: list[Launch], warps: _Warps) -> Evidence:
         notes=_distinct(note for launch in launches for note in launch.notes),
         modes=_distinct(launch.mode for launch in launches),
         needed_bytes=max(launch.needed_bytes for launch in launches),
+        blocks_recorded=int(warps.blocks.sum()),
+        blocks_launched=sum(prod(launch.grid) for launch in launches),
     )
 
 

@@ -166,6 +166,8 @@ def _launched(one: Evidence) -> str:
     ran = f"{duration(one.residence_ns)} of warp time"
     if one.warps < one.recordable:
         ran += f" ({one.warps:,} of {one.recordable:,} warps recorded)"
+    elif one.blocks_recorded < one.blocks_launched:  # with warps that the kernel started itself
+        ran += f" ({one.blocks_recorded:,} of {one.blocks_launched:,} blocks recorded)"
     return f"{took}, {blocks} of {warps}, {rate}{ran}"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
-from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
@@ -24,7 +23,7 @@ from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
 from ikp.core.rows import take_events
 from ikp.core.trace import Slots, payload_values
-from ikp.core.warps import first_start, take_warps
+from ikp.core.warps import Seen, all_warps, first_start, seen_warps, take_warps
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
@@ -190,9 +189,14 @@ class Prepared:
         return self.recorded.end
 
     @cached_property
+    def seen(self) -> Seen:
+        """Of how many blocks and warps it is known when they ran."""
+        return seen_warps(self.trace.launches, all_warps(self.trace)[0])[0]
+
+    @property
     def every_block(self) -> bool:
         """Whether it is known of all blocks of the grid when they ran: else lanes seem empty."""
-        return len(self.blocks.ids) >= prod(self.launch.grid)
+        return self.seen.every_block
 
     @cached_property
     def scale(self) -> float | None:
@@ -209,7 +213,9 @@ class Prepared:
 
     @cached_property
     def sees_neighbours(self) -> bool:
-        """Whether blocks that were on an SM at once all recorded, as far as it is known."""
+        """Whether blocks that were on an SM at once all recorded."""
+        if not self.every_block:
+            return False
         return not len(self.trace.others) or int(np.median(self.lanes.lanes)) <= 1
 
     @cached_property

@@ -26,6 +26,7 @@ class Room:
     registers: int | None
     waves: int | None = None  # of blocks that an SM has one after another, as they were
     fewest: int | None = None  # the same, with as many at once as the device has room for
+    counted: bool = False  # whether all blocks are known, so that ``warps`` and ``waves`` were seen
 
 
 def room_of(launch: Prepared) -> Room:
@@ -35,7 +36,8 @@ def room_of(launch: Prepared) -> Room:
     registers = launch.facts.registers if launch.facts else None
     held = _held(launch)
     if peak is None:
-        return Room(None if held is None else held * each, None, None, registers)
+        counted = None if held is None else held * each
+        return Room(counted, None, None, registers, counted=held is not None)
     by_warps = peak.warps // each
     by_registers = _by_registers(registers, each) if registers else None
     by_grid = -(-int(np.prod(launch.launch.grid)) // peak.sms)
@@ -45,7 +47,9 @@ def room_of(launch: Prepared) -> Room:
         return Room(None, by_warps * each, None, registers)
     limit = _limit(blocks, by_warps, by_registers, by_grid)
     waves, fewest = (-(-by_grid // max(at_once, 1)) for at_once in (blocks, by_warps))
-    return Room(blocks * each, by_warps * each, limit, registers, waves, fewest)
+    return Room(
+        blocks * each, by_warps * each, limit, registers, waves, fewest, held is not None
+    )
 
 
 def _held(launch: Prepared) -> int | None:

@@ -118,7 +118,7 @@ def _losses(launch: Prepared) -> Iterator[Unknown]:
 
 def _of_others(launch: Prepared) -> str:
     if not launch.every_block:
-        return ": nothing is said of lanes, waves and tails"
+        return ": nothing is said of lanes, waves and tails, and the launch may have taken longer"
     return ", and of all blocks it is known when they ran" if len(launch.trace.others) else ""
 
 

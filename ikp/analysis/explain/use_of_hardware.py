@@ -41,8 +41,8 @@ def use_of_hardware(launch: Prepared) -> Hardware:
         gb_per_s=size / launch.duration if size and launch.duration else None,
         registers=room.registers,
         shared_bytes=launch.facts.shared if launch.facts else None,
-        limited_by=room.limited_by,
-        warps_at_once=room.warps,
+        limited_by=room.limited_by if room.counted else None,
+        warps_at_once=room.warps if room.counted else None,
         warps_possible=room.possible,
     )
 

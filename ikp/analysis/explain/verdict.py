@@ -82,8 +82,8 @@ class Launched:
     warps_per_block: int
     blocks: int  # that recorded
     blocks_seen: int  # of which it is known when they ran: these, or more
-    warps: int
-    sms: int
+    warps: int  # that recorded
+    sms: int  # that blocks_seen ran on
     clock: str
     rate: str
     residual_max_ns: float | None
@@ -122,7 +122,7 @@ class Group:
 
     name: str
     by: str  # "role" | "ranges" | "all"
-    warps: int
+    warps: int  # that recorded
     busy_share: float  # of the time of its warps: in ranges that don't wait
     waiting_share: float
     in_no_range_share: float
@@ -165,7 +165,7 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of the critical path of the block that ended last."""
+    """A part of the critical path of the block that ended last, of those that recorded."""
 
     role: str
     region: str  # "" where no range was open
@@ -186,7 +186,7 @@ class Hardware:
     registers: int | None = None
     shared_bytes: int | None = None
     limited_by: str | None = None  # "registers" | "shared memory" | "warps" | "the grid"
-    warps_at_once: float | None = None  # on an SM, as they were: the median of SMs
+    warps_at_once: float | None = None  # on an SM, as they were, if all recorded: SMs' median
     warps_possible: int | None = None  # by the device
 
 

@@ -86,6 +86,7 @@ class KernelPage:
     launches: Curve
     median: int  # which launch the pictures are of
     sms: str
+    block_title: str
     ticks: list[tuple[float, str]]
     blocks: Curve | None
     heats: list[Heat]
@@ -108,7 +109,8 @@ def kernel_page(trace: Trace, table: Stats, tree: Stacks, label: str) -> KernelP
         facts=_facts(took, grid, table, label),
         launches=Curve(_curves.area(took, WIDE, HIGH / 2, took.max()), duration(took.max()), []),
         median=median,
-        sms=f"SM {grid.sms[0]} to {grid.sms[-1]}" if len(grid.sms) > 1 else f"SM {grid.sms[0]}",
+        sms=grid.named_sms,
+        block_title="blocks" if grid.seen.every_block else "recorded blocks",
         ticks=ticks,
         blocks=Curve(_curves.area(grid.blocks, WIDE, HIGH, most), f"{most:,.0f}", ticks),
         heats=list(_heats(grid)),
@@ -122,13 +124,12 @@ def _facts(took: Floats, grid: Grid, table: Stats, label: str) -> list[tuple[str
     (one,) = (each for each in table.evidence if each.launch == label)
     free = [each for each in table.residence if each.launch == label]
     blocks = " or ".join(f"{each:,}" for each in one.blocks[:3])
-    lanes = float(grid.blocks.max(initial=0))
     found = [
         ("duration", duration(float(np.median(took)))),
         ("launches", f"{one.launches:,}"),
         ("blocks", f"{blocks} of {one.warps_per_block[0]} warps"),
-        ("SMs", f"{len(grid.sms):,}"),
-        ("waves", f"{max(one.blocks) / lanes:.2f}" if lanes >= 1 else "-"),
+        ("SMs" if grid.seen.every_block else "SMs of recorded blocks", f"{len(grid.sms):,}"),
+        ("waves", "not known" if grid.waves is None else f"{grid.waves:.2f}"),
         ("device", " + ".join(one.devices)),
     ]
     if len(took) > 1:
@@ -137,6 +138,8 @@ def _facts(took: Floats, grid: Grid, table: Stats, label: str) -> list[tuple[str
         part = sum(each.in_no_range_ns or 0 for each in free)
         whole = sum(each.residence_ns for each in free)
         found.append(("in no range", f"{100 * part / whole:.1f} %" if whole else "-"))
+    if not grid.seen.every_block:
+        found.append(("recorded", f"{grid.seen.blocks:,} of {grid.seen.of_blocks:,} blocks"))
     if one.warps < one.recordable:
         found.append(("recorded", f"{one.warps:,} of {one.recordable:,} warps"))
     if one.ghz:
@@ -155,8 +158,9 @@ def _heats(grid: Grid) -> Iterator[Heat]:
     most = float(grid.warps.max(initial=0)) or 1.0
     height = max(16, min(396, _SM_HIGH * len(grid.sms)))
     whole = as_address(png(shades(grid.warps / most)))
-    yield Heat("warps", whole, height, f"{most:,.0f} warps")
-    ran = "ran" if grid.recorded is grid.warps else "recorded"
+    title = "warps" if grid.seen.every_warp else "warps that recorded"
+    yield Heat(title, whole, height, f"{most:,.0f} warps")
+    ran = "ran" if grid.recorded is grid.warps and grid.seen.every_warp else "recorded"
     for name, covered in grid.regions.items():
         there = grid.recorded
         part = np.divide(covered, there, out=np.zeros_like(covered), where=there > 0)

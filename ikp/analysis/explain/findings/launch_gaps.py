@@ -21,7 +21,7 @@ _FAR: Final = 200_000
 def launch_gaps(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding where launches are short, and most of the time passes between them."""
     starts, ends = launch.label_starts, launch.label_ends
-    if len(starts) < _LAUNCHES:
+    if len(starts) < _LAUNCHES or not launch.every_block:  # blocks that left nothing fill the gaps
         return
     gaps = np.maximum(starts[1:] - np.maximum.accumulate(ends)[:-1], 0)
     took, gap = float(np.median(ends - starts)), float(np.median(gaps))

@@ -79,6 +79,11 @@ class Evidence:
         """Whether all launches were timed in SM cycles."""
         return self.ghz is not None
 
+    def lost(self) -> str:
+        """Return in one line which share of the records was lost; empty where none was."""
+        lost = lost_records(self.dropped, self.attempted, self.unfinished, _record(self))
+        return f"{_name(self)}: {lost}" if lost else ""
+
     def facts(self) -> str:
         """Return in one line what was recorded, where, and how well."""
         return f"{_name(self)}: {_source(self)}; {_records(self)}; {_clock(self)}."
@@ -274,6 +279,24 @@ def _losses(evidence: Evidence) -> list[str]:
             f"{_name(evidence)}: the records of {earlier} in the same buffer were overwritten."
         )
     return lines
+
+
+def lost_records(dropped: int, attempted: int, unfinished: int, what: str = "record") -> str:
+    """Return which share of the records was lost, for the head of what is made of the others.
+
+    Empty where none was lost.
+    """
+    if dropped:
+        share = 100 * dropped / max(attempted, 1)
+        told = f"{share:.1f} %"
+        if told == "0.0 %":
+            told = "less than 0.1 %"
+        elif told == "100.0 %" and dropped < attempted:
+            told = "more than 99.9 %"
+        return f"{told} of the {what}s were lost ({dropped:,} of {attempted:,})"
+    if unfinished:
+        return f"{plural(unfinished, 'warp')} never finished: how many {what}s were lost is not known"
+    return ""
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -132,6 +132,9 @@ def _lines(stats: Stats, wide: int | None) -> Iterator[Line]:
     inner = None if wide is None else wide - len(_INDENT)
     cells = [[name(c.cell(row)) if c.name else c.cell(row) for c in shown] for row in stats.rows]
     head, lines = lay_out([c.column for c in shown], cells, inner)
+    for one in stats.evidence:
+        if lost := _named(one, name).lost():
+            yield from _wrapped(f"{lost}: the figures are of the others.", "yellow", wide)
     yield _INDENT + head, "bold"
     yield "-" * (len(_INDENT) + max(map(len, head.split("\n")))), "dim"
     for section in sections(stats):

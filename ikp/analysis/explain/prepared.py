@@ -17,6 +17,7 @@ from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._self_time import self_times
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import LaneTime, lane_time
+from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.resident_blocks import Blocks
 from ikp.analysis.explain.warp_groups import WarpGroups, group_warps
 from ikp.core.abi import Kind
@@ -70,6 +71,11 @@ class Prepared:
     def launch(self) -> Launch:
         """What is known of its recording."""
         return self.trace.launches[0]
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether SMs and times are those of a GPU: an interpreter has none."""
+        return self.launch.clock.kind != "host"
 
     @cached_property
     def duration(self) -> int:
@@ -213,9 +219,13 @@ class Prepared:
 
     @cached_property
     def sees_neighbours(self) -> bool:
-        """Whether blocks that were on an SM at once all recorded."""
+        """Whether blocks that were on an SM at once all recorded.
+
+        Of a grid with no more blocks than SMs, each has an SM of its own.
+        """
         if not self.every_block:
-            return False
+            peak = peak_of(self.launch.device)
+            return peak is not None and self.seen.of_blocks <= peak.sms
         return not len(self.trace.others) or int(np.median(self.lanes.lanes)) <= 1
 
     @cached_property

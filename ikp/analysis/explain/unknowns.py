@@ -26,7 +26,7 @@ _DARK: Final = 0.3
 
 def has_times(launch: Prepared) -> bool:
     """Whether durations are those of a GPU; the interpreter's say nothing about one."""
-    return launch.launch.clock.kind != "host" and launch.duration > 0
+    return launch.on_gpu and launch.duration > 0
 
 
 def nothing_recorded(trace: Trace) -> Iterator[Unknown]:
@@ -68,9 +68,9 @@ def _times(launch: Prepared) -> Iterator[Unknown]:
     clock = launch.launch.clock
     if clock.kind == "host":
         yield Unknown(
-            "how long anything takes on a GPU",
-            "times are the host's, from the interpreter, which runs blocks one by one: no finding "
-            "is made of them.",
+            "SMs, waves, and how long anything takes on a GPU",
+            "the interpreter runs blocks one by one on the CPU, and its times are the host's: no "
+            "finding is made of them.",
             "Record on a GPU.",
         )
     elif launch.duration <= 0:

@@ -83,13 +83,15 @@ class Launched:
     blocks: int  # that recorded
     blocks_seen: int  # of which it is known when they ran: these, or more
     warps: int  # that recorded
-    sms: int  # that blocks_seen ran on
+    sms: int | None  # that blocks_seen ran on; None of the interpreter, which is no GPU
     clock: str
     rate: str
     residual_max_ns: float | None
     dropped: int
     others: tuple[tuple[str, float], ...] = ()  # other labels: all their launches' time
     recording_share_at_most: float | None = None  # of the warps' time
+    attempted: int = 0  # records, of which ``dropped`` were lost
+    unfinished: int = 0  # warps that never finished: what they lost is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,13 @@ class Grid:
     regions: dict[str, Floats]
     seen: Seen
     waves: float | None  # as a verdict has them; None where blocks are not known
+    on_gpu: bool  # an interpreter has no SMs
 
     @property
     def named_sms(self) -> str:
         """The SMs in words: rows are of these alone, whose numbers may have gaps."""
+        if not self.on_gpu:
+            return "the interpreter's blocks, one after another"
         first, last = self.sms[0], self.sms[-1]
         if len(self.sms) == 1:
             return f"SM {first}"
@@ -84,8 +87,9 @@ def grid_of(trace: Trace, launch: int, regions: list[str]) -> Grid:
     recorded = covered(row_of_slot[chosen], *spans, len(sms)) if len(trace.others) else warps
     seen = seen_warps(trace.launches, every)[launch]
     lanes = lane_time(ran.sm, ran.start - begin, ran.end - begin, duration)
-    waves = len(ran.ids) / lanes.count if seen.every_block else None
-    return Grid(sms.tolist(), duration, warps, recorded, blocks[0], found, seen, waves)
+    on_gpu = trace.launches[launch].clock.kind != "host"
+    waves = len(ran.ids) / lanes.count if seen.every_block and on_gpu else None
+    return Grid(sms.tolist(), duration, warps, recorded, blocks[0], found, seen, waves, on_gpu)
 
 
 def coverage(row: Ints, start: Floats, end: Floats, rows: int, bins: int = BINS) -> Floats:

@@ -85,6 +85,7 @@ class KernelPage:
     facts: list[tuple[str, str]]
     launches: Curve
     median: int  # which launch the pictures are of
+    rows_title: str
     sms: str
     block_title: str
     ticks: list[tuple[float, str]]
@@ -109,10 +110,13 @@ def kernel_page(trace: Trace, table: Stats, tree: Stacks, label: str) -> KernelP
         facts=_facts(took, grid, table, label),
         launches=Curve(_curves.area(took, WIDE, HIGH / 2, took.max()), duration(took.max()), []),
         median=median,
+        rows_title="SMs over time" if grid.on_gpu else "Blocks over time, on the CPU",
         sms=grid.named_sms,
         block_title="blocks" if grid.seen.every_block else "recorded blocks",
         ticks=ticks,
-        blocks=Curve(_curves.area(grid.blocks, WIDE, HIGH, most), f"{most:,.0f}", ticks),
+        blocks=Curve(_curves.area(grid.blocks, WIDE, HIGH, most), f"{most:,.0f}", ticks)
+        if grid.on_gpu
+        else None,
         heats=list(_heats(grid)),
         rows=[_row(row, spreads.get(row.region)) for row in rows],
         tree=_branch(tree, label),
@@ -128,8 +132,7 @@ def _facts(took: Floats, grid: Grid, table: Stats, label: str) -> list[tuple[str
         ("duration", duration(float(np.median(took)))),
         ("launches", f"{one.launches:,}"),
         ("blocks", f"{blocks} of {one.warps_per_block[0]} warps"),
-        ("SMs" if grid.seen.every_block else "SMs of recorded blocks", f"{len(grid.sms):,}"),
-        ("waves", "not known" if grid.waves is None else f"{grid.waves:.2f}"),
+        *_about_sms(grid),
         ("device", " + ".join(one.devices)),
     ]
     if len(took) > 1:
@@ -145,6 +148,15 @@ def _facts(took: Floats, grid: Grid, table: Stats, label: str) -> list[tuple[str
     if one.ghz:
         found.append(("clock", f"{one.ghz:.2f} GHz"))
     return found
+
+
+def _about_sms(grid: Grid) -> list[tuple[str, str]]:
+    if not grid.on_gpu:
+        return []
+    return [
+        ("SMs" if grid.seen.every_block else "SMs of recorded blocks", f"{len(grid.sms):,}"),
+        ("waves", "not known" if grid.waves is None else f"{grid.waves:.2f}"),
+    ]
 
 
 def _time_ticks(duration_ns: int) -> list[tuple[float, str]]:

@@ -70,7 +70,9 @@ def _kernel(figure: Any, trace: Trace, label: str) -> None:
     steps = np.linspace(0, grid.duration_ns / 1e3, len(grid.blocks) + 1)
     waves.stairs(grid.blocks, steps, fill=True, color=_colour(), alpha=0.6)
     whole = grid.seen.every_block
-    title = "waves" if whole else f"{grid.seen.blocks:,} of {grid.seen.of_blocks:,} blocks recorded"
+    title = "waves" if grid.on_gpu else "blocks, one after another on the CPU"
+    if not whole:
+        title = f"{grid.seen.blocks:,} of {grid.seen.of_blocks:,} blocks recorded"
     waves.set(ylabel="blocks" if whole else "recorded blocks", xlabel="us", title=title)
     waves.set(xlim=(0, steps[-1]))
     for name in regions:
@@ -92,7 +94,10 @@ def _heat(figure: Any, axes: Any, grid: Grid) -> None:
         vmin=0,
     )
     title = "warps that ran" if grid.seen.every_warp else "warps that recorded"
-    axes.set(xlabel="us", ylabel="SM", title=title)
+    axes.set(xlabel="us", ylabel="SM" if grid.on_gpu else "", title=title)
+    if not grid.on_gpu:
+        axes.set_yticks([])
+        return
     rows = np.unique(np.linspace(0, len(grid.sms) - 1, _MOST_TICKS).round().astype(int))
     axes.set_yticks(rows + 0.5, [str(grid.sms[row]) for row in rows])
     figure.colorbar(shown, ax=axes)

@@ -21,7 +21,7 @@ _FAR: Final = 200_000
 def launch_gaps(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding where launches are short, and most of the time passes between them."""
     starts, ends = launch.label_starts, launch.label_ends
-    if len(starts) < _LAUNCHES or not launch.every_block:  # blocks that left nothing fill the gaps
+    if len(starts) < _LAUNCHES:
         return
     gaps = np.maximum(starts[1:] - np.maximum.accumulate(ends)[:-1], 0)
     took, gap = float(np.median(ends - starts)), float(np.median(gaps))
@@ -37,9 +37,12 @@ def launch_gaps(launch: Prepared) -> Iterator[Finding]:
         at_stake_share=share,
         speedup_at_most=1 / (1 - share),
         what_if=f"without the time between launches: at most {100 * share:.1f} % less time",
-        sure="likely" if gap < _SHORT else "possible",
-        because="the median of the gaps between launches of this label; what else ran in them the "
+        sure="likely" if gap < _SHORT and launch.every_block else "possible",
+        because=("" if launch.every_block else _NOT_ALL) + "the median of the gaps between launches of this label; what else ran in them the "
         "trace doesn't say, and recording makes launches slower on the host.",
         where=Where(count=len(gaps)),
         do="put the work of several launches into one, or launch them as a CUDA graph",
     )
+
+
+_NOT_ALL: Final = "not all blocks recorded, and those that left nothing may fill the gaps; "

@@ -47,7 +47,7 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
         at_stake=at_stake,
         without=f"with room for {room.possible} warps, {plural(room.fewest, 'wave')} of blocks in "
         f"place of {room.waves}, and memory as fast for each",
-        sure="likely" if room.counted else "possible",
+        sure="likely",
         because=("" if room.counted else _NOT_COUNTED) + "more warps hide latency as long as memory has bandwidth left, and where fewer "
         "registers don't spill.",
         where=Where(
@@ -86,7 +86,7 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
     )
 
 
-_NOT_COUNTED: Final = "not all blocks recorded, so it is not known how many an SM held; "
+_NOT_COUNTED: Final = "not all blocks recorded: an SM held no more than this, perhaps fewer; "
 _LIMITS: Final = {
     "registers": "keep less alive: load late what is needed late, smaller tiles for each warp, or "
     "a limit on registers (maxnreg)",

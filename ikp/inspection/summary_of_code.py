@@ -103,7 +103,8 @@ class _Summary:
             at for at in products if (name := self._holder(at)) and ranges[name].flop is not None
         }
         return CodeFacts(
-            self.code.target, registers, shared, bool(products) and products == told, ranges
+            *(self.code.target, registers, shared, bool(products) and products == told, ranges),
+            plain_registers=self.marks.plain_registers,
         )
 
     def _holder(self, at: int) -> str:

@@ -14,10 +14,12 @@ from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
 from ikp.inspection.flops import flop
 from ikp.inspection.summary_of_code import code_facts
+from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.disassembly.sass import Instruction
 from tests.analysis.explain.launches import Scene, Warp
 from tests.inspection.compiled import code, image
 from tests.kernels import gemm as tiles
+from tests.machine.compiled import code as plain
 
 pytestmark = pytest.mark.compiled
 
@@ -264,6 +266,8 @@ def test_a_kernel_that_nobody_edited_keeps_facts_of_all_its_ranges(
     found = parse_facts(said)
     assert found is not None and {*found.ranges} == {region.name for region in trace.regions}
     assert (found.kernels, found.shared, found.all_products) == (1, 4096, True)
+    own = Cubin.read(plain("matmul").compiled.asm["cubin"]).kernel("matmul").registers
+    assert found.plain_registers == own and found.registers is not None
     assert found.ranges["matmul"].activity == "compute"  # what is in no range of its own
     explained = replace(trace, provenance={"ranges of mine": said}).explain()
     assert not any("machine code" in one.because for one in explained.unknown)
@@ -280,6 +284,20 @@ def test_a_kernels_own_range_may_be_shown_by_another_name(
     (said,) = it.facts_of_trace(replace(trace, regions=shown)).values()
     found = parse_facts(said)
     assert found is not None and "matmul<float>" in found.ranges and "matmul" not in found.ranges
+
+
+def test_registers_of_a_copy_are_told_apart_from_the_plain_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from ikp.machine.kept_code import KEPT, keep
+    from tests.inspection.test_machine_code import patched
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    patch = replace(patched("matmul"), registers=(17, 31))
+    kept = keep(patch, "matmul", plain("matmul").compiled.asm["ptx"], 0)
+    trace = replace(recorded(*patch.names), provenance={f"{KEPT}mine": kept})
+    found = parse_facts(it.facts_of_trace(trace)["ranges of mine"])
+    assert found is not None and found.plain_registers == 17 and found.registers != 17
 
 
 def test_of_two_kernels_with_one_label_each_says_what_its_ranges_are(

@@ -74,6 +74,12 @@ def _time(verdict: Verdict) -> Iterator[str]:
                 (lanes.end_share, "after the last"),
             )
         )
+    hardware = verdict.hardware
+    if hardware is not None and hardware.registers_recorded is not None:
+        yield (
+            f"  registers: {hardware.registers} for each thread, and "
+            f"{hardware.registers_recorded} in the copy with records, which ran"
+        )
     shown = [one for one in verdict.time if one.share >= _LEAST]
     parts = [f"{100 * one.share:.1f} % {one.activity}" for one in shown]
     if verdict.in_no_range_share is not None:

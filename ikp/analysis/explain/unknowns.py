@@ -11,6 +11,7 @@ import numpy as np
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.choosing_launch import Chosen
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.verdict import Unknown
 from ikp.analysis.recording_cost import recording_share
 from ikp.core.code_facts import NO_FACTS
@@ -60,6 +61,8 @@ def unknowns(launch: Prepared, chosen: Chosen) -> Iterator[Unknown]:
     yield from _times(launch)
     yield from _losses(launch)
     yield from _recording(launch)
+    if launch.on_gpu:
+        yield from _room(launch)
     yield from _marks(launch)
     yield from _comparisons(launch, chosen)
 
@@ -131,6 +134,18 @@ def _recording(launch: Prepared) -> Iterator[Unknown]:
             f"recording took up to {100 * share:.0f} % of their time. Copies and products go on "
             "meanwhile, so waits for them may be longer, and time between ranges is shorter.",
             "Record less: --detail waits or loops, --max-overhead 1.05, or fewer --warps.",
+        )
+
+
+def _room(launch: Prepared) -> Iterator[Unknown]:
+    room, facts = room_of(launch), launch.facts
+    if room.plain is not None and room.warps is not None and facts is not None:
+        yield Unknown(
+            "how many warps an SM holds when nobody records",
+            f"the copy with records has {facts.registers} registers for each thread, the kernel "
+            f"{room.registers}: an SM has room for {room.warps:.0f} of its warps, and without "
+            f"records for up to {room.plain}.",
+            "Record less: --detail loops, or fewer --lines.",
         )
 
 

@@ -185,11 +185,13 @@ class Hardware:
     copy_overlap_share: float | None = None  # of the time of copies: a product was under way, too
     bytes: int | None = None  # asked for by loads, copies and stores that say their size
     gb_per_s: float | None = None
-    registers: int | None = None
+    registers: int | None = None  # of a thread, of the kernel as it is without ikp run
+    registers_recorded: int | None = None  # of the copy with records, where it has others
     shared_bytes: int | None = None
-    limited_by: str | None = None  # "registers" | "shared memory" | "warps" | "the grid"
+    limited_by: str | None = None  # "registers" | "shared memory" | "warps" | "the grid" | "recording"
     warps_at_once: float | None = None  # on an SM, as they were, if all recorded: SMs' median
     warps_possible: int | None = None  # by the device
+    warps_at_once_plain: int | None = None  # at most, when nobody records, where that is more
 
 
 @dataclass(frozen=True, slots=True)

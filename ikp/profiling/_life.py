@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ikp.core.overhead import Overhead
+from ikp.core.rows import holds_nothing, row_count
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace as Columns
 from ikp.core.trace import of_class
@@ -300,11 +301,16 @@ def check_here(recording: Recorded, verb: str) -> None:
 
 
 def save(trace: Trace, target: str, *, force: bool, failed: bool) -> str:
-    """Write a session's trace; return why not, where a failed run has nothing to replace it by."""
-    if failed and not len(trace.events) and not len(trace.totals) and Path(target).exists():
+    """Write a session's trace, unless an earlier run's would be lost for nothing.
+
+    Returns:
+        That nothing was recorded, and what became of the file; empty where something was.
+    """
+    nothing = holds_nothing(trace) or (failed and not row_count(trace)[0])
+    if nothing and Path(target).exists():
+        when = " before the program failed" if failed else ""
         return (
-            f"nothing was recorded before the program failed, so {target} stays as it was: it "
-            "is of an earlier run."
+            f"nothing was recorded{when}, so {target} stays as it was: it is of an earlier run."
         )
     try:
         trace.save(target, force=force)
@@ -312,4 +318,6 @@ def save(trace: Trace, target: str, *, force: bool, failed: bool) -> str:
         raise ExportError(
             f"{lost} What was recorded is still there: prof.trace.save(path) writes it elsewhere."
         ) from lost
+    if nothing and not failed:
+        return f"nothing was recorded: {target} is a trace of no warp."
     return ""

@@ -33,8 +33,8 @@ class Evidence:
     ``residence_ns`` is the sum over the label's warps of the time from ``init`` to ``finish``. A
     launch's duration is from its first warp's ``init`` to its last one's ``finish``: the median of
     the label's launches, the shortest and the longest. ``recordable`` is how many warps the
-    launches had, of which ``warps`` recorded; ``blocks_recorded`` of ``blocks_launched`` did. ``ghz`` is the rate of the clock, where that counts
-    SM cycles: the mean of the launches.
+    launches had, of which ``warps`` recorded; ``blocks_recorded`` of ``blocks_launched`` did.
+    ``ghz`` is the rate of the clock, where that counts SM cycles: the mean of the launches.
     ``capacity`` is the smallest room for records per warp of its launches, ``needed`` the most
     records that any one warp attempted. The clock residuals are the worst of its launches, and None
     where that of any is unknown.
@@ -295,7 +295,9 @@ def lost_records(dropped: int, attempted: int, unfinished: int, what: str = "rec
             told = "more than 99.9 %"
         return f"{told} of the {what}s were lost ({dropped:,} of {attempted:,})"
     if unfinished:
-        return f"{plural(unfinished, 'warp')} never finished: how many {what}s were lost is not known"
+        return (
+            f"{plural(unfinished, 'warp')} never finished: how many {what}s were lost is not known"
+        )
     return ""
 
 

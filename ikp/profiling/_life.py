@@ -309,9 +309,7 @@ def save(trace: Trace, target: str, *, force: bool, failed: bool) -> str:
     nothing = holds_nothing(trace) or (failed and not row_count(trace)[0])
     if nothing and Path(target).exists():
         when = " before the program failed" if failed else ""
-        return (
-            f"nothing was recorded{when}, so {target} stays as it was: it is of an earlier run."
-        )
+        return f"nothing was recorded{when}, so {target} stays as it was: it is of an earlier run."
     try:
         trace.save(target, force=force)
     except ExportError as lost:

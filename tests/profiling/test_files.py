@@ -376,7 +376,9 @@ def test_a_session_of_nothing_replaces_no_file(
     with pytest.warns(IkpWarning) as told:
         session(path, body, force=True)
     assert path.read_bytes() == b"precious"
-    assert any(f"nothing was recorded, so {path} stays as it was" in str(one.message) for one in told)
+    assert any(
+        f"nothing was recorded, so {path} stays as it was" in str(one.message) for one in told
+    )
 
 
 def test_a_trace_of_nothing_is_told(tmp_path: Path) -> None:

@@ -114,8 +114,8 @@ def _trace(found: _Found, budget: Budget) -> Trace:
     for kind, rows in tables.items():
         if len(rows) < (size := rows_told(found.head, kind)):
             found.lost.insert(0, f"{size - len(rows):,} of {size:,} {_CALLED.get(kind, kind)}")
-    rows = rows_told(found.head, "events") + rows_told(found.head, "totals")
-    if rows and not row_count(trace)[0]:
+    records = rows_told(found.head, "events") + rows_told(found.head, "totals")
+    if records and not row_count(trace)[0]:
         raise DamagedError("; ".join(found.lost))
     if wrong := faults(trace):
         raise DamagedError("; ".join(wrong))

@@ -30,7 +30,9 @@ def test_lost_records_come_first_with_their_share() -> None:
 
 def test_a_few_lost_records_are_not_rounded_to_none() -> None:
     lossy = scene().trace(attempted=100_000, kept=99_999)
-    assert str(lossy.explain()).startswith("less than 0.1 % of the records were lost (1 of 100,000)")
+    assert str(lossy.explain()).startswith(
+        "less than 0.1 % of the records were lost (1 of 100,000)"
+    )
     nearly = scene().trace(attempted=100_000, kept=1)
     assert str(nearly.explain()).startswith("more than 99.9 % of the records were lost")
 

@@ -27,7 +27,9 @@ def launches(blocks: int, of: int, name: str, launches: int = 1) -> Trace:
             ]
             scene.add(*warps)
     made = scene.trace(device="NVIDIA H200", grid=(of, 1, 1))
-    return replace(made, provenance={f"{FACTS}kernel": CodeFacts("sm_90a", 128, ranges=RANGES).text()})
+    return replace(
+        made, provenance={f"{FACTS}kernel": CodeFacts("sm_90a", 128, ranges=RANGES).text()}
+    )
 
 
 def test_tensor_cores_are_not_called_idle_where_neighbours_may_have_used_them() -> None:

@@ -179,9 +179,7 @@ def test_the_command_refuses_other_formats(tmp_path: Path) -> None:
     assert "can't be salvaged" in ran.stderr
 
 
-def test_where_every_event_is_lost_nothing_replaces_a_good_file(
-    path: Path, tmp_path: Path
-) -> None:
+def test_where_every_event_is_lost_nothing_replaces_a_good_file(path: Path, tmp_path: Path) -> None:
     sections = take_apart(path.read_bytes())
     sections = [one for one in sections if one.kind != "events"]
     path.write_bytes(put_together(sections))

@@ -50,6 +50,7 @@ class CodeFacts:
     ranges: Mapping[str, RangeFacts] = field(default_factory=dict)  # flop, once
     kernels: int = 1  # that have these ranges: of several, which was launched is not known
     plain_registers: int | None = None  # of a thread of the plain kernel, where a copy of it ran
+    lost: tuple[str, ...] = ()  # which ranges hold nothing of what they are about, in words
 
     def text(self) -> str:
         """Return it as it stands in a trace."""
@@ -69,6 +70,7 @@ class CodeFacts:
             "ranges": ranges,
             "kernels": self.kernels,
             "plain_registers": self.plain_registers,
+            "lost": self.lost,
         }
         return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
 
@@ -97,6 +99,7 @@ def _parsed(said: dict[str, Any]) -> CodeFacts:
         ranges,
         int(said.get("kernels", 1)),
         _count(said.get("plain_registers")),
+        tuple(map(str, said.get("lost", ()))),
     )
 
 

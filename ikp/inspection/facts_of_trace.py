@@ -179,6 +179,7 @@ def _agreed(some: list[CodeFacts]) -> CodeFacts:
         ranges,
         len(some),
         _common([each.plain_registers for each in some]),
+        tuple(dict.fromkeys(text for each in some for text in each.lost)),
     )
 
 

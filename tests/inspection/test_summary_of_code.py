@@ -17,8 +17,10 @@ from ikp.inspection.summary_of_code import code_facts
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.disassembly.sass import Instruction
 from tests.analysis.explain.launches import Scene, Warp
+from tests.backends.sass import compile_kernel, spec
 from tests.inspection.compiled import code, image
 from tests.kernels import gemm as tiles
+from tests.kernels.emptied import emptied
 from tests.machine.compiled import code as plain
 
 pytestmark = pytest.mark.compiled
@@ -77,6 +79,27 @@ def test_products_that_stand_elsewhere_are_not_claimed() -> None:
 def test_shapes_of_products(opcode: str, operations: int | None) -> None:
     assert flop(Instruction(0, "", opcode, "")) == operations
     assert flop(Instruction(0, "P0", opcode, "")) is None
+
+
+def test_a_range_of_which_nothing_is_left_is_told_by_name() -> None:
+    made = compile_kernel(emptied, {"out": "*i32", "n": "i32"}, spec(), {"BLOCK": 128})
+    (found,) = code_facts(image(made)).values()
+    (text,) = found.lost
+    assert text.startswith('"store" (emptied.py:13-14) holds no store, ')
+    assert "Elsewhere stand " in text and text.endswith(" STG.")
+    assert parse_facts(found.text()) == found
+    assert facts("gemm sm_80").lost == (), "its loads are a software pipeline's"
+
+
+def test_a_session_tells_it_once_and_so_does_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ikp.profiling import _life
+
+    monkeypatch.setattr(_life, "_told", set())
+    said = CodeFacts("sm_100a", lost=('"dot" (k.py:3) holds no tensor-core instruction.',))
+    trace = replace(recorded("dot"), provenance={f"{FACTS}mine": said.text()})
+    assert _life._lost_ranges(trace) == (f"mine: {said.lost[0]}",)
+    assert _life._lost_ranges(trace) == ()
+    assert said.lost[0] in {one.because for one in trace.explain().unknown}
 
 
 def test_facts_read_back_as_they_were() -> None:

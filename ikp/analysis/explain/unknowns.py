@@ -174,6 +174,12 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
             "it is in no range.",
             "Mark what lies between: --level machine --detail ops marks all that can wait.",
         )
+    for text in launch.facts.lost if launch.facts else ():
+        yield Unknown(
+            "what a range takes of which nothing is left in the machine code",
+            text,
+            "ikp inspect shows where it stands; ikp run --ranges marks it there.",
+        )
     yield from _activities(launch)
     if launch.groups.by == "all" and launch.launch.warps_per_block > 1:
         yield Unknown(

@@ -188,9 +188,7 @@ class Hardware:
     registers: int | None = None  # of a thread, of the kernel as it is without ikp run
     registers_recorded: int | None = None  # of the copy with records, where it has others
     shared_bytes: int | None = None
-    limited_by: str | None = (
-        None  # "registers" | "shared memory" | "warps" | "the grid" | "recording"
-    )
+    limited_by: str | None = None  # "registers", "shared memory", "warps", "the grid", "recording"
     warps_at_once: float | None = None  # on an SM, as they were, if all recorded: SMs' median
     warps_possible: int | None = None  # by the device
     warps_at_once_plain: int | None = None  # at most, when nobody records, where that is more

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ikp.analysis._launch_bounds import launch_bounds
 from ikp.core import abi
+from ikp.core.warps import seen_warps
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class Evidence:
     ``residence_ns`` is the sum over the label's warps of the time from ``init`` to ``finish``. A
     launch's duration is from its first warp's ``init`` to its last one's ``finish``: the median of
     the label's launches, the shortest and the longest. ``recordable`` is how many warps the
-    launches had, of which ``warps`` recorded. ``ghz`` is the rate of the clock, where that counts
-    SM cycles: the mean of the launches.
+    launches had, of which ``warps`` recorded; ``blocks_recorded`` of ``blocks_launched`` did.
+    ``ghz`` is the rate of the clock, where that counts SM cycles: the mean of the launches.
     ``capacity`` is the smallest room for records per warp of its launches, ``needed`` the most
     records that any one warp attempted. The clock residuals are the worst of its launches, and None
     where that of any is unknown.
@@ -65,6 +66,8 @@ class Evidence:
     notes: tuple[str, ...]
     modes: tuple[str, ...] = ("timeline",)
     needed_bytes: int = 0  # the largest buffer that any of its launches needed to keep all
+    blocks_recorded: int = 0  # of all launches: blocks of which a warp recorded
+    blocks_launched: int = 0
 
     @property
     def dropped(self) -> int:
@@ -75,6 +78,11 @@ class Evidence:
     def counts_cycles(self) -> bool:
         """Whether all launches were timed in SM cycles."""
         return self.ghz is not None
+
+    def lost(self) -> str:
+        """Return in one line which share of the records was lost; empty where none was."""
+        lost = lost_records(self.dropped, self.attempted, self.unfinished, _record(self))
+        return f"{_name(self)}: {lost}" if lost else ""
 
     def facts(self) -> str:
         """Return in one line what was recorded, where, and how well."""
@@ -133,6 +141,7 @@ class _Warps:
     """Of the warps that recorded, by launch: how many, how long they ran, what they needed."""
 
     count: _Ints
+    blocks: _Ints
     residence_ns: _Ints
     duration_ns: _Ints
     needed: _Ints
@@ -145,7 +154,9 @@ class _Warps:
         np.add.at(ran, slots.launch, slots.end_ns - slots.start_ns)
         np.maximum.at(needed, slots.launch, slots.attempted)
         first, last = launch_bounds(trace)
-        return cls(count, ran, np.where(count > 0, last - first, 0), needed)
+        seen = seen_warps(trace.launches, slots)
+        blocks = np.array([one.blocks for one in seen], np.int64)
+        return cls(count, blocks, ran, np.where(count > 0, last - first, 0), needed)
 
     def take(self, launches: list[int]) -> _Warps:
         """Return those of some launches."""
@@ -181,6 +192,8 @@ def _of_label(label: str, launches: list[Launch], warps: _Warps) -> Evidence:
         notes=_distinct(note for launch in launches for note in launch.notes),
         modes=_distinct(launch.mode for launch in launches),
         needed_bytes=max(launch.needed_bytes for launch in launches),
+        blocks_recorded=int(warps.blocks.sum()),
+        blocks_launched=sum(prod(launch.grid) for launch in launches),
     )
 
 
@@ -266,6 +279,26 @@ def _losses(evidence: Evidence) -> list[str]:
             f"{_name(evidence)}: the records of {earlier} in the same buffer were overwritten."
         )
     return lines
+
+
+def lost_records(dropped: int, attempted: int, unfinished: int, what: str = "record") -> str:
+    """Return which share of the records was lost, for the head of what is made of the others.
+
+    Empty where none was lost.
+    """
+    if dropped:
+        share = 100 * dropped / max(attempted, 1)
+        told = f"{share:.1f} %"
+        if told == "0.0 %":
+            told = "less than 0.1 %"
+        elif told == "100.0 %" and dropped < attempted:
+            told = "more than 99.9 %"
+        return f"{told} of the {what}s were lost ({dropped:,} of {attempted:,})"
+    if unfinished:
+        return (
+            f"{plural(unfinished, 'warp')} never finished: how many {what}s were lost is not known"
+        )
+    return ""
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -132,6 +132,9 @@ def _lines(stats: Stats, wide: int | None) -> Iterator[Line]:
     inner = None if wide is None else wide - len(_INDENT)
     cells = [[name(c.cell(row)) if c.name else c.cell(row) for c in shown] for row in stats.rows]
     head, lines = lay_out([c.column for c in shown], cells, inner)
+    for one in stats.evidence:
+        if lost := _named(one, name).lost():
+            yield from _wrapped(f"{lost}: the figures are of the others.", "yellow", wide)
     yield _INDENT + head, "bold"
     yield "-" * (len(_INDENT) + max(map(len, head.split("\n")))), "dim"
     for section in sections(stats):
@@ -166,6 +169,8 @@ def _launched(one: Evidence) -> str:
     ran = f"{duration(one.residence_ns)} of warp time"
     if one.warps < one.recordable:
         ran += f" ({one.warps:,} of {one.recordable:,} warps recorded)"
+    elif one.blocks_recorded < one.blocks_launched:  # with warps that the kernel started itself
+        ran += f" ({one.blocks_recorded:,} of {one.blocks_launched:,} blocks recorded)"
     return f"{took}, {blocks} of {warps}, {rate}{ran}"
 
 

@@ -12,7 +12,7 @@ from ikp.cli._convert_many import convert_many, cut_out, means_folder
 from ikp.cli._part_options import choosing, given
 from ikp.cli._reading import next_command, read_trace, salvage_trace
 from ikp.cli._window import Window, window_option
-from ikp.errors import UsageError
+from ikp.errors import ExportError, UsageError
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -74,8 +74,26 @@ def command(
             "Give a folder, with a slash at its end."
         )
     check_target(target, force)  # before the work of reading
-    trace = change(salvage_trace(sources[0]) if salvage else read_trace(sources[0]))
+    whole = salvage_trace(sources[0]) if salvage else read_trace(sources[0])
+    trace = change(whole)
+    _refuse_nothing(whole, trace, Path(target))
     _write(trace, sources[0], Path(target), force)
+
+
+def _refuse_nothing(whole: Trace, trace: Trace, target: Path) -> None:
+    """Keep a file from being replaced by one of nothing, and a choice from choosing nothing.
+
+    Raises:
+        ExportError: there would be nothing in the file.
+    """
+    from ikp.core.rows import holds_nothing, row_count
+
+    there = f", and {target} stays as it was" if target.exists() else ""
+    count, what = row_count(whole)
+    if count and not row_count(trace)[0]:
+        raise ExportError(f"none of {count:,} {what}s is chosen: nothing is written{there}.")
+    if there and holds_nothing(trace):
+        raise ExportError(f"the trace holds no warp: nothing is written{there}.")
 
 
 def _write(trace: Trace, source: Path, target: Path, force: bool) -> None:

@@ -12,6 +12,7 @@ import click
 from ikp.cli._target import misplaced, resolved
 from ikp.errors import UsageError
 from ikp.paths import shown
+from ikp.running.measured import RUNS_PLAIN, measured
 from ikp.running.program import become
 from ikp.running.recording import Options
 from ikp.running.startup.sitecustomize import say
@@ -170,7 +171,11 @@ def command(
     own = [name for each in command.params for name in each.opts if name.startswith("--")]
     if text := misplaced(program, own):
         say(text)
-    become(program.words, str(options) if enabled() and not program.missing else None)
+    record = enabled() and not program.missing
+    if record and measured():
+        say(RUNS_PLAIN)
+        record = False
+    become(program.words, str(options) if record else None)
 
 
 def _stem(target: str, form: str) -> str:

@@ -44,11 +44,13 @@ class CodeFacts:
     """What is known of one kernel's code."""
 
     chip: str = ""  # "sm_90a"
-    registers: int | None = None  # of a thread
+    registers: int | None = None  # of a thread, as it ran
     shared: int | None = None  # bytes of a block
     all_products: bool = False  # whether each product of the kernel is in a range that says its
     ranges: Mapping[str, RangeFacts] = field(default_factory=dict)  # flop, once
     kernels: int = 1  # that have these ranges: of several, which was launched is not known
+    plain_registers: int | None = None  # of a thread of the plain kernel, where a copy of it ran
+    lost: tuple[str, ...] = ()  # which ranges hold nothing of what they are about, in words
 
     def text(self) -> str:
         """Return it as it stands in a trace."""
@@ -67,6 +69,8 @@ class CodeFacts:
             "all_products": self.all_products,
             "ranges": ranges,
             "kernels": self.kernels,
+            "plain_registers": self.plain_registers,
+            "lost": self.lost,
         }
         return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
 
@@ -94,6 +98,8 @@ def _parsed(said: dict[str, Any]) -> CodeFacts:
         said["all_products"] is True,
         ranges,
         int(said.get("kernels", 1)),
+        _count(said.get("plain_registers")),
+        tuple(map(str, said.get("lost", ()))),
     )
 
 

@@ -28,6 +28,11 @@ def row_count(trace: Trace) -> tuple[int, str]:
     return (summed, "total") if summed else (len(trace.events), "event")
 
 
+def holds_nothing(trace: Trace) -> bool:
+    """Return whether a trace has neither a row nor a warp of which it is known when it ran."""
+    return not (row_count(trace)[0] or len(trace.slots) or len(trace.others))
+
+
 def take_events(trace: AnyTrace, rows: NDArray[Any]) -> AnyTrace:
     """Return the trace with the given events, in the given order."""
     events = Events(*(getattr(trace.events, name)[rows] for name in Events.__slots__))

@@ -5,10 +5,14 @@ What is said of lanes, waves and the time that a launch took concerns all of the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import prod
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.trace import Slots, Trace
+from ikp.core.sorting import distinct
+from ikp.core.trace import Launch, Slots, Trace
 
 Places = NDArray[np.intp]
 
@@ -47,3 +51,42 @@ def ordered_warps(slots: Slots, others: Slots) -> tuple[Slots, Places]:
 def first_start(trace: Trace) -> int:
     """Return when the first warp started, from when viewers count; 0 where none ran."""
     return min((int(t.start_ns.min()) for t in (trace.slots, trace.others) if len(t)), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Blocks and warps of a launch of which it is known when they ran, and how many there were.
+
+    A kernel may start further warps than it is launched with; they are not counted.
+    """
+
+    blocks: int
+    of_blocks: int
+    warps: int
+    of_warps: int
+
+    @property
+    def every_block(self) -> bool:
+        """Whether that is known of all blocks."""
+        return self.blocks >= self.of_blocks
+
+    @property
+    def every_warp(self) -> bool:
+        """Whether that is known of all warps."""
+        return self.every_block and self.warps >= self.of_warps
+
+
+def seen_warps(launches: tuple[Launch, ...], every: Slots) -> list[Seen]:
+    """Return of each launch how many of its blocks and warps are among ``every``."""
+    if not len(every):
+        blocks = warps = np.zeros(len(launches), np.int64)
+    else:
+        _, one = distinct(every.launch, every.block)
+        per_block = np.array([launch.warps_per_block for launch in launches])
+        counted = every.launch[every.warp < per_block[every.launch]]
+        blocks = np.bincount(every.launch[one], minlength=len(launches))
+        warps = np.bincount(counted, minlength=len(launches))
+    return [
+        Seen(there, prod(launch.grid), ran, prod(launch.grid) * launch.warps_per_block)
+        for launch, there, ran in zip(launches, blocks.tolist(), warps.tolist(), strict=True)
+    ]

@@ -111,9 +111,11 @@ def _kept_by(promise: _Promise, found: CodeRange) -> tuple[Work, ...]:
 
 def _broken(found: CodeRange, promise: _Promise, elsewhere: tuple[Group, ...]) -> Finding:
     text = f"{found.label} holds {promise.broken}, {_instead(found)}."
-    if elsewhere:
-        return Finding(found, f"{text} {_explanation(found, elsewhere)}", elsewhere)
-    return Finding(found, f"{text} The kernel has none of that at all.")
+    if not elsewhere:
+        text = f"{text} The kernel has none of that at all."
+        return Finding(found, text, lost=text)
+    lost = "" if _awaits_copies(found, elsewhere) else f"{text} {_standing(elsewhere)}"
+    return Finding(found, f"{text} {_explanation(found, elsewhere)}", elsewhere, lost)
 
 
 def _left_out(found: CodeRange, elsewhere: tuple[Group, ...]) -> Finding:
@@ -133,11 +135,13 @@ def _left_out(found: CodeRange, elsewhere: tuple[Group, ...]) -> Finding:
 def _empty(found: CodeRange, elsewhere: tuple[Group, ...]) -> list[Finding]:
     """Say that a range holds nothing, or none of its lines' work. Integers may be the work."""
     if elsewhere:
-        text = f"{found.label} holds no work, {_instead(found)}. {_explanation(found, elsewhere)}"
-        return [Finding(found, text, elsewhere)]
+        text = f"{found.label} holds no work, {_instead(found)}."
+        lost = f"{text} {_standing(elsewhere)}"
+        return [Finding(found, f"{text} {_explanation(found, elsewhere)}", elsewhere, lost)]
     if any(copy.instructions for copy in found.copies):
         return []
-    return [Finding(found, f"{found.label} is empty: its clock reads stand side by side.")]
+    text = f"{found.label} is empty: its clock reads stand side by side."
+    return [Finding(found, text, lost=text)]
 
 
 def _instead(found: CodeRange) -> str:
@@ -153,9 +157,19 @@ def _is_work(instruction: Instruction) -> bool:
     return work_of(instruction) not in IDLE
 
 
-def _explanation(found: CodeRange, elsewhere: tuple[Group, ...]) -> str:
+def _standing(elsewhere: tuple[Group, ...]) -> str:
+    """Say how many instructions stand elsewhere."""
+    return f"Elsewhere stand {opcodes([i for group in elsewhere for i in group.instructions])}."
+
+
+def _awaits_copies(found: CodeRange, elsewhere: tuple[Group, ...]) -> bool:
+    """Whether it is about copies, and a software pipeline has left it the wait for them."""
     waits = found.holds(Work.WAIT, Work.BARRIER)
-    if waits and any(group.work is Work.COPY for group in elsewhere):
+    return waits and any(group.work is Work.COPY for group in elsewhere)
+
+
+def _explanation(found: CodeRange, elsewhere: tuple[Group, ...]) -> str:
+    if _awaits_copies(found, elsewhere):
         return (
             "It shows the wait for copies that were issued earlier (a software pipeline); "
             "they stand elsewhere:"

@@ -37,6 +37,8 @@ class Marks:
     """The same: whose code that is. It may have no range but itself, which is no record."""
     shared: int | None = None
     """The same: bytes of shared memory that a block has, where that is known."""
+    plain_registers: int | None = None
+    """The same: of a thread of the plain kernel, where that is known."""
     named_by_code: bool = False  # ranges that nobody wrote: each is named by what it holds
     sometimes: frozenset[int | None] = frozenset()
     """Regions of records that are kept under a condition; None: of one known only at run time."""
@@ -87,7 +89,10 @@ def _of_machine(said: dict[str, Any]) -> Marks:
     ours = tuple((first, last) for first, last in said["ours"])
     own, shared = said["names"][0], said.get("shared")
     first, last = said.get("plain") or (0, 0)
-    return Marks(names, {}, len(names), ours, (first, last), own, shared, named_by_code=True)
+    registers, _ = said.get("registers") or (None, None)
+    return Marks(
+        *(names, {}, len(names), ours, (first, last), own, shared, registers), named_by_code=True
+    )
 
 
 def keeps_totals(ptx: str) -> bool:

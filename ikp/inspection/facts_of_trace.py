@@ -178,6 +178,8 @@ def _agreed(some: list[CodeFacts]) -> CodeFacts:
         all(each.all_products for each in some),
         ranges,
         len(some),
+        _common([each.plain_registers for each in some]),
+        tuple(dict.fromkeys(text for each in some for text in each.lost)),
     )
 
 

@@ -71,6 +71,13 @@ def report(found: Iterable[Image], name: str | None = None, where: str = "") -> 
     return Report(tuple(kernels))
 
 
+def lost_ranges(flow: Flow, found: Found, marks: Marks, image: Image) -> tuple[str, ...]:
+    """Return in words which ranges that a source names hold nothing of what they are about."""
+    if marks.named_by_code:
+        return ()
+    return _Findings(flow, found, marks, image).lost
+
+
 def _kernel(code: Code, image: Image) -> list[Kernel]:
     """Return the findings for one kernel; none if nothing is recorded in it."""
     flow = Flow(code)
@@ -106,6 +113,11 @@ class _Findings:
             tuple(self._problems()),
             self._notes(),
         )
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What ranges that a source names have lost of what they are about, a line each."""
+        return tuple(dict.fromkeys(one.lost for one in self._warnings() if one.lost))
 
     @cached_property
     def _holding(self) -> Holding | None:

@@ -79,6 +79,7 @@ class Finding:
     range: CodeRange  # the one that breaks its promise
     message: str
     elsewhere: tuple[Group, ...] = ()  # where the instructions of its lines, or of that kind, stand
+    lost: str = ""  # the same in one line, where nothing is left of what the range is about
 
     def __str__(self) -> str:
         return self.message

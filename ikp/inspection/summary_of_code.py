@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,9 +20,10 @@ from ikp.inspection import _ptx_names as ptx_names
 from ikp.inspection._find_records import find
 from ikp.inspection._images import codes
 from ikp.inspection._ptx_names import Marks
-from ikp.inspection._record import Record
+from ikp.inspection._record import Found, Record
 from ikp.inspection._surely import runs_always, runs_surely
 from ikp.inspection.flops import flop
+from ikp.inspection.inspector import lost_ranges
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.disassembly.opcodes import IDLE, Work, work_of
@@ -60,10 +61,12 @@ def code_facts(image: Image) -> dict[str, CodeFacts]:
     kernels = Cubin.read(image.cubin).kernels
     found = {}
     for code in codes(image):
-        summary = _Summary(Flow(code), marks)
+        flow = Flow(code)
+        summary = _Summary(flow, marks)
         if code.name in kernels and (summary.records or code.name == marks.kernel):
             shared = marks.shared if image.shared is None else image.shared
-            found[code.name] = summary.facts(kernels[code.name].registers, shared)
+            facts = summary.facts(kernels[code.name].registers, shared)
+            found[code.name] = replace(facts, lost=lost_ranges(flow, summary.found, marks, image))
     return found
 
 
@@ -79,10 +82,15 @@ class _Summary:
         return self.flow.code
 
     @cached_property
+    def found(self) -> Found:
+        """What records it."""
+        return find(self.flow)
+
+    @cached_property
     def records(self) -> dict[str, list[Record]]:
         """The records of ranges, by name."""
         found: dict[str, list[Record]] = defaultdict(list)
-        for record in find(self.flow).records:
+        for record in self.found.records:
             first = record.spans[0]
             if ptx_names.kind(record.tag, instant=first.start == first.end) != "instant":
                 found[self.marks.name(record.tag)].append(record)
@@ -103,7 +111,8 @@ class _Summary:
             at for at in products if (name := self._holder(at)) and ranges[name].flop is not None
         }
         return CodeFacts(
-            self.code.target, registers, shared, bool(products) and products == told, ranges
+            *(self.code.target, registers, shared, bool(products) and products == told, ranges),
+            plain_registers=self.marks.plain_registers,
         )
 
     def _holder(self, at: int) -> str:

@@ -51,6 +51,7 @@ def keep(
         "ours": patch.ours,
         "plain": patch.plain,
         "shared": shared,
+        "registers": patch.registers,
     }
     if patch.declared is not None:
         facts[DECLARED] = patch.declared.to_json()

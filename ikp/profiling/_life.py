@@ -16,7 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ikp.core.code_facts import read_facts
 from ikp.core.overhead import Overhead
+from ikp.core.rows import holds_nothing, row_count
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace as Columns
 from ikp.core.trace import of_class
@@ -37,6 +39,7 @@ class Recorded(Recording):
     final: Trace | None = None  # as it was when the session ended
     unwatched: Callable[[], None] = staticmethod(lambda: None)  # signals end it no more
     _undeducted = ""  # why overhead could not be deducted
+    _lost: tuple[str, ...] = ()  # ranges of which nothing is left in the machine code
 
     def trace(
         self, facts: Mapping[str, str], *, last: bool = False, patience_s: float | None = None
@@ -56,6 +59,7 @@ class Recorded(Recording):
         trace = of_class(Trace, columns)
         if last:
             self.final = trace = _with_code_facts(trace)
+            self._lost = _lost_ranges(trace)
             self.close()
         return trace, broken
 
@@ -67,6 +71,7 @@ class Recorded(Recording):
             f"{label}{f' ({count} launches)' if count > 1 else ''}: {text}."
             for (label, text), count in said.items()
         ]
+        texts += self._lost
         if self._undeducted:
             texts.append(self._undeducted)
         if self.running:
@@ -87,6 +92,22 @@ def _with_code_facts(trace: Trace) -> Trace:
     from ikp.inspection.facts_of_trace import facts_of_trace
 
     return replace(trace, provenance={**trace.provenance, **facts_of_trace(trace)})
+
+
+def _lost_ranges(trace: Trace) -> tuple[str, ...]:
+    """Return which ranges hold nothing of what they are about, each once in a process."""
+    found = [
+        f"{label}: {text}"
+        for label in dict.fromkeys(each.label for each in trace.launches)
+        if (facts := read_facts(trace.provenance, label))
+        for text in facts.lost
+    ]
+    new = tuple(text for text in found if text not in _told)
+    _told.update(new)
+    return new
+
+
+_told: set[str] = set()
 
 
 def _without_overhead(
@@ -300,16 +321,21 @@ def check_here(recording: Recorded, verb: str) -> None:
 
 
 def save(trace: Trace, target: str, *, force: bool, failed: bool) -> str:
-    """Write a session's trace; return why not, where a failed run has nothing to replace it by."""
-    if failed and not len(trace.events) and not len(trace.totals) and Path(target).exists():
-        return (
-            f"nothing was recorded before the program failed, so {target} stays as it was: it "
-            "is of an earlier run."
-        )
+    """Write a session's trace, unless an earlier run's would be lost for nothing.
+
+    Returns:
+        That nothing was recorded, and what became of the file; empty where something was.
+    """
+    nothing = holds_nothing(trace) or (failed and not row_count(trace)[0])
+    if nothing and Path(target).exists():
+        when = " before the program failed" if failed else ""
+        return f"nothing was recorded{when}, so {target} stays as it was: it is of an earlier run."
     try:
         trace.save(target, force=force)
     except ExportError as lost:
         raise ExportError(
             f"{lost} What was recorded is still there: prof.trace.save(path) writes it elsewhere."
         ) from lost
+    if nothing and not failed:
+        return f"nothing was recorded: {target} is a trace of no warp."
     return ""

@@ -232,11 +232,12 @@ def test_the_line_of_a_label_says_what_its_launches_were():
     first = table.evidence[0]
     assert (first.duration_ns, first.duration_min_ns, first.duration_max_ns) == (1750, 1500, 2000)
     lines = str(table).splitlines()
-    assert lines[2] == (
+    assert lines[3] == (
         "a: 2 launches of 1.75 us (1.50 us to 2.00 us), 3 to 4 blocks of 1 warp, 2.00 GHz, 4.50 us "
         "of warp time (3 of 7 warps recorded), 92.2 % of it in no range"
     )
-    assert lines[4].startswith("b: 1.00 us, 4 blocks") and "at most 50.0 % of it" in lines[4]
+    assert lines[0].startswith("b: 50.0 % of the records were lost")
+    assert lines[5].startswith("b: 1.00 us, 4 blocks") and "at most 50.0 % of it" in lines[5]
 
 
 def test_where_ticks_are_no_cycles_there_are_none():

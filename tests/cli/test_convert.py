@@ -110,3 +110,24 @@ def test_other_formats_are_not_read_back(invoke: Invoke) -> None:
     assert result.exit_code == 1
     assert "y.json can't be read back" in result.stderr
     assert ".pftrace" in result.stderr
+
+
+def test_a_choice_of_nothing_replaces_no_file(invoke: Invoke, tmp_path: Path) -> None:
+    good = tmp_path / "y.pftrace"
+    good.write_bytes(b"precious")
+    nothing = ("--kind", "instant", "--region", "load")
+    result = invoke("x.pftrace", "y.pftrace", "--force", *nothing)
+    assert result.exit_code == 1 and good.read_bytes() == b"precious"
+    assert "none of 5 events is chosen" in result.stderr
+    assert "y.pftrace stays as it was" in result.stderr
+    result = invoke("x.pftrace", "z.pftrace", *nothing)
+    assert result.exit_code == 1 and not (tmp_path / "z.pftrace").exists()
+
+
+def test_a_trace_of_nothing_replaces_no_file(invoke: Invoke, tmp_path: Path) -> None:
+    ikp.profile().trace.save(tmp_path / "empty.pftrace")
+    good = tmp_path / "y.pftrace"
+    good.write_bytes(b"precious")
+    result = invoke("empty.pftrace", "y.pftrace", "--force")
+    assert result.exit_code == 1 and good.read_bytes() == b"precious"
+    assert invoke("empty.pftrace", "z.pftrace").exit_code == 0

@@ -65,12 +65,12 @@ print("done", flush=True)
 
 
 def start(
-    folder: Path, *words: str, program: str = PROGRAM, path: str = "/usr/bin:/bin"
+    folder: Path, *words: str, program: str = PROGRAM, path: str = "/usr/bin:/bin", **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of ikp on a program in ``folder``."""
     (folder / "prog.py").write_text(program)
     command = [sys.executable, str(COMMAND), *words]
-    env = {"PYTHONPATH": str(ROOT), "PATH": path, "HOME": str(folder)}
+    env = {"PYTHONPATH": str(ROOT), "PATH": path, "HOME": str(folder), **more}
     return subprocess.run(
         command, check=False, capture_output=True, text=True, cwd=folder, env=env, timeout=300
     )
@@ -409,3 +409,16 @@ def test_blocks_andwarps() -> None:
     assert blocks("0:1024:8") == range(0, 1024, 8)
     assert blocks(":4") == range(4)
     assert warps("0,4-6") == [0, 4, 5, 6]
+
+
+@pytest.mark.any_pins
+def test_what_ncu_measures_runs_plain(tmp_path: Path) -> None:
+    done = start(
+        *(tmp_path, "run", "prog.py"),
+        program="import sys\nprint('ikp' in sys.modules)\n",
+        NV_NSIGHT_INJECTION_PORT_BASE="49152",
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("ikp: ncu measures this program") and "they run plain" in line
+    assert [one.name for one in tmp_path.iterdir()] == ["prog.py"]

@@ -14,10 +14,14 @@ from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
 from ikp.inspection.flops import flop
 from ikp.inspection.summary_of_code import code_facts
+from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.disassembly.sass import Instruction
 from tests.analysis.explain.launches import Scene, Warp
+from tests.backends.sass import compile_kernel, spec
 from tests.inspection.compiled import code, image
 from tests.kernels import gemm as tiles
+from tests.kernels.emptied import emptied
+from tests.machine.compiled import code as plain
 
 pytestmark = pytest.mark.compiled
 
@@ -75,6 +79,27 @@ def test_products_that_stand_elsewhere_are_not_claimed() -> None:
 def test_shapes_of_products(opcode: str, operations: int | None) -> None:
     assert flop(Instruction(0, "", opcode, "")) == operations
     assert flop(Instruction(0, "P0", opcode, "")) is None
+
+
+def test_a_range_of_which_nothing_is_left_is_told_by_name() -> None:
+    made = compile_kernel(emptied, {"out": "*i32", "n": "i32"}, spec(), {"BLOCK": 128})
+    (found,) = code_facts(image(made)).values()
+    (text,) = found.lost
+    assert text.startswith('"store" (emptied.py:13-14) holds no store, ')
+    assert "Elsewhere stand " in text and text.endswith(" STG.")
+    assert parse_facts(found.text()) == found
+    assert facts("gemm sm_80").lost == (), "its loads are a software pipeline's"
+
+
+def test_a_session_tells_it_once_and_so_does_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ikp.profiling import _life
+
+    monkeypatch.setattr(_life, "_told", set())
+    said = CodeFacts("sm_100a", lost=('"dot" (k.py:3) holds no tensor-core instruction.',))
+    trace = replace(recorded("dot"), provenance={f"{FACTS}mine": said.text()})
+    assert _life._lost_ranges(trace) == (f"mine: {said.lost[0]}",)
+    assert _life._lost_ranges(trace) == ()
+    assert said.lost[0] in {one.because for one in trace.explain().unknown}
 
 
 def test_facts_read_back_as_they_were() -> None:
@@ -264,6 +289,8 @@ def test_a_kernel_that_nobody_edited_keeps_facts_of_all_its_ranges(
     found = parse_facts(said)
     assert found is not None and {*found.ranges} == {region.name for region in trace.regions}
     assert (found.kernels, found.shared, found.all_products) == (1, 4096, True)
+    own = Cubin.read(plain("matmul").compiled.asm["cubin"]).kernel("matmul").registers
+    assert found.plain_registers == own and found.registers is not None
     assert found.ranges["matmul"].activity == "compute"  # what is in no range of its own
     explained = replace(trace, provenance={"ranges of mine": said}).explain()
     assert not any("machine code" in one.because for one in explained.unknown)
@@ -280,6 +307,20 @@ def test_a_kernels_own_range_may_be_shown_by_another_name(
     (said,) = it.facts_of_trace(replace(trace, regions=shown)).values()
     found = parse_facts(said)
     assert found is not None and "matmul<float>" in found.ranges and "matmul" not in found.ranges
+
+
+def test_registers_of_a_copy_are_told_apart_from_the_plain_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from ikp.machine.kept_code import KEPT, keep
+    from tests.inspection.test_machine_code import patched
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    patch = replace(patched("matmul"), registers=(17, 31))
+    kept = keep(patch, "matmul", plain("matmul").compiled.asm["ptx"], 0)
+    trace = replace(recorded(*patch.names), provenance={f"{KEPT}mine": kept})
+    found = parse_facts(it.facts_of_trace(trace)["ranges of mine"])
+    assert found is not None and found.plain_registers == 17 and found.registers != 17
 
 
 def test_of_two_kernels_with_one_label_each_says_what_its_ranges_are(

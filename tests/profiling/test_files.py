@@ -357,3 +357,32 @@ def test_a_session_imports_the_exporter_it_needs_and_does_so_when_it_begins(
         for name in others[suffix].split():
             assert f"ikp.exporters.{name}" not in before
         assert ("google" in before) is (suffix == ".pftrace")
+
+
+def none_passed(prof: ikp.profile) -> None:
+    """Launch kernels with None as their buffer: none is taken."""
+
+
+def never_launched(prof: ikp.profile) -> None:
+    prof.buffer("k")
+
+
+@pytest.mark.parametrize("body", [none_passed, never_launched])
+def test_a_session_of_nothing_replaces_no_file(
+    tmp_path: Path, body: Callable[[ikp.profile], None]
+) -> None:
+    path = tmp_path / "k.pftrace"
+    path.write_bytes(b"precious")
+    with pytest.warns(IkpWarning) as told:
+        session(path, body, force=True)
+    assert path.read_bytes() == b"precious"
+    assert any(
+        f"nothing was recorded, so {path} stays as it was" in str(one.message) for one in told
+    )
+
+
+def test_a_trace_of_nothing_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "k.pftrace"
+    with pytest.warns(IkpWarning, match="nothing was recorded: .*k.pftrace is a trace of no warp"):
+        session(path, none_passed)
+    assert not len(ikp.load(path).slots)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import asdict
+from math import prod
 from os import PathLike
 from typing import Any
 
@@ -295,7 +296,16 @@ def _check_counters(found: Found, trace: Trace) -> None:
             if key[0] == number
             for start, duration in [_interval(trace, members)]
         ]
-        for name, intervals in (("resident blocks", blocks), ("active warps", warps)):
+        launch = trace.launches[number]
+        there = prod(launch.grid)
+        known = {int(slots.block[i]) for i in mine}
+        launched = sum(int(slots.warp[i]) < launch.warps_per_block for i in mine)
+        every = len(known) >= there
+        every_warp = every and launched >= there * launch.warps_per_block
+        for name, intervals in (
+            ("resident blocks" if every else "resident recorded blocks", blocks),
+            ("active warps" if every_warp else "active recorded warps", warps),
+        ):
             wanted[f"{number + 1}/{name}"] = _steps(intervals)
     _equal(
         "counters", {k: sorted(v) for k, v in got.items()}, {k: v for k, v in wanted.items() if v}

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 OTHER, SUMMARY, OVERVIEW, LAUNCH, BLOCKS, WARP = range(6)
 """Roles of tracks."""
 
-COUNTERS = ("resident blocks", "active warps")
+COUNTERS = (
+    "resident blocks",
+    "resident recorded blocks",
+    "active warps",
+    "active recorded warps",
+)
 LAYOUT = re.compile(
     r"(\d+)/SM (-?\d+)(?: · lane (\d+))?(?:/warp (\d+)(?: [^/]+)?(?:/overlap (\d+))?)?"
 )

@@ -76,7 +76,7 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
         tree=tuple(tree(prepared)),
         phases=phases(prepared),
         critical_path=critical_path(prepared, joined),
-        hardware=use_of_hardware(prepared),
+        hardware=use_of_hardware(prepared) if prepared.on_gpu else None,
         connected=tuple(one.told(prepared) for one in joined),
     )
 

@@ -35,20 +35,22 @@ def launched(launch: Prepared, chosen: Chosen) -> Launched:
         blocks=len(launch.block_ids),
         blocks_seen=len(launch.blocks.ids),
         warps=len(launch.start),
-        sms=len(np.unique(launch.blocks.sm)),
+        sms=len(np.unique(launch.blocks.sm)) if launch.on_gpu else None,
         clock=it.clock.name,
         rate=it.clock.rate,
         residual_max_ns=it.clock.residual_max_ns,
         dropped=it.dropped,
         others=chosen.others[:_OTHERS],
         recording_share_at_most=recording_share(it, it.attempted, float(launch.warp_time)),
+        attempted=it.attempted,
+        unfinished=it.unfinished,
     )
 
 
 def lanes_of(launch: Prepared, lanes: LaneTime) -> Lanes | None:
-    """Return the shares of lanes' time; None where it took none, or some blocks are not known."""
+    """Return the shares of lanes' time; None where there is none, or some blocks are not known."""
     whole = lanes.count * launch.duration
-    if not whole or not launch.every_block:
+    if not whole or not launch.every_block or not launch.on_gpu:
         return None
     return Lanes(
         lanes=lanes.count,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
-from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
@@ -18,13 +17,14 @@ from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._self_time import self_times
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import LaneTime, lane_time
+from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.resident_blocks import Blocks
 from ikp.analysis.explain.warp_groups import WarpGroups, group_warps
 from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
 from ikp.core.rows import take_events
 from ikp.core.trace import Slots, payload_values
-from ikp.core.warps import first_start, take_warps
+from ikp.core.warps import Seen, all_warps, first_start, seen_warps, take_warps
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
@@ -71,6 +71,11 @@ class Prepared:
     def launch(self) -> Launch:
         """What is known of its recording."""
         return self.trace.launches[0]
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether SMs and times are those of a GPU: an interpreter has none."""
+        return self.launch.clock.kind != "host"
 
     @cached_property
     def duration(self) -> int:
@@ -190,9 +195,14 @@ class Prepared:
         return self.recorded.end
 
     @cached_property
+    def seen(self) -> Seen:
+        """Of how many blocks and warps it is known when they ran."""
+        return seen_warps(self.trace.launches, all_warps(self.trace)[0])[0]
+
+    @property
     def every_block(self) -> bool:
         """Whether it is known of all blocks of the grid when they ran: else lanes seem empty."""
-        return len(self.blocks.ids) >= prod(self.launch.grid)
+        return self.seen.every_block
 
     @cached_property
     def scale(self) -> float | None:
@@ -209,7 +219,13 @@ class Prepared:
 
     @cached_property
     def sees_neighbours(self) -> bool:
-        """Whether blocks that were on an SM at once all recorded, as far as it is known."""
+        """Whether blocks that were on an SM at once all recorded.
+
+        Of a grid with no more blocks than SMs, each has an SM of its own.
+        """
+        if not self.every_block:
+            peak = peak_of(self.launch.device)
+            return peak is not None and self.seen.of_blocks <= peak.sms
         return not len(self.trace.others) or int(np.median(self.lanes.lanes)) <= 1
 
     @cached_property

@@ -14,6 +14,11 @@ _REGISTERS: Final = 65536
 _PORTION: Final = 8
 """Registers of a thread are handed out in portions (all chips since sm_70)."""
 _LANES: Final = 32
+_SHARED: Final = 228 << 10
+"""Bytes of an SM (sm_90, sm_100): other chips have less."""
+_RESERVED: Final = 1 << 10
+"""Bytes of each block that the system takes."""
+_MOST_BLOCKS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,30 +27,41 @@ class Room:
 
     warps: float | None  # as they were, or as registers allow where not all blocks recorded
     possible: int | None  # by the device alone
-    limited_by: str | None  # "registers" | "shared memory" | "warps" | "the grid"
-    registers: int | None
+    limited_by: str | None  # "registers" | "shared memory" | "warps" | "the grid" | "recording"
+    registers: int | None  # of the kernel; of the copy with records, where its own are not known
     waves: int | None = None  # of blocks that an SM has one after another, as they were
     fewest: int | None = None  # the same, with as many at once as the device has room for
+    counted: bool = False  # whether all blocks are known, so that ``warps`` and ``waves`` were seen
+    plain: int | None = None  # warps that there is room for when nobody records, where that is more
 
 
 def room_of(launch: Prepared) -> Room:
     """Return how full SMs were."""
     peak = peak_of(launch.launch.device)
     each = launch.launch.warps_per_block
-    registers = launch.facts.registers if launch.facts else None
+    ran = launch.facts.registers if launch.facts else None
+    registers = (launch.facts.plain_registers or ran) if launch.facts else None
     held = _held(launch)
     if peak is None:
-        return Room(None if held is None else held * each, None, None, registers)
+        counted = None if held is None else held * each
+        return Room(counted, None, None, registers, counted=held is not None)
     by_warps = peak.warps // each
-    by_registers = _by_registers(registers, each) if registers else None
+    by_registers = _by_registers(ran, each) if ran else None
     by_grid = -(-int(np.prod(launch.launch.grid)) // peak.sms)
     blocks = held if held is not None else min(by_registers or by_warps, by_warps, by_grid)
     known = held is not None or by_registers is not None
     if not known:
         return Room(None, by_warps * each, None, registers)
     limit = _limit(blocks, by_warps, by_registers, by_grid)
+    plain = None
+    if limit == "registers" and registers:
+        room = min(_by_registers(registers, each), by_warps, by_grid, _by_shared(launch))
+        plain = room * each if room > blocks else None
+        limit = "recording" if plain else limit
     waves, fewest = (-(-by_grid // max(at_once, 1)) for at_once in (blocks, by_warps))
-    return Room(blocks * each, by_warps * each, limit, registers, waves, fewest)
+    return Room(
+        blocks * each, by_warps * each, limit, registers, waves, fewest, held is not None, plain
+    )
 
 
 def _held(launch: Prepared) -> int | None:
@@ -58,6 +74,12 @@ def _held(launch: Prepared) -> int | None:
 def _by_registers(registers: int, warps: int) -> int:
     each = -(-registers // _PORTION) * _PORTION * _LANES * warps
     return max(_REGISTERS // each, 1)
+
+
+def _by_shared(launch: Prepared) -> int:
+    """Return how many blocks shared memory has room for, at most."""
+    shared = launch.facts.shared if launch.facts else None
+    return _SHARED // (shared + _RESERVED) if shared else _MOST_BLOCKS
 
 
 def _limit(blocks: int, by_warps: int, by_registers: int | None, by_grid: int) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Final
 
+from ikp.analysis.evidence import lost_records
 from ikp.analysis.explain.verdict import Finding, Verdict
 from ikp.analysis.render import duration
 from ikp.terminal import printable, shortened
@@ -34,6 +35,8 @@ def _head(verdict: Verdict) -> Iterator[str]:
     if launch is None:
         yield "nothing to explain"
         return
+    if lost := lost_records(launch.dropped, launch.attempted, launch.unfinished):
+        yield f"{lost}: what follows is of the others."
     among = ""
     if launch.launches > 1:
         among = (
@@ -47,8 +50,8 @@ def _head(verdict: Verdict) -> Iterator[str]:
     there = prod(launch.grid)
     among = f" of {there:,}" if launch.blocks_seen < there else ""
     yield (
-        f"  {launch.blocks_seen:,}{among} blocks of {launch.warps_per_block} warps on "
-        f"{launch.sms} SMs"
+        f"  {launch.blocks_seen:,}{among} blocks of {launch.warps_per_block} warps"
+        + (f" on {launch.sms} SMs" if launch.sms is not None else ", one after another on the CPU")
         + (
             f", {verdict.lanes.blocks_at_once} at once on each: {verdict.lanes.waves:.2f} waves"
             if verdict.lanes
@@ -70,6 +73,12 @@ def _time(verdict: Verdict) -> Iterator[str]:
                 (lanes.switch_share, "between blocks"),
                 (lanes.end_share, "after the last"),
             )
+        )
+    hardware = verdict.hardware
+    if hardware is not None and hardware.registers_recorded is not None:
+        yield (
+            f"  registers: {hardware.registers} for each thread, and "
+            f"{hardware.registers_recorded} in the copy with records, which ran"
         )
     shown = [one for one in verdict.time if one.share >= _LEAST]
     parts = [f"{100 * one.share:.1f} % {one.activity}" for one in shown]
@@ -102,6 +111,9 @@ def _findings(verdict: Verdict) -> Iterator[str]:
     if more > 0:
         yield f"   and {more} more, with less at stake"
     if not verdict.findings and verdict.launch is not None:
+        if verdict.launch.sms is None:
+            yield "No cause is looked for: the times are the interpreter's, on the CPU."
+            return
         yield "No cause was found that a change could win 3 % by, as far as is known."
         yield from _most(verdict)
 

@@ -11,6 +11,7 @@ import numpy as np
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.choosing_launch import Chosen
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.verdict import Unknown
 from ikp.analysis.recording_cost import recording_share
 from ikp.core.code_facts import NO_FACTS
@@ -26,7 +27,7 @@ _DARK: Final = 0.3
 
 def has_times(launch: Prepared) -> bool:
     """Whether durations are those of a GPU; the interpreter's say nothing about one."""
-    return launch.launch.clock.kind != "host" and launch.duration > 0
+    return launch.on_gpu and launch.duration > 0
 
 
 def nothing_recorded(trace: Trace) -> Iterator[Unknown]:
@@ -60,6 +61,8 @@ def unknowns(launch: Prepared, chosen: Chosen) -> Iterator[Unknown]:
     yield from _times(launch)
     yield from _losses(launch)
     yield from _recording(launch)
+    if launch.on_gpu:
+        yield from _room(launch)
     yield from _marks(launch)
     yield from _comparisons(launch, chosen)
 
@@ -68,9 +71,9 @@ def _times(launch: Prepared) -> Iterator[Unknown]:
     clock = launch.launch.clock
     if clock.kind == "host":
         yield Unknown(
-            "how long anything takes on a GPU",
-            "times are the host's, from the interpreter, which runs blocks one by one: no finding "
-            "is made of them.",
+            "SMs, waves, and how long anything takes on a GPU",
+            "the interpreter runs blocks one by one on the CPU, and its times are the host's: no "
+            "finding is made of them.",
             "Record on a GPU.",
         )
     elif launch.duration <= 0:
@@ -118,7 +121,7 @@ def _losses(launch: Prepared) -> Iterator[Unknown]:
 
 def _of_others(launch: Prepared) -> str:
     if not launch.every_block:
-        return ": nothing is said of lanes, waves and tails"
+        return ": nothing is said of lanes, waves and tails, and the launch may have taken longer"
     return ", and of all blocks it is known when they ran" if len(launch.trace.others) else ""
 
 
@@ -131,6 +134,18 @@ def _recording(launch: Prepared) -> Iterator[Unknown]:
             f"recording took up to {100 * share:.0f} % of their time. Copies and products go on "
             "meanwhile, so waits for them may be longer, and time between ranges is shorter.",
             "Record less: --detail waits or loops, --max-overhead 1.05, or fewer --warps.",
+        )
+
+
+def _room(launch: Prepared) -> Iterator[Unknown]:
+    room, facts = room_of(launch), launch.facts
+    if room.plain is not None and room.warps is not None and facts is not None:
+        yield Unknown(
+            "how many warps an SM holds when nobody records",
+            f"the copy with records has {facts.registers} registers for each thread, the kernel "
+            f"{room.registers}: an SM has room for {room.warps:.0f} of its warps, and without "
+            f"records for up to {room.plain}.",
+            "Record less: --detail loops, or fewer --lines.",
         )
 
 
@@ -158,6 +173,12 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
             f"what warps do in {100 * dark:.0f} % of their time",
             "it is in no range.",
             "Mark what lies between: --level machine --detail ops marks all that can wait.",
+        )
+    for text in launch.facts.lost if launch.facts else ():
+        yield Unknown(
+            "what a range takes of which nothing is left in the machine code",
+            text,
+            "ikp inspect shows where it stands; ikp run --ranges marks it there.",
         )
     yield from _activities(launch)
     if launch.groups.by == "all" and launch.launch.warps_per_block > 1:

@@ -40,11 +40,21 @@ def use_of_hardware(launch: Prepared) -> Hardware:
         bytes=size,
         gb_per_s=size / launch.duration if size and launch.duration else None,
         registers=room.registers,
+        registers_recorded=_other_registers(launch),
         shared_bytes=launch.facts.shared if launch.facts else None,
-        limited_by=room.limited_by,
-        warps_at_once=room.warps,
+        limited_by=room.limited_by if room.counted else None,
+        warps_at_once=room.warps if room.counted else None,
         warps_possible=room.possible,
+        warps_at_once_plain=room.plain,
     )
+
+
+def _other_registers(launch: Prepared) -> int | None:
+    """Return the registers of the copy with records; None where the kernel's own are as many."""
+    facts = launch.facts
+    if facts is None or facts.plain_registers in (None, facts.registers):
+        return None
+    return facts.registers
 
 
 def total_flop(launch: Prepared) -> int | None:

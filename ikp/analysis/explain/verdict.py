@@ -82,14 +82,16 @@ class Launched:
     warps_per_block: int
     blocks: int  # that recorded
     blocks_seen: int  # of which it is known when they ran: these, or more
-    warps: int
-    sms: int
+    warps: int  # that recorded
+    sms: int | None  # that blocks_seen ran on; None of the interpreter, which is no GPU
     clock: str
     rate: str
     residual_max_ns: float | None
     dropped: int
     others: tuple[tuple[str, float], ...] = ()  # other labels: all their launches' time
     recording_share_at_most: float | None = None  # of the warps' time
+    attempted: int = 0  # records, of which ``dropped`` were lost
+    unfinished: int = 0  # warps that never finished: what they lost is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class Group:
 
     name: str
     by: str  # "role" | "ranges" | "all"
-    warps: int
+    warps: int  # that recorded
     busy_share: float  # of the time of its warps: in ranges that don't wait
     waiting_share: float
     in_no_range_share: float
@@ -165,7 +167,7 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of the critical path of the block that ended last."""
+    """A part of the critical path of the block that ended last, of those that recorded."""
 
     role: str
     region: str  # "" where no range was open
@@ -183,11 +185,13 @@ class Hardware:
     copy_overlap_share: float | None = None  # of the time of copies: a product was under way, too
     bytes: int | None = None  # asked for by loads, copies and stores that say their size
     gb_per_s: float | None = None
-    registers: int | None = None
+    registers: int | None = None  # of a thread, of the kernel as it is without ikp run
+    registers_recorded: int | None = None  # of the copy with records, where it has others
     shared_bytes: int | None = None
-    limited_by: str | None = None  # "registers" | "shared memory" | "warps" | "the grid"
-    warps_at_once: float | None = None  # on an SM, as they were: the median of SMs
+    limited_by: str | None = None  # "registers", "shared memory", "warps", "the grid", "recording"
+    warps_at_once: float | None = None  # on an SM, as they were, if all recorded: SMs' median
     warps_possible: int | None = None  # by the device
+    warps_at_once_plain: int | None = None  # at most, when nobody records, where that is more
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis.explain.lane_time import lane_time
+from ikp.analysis.explain.resident_blocks import Blocks
 from ikp.core.abi import Kind
-from ikp.core.warps import all_warps
+from ikp.core.warps import Seen, all_warps, seen_warps
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
@@ -26,7 +28,7 @@ class Grid:
     """One launch over its SMs: ``warps`` is how many ran, on average, SMs x bins.
 
     ``recorded`` has the same of those that recorded, and ``regions``, by name, of those that were
-    in a range of that name.
+    in a range of that name. ``seen`` tells how many blocks and warps all this is of.
     """
 
     sms: list[int]
@@ -35,10 +37,25 @@ class Grid:
     recorded: Floats
     blocks: Floats  # of all SMs, in each bin
     regions: dict[str, Floats]
+    seen: Seen
+    waves: float | None  # as a verdict has them; None where blocks are not known
+    on_gpu: bool  # an interpreter has no SMs
+
+    @property
+    def named_sms(self) -> str:
+        """The SMs in words: rows are of these alone, whose numbers may have gaps."""
+        if not self.on_gpu:
+            return "the interpreter's blocks, one after another"
+        first, last = self.sms[0], self.sms[-1]
+        if len(self.sms) == 1:
+            return f"SM {first}"
+        if last - first + 1 == len(self.sms):
+            return f"SM {first} to {last}"
+        return f"{len(self.sms):,} SMs from {first} to {last}"
 
 
 def grid_of(trace: Trace, launch: int, regions: list[str]) -> Grid:
-    """Return the grid of one launch that has warps, of all that ran."""
+    """Return the grid of one launch that has warps, of all of which it is known when they ran."""
     every, place = all_warps(trace)
     mine = np.flatnonzero(every.launch == launch)
     start, end = every.start_ns[mine], every.end_ns[mine]
@@ -50,8 +67,8 @@ def grid_of(trace: Trace, launch: int, regions: list[str]) -> Grid:
         scale = np.float64(BINS / duration)
         return coverage(rows, (first - begin) * scale, (last - begin) * scale, count)
 
-    first, last = _of_blocks(every.block[mine], start, end)
-    blocks = covered(np.zeros(len(first), np.int64), first, last, 1)
+    ran = Blocks.of(every.block[mine], start, np.maximum(start, end), every.sm[mine])
+    blocks = covered(np.zeros(len(ran.ids), np.int64), ran.start, ran.end, 1)
     row_of_warp = np.full(len(every), -1)
     row_of_warp[mine] = row
     row_of_slot = row_of_warp[place]
@@ -68,17 +85,11 @@ def grid_of(trace: Trace, launch: int, regions: list[str]) -> Grid:
     slots, chosen = trace.slots, row_of_slot >= 0
     spans = slots.start_ns[chosen], slots.end_ns[chosen]
     recorded = covered(row_of_slot[chosen], *spans, len(sms)) if len(trace.others) else warps
-    return Grid(sms.tolist(), duration, warps, recorded, blocks[0], found)
-
-
-def _of_blocks(block: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return when each block's first warp began, and when its last one ended."""
-    found, member = np.unique(block, return_inverse=True)
-    first = np.full(len(found), np.iinfo(np.int64).max)
-    last = np.zeros(len(found), np.int64)
-    np.minimum.at(first, member, start)
-    np.maximum.at(last, member, end)
-    return first, last
+    seen = seen_warps(trace.launches, every)[launch]
+    lanes = lane_time(ran.sm, ran.start - begin, ran.end - begin, duration)
+    on_gpu = trace.launches[launch].clock.kind != "host"
+    waves = len(ran.ids) / lanes.count if seen.every_block and on_gpu else None
+    return Grid(sms.tolist(), duration, warps, recorded, blocks[0], found, seen, waves, on_gpu)
 
 
 def coverage(row: Ints, start: Floats, end: Floats, rows: int, bins: int = BINS) -> Floats:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _MOST_REGIONS: Final = 4
 _BINS: Final = 48
+_MOST_TICKS: Final = 7
+"""Of the axis of SMs: rows are of SMs that ran a block, whose numbers may have gaps."""
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "png": {"dpi": 150},
     "svg": {"metadata": {"Date": None}},
@@ -67,7 +69,12 @@ def _kernel(figure: Any, trace: Trace, label: str) -> None:
     _heat(figure, heat, grid)
     steps = np.linspace(0, grid.duration_ns / 1e3, len(grid.blocks) + 1)
     waves.stairs(grid.blocks, steps, fill=True, color=_colour(), alpha=0.6)
-    waves.set(ylabel="blocks", xlabel="us", xlim=(0, steps[-1]), title="waves")
+    whole = grid.seen.every_block
+    title = "waves" if grid.on_gpu else "blocks, one after another on the CPU"
+    if not whole:
+        title = f"{grid.seen.blocks:,} of {grid.seen.of_blocks:,} blocks recorded"
+    waves.set(ylabel="blocks" if whole else "recorded blocks", xlabel="us", title=title)
+    waves.set(xlim=(0, steps[-1]))
     for name in regions:
         counts, edges = _curves.histogram(durations_of(trace, label, name), _BINS)
         spread.stairs(counts, edges, label=_plain(name))
@@ -86,7 +93,13 @@ def _heat(figure: Any, axes: Any, grid: Grid) -> None:
         cmap="Blues",
         vmin=0,
     )
-    axes.set(xlabel="us", ylabel="SMs", title="warps that ran")
+    title = "warps that ran" if grid.seen.every_warp else "warps that recorded"
+    axes.set(xlabel="us", ylabel="SM" if grid.on_gpu else "", title=title)
+    if not grid.on_gpu:
+        axes.set_yticks([])
+        return
+    rows = np.unique(np.linspace(0, len(grid.sms) - 1, _MOST_TICKS).round().astype(int))
+    axes.set_yticks(rows + 0.5, [str(grid.sms[row]) for row in rows])
     figure.colorbar(shown, ax=axes)
 
 

@@ -92,7 +92,7 @@ def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iter
 def _counters(layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield, for each launch, how many blocks and warps ran at any time."""
     for uuid, name, (moments, values) in layout.counters:
-        state, what = name.encode().split()
+        state, what = name.encode().split(b" ", 1)
         begin = b'{"ph":"C","pid":%d,"name":"%s","ts":' % (threads.process[uuid], state)
         args = b',"args":{"%s":' % what
         yield join(begin, thousandths(moments - origin), args, integers(values), b"}},\n")

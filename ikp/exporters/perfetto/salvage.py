@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn, join_args
+from ikp.core.rows import row_count
 from ikp.core.totals import take_totals
 from ikp.core.trace import Events, Slots, Totals, Trace, faults, make_columns
 from ikp.errors import ExportError
@@ -113,6 +114,9 @@ def _trace(found: _Found, budget: Budget) -> Trace:
     for kind, rows in tables.items():
         if len(rows) < (size := rows_told(found.head, kind)):
             found.lost.insert(0, f"{size - len(rows):,} of {size:,} {_CALLED.get(kind, kind)}")
+    records = rows_told(found.head, "events") + rows_told(found.head, "totals")
+    if records and not row_count(trace)[0]:
+        raise DamagedError("; ".join(found.lost))
     if wrong := faults(trace):
         raise DamagedError("; ".join(wrong))
     if found.lost:

@@ -5,8 +5,8 @@ Outermost first::
     launches · NVIDIA H200   all launches of a rank and device, as slices
     |- (more of them)        launches that ran beside others
     |- gemm                  one slice, the launch, with the evidence as arguments
-    |  |- resident blocks    counter
-    |  |- active warps       counter
+    |  |- resident blocks    counter, of those that are known
+    |  |- active warps       counter, of those that are known
     |  |- SM 12 · lane 0     blocks that follow each other on one SM, as slices
     |  |  `- warp 3 producer     ranges and instants of that warp, of all the blocks in the lane
     |  |     `- overlap 1        ranges that overlap others of their warp
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from ikp.core.lanes import pack
 from ikp.core.sorting import distinct
 from ikp.core.trace import Launch, Slots, Trace
-from ikp.core.warps import Places, all_warps
+from ikp.core.warps import Places, Seen, all_warps, seen_warps
 from ikp.exporters.timeline.blocks import (
     Blocks,
     Steps,
@@ -122,6 +122,7 @@ def lay_out(
     warp_of_slot, warps = distinct(lane_of_slot, warp)
     when = extents(blocks, len(trace.launches), span[0] if span else 0)
     running = occupancy(every, blocks, len(trace.launches), told)
+    seen = seen_warps(trace.launches, every)
 
     tops, launches = _launch_tracks(trace.launches, when, first_uuid)
     lanes = np.flatnonzero(np.diff(blocks.track, prepend=-1))  # the first block of each
@@ -137,11 +138,14 @@ def lay_out(
     )
     counters = [
         Counted(*counter)
-        for one, (of_blocks, of_warps) in zip(launches, running, strict=True)
-        for counter in ((one.blocks, BLOCKS, of_blocks), (one.warps, WARPS, of_warps))
+        for one, known, (of_blocks, of_warps) in zip(launches, seen, running, strict=True)
+        for counter in (
+            (one.blocks, blocks_name(known), of_blocks),
+            (one.warps, warps_name(known), of_warps),
+        )
     ]
     return Layout(
-        tracks=(*tops, *_launch_rows(trace.launches, launches), *lane_rows, *warp_rows),
+        tracks=(*tops, *_launch_rows(trace.launches, launches, seen), *lane_rows, *warp_rows),
         summary=tops[1].uuid,
         launches=launches,
         blocks=replace(blocks, track=lane_uuid + blocks.track),
@@ -246,22 +250,45 @@ def group_names(launches: tuple[Launch, ...]) -> list[str]:
     ]
 
 
-def _launch_rows(launches: tuple[Launch, ...], tracks: tuple[LaunchTracks, ...]) -> list[Track]:
+def _launch_rows(
+    launches: tuple[Launch, ...], tracks: tuple[LaunchTracks, ...], seen: list[Seen]
+) -> list[Track]:
     """Return each launch's own row, described, and its counters."""
     rows = []
-    for i, (one, name) in enumerate(zip(tracks, launch_names(launches), strict=True)):
+    names = launch_names(launches)
+    for i, (one, name, known) in enumerate(zip(tracks, names, seen, strict=True)):
         about = _describe(launches[i])
+        blocks = _counts("Blocks", known.every_block, known.blocks, known.of_blocks)
+        warps = _counts("Warps", known.every_warp, known.warps, known.of_warps)
         rows += [
             Track(one.evidence, name, one.parent, i + 1, description=about),
-            Track(one.blocks, BLOCKS, one.evidence, 1, Kind.COUNTER, _ON_GPU.format("Blocks")),
-            Track(one.warps, WARPS, one.evidence, 2, Kind.COUNTER, _ON_GPU.format("Warps")),
+            Track(one.blocks, blocks_name(known), one.evidence, 1, Kind.COUNTER, blocks),
+            Track(one.warps, warps_name(known), one.evidence, 2, Kind.COUNTER, warps),
         ]
     return rows
 
 
 _ROWS: Final = 3
 """How many a launch has of its own."""
-_ON_GPU: Final = "{} on the GPU at each moment."
+
+
+def blocks_name(seen: Seen) -> str:
+    """Return what the counter of blocks is called: it counts those that are known alone."""
+    return "resident blocks" if seen.every_block else "resident recorded blocks"
+
+
+def warps_name(seen: Seen) -> str:
+    """Return what the counter of warps is called: it counts those that are known alone."""
+    return "active warps" if seen.every_warp else "active recorded warps"
+
+
+def _counts(what: str, every: bool, known: int, there: int) -> str:
+    if every:
+        return f"{what} on the GPU at each moment."
+    return (
+        f"Recorded {what.lower()} on the GPU at each moment: {known:,} of {there:,} recorded, and "
+        "the others are not counted."
+    )
 
 
 def _describe(launch: Launch) -> str:
@@ -280,8 +307,6 @@ def _describe(launch: Launch) -> str:
 _ALL: Final = "launches"
 _BESIDE: Final = "launches at the same time"
 _ABOUT: Final = "about this file"
-BLOCKS: Final = "resident blocks"
-WARPS: Final = "active warps"
 OVERVIEW: Final = "All launches recorded, each from its first warp's start to its last one's end."
 LAST: Final = 1 << 30
 """Behind all launches, whose ranks are 1, 2, ...; as a negative number, in front of them."""

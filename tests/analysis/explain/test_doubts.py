@@ -126,3 +126,29 @@ def test_a_grid_that_leaves_sms_next_to_empty() -> None:
     for ranges, warps in ((norm, 8), ({"norm": RangeFacts("mma", 1024, 0, 0, 400)}, 4)):
         verdict = explained(waiting("norm", 0.9, warps=warps), ranges)
         assert "few-warps" not in {each.id for each in verdict.findings}
+
+
+@pytest.mark.parametrize(("plain", "at_most"), [(96, 20), (128, None), (None, None)])
+def test_registers_are_the_plain_kernels_and_those_of_its_copy_are_told(
+    plain: int | None, at_most: int | None
+) -> None:
+    """With 128 an SM has room for four blocks of four warps, with 96 for five."""
+    scene = Scene()
+    for block in range(132 * 8):
+        begin = block // (132 * 4) * 10_000
+        ranges = [("load @k.py:1", begin, begin + 9_000)]
+        warps = [Warp(block, w, block % 132, begin, begin + 10_000, ranges) for w in range(4)]
+        scene.add(*warps)
+    facts = CodeFacts("sm_90a", 128, ranges={}, plain_registers=plain)
+    trace = scene.trace(device="NVIDIA H200")
+    verdict = replace(trace, provenance={f"{FACTS}kernel": facts.text()}).explain()
+    it = verdict.hardware
+    assert it is not None and (it.warps_at_once, it.registers) == (16, plain or 128)
+    assert it.registers_recorded == (128 if plain == 96 else None)
+    assert it.warps_at_once_plain == at_most
+    assert it.limited_by == ("recording" if at_most else "registers")
+    told = "96 for each thread, and 128 in the copy with records" in str(verdict)
+    assert told == (plain == 96)
+    unknown = [one.because for one in verdict.unknown if "when nobody records" in one.what]
+    assert bool(unknown) == bool(at_most) and all("room for 16" in one for one in unknown)
+    assert ("low-occupancy" in {one.id for one in verdict.findings}) == (at_most is None)

@@ -141,6 +141,47 @@ def test_blocks_without_records_are_in_its_waves_and_in_no_share():
     assert after.recorded.sum() == pytest.approx(before.warps.sum() * 6 / 16)
 
 
+def some_blocks(*sms):
+    """Return a launch of 44 blocks on 44 SMs, all at once, of which one on each SM recorded."""
+    scene = Scene()
+    for block, sm in enumerate(sms):
+        scene.add(Warp(block, 0, sm, 0, 1000, [("dot", 0, 500)]))
+    return scene
+
+
+def test_waves_are_not_told_where_not_all_blocks_recorded():
+    text = Page(some_blocks(7).trace(grid=(44, 1, 1)).report().html).text
+    assert "44.00" not in text and "wavesnot known" in text
+    assert "1 of 44 blocks" in text and "SMs of recorded blocks" in text
+    assert "warps that recorded: SM 7" in text and "waves: recorded blocks that run" in text
+    whole = Page(some_blocks(*range(44)).trace().report().html).text
+    assert "waves1.00" in whole and "recorded" not in whole.split("What this rests on")[0]
+
+
+def test_waves_are_those_of_the_verdict():
+    scene = Scene()
+    for block in range(6):  # never more than one in most bins, though three at the start
+        scene.add(Warp(block, 0, 0, block // 3 * 1000, 1000 + block // 3 * 1000, [("dot", 0, 1)]))
+    scene.add(Warp(6, 0, 0, 1000, 1000 + 1, [("dot", 1000, 1001)]))
+    made = scene.trace()
+    assert f"waves{made.explain().lanes.waves:.2f}" in Page(made.report().html).text
+
+
+def test_rows_of_sms_are_named_by_their_numbers(monkeypatch):
+    made = some_blocks(32, 40, 128).trace(grid=(44, 1, 1))
+    assert "3 SMs from 32 to 128" in Page(made.report().html).text
+    figure = pytest.importorskip("matplotlib.figure")
+    drawn = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *_, **__: drawn.append(self))
+    from ikp.analysis.page.pictures import draw
+
+    draw(made, "svg")
+    heat, waves = drawn[0].axes[:2]
+    assert [one.get_text() for one in heat.get_yticklabels()] == ["32", "40", "128"]
+    assert heat.get_title() == "warps that recorded"
+    assert waves.get_title() == "3 of 44 blocks recorded"
+
+
 def test_totals_and_nothing_at_all_have_a_page(pair):
     assert "dot" in Page(as_totals(pair[0]).report().html).text
     assert "dot" in Page(gemm().report().html).text

@@ -54,7 +54,7 @@ def test_a_file_cut_short_keeps_what_is_in_front_of_the_cut(path: Path) -> None:
         path.write_bytes(content[:length])
         try:
             trace, lost = only(path)
-        except ExportError:  # not even the beginning is there
+        except ExportError:  # not even the first event is there
             assert not kept
             continue
         kept.add(len(trace.events))
@@ -63,7 +63,7 @@ def test_a_file_cut_short_keeps_what_is_in_front_of_the_cut(path: Path) -> None:
             trace.events.start_ns, TRACE.events.start_ns[: len(trace.events)]
         )
         assert "salvaged" in trace.provenance
-    assert kept == {0, 3, 4}
+    assert kept == {3, 4}
 
 
 def test_so_are_warps_that_left_no_records(path: Path) -> None:
@@ -177,3 +177,16 @@ def test_the_command_refuses_other_formats(tmp_path: Path) -> None:
     ran = CliRunner().invoke(cli, ["convert", "--salvage", str(path), str(tmp_path / "y.json")])
     assert ran.exit_code == 1
     assert "can't be salvaged" in ran.stderr
+
+
+def test_where_every_event_is_lost_nothing_replaces_a_good_file(path: Path, tmp_path: Path) -> None:
+    sections = take_apart(path.read_bytes())
+    sections = [one for one in sections if one.kind != "events"]
+    path.write_bytes(put_together(sections))
+    with pytest.raises(ExportError, match=r"nothing that can be salvaged.*5 of 5 events"):
+        salvage(path)
+    good = tmp_path / "good.pftrace"
+    good.write_bytes(b"precious")
+    done = CliRunner().invoke(cli, ["convert", "--salvage", "--force", str(path), str(good)])
+    assert done.exit_code == 1 and "5 of 5 events" in done.stderr
+    assert good.read_bytes() == b"precious"

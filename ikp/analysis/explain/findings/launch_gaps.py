@@ -37,9 +37,13 @@ def launch_gaps(launch: Prepared) -> Iterator[Finding]:
         at_stake_share=share,
         speedup_at_most=1 / (1 - share),
         what_if=f"without the time between launches: at most {100 * share:.1f} % less time",
-        sure="likely" if gap < _SHORT else "possible",
-        because="the median of the gaps between launches of this label; what else ran in them the "
+        sure="likely" if gap < _SHORT and launch.every_block else "possible",
+        because=("" if launch.every_block else _NOT_ALL)
+        + "the median of the gaps between launches of this label; what else ran in them the "
         "trace doesn't say, and recording makes launches slower on the host.",
         where=Where(count=len(gaps)),
         do="put the work of several launches into one, or launch them as a CUDA graph",
     )
+
+
+_NOT_ALL: Final = "not all blocks recorded, and those that left nothing may fill the gaps; "

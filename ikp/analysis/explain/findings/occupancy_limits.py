@@ -41,14 +41,16 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     yield finding(
         launch,
         "low-occupancy",
-        title=f"an SM holds {room.warps:.0f} of {room.possible} warps, for want of "
-        f"{room.limited_by}{why}, and they spend {100 * share:.0f} % of their time in memory",
+        title=f"an SM {'holds' if room.counted else 'has registers for'} {room.warps:.0f} of "
+        f"{room.possible} warps, for want of {room.limited_by}{why}, and they spend "
+        f"{100 * share:.0f} % of their time in memory",
         number=Number("warps on an SM over those it has room for", full, "ratio"),
         at_stake=at_stake,
         without=f"with room for {room.possible} warps, {plural(room.fewest, 'wave')} of blocks in "
         f"place of {room.waves}, and memory as fast for each",
         sure="likely",
-        because="more warps hide latency as long as memory has bandwidth left, and where fewer "
+        because=("" if room.counted else _NOT_COUNTED)
+        + "more warps hide latency as long as memory has bandwidth left, and where fewer "
         "registers don't spill.",
         where=Where(
             regions=tuple(launch.names[r] for r in regions[:3].tolist()),
@@ -86,6 +88,7 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
     )
 
 
+_NOT_COUNTED: Final = "not all blocks recorded: an SM held no more than this, perhaps fewer; "
 _LIMITS: Final = {
     "registers": "keep less alive: load late what is needed late, smaller tiles for each warp, or "
     "a limit on registers (maxnreg)",

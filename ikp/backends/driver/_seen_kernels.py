@@ -75,8 +75,8 @@ class Kernel:
 
     @property
     def demangled(self) -> str:
-        """The name with all arguments."""
-        return demangled(self.symbol)
+        """The name with all arguments, and the number."""
+        return demangled(self.symbol) + self.full_name.removeprefix(self.symbol)
 
     @property
     def names(self) -> tuple[str, ...]:

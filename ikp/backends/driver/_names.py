@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Iterator
 from functools import cache
 
 from ikp.backends.driver import _shortened as shortened
 
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")
-_PART = re.compile(r"St|(\d+)")
+_NAME = re.compile(r"(?<![0-9])(?<!L[a-z])(?<!S)(?<!T)([1-9]\d*)(?=[A-Za-z_])(?!_)")
+"""A length, and no number in a literal or a reference."""
 
 
 @cache
@@ -28,7 +30,8 @@ def readable(symbol: str) -> str:
     """
     name = demangled(symbol)
     if name.startswith("_Z"):
-        return shortened.hashed(f"{_beginning(name)}<...>", name)
+        path, arguments = _parts(name)
+        return shortened.hashed(f"{path}<{', '.join(arguments)}>", name)
     return shortened.shortened(name)
 
 
@@ -42,7 +45,7 @@ def labels(symbol: str) -> list[str]:
 def bare(symbol: str) -> str:
     """Return a kernel's name without arguments: ``at::native::softmax_warp_forward``."""
     name = demangled(symbol)
-    return _beginning(name) if name.startswith("_Z") else shortened.bare(name)
+    return _parts(name)[0] if name.startswith("_Z") else shortened.bare(name)
 
 
 @cache
@@ -72,13 +75,22 @@ def _demangled(library: str, symbol: str) -> str:
         ctypes.CDLL(None).free(ctypes.c_void_p(made))
 
 
-def _beginning(symbol: str) -> str:
-    """Return the path that a mangled name begins with."""
-    at, parts = len("_ZN") if symbol.startswith("_ZN") else len("_Z"), []
-    while found := _PART.match(symbol, at):
-        at = found.end()
-        length = int(found[1] or 0)
-        part = symbol[at : at + length] if length else "std"
-        parts += [] if part.startswith("_GLOBAL__N_") else [part]
-        at += length
-    return "::".join(parts)[:60] or symbol[:60]
+def _parts(symbol: str) -> tuple[str, list[str]]:
+    """Return the path that a mangled name begins with, and what its arguments name, in order.
+
+    A namespace is followed by another name, and is none of these.
+    """
+    named = list(_named(symbol))
+    path = next((at for at, (_, last) in enumerate(named) if last), 0) + 1
+    names = "::".join(name for name, _ in named[:path])
+    return names or symbol, [name for name, last in named[path:] if last]
+
+
+def _named(symbol: str) -> Iterator[tuple[str, bool]]:
+    """Yield the names in a mangled name, and whether each is the last one of its path."""
+    at = 0
+    while found := _NAME.search(symbol, at):
+        at = found.end() + int(found[1])
+        name = symbol[found.end() : at]
+        if not name.startswith("_GLOBAL__N_"):
+            yield name, not symbol[at : at + 1].isdigit()

@@ -20,6 +20,7 @@ from ikp.backends.triton.unedited._launching import (
     Warm,
     _shape,
     _twin,
+    full_name,
     tuning,
 )
 from ikp.backends.triton.unedited.everything import NO_ROOM, NOT_NAMED, Everything
@@ -82,8 +83,10 @@ def test_what_a_function_is_specialised_to_is_a_kernel_of_its_own() -> None:
         ("k<x=fp32>", NOT_CHOSEN): 1,
         ("k", TUNING): 1,
     }
-    special = launcher.special(jitted, (Tensor("fp16"), 3), {"BLOCK": 128})
-    assert special.full_name == "m.k<x=fp16, BLOCK=128>"  # type: ignore[attr-defined]
+    jitted.fn.__defaults__ = (64,)
+    left_out, given = ({}, {"BLOCK": 64})
+    found = [launcher.special(jitted, (Tensor("fp16"), 3), each) for each in (left_out, given)]
+    assert {full_name(each) for each in found} == {"m.k<x=fp16, BLOCK=64>"}
 
 
 def test_functions_of_one_name_have_labels_of_their_own() -> None:

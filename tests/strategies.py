@@ -109,6 +109,7 @@ def launches(draw: st.DrawFn) -> Launch:
         relaunches=draw(st.integers(0, 3)),
         notes=tuple(draw(st.lists(NAMES.filter(bool), max_size=2))),
         rank=draw(st.sampled_from([None, None, 0, 1, 10_000])),
+        kernel=draw(st.sampled_from(["", "void k<float>(float*)"])),
     )
 
 

@@ -238,6 +238,7 @@ class Segment:
     selection: Selection = EVERYTHING  # which warps and blocks record
     enabled: bool = True  # False: the kernel runs with recording off, at run time
     rank: int | None = None  # of this process when the buffer was taken
+    kernel: str = ""  # the full name of what is launched, where the label is a short one
 
     @property
     def nbytes(self) -> int:
@@ -257,4 +258,5 @@ class Segment:
             self.selection,
             self.enabled,
             self.rank,
+            self.kernel,
         )

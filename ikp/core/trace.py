@@ -75,6 +75,7 @@ class Launch:
     notes: tuple[str, ...] = ()  # what a reader must know, in words
     rank: int | None = None  # of the process that launched it, where several work together
     mode: str = "timeline"  # "timeline": events; "totals": a total of each region of each warp
+    kernel: str = ""  # its full name, where ``label`` is a short one: with all template arguments
 
     @property
     def dropped(self) -> int:

@@ -128,6 +128,7 @@ class profile(Life):
         granularity: int | str = "warp",
         backend: str | None = None,
         enabled: bool = True,
+        kernel: str = "",
     ) -> Any:
         """Return the ``prof`` argument for one kernel launch.
 
@@ -154,6 +155,8 @@ class profile(Life):
                 first records.
             backend: name of the backend plugin of this kernel; None takes the session's.
             enabled: False runs the same compiled kernel with recording off.
+            kernel: the kernel's full name, where ``label`` is a short one. The trace keeps it, and
+                a comparison finds the same kernel by it.
 
         Raises:
             UsageError: the session is not open, or an argument can't be used.
@@ -167,7 +170,9 @@ class profile(Life):
             return None
         rank = current_rank()
         chosen, room = select(warps, blocks, granularity), Room(size, grid, num_warps)
-        return recording.buffer(Asked(label, table, chosen, room, device, backend, enabled, rank))
+        return recording.buffer(
+            Asked(label, table, chosen, room, device, backend, enabled, rank, kernel)
+        )
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""

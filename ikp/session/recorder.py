@@ -48,6 +48,7 @@ class Asked:
     backend: str | None = None
     enabled: bool = True
     rank: int | None = None  # of this process now
+    kernel: str = ""  # the full name of what is launched
 
 
 class _Place:
@@ -108,6 +109,7 @@ class Recording:
             selection=chosen,
             enabled=asked.enabled,
             rank=asked.rank,
+            kernel=asked.kernel,
         )
         handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
         prof = settled.backend.argument(segment.on(handed))

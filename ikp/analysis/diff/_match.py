@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -35,33 +36,70 @@ class Matches:
 
 
 def match(before: Sequence[Sample], after: Sequence[Sample]) -> Matches:
-    """Pair kernels by label; of a label with several grids, by the grid as well.
+    """Pair kernels by full name and label, else by one of both, else by the name without arguments.
 
-    Where each side has one kernel, those are compared whatever they are called.
+    Of a name with several grids, by the grid as well. Where each side has one kernel, those are
+    compared whatever they are called.
     """
+    partner: dict[int, Sample] = {}  # by the id of the one before
+    found: set[int] = set()
+    for named in _NAMES:
+        left = [one for one in before if id(one) not in partner]
+        for one, other in _alike(left, [one for one in after if id(one) not in found], named):
+            partner[id(one)] = other
+            found.add(id(other))
+    pairs = [(one, partner[id(one)]) for one in before if id(one) in partner]
     names = Counter(one.label for one in before), Counter(one.label for one in after)
-    single = {label for label in names[0] if names[0][label] == names[1][label] == 1}
-
-    def key(one: Sample) -> tuple[object, ...]:
-        return (one.label,) if one.label in single else (one.label, one.shape)
-
-    first, second = ({key(one): one for one in side} for side in (before, after))
-    common = [each for each in first if each in second]
-    pairs = [(first[each], second[each]) for each in common]
-    alone = tuple(
-        [_called(one, counts) for each, one in side.items() if each not in other]
-        for side, other, counts in ((first, second, names[0]), (second, first, names[1]))
+    alone = (
+        [_called(one, names[0]) for one in before if id(one) not in partner],
+        [_called(one, names[1]) for one in after if id(one) not in found],
     )
     if not pairs and len(before) == len(after) == 1:
         note = "the two kernels have different names: they are compared as each side has only one."
         return Matches([(before[0], after[0])], (), (), (note,))
-    notes = []
+    notes = [
+        f"{one.label} is compared with {other.label}: the same name with other arguments."
+        for one, other in pairs
+        if one.label != other.label and one.kernel != other.kernel
+    ]
     if not pairs and before and after:
         notes.append(
             "can't tell: no kernel is on both sides. Name one of each, or rename launches with "
             "ikp.edit.rename_launches."
         )
     return Matches(pairs, tuple(alone[0]), tuple(alone[1]), tuple(notes))
+
+
+def _bare(one: Sample) -> str:
+    """Return the name without namespaces, arguments, hash and number."""
+    return re.split(r"[<#]", one.label)[0].rpartition("::")[2]
+
+
+_NAMES: Final[tuple[Callable[[Sample], object], ...]] = (
+    lambda one: (one.kernel, one.label),
+    lambda one: one.kernel or None,
+    lambda one: one.label,
+    lambda one: _bare(one) or None,
+)
+"""By what kernels are paired, the best first; None pairs nothing."""
+
+
+def _alike(
+    before: Sequence[Sample], after: Sequence[Sample], named: Callable[[Sample], object]
+) -> Iterator[tuple[Sample, Sample]]:
+    """Yield those of one name, and those of one name and shape, of which each side has only one."""
+    sides = [[(named(one), one) for one in side] for side in (before, after)]
+    counts = [Counter(name for name, _ in side) for side in sides]
+    single = {name for name in counts[0] if counts[0][name] == counts[1][name] == 1}
+    keys = [
+        [((name,) if name in single else (name, one.shape), one) for name, one in side if name]
+        for side in sides
+    ]
+    often = [Counter(key for key, _ in side) for side in keys]
+    second = dict(keys[1])
+    for key, one in keys[0]:
+        if often[0][key] == often[1][key] == 1:
+            yield one, second[key]
 
 
 def _called(one: Sample, labels: Counter[str]) -> str:

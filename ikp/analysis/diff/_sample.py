@@ -52,6 +52,11 @@ class Sample:
         return len(self.launches)
 
     @property
+    def kernel(self) -> str:
+        """The full name; "" where the trace has none."""
+        return self.launches[0].kernel
+
+    @property
     def keys(self) -> list[Key]:
         """The regions, by role."""
         return list(dict.fromkeys(key for key, _ in self.figures if key.kind in KINDS))

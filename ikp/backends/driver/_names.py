@@ -1,54 +1,96 @@
-"""Names of kernels as people write them."""
+"""Names of kernels as the driver has them, and as the source does."""
 
 from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Iterator
 from functools import cache
 
-_LONGEST = 80
+from ikp.backends.driver import _shortened as shortened
+
+_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")
+_NAME = re.compile(r"(?<![0-9])(?<!L[a-z])(?<!S)(?<!T)([1-9]\d*)(?=[A-Za-z_])(?!_)")
+"""A length, and no number in a literal or a reference."""
 
 
 @cache
-def readable(name: str) -> str:
-    """Return a kernel's name without what compilers add: ``at::native::softmax_warp_forward``."""
-    text = _demangled(name) if name.startswith("_Z") else name
-    text = text.replace("(anonymous namespace)::", "").removeprefix("void ")
-    text = _without_arguments(text)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-
-
-def _without_arguments(text: str) -> str:
-    """Cut template's and function's arguments off a name."""
-    depth, made = 0, ""
-    for each in text:
-        if each == "(" and not depth:
-            break
-        depth -= each == ">"
-        made += each if not depth and each not in "<>" else ""
-        depth += each == "<"
-    return re.sub(r"\s+", " ", made).strip() or text
+def demangled(symbol: str) -> str:
+    """Return a kernel's name with all its arguments; the symbol itself where nobody knows it."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    return next(filter(None, (_demangled(each, symbol) for each in _LIBRARIES)), symbol)
 
 
 @cache
-def _library() -> ctypes.CDLL | None:
+def readable(symbol: str) -> str:
+    """Return a kernel's name with what fits of its template's arguments, by the symbol alone.
+
+    Where something of them is left out, a hash stands for it.
+    """
+    name = demangled(symbol)
+    if name.startswith("_Z"):
+        path, arguments = _parts(name)
+        return shortened.hashed(f"{path}<{', '.join(arguments)}>", name)
+    return shortened.shortened(name)
+
+
+def labels(symbol: str) -> list[str]:
+    """Return what a kernel may be called, best first: another has the same arguments at times."""
+    label = readable(symbol)
+    return [label, shortened.hashed(label, demangled(symbol)), shortened.hashed(label, symbol)]
+
+
+@cache
+def bare(symbol: str) -> str:
+    """Return a kernel's name without arguments: ``at::native::softmax_warp_forward``."""
+    name = demangled(symbol)
+    return _parts(name)[0] if name.startswith("_Z") else shortened.bare(name)
+
+
+@cache
+def _library(name: str) -> ctypes.CDLL | None:
     try:
-        return ctypes.CDLL("libstdc++.so.6")
+        return ctypes.CDLL(name)
     except OSError:  # names stay as the compiler wrote them
         return None
 
 
-def _demangled(name: str) -> str:
-    library = _library()
-    if library is None:
-        return name
-    demangle = getattr(library, "__cxa_demangle")
+def _demangled(library: str, symbol: str) -> str:
+    """Return what a library of C++ makes of a symbol; "" for nothing.
+
+    That of GCC refuses names of more than 1,024 characters, as some of CUTLASS's kernels have.
+    """
+    if (loaded := _library(library)) is None:
+        return ""
+    demangle = getattr(loaded, "__cxa_demangle")
     demangle.restype = ctypes.c_void_p
     status = ctypes.c_int()
-    made = demangle(name.encode(), None, None, ctypes.byref(status))
+    made = demangle(symbol.encode(), None, None, ctypes.byref(status))
     if not made:
-        return name
+        return ""
     try:
-        return ctypes.string_at(made).decode()
+        return ctypes.string_at(made).decode(errors="replace")
     finally:
         ctypes.CDLL(None).free(ctypes.c_void_p(made))
+
+
+def _parts(symbol: str) -> tuple[str, list[str]]:
+    """Return the path that a mangled name begins with, and what its arguments name, in order.
+
+    A namespace is followed by another name, and is none of these.
+    """
+    named = list(_named(symbol))
+    path = next((at for at, (_, last) in enumerate(named) if last), 0) + 1
+    names = "::".join(name for name, _ in named[:path])
+    return names or symbol, [name for name, last in named[path:] if last]
+
+
+def _named(symbol: str) -> Iterator[tuple[str, bool]]:
+    """Yield the names in a mangled name, and whether each is the last one of its path."""
+    at = 0
+    while found := _NAME.search(symbol, at):
+        at = found.end() + int(found[1])
+        name = symbol[found.end() : at]
+        if not name.startswith("_GLOBAL__N_"):
+            yield name, not symbol[at : at + 1].isdigit()

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 from ikp.backends.driver._hook import Kind, Known
-from ikp.backends.driver._names import readable
+from ikp.backends.driver._names import bare, demangled, labels, readable
+from ikp.backends.labels import Labels
 from ikp.core.abi import Language
 from ikp.machine import cuda
 from ikp.machine.cubins.attributes import Parameter
@@ -29,6 +29,7 @@ class Chooser(Protocol):
     failed: dict[str, str]
     buffer: dict[str, Any]  # options of ``prof.buffer``
     aside: set[str]  # libraries whose kernels run plain
+    labels: Labels
 
     def chosen(self, kernel: Any) -> Session | None:
         """Return the session that records this launch, or None; count the launch."""
@@ -41,17 +42,48 @@ class Chooser(Protocol):
 
 
 class Kernel:
-    """A kernel, with the names by which it is chosen and counted: those of a jitted function.
+    """A kernel, with the names by which it is chosen and counted.
 
     ``launched`` is what a program launches, ``holder`` the module or library that it is of.
+    ``number`` tells it from others of its symbol, whose code is another.
     """
 
-    def __init__(self, symbol: str, launched: Known, holder: Known) -> None:
-        self.__name__ = readable(symbol)
-        module = Path(holder.origin).name.partition(".")[0]
-        self.fn = SimpleNamespace(__module__=module, __qualname__=self.__name__)
+    def __init__(
+        self, symbol: str, launched: Known, holder: Known, labels: Labels, number: int = 1
+    ) -> None:
         self.symbol, self.launched, self.holder = symbol, launched, holder
-        self.id = launched.id
+        self.id, self.number, self._labels = launched.id, number, labels
+
+    @property
+    def __name__(self) -> str:
+        """The label; it is given when somebody asks for it."""
+        named = labels(self.symbol)
+        first = self._labels.of(self.symbol, named)
+        if self.number == 1:
+            return first
+        return self._labels.of(self.full_name, [f"{first}#{self.number}"])
+
+    @property
+    def full_name(self) -> str:
+        """What tells it from all others: the symbol, with a number where other code has that."""
+        return self.symbol if self.number == 1 else f"{self.symbol}#{self.number}"
+
+    @property
+    def shown(self) -> str:
+        """What its ranges call it: by the symbol alone, as their numbers are."""
+        return readable(self.symbol)
+
+    @property
+    def demangled(self) -> str:
+        """The name with all arguments, and the number."""
+        return demangled(self.symbol) + self.full_name.removeprefix(self.symbol)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a pattern may fit, the shortest first; each with the file that it comes from."""
+        module = Path(self.holder.origin).name.partition(".")[0]
+        every = (bare(self.symbol), readable(self.symbol), self.__name__, self.demangled)
+        return tuple(f"{module}.{each}" for each in dict.fromkeys(every))
 
     def find(self, symbol: str) -> int | None:
         """Return where the loaded plain kernel has a variable; None where it has none."""
@@ -63,11 +95,6 @@ class Kernel:
         if self.launched.kind is Kind.KERNEL:
             return cuda.function_of(self.launched.handle)
         return self.launched.handle
-
-    @property
-    def full_name(self) -> str:
-        """The name, with the file that it comes from."""
-        return f"{self.fn.__module__}.{self.__name__}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from ikp.backends.driver._compiled import compiled
 from ikp.backends.driver._fatbins import NoCodeError, cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._passed import shape, values
+from ikp.backends.driver._same_kernels import Same, digest
 from ikp.backends.driver._seen_kernels import Chooser, Kernel, Memory, language_of, ptx_of
+from ikp.backends.labels import Labels
 from ikp.backends.launched_grid import Grid
 from ikp.core.segment import Selection
 from ikp.errors import CheckError, IkpError, PatchError
@@ -39,7 +42,7 @@ _MANY = 4
 
 
 _NOTHING = Known(0, 0, 0, "", "", 0, Kind.UNKNOWN)
-_UNKNOWN = Kernel("unknown", _NOTHING, _NOTHING)
+_UNKNOWN = Kernel("unknown", _NOTHING, _NOTHING, Labels())
 _UNSEEN = "its machine code was not seen: the program got it from the driver in another way"
 _NODE = "put into a CUDA graph by the program itself, and not by capturing its launch"
 _OVERLAPS = (
@@ -88,13 +91,14 @@ class Launches:
     hook: Hook
     launcher: Chooser
     _kernels: dict[int, Kernel] = field(default_factory=dict)  # by the function's id
+    _same: Same = field(default_factory=Same)
     _memory: dict[int, Memory] = field(default_factory=dict)
     _images: dict[int, bytes] = field(default_factory=dict)  # by the holder's id
     _compiled: dict[tuple[int, str], bytes] = field(default_factory=dict)  # by holder and kernel
     _primaries: set[int] = field(default_factory=set)  # numbers of contexts
     _slots: dict[tuple[str, str], tuple[int, Kernel]] = field(default_factory=dict)
     _dropped: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     _latest: _Latest = field(default_factory=_Latest)
 
     def asked(self, launch: hooks.Launch) -> None:
@@ -216,7 +220,9 @@ class Launches:
             symbol = next((each.name for each in above if each.name), "")
             if not (symbol and above[-1].size and above[0].id == launch.id):
                 return None
-            made = Kernel(symbol, above[0], above[-1])
+            holder = above[-1]
+            number = self._same.number(symbol, holder.id, partial(self._digest, symbol, holder))
+            made = Kernel(symbol, above[0], holder, self.launcher.labels, number)
             self._kernels[launch.id] = made
             return made
 
@@ -227,6 +233,17 @@ class Launches:
                     del self._images[next(iter(self._images))]
                 self._images[holder.id] = self.hook.image(holder)
             return self._images[holder.id]
+
+    def _digest(self, symbol: str, holder: Known) -> bytes | None:
+        """Return what tells a kernel's code from another's; None where it can't be had any more."""
+        try:
+            image = self._image(holder)
+        except PatchError:
+            return None
+        try:
+            return digest(cubin(image, symbol, cuda.chip()), symbol)
+        except PatchError:  # of code that is yet to be compiled, the image is known alone
+            return sha256(image).digest()
 
     def _code(self, kernel: Kernel) -> bytes:
         """Return the machine code that has a kernel, and that the driver loaded.
@@ -270,13 +287,14 @@ class Launches:
         session = self.launcher.chosen(kernel)
         if session is None:
             return None
-        label, plan = kernel.__name__, replace(self.launcher.plan, level="machine")
+        label, full = kernel.__name__, kernel.demangled
+        plan = replace(self.launcher.plan, level="machine")
 
         def buffer(
             how: Plan, grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
         ) -> Any:
             options = {**patched.shape(grid, warps, most, heeded), **self.launcher.buffer}
-            options["backend"] = "driver"
+            options |= {"backend": "driver", "kernel": full}
             taken.append(patched.take_buffer(self.launcher, session, label, how, options))
             return taken[0]
 
@@ -385,13 +403,15 @@ class Launches:
         grid: Grid,
     ) -> Patch:
         code = self._code(kernel)
+        read = partial(self._digest, kernel.symbol, kernel.holder)
+        self._same.seen(kernel.symbol, kernel.number, read)
         self._memory[kernel.id] = Memory.of(code, kernel.symbol)
         return patched.made(
             shared(code, kernel.symbol, kernel.find),
             kernel.symbol,
             ptx_of(kernel),
             meant,
-            shown=kernel.__name__,
+            shown=kernel.shown,
             shared=launch.shared,
             block=(launch.block[0], launch.block[1], launch.block[2]),
             argue=argue,

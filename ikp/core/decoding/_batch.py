@@ -290,6 +290,7 @@ def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[L
                 notes=notes,
                 rank=source.rank,
                 mode="totals" if layout.summed else "timeline",
+                kernel=source.kernel,
             )
         )
     return launches

@@ -34,6 +34,7 @@ class Source:
     clock: ClockKind | None = None  # that the host asked for
     overflow: OverflowMode | None = None  # that the host asked for
     rank: int | None = None  # of the process that launched the kernel
+    kernel: str = ""  # its full name
 
     @classmethod
     def of(cls, segment: Segment, data: Bytes | Excerpt) -> Source:
@@ -52,6 +53,7 @@ class Source:
             clock=spec.clock,
             overflow=spec.overflow,
             rank=segment.rank,
+            kernel=segment.kernel,
         )
 
     @property

@@ -255,6 +255,31 @@ def test_a_region_on_one_side_only_is_named_and_not_compared():
     assert limit.verdict == "unknown"
 
 
+def test_kernels_are_paired_by_full_name_then_label_then_bare_name():
+    noise = rng()
+
+    def of(*named):
+        made = [run(noise, effects(noise, 5), label=label) for label, _ in named]
+        full = (
+            replace(one, launches=tuple(replace(each, kernel=kernel) for each in one.launches))
+            for one, (_, kernel) in zip(made, named, strict=True)
+        )
+        return ikp.edit.concat(list(full))
+
+    def pairs(before, after):
+        found = ikp.diff(of(*before), of(*after))
+        return [(one.before, one.after) for one in found.kernels], found.notes
+
+    same, _ = pairs([("k", "k(int)"), ("k#1", "k(long)")], [("k", "k(long)"), ("k#1", "k(int)")])
+    assert same == [("k", "k#1"), ("k#1", "k")]  # who came first got the better label
+    same, _ = pairs([("k", "k<1>"), ("m", "m<1>")], [("k", "k<2>"), ("m", "m<2>")])
+    assert same == [("k", "k"), ("m", "m")]  # tuned otherwise
+    same, notes = pairs([("a::k", ""), ("m", "")], [("k<float>#a234567", "a::k<float>"), ("m", "")])
+    assert ("a::k", "k<float>#a234567") in same and "other arguments" in notes[0]
+    same, _ = pairs([("k", ""), ("m", "")], [("k<1>", "k<1>"), ("k<2>", "k<2>"), ("m", "")])
+    assert same == [("m", "m")]  # which of the two is not known
+
+
 def test_kernels_of_other_names_are_compared_only_if_there_is_one_of_each():
     noise = rng()
     old, new, third = (run(noise, effects(noise, 5), label=label) for label in ("a", "b", "c"))

@@ -21,6 +21,7 @@ from ikp.backends.driver import _compiled
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
 from ikp.backends.driver.launches import stepping_in
+from ikp.backends.labels import Labels
 from ikp.errors import PatchError
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.patch import patch
@@ -80,6 +81,7 @@ class Launcher:
         self.failed: dict[str, str] = {}
         self.buffer: dict[str, Any] = {}
         self.aside: set[str] = set()
+        self.labels = Labels()
         self.on = True
 
     def chosen(self, kernel: Any) -> Session | None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ikp.backends.driver._names import readable
+from ikp.backends.driver._names import bare, readable
 from tests.backends.driver.driving import drive
 from tests.machine.compiled import code
 
@@ -33,6 +33,7 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
     assert said["address"]  # whoever asks the driver for its functions gets the same
     assert said["recorded"] == {"matmul": 11}
     wanted = {"label": "matmul", "backend": "driver", "grid": [12, 1, 1], "num_warps": 8}
+    wanted["kernel"] = "matmul"
     assert said["asked"] == [wanted] * 11
 
 
@@ -141,5 +142,7 @@ def test_blocks_that_must_run_at_once_are_told_so_too(said: dict) -> None:
 
 
 def test_names_are_those_of_the_source() -> None:
-    assert readable("_ZN2at6native12_GLOBAL__N_14walkILi4EfEEvPT0_i") == "at::native::walk"
-    assert readable("matmul") == "matmul"
+    walk = "_ZN2at6native12_GLOBAL__N_14walkILi4EfEEvPT0_i"
+    assert readable(walk) == "at::native::walk<4, float>"
+    assert bare(walk) == "at::native::walk"
+    assert readable("matmul") == bare("matmul") == "matmul"

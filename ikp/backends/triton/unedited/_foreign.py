@@ -22,12 +22,20 @@ from ikp.probing import Feature, Foreign, Private, Untyped
 class Kernel(Protocol):
     """A jitted function of Triton's, compiled or interpreted, as far as any launch looks at it."""
 
-    __name__: str
     arg_names: list[str]
     fn: Untyped  # Python's own function; typed as one, checkers would take it for a method
 
+    @property
+    def __name__(self) -> str:
+        """What it is called."""
+
     def run(self, *args: object, **kwargs: object) -> object:
         """Launch it; with ``warmup=True`` compile it only."""
+
+
+def parameters(kernel: Kernel) -> tuple[list[str], Sequence[int]]:
+    """Return a function's parameters, and which are constants; none are where it is interpreted."""
+    return kernel.arg_names, getattr(kernel, "constexprs", ())
 
 
 JIT = "triton.runtime.jit"

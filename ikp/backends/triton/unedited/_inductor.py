@@ -71,7 +71,10 @@ def _found(
     if not TORCH.fits(GENERATED, autotuner):
         return None
     function = _function(autotuner)
-    session = launcher.chosen(function) if function is not None and fits(function) else None
+    if function is None or not fits(function):
+        return None
+    function = launcher.special(function)  # it has one configuration
+    session = launcher.chosen(function)
     if session is None:
         return None
     own = {name: value for name, value in kwargs.items() if name not in ("stream", "benchmark_run")}

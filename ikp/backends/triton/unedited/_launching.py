@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ikp.backends.checked import refused
+from ikp.backends.labels import Labels
 from ikp.backends.patched import Launch, chosen, shape, take_buffer, tell
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
+from ikp.backends.triton.unedited._special import Special, Specials, module_and_name
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
 from ikp.core.segment import Selection
@@ -70,6 +72,11 @@ class Launcher:
     seen: Counter[str] = field(default_factory=Counter)
     recorded: Counter[str] = field(default_factory=Counter)
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
+    labels: Labels = field(default_factory=Labels)
+    specials: Specials = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.specials = Specials(self.labels)
 
     def run(
         self, kernel: Kernel, plain: Callable[..., object], /, *args: object, **kwargs: object
@@ -85,10 +92,19 @@ class Launcher:
         if kwargs.get("warmup") and self.session() is not None:
             compiled = plain(*args, **kwargs)
             return compiled if compiled is None else Warm(self, kernel, compiled, kwargs)
-        session = self.chosen(kernel)
+        special = self.special(kernel, args, kwargs)
+        session = self.chosen(special)
         if session is None:
             return plain(*args, **kwargs)
-        return self.record(session, kernel, plain, args, kwargs)
+        return self.record(session, special, plain, args, kwargs)
+
+    def special(
+        self, kernel: Kernel, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> Kernel:
+        """Return a function as a launch specialises it; as it is, where that is of no account."""
+        if _tuning.depth or self.session() is None:
+            return kernel
+        return self.specials.of(kernel, args, kwargs)
 
     def chosen(self, kernel: Kernel) -> Session | None:
         """Return the session that records this launch, or None; count the launch."""
@@ -175,7 +191,8 @@ class Launcher:
         launched = _shape(kernel, args, kwargs)
         kwargs = {**kwargs, "grid": launched["grid"]}  # a function is asked once, as without marks
         with deferred():
-            prof = current.buffer(session, label, {**launched, **self.buffer})
+            named = {"kernel": full_name(kernel)}
+            prof = current.buffer(session, label, {**launched, **named, **self.buffer})
         if prof is None:
             return plain(*args, **kwargs)
         try:
@@ -207,13 +224,13 @@ class Launcher:
         """
         from ikp.backends.triton.unedited import _machine_code as machine_code
 
-        label = kernel.__name__
+        label, full = kernel.__name__, full_name(kernel)
         taken: list[Any] = []
 
         def buffer(
             how: Plan, grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
         ) -> Any:
-            options = {**shape(grid, warps, most, heeded), **self.buffer}
+            options = {**shape(grid, warps, most, heeded), "kernel": full, **self.buffer}
             prof = take_buffer(self, session, label, how, options)
             taken.extend([] if prof is None else [prof])
             return prof
@@ -315,9 +332,13 @@ def _shape(
 
 
 def full_name(kernel: Kernel) -> str:
-    """Return a kernel's module and name: two kernels may share the name."""
-    python: Untyped = getattr(kernel, "fn", kernel)
-    return f"{python.__module__}.{python.__qualname__}"
+    """Return what tells a kernel from all others: of a function, also what it is specialised to."""
+    return getattr(kernel, "full_name", None) or module_and_name(kernel)
+
+
+def names(kernel: Kernel) -> tuple[str, ...]:
+    """Return what a pattern may fit, the shortest first."""
+    return getattr(kernel, "names", None) or (module_and_name(kernel),)
 
 
 def _twin(kernel: Kernel, plan: Plan) -> Twin:
@@ -328,7 +349,7 @@ def _twin(kernel: Kernel, plan: Plan) -> Twin:
     """
     with deferred():
         try:
-            return kernel_twin(kernel, plan)
+            return kernel_twin(kernel.jitted if isinstance(kernel, Special) else kernel, plan)
         except IkpError:
             raise
         except Exception as error:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from typing import cast
 
 from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._launching import Launcher
+from ikp.backends.triton.unedited._special import Values, values
+from ikp.unedited.plan import NOT_NAMED
+
+_Counted = dict[Values | None, tuple[str, str]]
 
 
 class Over:
@@ -13,19 +18,43 @@ class Over:
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
-        self._counted: dict[int, tuple[str, str]] = {}  # by id: Triton hashes a kernel's source
+        # By id, since Triton hashes a kernel's source; then by specialisation, None for all.
+        self._counted: dict[int, _Counted] = {}
 
-    def counts(self, caller: object) -> bool:
-        """Count a launch by ``caller``; return whether no later one of its is recorded."""
-        counted = self._counted.get(id(caller))
+    def counts(
+        self, caller: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> bool:
+        """Count a launch by ``caller``; return whether no later one alike is recorded.
+
+        Args:
+            caller: the jitted function, where arguments are given, or what launches one alone.
+            args: of the launch.
+            kwargs: of the launch.
+        """
+        known = self._counted.get(id(caller))
+        if known is None:
+            return False
+        counted = known.get(None)
+        if counted is None and kwargs is not None:
+            counted = known.get(values(cast("Kernel", caller), args, kwargs))
         if counted is None:
             return False
         self._launcher.plain[counted] += 1
         return True
 
-    def look(self, caller: object, kernel: Kernel) -> None:
-        """See whether no later launch of a kernel by ``caller`` is recorded."""
-        counted = self._launcher.counted(kernel)
-        if counted is not None:
-            self._counted[id(caller)] = counted
+    def look(
+        self,
+        caller: object,
+        kernel: Kernel,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> None:
+        """See whether no later launch alike of a kernel by ``caller`` is recorded."""
+        counted = self._launcher.counted(self._launcher.special(kernel, args, kwargs))
+        if counted is None:
+            return
+        if id(caller) not in self._counted:
             weakref.finalize(caller, self._counted.pop, id(caller), None).atexit = False
+        every = kwargs is None or counted[1] == NOT_NAMED
+        key = None if every else values(kernel, args, kwargs or {})
+        self._counted.setdefault(id(caller), {})[key] = counted

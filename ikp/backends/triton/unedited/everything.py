@@ -15,7 +15,13 @@ from ikp.backends.patched import others, pass_by
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._foreign import Kernel
-from ikp.backends.triton.unedited._launching import Launcher, full_name, is_compiled, tuning
+from ikp.backends.triton.unedited._launching import (
+    Launcher,
+    full_name,
+    is_compiled,
+    names,
+    tuning,
+)
 from ikp.backends.triton.unedited._over import Over
 from ikp.backends.triton.unedited._twins import is_twin
 from ikp.errors import CheckError, IkpError
@@ -34,7 +40,7 @@ NO_ROOM = "no room left for recordings (--memory)"
 class Everything(Launcher):
     """Launches the kernels of a whole program; what can't be marked runs plain, and is told.
 
-    ``kernels`` is a pattern that a kernel's module and name must contain. ``room`` is how many
+    ``kernels`` is a pattern that a kernel's module and name must fit. ``room`` is how many
     bytes a session may hold, up to the last launch, which may take more: buffers of the device, and
     what was read back of others.
     """
@@ -50,12 +56,15 @@ class Everything(Launcher):
 
     @staticmethod
     def _counted_by(kernel: Kernel, reason: str) -> tuple[str, str]:
-        return full_name(kernel) if reason == NOT_NAMED else kernel.__name__, reason
+        return names(kernel)[0] if reason == NOT_NAMED else kernel.__name__, reason
+
+    def _chosen_by_name(self, kernel: Kernel) -> bool:
+        return self.kernels is None or any(map(self.kernels.search, names(kernel)))
 
     def over(self, kernel: Kernel) -> str | None:
         """Return why no later launch of a kernel is recorded; None where one may be."""
         name = full_name(kernel)
-        if self.kernels is not None and not self.kernels.search(name):
+        if not self._chosen_by_name(kernel):
             return NOT_NAMED
         if name in self.failed:
             return self.failed[name]
@@ -73,7 +82,7 @@ class Everything(Launcher):
 
     def reason_for_plain(self, kernel: Kernel) -> str | None:
         """Return why this launch is not recorded, or None."""
-        if self.kernels is not None and not self.kernels.search(full_name(kernel)):
+        if not self._chosen_by_name(kernel):
             return NOT_NAMED
         if full_name(kernel) in self.failed:
             return self.failed[full_name(kernel)]
@@ -158,13 +167,13 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
 
     @functools.wraps(original)
     def run(self: Kernel, /, *args: object, **kwargs: object) -> object:
-        if not kwargs.get("warmup") and over.counts(self):
+        if not kwargs.get("warmup") and over.counts(self, args, kwargs):
             return pass_by(self.__name__, original, self, *args, **kwargs)
         if is_twin(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
         with others():
             made = launcher.run(self, functools.partial(original, self), *args, **kwargs)
-        over.look(self, self)
+        over.look(self, self, args, kwargs)
         return made
 
     kind.run = run

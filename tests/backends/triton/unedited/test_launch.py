@@ -20,6 +20,7 @@ from ikp.backends.triton.unedited._launching import (
     Warm,
     _shape,
     _twin,
+    full_name,
     tuning,
 )
 from ikp.backends.triton.unedited.everything import NO_ROOM, NOT_NAMED, Everything
@@ -51,6 +52,50 @@ def launched(launcher: Launcher, name: str, times: int) -> list[bool]:
 def recording(**options: Any) -> Recording:
     session: Any = SimpleNamespace(held=0)
     return Recording(plan(), lambda: session, **options)
+
+
+class Tensor:
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+
+
+def test_what_a_function_is_specialised_to_is_a_kernel_of_its_own() -> None:
+    launcher = recording(launches=span(":1"))
+    jitted = kernel()
+    jitted.arg_names, jitted.constexprs = ["x", "n", "BLOCK"], [2]
+
+    def ran(dtype: str, n: int, block: int, **options: object) -> bool:
+        made = launcher.run(
+            jitted, lambda *_, **__: None, Tensor(dtype), n, BLOCK=block, warmup=False, **options
+        )
+        return made is not None
+
+    assert [ran("fp16", n, 64) for n in (16, 17, 18)] == [True, False, False]
+    assert [ran("fp16", 16, 128) for _ in range(2)] == [True, False]
+    assert [ran("fp32", 16, 64) for _ in range(2)] == [True, False]
+    assert ran("fp16", 16, 64, num_warps=8)
+    with tuning():
+        assert not ran("fp16", 16, 256)  # a trial takes no label
+    assert list(launcher.recorded) == ["k", "k<BLOCK=128>", "k<x=fp32>", "k<num_warps=8>"]
+    assert launcher.plain == {
+        ("k", NOT_CHOSEN): 2,
+        ("k<BLOCK=128>", NOT_CHOSEN): 1,
+        ("k<x=fp32>", NOT_CHOSEN): 1,
+        ("k", TUNING): 1,
+    }
+    jitted.fn.__defaults__ = (64,)
+    left_out, given = ({}, {"BLOCK": 64})
+    found = [launcher.special(jitted, (Tensor("fp16"), 3), each) for each in (left_out, given)]
+    assert {full_name(each) for each in found} == {"m.k<x=fp16, BLOCK=64>"}
+
+
+def test_functions_of_one_name_have_labels_of_their_own() -> None:
+    launcher = recording()
+    other = kernel()
+    other.fn.__module__ = "other"
+    for each in (kernel(), other, kernel()):
+        launcher.run(each, lambda *_, **__: None, warmup=False)
+    assert launcher.recorded == {"k": 2, "other.k": 1}
 
 
 def test_chosen_launches_are_counted_by_kernel() -> None:

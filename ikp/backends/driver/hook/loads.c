@@ -138,13 +138,17 @@ static Result (*real_cuFuncGetModule)(Handle *, Handle);
 SEEN(cuFuncGetModule)(Handle *made, Handle function) {
     NEED(cuFuncGetModule);
     Result result = real_cuFuncGetModule(made, function);
-    Handle library = NULL, context = NULL;
+    Handle library = NULL;
     if (result) return result;
-    pthread_rwlock_rdlock(&lock);
+    Here now = here();
+    pthread_rwlock_wrlock(&lock);
+    settled(&now);
     Known *each = find(function), *kernel = each ? each->parent : NULL;
-    if (kernel && kernel->kind == KERNEL && kernel->parent) library = kernel->parent->handle, context = each->context;
+    /* One of another context may have ended with that unseen, and its handle be another's. */
+    if (kernel && each->context == now.context && kernel->kind == KERNEL && kernel->parent)
+        library = kernel->parent->handle;
     pthread_rwlock_unlock(&lock);
-    if (library) named(*made, MODULE, library, NULL, context);
+    if (library) named(*made, MODULE, library, NULL, now.context);
     return result;
 }
 

@@ -185,7 +185,7 @@ MUTANTS: Final = (
 )
 
 
-def survives(mutant: Mutant, folder: Path, programs: int = 100_000) -> bool:
+def survives(mutant: Mutant, folder: Path, programs: int = 500_000) -> bool:
     """Return whether random programs find nothing wrong with a mutant."""
     sources = folder / "sources"
     shutil.copytree(HOOK, sources)

@@ -26,7 +26,7 @@ def recorded(what: str, path: Path, *options: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize(
-    ("kernels", "label"), [((), "triton_"), (("--kernel", "*elementwise*"), "at::native::")]
+    ("kernels", "label"), [((), "triton_"), (("--kernel", "*elementwise*"), "elementwise_kernel")]
 )
 def test_graphs_that_torch_compile_makes_are_whole(
     kernels: tuple[str, ...], label: str, tmp_path: Path
@@ -35,7 +35,7 @@ def test_graphs_that_torch_compile_makes_are_whole(
     plain = ran(*PROGRAM, "overhead")
     done = recorded("overhead", path, *kernels)
     assert done.stdout == plain.stdout
-    assert any(each.label.startswith(label) for each in ikp.load(path).launches), done.stderr
+    assert any(label in each.label for each in ikp.load(path).launches), done.stderr
 
 
 def test_torch_profiler_sees_every_kernel_beside_records(tmp_path: Path) -> None:

@@ -33,10 +33,10 @@ def ran(*command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("what", "options", "label"),
     [
-        ("own", ["--kernel", "*layer_norm*"], "at::native::vectorized_layer_norm_kernel"),
-        ("own", ["--kernel", "*"], "at::native::vectorized_layer_norm_kernel"),
+        ("own", ["--kernel", "*layer_norm*"], "vectorized_layer_norm_kernel"),
+        ("own", ["--kernel", "*"], "vectorized_layer_norm_kernel"),
         ("compiled", [], "triton_"),
-        ("graph", ["--kernel", "*elementwise*"], "at::native::vectorized_elementwise_kernel"),
+        ("graph", ["--kernel", "*elementwise*"], "vectorized_elementwise_kernel"),
     ],
 )
 def test_results_are_equal_and_launches_recorded(
@@ -49,7 +49,7 @@ def test_results_are_equal_and_launches_recorded(
     )
     assert done.stdout == plain.stdout
     trace = ikp.load(path)
-    found = [each for each in trace.launches if each.label.startswith(label)]
+    found = [each for each in trace.launches if label in each.label]
     assert found, done.stderr
     assert all(each.dropped == 0 for each in found)
     assert trace.slots.finished.all()
@@ -66,7 +66,7 @@ def test_reductions_compute_the_same(detail: str, tmp_path: Path) -> None:
     done = ran("-m", "ikp", "run", *options, *PROGRAM, "reduced")
     assert done.stdout == plain.stdout
     labels = {each.label for each in ikp.load(path).launches}
-    assert any(each.startswith("at::native::reduce_kernel") for each in labels), done.stderr
+    assert any("reduce_kernel" in each for each in labels), done.stderr
 
 
 def under_ikp(path: Path, what: str, *options: str) -> subprocess.CompletedProcess[str]:

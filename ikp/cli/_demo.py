@@ -49,7 +49,7 @@ ON_CPU = _Size("cpu", tiles=4, heads=2)
 )
 @click.option("--force", is_flag=True, help="Overwrite the file given with --out.")
 def command(out: Path | None, force: bool) -> None:
-    """Profile a flash-attention kernel in Triton: print its table, and write its trace.
+    """Profile a flash-attention kernel in Triton: print its table and verdict, write its trace.
 
     With an NVIDIA GPU the compiled kernel runs there. Without one it runs in Triton's CPU
     interpreter: the verbs, the records and the trace are the same, the times are the host's.
@@ -134,6 +134,7 @@ def _report(trace: Trace, path: Path) -> None:
     from ikp.cli import _demo_kernel as demo_kernel
 
     trace.print_stats()
+    click.echo(f"\n{trace.explain()}")
     size = path.stat().st_size / 1024
     click.echo(
         f"\nwrote {printable(str(path))} ({size:,.0f} KiB).\nThe kernel: {demo_kernel.__file__}",

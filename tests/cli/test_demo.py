@@ -46,6 +46,7 @@ def test_without_a_gpu_it_says_so_and_prints_the_table(done):
     for region in REGIONS:
         assert region in done.stdout
     assert "none dropped" in done.stdout
+    assert "No cause is looked for: the times are the interpreter's" in done.stdout
     assert "Warning" not in done.stderr
 
 
@@ -68,7 +69,8 @@ def test_ikp_stats_reads_the_same_numbers_from_the_file(done, folder):
     assert rows["rows done"]["kind"] == "instant"
     assert rows["tile"]["total_ns"] >= rows["softmax"]["total_ns"] > 0
     table = run(folder, "stats", str(demo.DEFAULT))
-    assert table.stdout.strip() == done.stdout.strip()
+    verdict = run(folder, "explain", str(demo.DEFAULT))
+    assert done.stdout.strip() == f"{table.stdout.strip()}\n\n{verdict.stdout.strip()}"
 
 
 @pytest.mark.any_pins

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ikp.backends.loaded import Module
-from ikp.backends.patched import Counts
+from ikp.backends.patched import Counts, drop_buffer
 from ikp.backends.reached import reached
 from ikp.checking.check import check
 from ikp.checking.comparison import Buffer, Verdict
@@ -119,8 +119,7 @@ def refused(
         prof: its buffer.
         verdict: what is wrong with it.
     """
-    session.discard(prof)
-    counts.recorded[label] -= 1
+    drop_buffer(counts, session, label, prof)
     return CheckError(
         f"{label} fails the check: {verdict.text}. It runs plain, and nothing was recorded of it. "
         "Please report it, with the kernel's cubin."

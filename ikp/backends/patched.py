@@ -230,6 +230,12 @@ def take_buffer(
     return prof
 
 
+def drop_buffer(counts: Counts, session: Session, label: str, prof: Any) -> None:
+    """Forget a session's buffer, and its count: the kernel was not launched with it."""
+    session.discard(prof)
+    counts.recorded[label] -= 1
+
+
 def made(
     code: bytes,
     name: str,

@@ -16,12 +16,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ikp.errors import PatchError
 from ikp.session.storage import HostStorage, Storage, storage_of
 
 _Result = TypeVar("_Result")
+_Key = TypeVar("_Key")
+_Made = TypeVar("_Made")
 Job: TypeAlias = Callable[[], float | None]
 """Does a part of something; returns after how many seconds it is to be called again, if it is."""
 
@@ -154,25 +156,39 @@ class Beside(Worker):
         """The thread does so by itself."""
 
 
-_services: dict[Any, Service] = {}
-_making = threading.Lock()
+class Each(Generic[_Key, _Made]):
+    """Makes one of something for each key, in this process: a forked child has none of its threads.
+
+    Args:
+        make: makes that of a key.
+    """
+
+    def __init__(self, make: Callable[[_Key], _Made]) -> None:
+        self._make = make
+        self._begin_anew()
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        self._made: dict[_Key, _Made] = {}
+        self._making = threading.Lock()  # another thread may have held the one before a fork
+
+    def of(self, key: _Key) -> _Made:
+        """Return that of a key."""
+        if key not in self._made:
+            with self._making:
+                if key not in self._made:
+                    self._made[key] = self._make(key)
+        return self._made[key]
 
 
-def _in_child() -> None:
-    """Begin anew: a child has none of the threads, and another one may have held the lock."""
-    global _making  # noqa: PLW0603 - the lock is of this process alone
-    _making = threading.Lock()
-    _services.clear()
+def _service(device: Any) -> Service:
+    host = getattr(device, "type", "cpu") == "cpu"
+    return Here(HostStorage()) if host else Beside(device)
 
 
-os.register_at_fork(after_in_child=_in_child)
+_services = Each(_service)
 
 
 def service_of(device: Any) -> Service:
     """Return where jobs for a torch device run: one place for all sessions."""
-    if device not in _services:
-        with _making:
-            if device not in _services:
-                host = getattr(device, "type", "cpu") == "cpu"
-                _services[device] = Here(HostStorage()) if host else Beside(device)
-    return _services[device]
+    return _services.of(device)

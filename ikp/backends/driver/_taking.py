@@ -9,8 +9,6 @@ error. What a buffer takes of torch, such as a view of memory, asks the runtime 
 from __future__ import annotations
 
 import contextvars
-import os
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -18,21 +16,10 @@ from typing import Any
 
 from ikp.backends.patched import PER_THREAD
 from ikp.machine import cuda
-from ikp.session.service import Worker
+from ikp.session.service import Each, Worker
 from ikp.signals import deferred
 
-_workers: dict[int, Worker] = {}
-_making = threading.Lock()
-
-
-def _in_child() -> None:
-    """Begin anew: a child has none of the threads, and another one may have held the lock."""
-    global _making  # noqa: PLW0603 - the lock is of this process alone
-    _making = threading.Lock()
-    _workers.clear()
-
-
-os.register_at_fork(after_in_child=_in_child)
+_workers = Each[int, Worker](lambda device: Worker(f"buffers of cuda:{device}"))
 
 
 def take(make: Callable[[], Any], stream: int) -> Any:
@@ -45,12 +32,9 @@ def take(make: Callable[[], Any], stream: int) -> Any:
     if cuda.capturing(stream):  # here, torch's current stream is one that nobody captures
         return make()
     device = cuda.device()
-    with _making:
-        if device not in _workers:
-            _workers[device] = Worker(f"buffers of cuda:{device}")
     job = partial(contextvars.copy_context().run, _made, make, device, stream)
     with deferred():  # else a buffer would be taken that nobody launches with
-        return _workers[device].call(job)
+        return _workers.of(device).call(job)
 
 
 def _made(make: Callable[[], Any], device: int, stream: int) -> Any:

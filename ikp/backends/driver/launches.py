@@ -304,8 +304,7 @@ class Launches:
                 raise refused(self.launcher, session, label, taken[0], made.verdict)
 
         def drop() -> None:
-            session.discard(taken[0])
-            self.launcher.recorded[label] -= 1
+            patched.drop_buffer(self.launcher, session, label, taken[0])
 
         taken: list[Any] = []
         selection = patched.chosen(self.launcher.buffer)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ikp.cli._explain import print_verdict
 from ikp.cli._gpu import interpreted
 from ikp.cli._reading import next_command
 from ikp.errors import UsageError
@@ -134,7 +135,8 @@ def _report(trace: Trace, path: Path) -> None:
     from ikp.cli import _demo_kernel as demo_kernel
 
     trace.print_stats()
-    click.echo(f"\n{trace.explain()}")
+    click.echo()
+    print_verdict(trace.explain())
     size = path.stat().st_size / 1024
     click.echo(
         f"\nwrote {printable(str(path))} ({size:,.0f} KiB).\nThe kernel: {demo_kernel.__file__}",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ikp.cli._reading import next_command, read_trace
 from ikp.terminal import columns, write
+
+if TYPE_CHECKING:
+    from ikp.analysis.explain.verdict import Verdict
 
 
 def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -51,12 +55,18 @@ def command(file: Path, output: str, launch: str | None) -> None:
     it is wrong.
     """
     from ikp.analysis.explain.explaining import explain
-    from ikp.analysis.explain.screen import as_text
 
     which = int(launch) if launch is not None and launch.isdecimal() else launch
     verdict = explain(read_trace(file), which)
     if output == "json":
         click.echo(verdict.to_json())
     else:
-        write(as_text(verdict, min(columns() or 100, 100)) + "\n")
+        print_verdict(verdict)
     next_command("ikp", "view", file, why="the timeline, in your browser")
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """Print a verdict in lines that fit the terminal."""
+    from ikp.analysis.explain.screen import as_text
+
+    write(as_text(verdict, min(columns() or 100, 100)) + "\n")

@@ -112,7 +112,7 @@ def _choose_size() -> _Size:
     # Triton looks at this when it is imported, which happens after this.
     os.environ["TRITON_INTERPRET"] = "1"
     click.echo(
-        "no GPU found: running in Triton's CPU interpreter. The times below are the host's.",
+        "no GPU found: running in Triton's CPU interpreter. The times are the host's.",
         err=True,
     )
     return ON_CPU

@@ -11,6 +11,7 @@ import fcntl
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from functools import cache, lru_cache, partial
@@ -34,6 +35,7 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set up hypothesis and Triton before any test module can import them."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, also in what tests start
     gc.set_threshold(100_000)  # nearly all of half a million objects, modules and tests, stay
     default = "ci" if os.environ.get("CI") else "dev"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))

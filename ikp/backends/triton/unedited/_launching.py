@@ -250,8 +250,8 @@ class Launcher:
 
 
 def is_compiled(kernel: Kernel) -> bool:
-    """Whether a kernel is compiled, and not interpreted."""
-    return hasattr(kernel, "cache_key")
+    """Whether a kernel is compiled, and not interpreted: by Triton, or what the driver launches."""
+    return hasattr(kernel, "cache_key") or hasattr(kernel, "launched")
 
 
 def takes_source(kernel: Kernel) -> bool:

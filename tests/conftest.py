@@ -35,7 +35,9 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set up hypothesis and Triton before any test module can import them."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, also in what tests start
+    # Else what tests start ignores what nohup, or a shell in the background, has ignored.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(100_000)  # nearly all of half a million objects, modules and tests, stay
     default = "ci" if os.environ.get("CI") else "dev"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))

@@ -37,7 +37,8 @@ def test_it_reaches_the_launch_and_the_next_one_is_recorded(
 
     def strike(*args: Any, **options: Any) -> Any:
         struck.append(1)
-        signal.raise_signal(signal.SIGALRM)
+        if len(struck) == 1:
+            signal.raise_signal(signal.SIGALRM)
         return real(*args, **options)
 
     monkeypatch.setattr(patching, "patch", strike)
@@ -47,6 +48,6 @@ def test_it_reaches_the_launch_and_the_next_one_is_recorded(
         with pytest.raises(TimeoutError, match="the program's own"):
             product(marked)
         assert torch.equal(plain, product(marked))
-    assert struck == [1]
+    assert 1 <= len(struck) <= 2  # it strikes after the patch, or while a tool of NVIDIA's runs
     assert len(prof.trace.launches) == 1
     assert prof.trace.launches[0].dropped == 0

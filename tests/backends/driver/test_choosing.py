@@ -23,7 +23,7 @@ MODULE = Known(2, 2, 0, "", "a.cubin", 0, Kind.MODULE)
 def test_a_launch_that_a_graph_captures_is_recorded_and_torch_is_not_asked(
     level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What torch asks the CUDA runtime inside the program's own launch, torch.profiler trips over."""
+    """torch.profiler trips over what torch asks the CUDA runtime inside the program's launch."""
 
     def asked() -> bool:
         raise AssertionError("torch was asked inside the program's launch")

@@ -10,6 +10,7 @@ from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.machine.marked.places import Place, marks
 from ikp.machine.marked.stretches import Point
+from ikp.ptx.barrier_waits import held_back
 from ikp.ptx.body import Body
 from ikp.ptx.branching import ENDS
 from ikp.ptx.record_text import Shape, declaration, ends, entry, leave, registers, starts
@@ -48,7 +49,7 @@ class Weaving:
         self._ranges(ranges)
         for number, (at, guard) in enumerate(self._exits()):
             self._put(at, leave(self.shape, number, guard))
-        return "".join(self._pieces())
+        return held_back("".join(self._pieces()))
 
     def _ranges(self, ranges: Sequence[Place]) -> None:
         numbers = {id(place): number for number, place in enumerate(ranges)}

@@ -8,7 +8,9 @@ from typing import Protocol
 from ikp.backends.triton import _specialised as specialised
 from ikp.backends.triton.passes import callees, entry, schedule
 from ikp.probing import Untyped
+from ikp.ptx.barrier_waits import held_back
 from ikp.signals import pass_on
+from ikp.targets.ptx_slot import INIT_MARK
 
 TTGIR_PASSES: list[Callable[[Untyped, object], Untyped]] = []
 """Functions of a TritonGPU module and its metadata that return the module to go on with. They act
@@ -72,6 +74,7 @@ def _placed(make_ptx: _Stage, compilation: Compilation) -> _Stage:
         if not isinstance(made, str):
             compilation.lose(f"has a compiler stage 'ptx' that returns {type(made).__name__}")
             return made
-        return schedule.schedule(callees.pass_on(entry.complete(made)))
+        placed = schedule.schedule(callees.pass_on(entry.complete(made)))
+        return held_back(placed) if INIT_MARK in made else placed
 
     return stage

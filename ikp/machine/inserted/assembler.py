@@ -78,7 +78,16 @@ class Step:
 
 
 NOP: Final = Step(0x7918, 0)
+_BLOCKS_BEHIND = 8
+"""A ``NOP`` is held back by a barrier that has issued so many cycles before, and two to spare."""
 _NOTHING: Final[Mapping[Resource, int]] = {}
+
+
+def behind_barrier(steps: Sequence[Step]) -> list[Step]:
+    """Return a run which reads no clock before the wait of a barrier that has just issued."""
+    if not any(step.low & _OPCODE == _CLOCK for step in steps):
+        return [*steps]
+    return [replace(NOP, stall=_BLOCKS_BEHIND), NOP, *steps]
 
 
 def assemble(

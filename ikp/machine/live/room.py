@@ -15,6 +15,7 @@ from ikp.machine.disassembly.resources import UP, UR, File, P, R, table
 from ikp.machine.live.flight import Flight
 from ikp.machine.live.handed import registers_at
 from ikp.machine.live.liveness import Liveness
+from ikp.machine.live.pending_barriers import pending
 
 RESERVED = 2
 """Registers that a kernel's number counts and its code may not use."""
@@ -54,13 +55,18 @@ class Room:
         Both know what is free, and what is taken of that.
         """
         made = replace(self, rows=rows)
-        known = ("allowed", "flight", "kept", "free")
+        known = ("allowed", "flight", "kept", "free", "pending_barriers")
         vars(made).update({each: getattr(self, each) for each in known})  # as if asked for before
         return made
 
     def has(self, place: int) -> bool:
         """Return whether an instruction is in that part."""
         return self.rows is None or place in self.rows
+
+    @cached_property
+    def pending_barriers(self) -> frozenset[int]:
+        """The instructions before which the wait of a barrier may still be to come."""
+        return pending(self.liveness.flow.graph)
 
     def reserve(self, members: Iterable[int], rows: Iterable[int] | None = None) -> None:
         """Reserve some of ``resources`` for values that probe code keeps.

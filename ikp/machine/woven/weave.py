@@ -15,7 +15,7 @@ from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.machine.disassembly.sass import Instruction
 from ikp.machine.inserted import own_frame, range_code
-from ikp.machine.inserted.assembler import NOP, Step, assemble
+from ikp.machine.inserted.assembler import NOP, Step, assemble, behind_barrier
 from ikp.machine.inserted.chips import HOPPER, Chip
 from ikp.machine.inserted.keeping import Frame, Gathered, Scratch
 from ikp.machine.inserted.launch_header import Told
@@ -284,6 +284,8 @@ class Weaver:
             alone: whether all threads of every warp leave there.
         """
         waits, board, steps = leaving(self.room, self.frame, at, alone, self._lender)
+        if at in self.room.pending_barriers:
+            steps = behind_barrier(steps)
         steps[0] = steps[0].after(waits)
         # Those that an EXIT lets go on use these registers: all stores must have read them.
         steps += [NOP.after(1 << board)] if instruction.conditions else []

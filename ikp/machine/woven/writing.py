@@ -17,7 +17,7 @@ from itertools import takewhile
 from ikp.machine.control_flow.collectives import collective_bodies
 from ikp.machine.disassembly.resources import members
 from ikp.machine.disassembly.sass import Instruction
-from ikp.machine.inserted.assembler import NOP, Step, assemble, spread
+from ikp.machine.inserted.assembler import NOP, Step, assemble, behind_barrier, spread
 from ikp.machine.live.room import Room
 from ikp.machine.moving.insert import OnEdge
 from ikp.machine.moving.shift import Before
@@ -63,7 +63,7 @@ class Writer:
         for at, site in enumerate(sites):
             run = self.runs.get(site)
             early, late = self._waits.get(site, 0), self._late.get(site, 0)
-            first, *rest = lent(run.steps, run.scratch.pair) if run else [NOP]
+            first, *rest = self._steps(run, site.index) if run else [NOP]
             steps = [first.after(early), *rest, *([NOP.after(late)] if late else [])]
             board = run.scratch.scoreboard if run else 0
             cycles = self._fillers(site, run, sites[at + 1 :]) if run and not late else []
@@ -74,7 +74,7 @@ class Writer:
     def on_edges(self) -> list[OnEdge]:
         """Return what is run on the ways that jumps lead."""
         return [
-            OnEdge(site.index, self._apart(run))
+            OnEdge(site.index, self._apart(run, site.index))
             for site, run in sorted(self.runs.items())
             if site.rank == TAKEN and self._code[site.index].op != "EXIT"
         ]
@@ -82,21 +82,27 @@ class Writer:
     def on_leaving(self) -> list[Before]:
         """Return what those run alone whom an EXIT lets leave a loop."""
         return [
-            Before(site.index, self._apart(run, site.index))
+            Before(site.index, self._apart(run, site.index, leaves=True))
             for site, run in sorted(self.runs.items())
             if site.rank == TAKEN and self._code[site.index].op == "EXIT"
         ]
 
-    def _apart(self, run: Run, left: int | None = None) -> tuple[int, ...]:
+    def _steps(self, run: Run, index: int) -> list[Step]:
+        """Return what a run does beside an instruction."""
+        steps = lent(run.steps, run.scratch.pair)
+        return behind_barrier(steps) if index in self.room.pending_barriers else steps
+
+    def _apart(self, run: Run, index: int, *, leaves: bool = False) -> tuple[int, ...]:
         """Return a run that stands on a way of its own: its last store is waited for there.
 
         Args:
             run: it.
-            left: the EXIT by which those leave that run it, if they do.
+            index: the jump that leads there, or the EXIT by which those leave that run it.
+            leaves: whether it is an EXIT.
         """
-        steps = [*lent(run.steps, run.scratch.pair), NOP.after(run.scratch.busy)]
-        if left is not None:
-            steps = [*unless_staying(self.room, left, len(steps)), *steps]
+        steps = [*self._steps(run, index), NOP.after(run.scratch.busy)]
+        if leaves:
+            steps = [*unless_staying(self.room, index, len(steps)), *steps]
         return tuple(assemble(self.fitted(steps), run.scratch.scoreboard, "RP", run.late))
 
     @property

@@ -1,0 +1,64 @@
+"""Has a warp wait at a barrier, in PTX, before what comes behind it reads the clock.
+
+A barrier blocks a warp where the warp next reaches memory: a clock read behind it would show the
+time before the wait. What ``bar.warp.sync`` becomes is held back by it, too, once the barrier has
+issued seven cycles before, and the assembler lets six pass (see ``machine.live.pending_barriers``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ikp.ptx.instructions import parse
+from ikp.ptx.statements import Kind, Statement, statements
+
+_ALIGNED = re.compile(
+    r"bar(?:\.cta)?\.(?:sync|red)\b|barrier(?:\.cta)?\.(?:sync|red)\.aligned"
+    r"|barrier\.cluster\.wait(?:\.acquire)?\.aligned"
+)
+"""Those that all threads of a warp reach together: of others, some may be elsewhere."""
+_REACHES_MEMORY = re.compile(r"(?:ld|st)(?!\.(?:param|const))\.|atom\.|red\.|(?:ld|st)matrix\.")
+_CLOCK = re.compile(r"%(?:clock|globaltimer)")
+_LEAVES = ("bra", "brx", "call", "ret", "exit")
+_HELD = "bar.warp.sync 0xffffffff;"
+_TIMES = 3
+
+
+def held_back(text: str) -> str:
+    """Return PTX in which no clock is read between a barrier and its wait.
+
+    Barriers that memory is reached behind, before a clock, a label or a branch, stay as they are.
+    """
+    if _CLOCK.search(text) is None:
+        return text
+    parts = statements(text)
+    made: list[str] = []
+    for at, part in enumerate(parts):
+        made.append(part.text)
+        if _is_barrier(part) and not _reaches_memory(parts, at + 1):
+            guard = part.code.split()[0] + " " if part.code.startswith("@") else ""
+            joint = "" if part.text.endswith("\n") else "\n"
+            made.append(f"{joint}{f'{guard}{_HELD} ' * _TIMES}\n")
+    return "".join(made)
+
+
+def _is_barrier(part: Statement) -> bool:
+    made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+    return made is not None and _ALIGNED.match(made.op) is not None
+
+
+def _reaches_memory(parts: Sequence[Statement], first: int) -> bool:
+    """Return whether code reaches memory before it goes elsewhere or reads a clock."""
+    for at in range(first, len(parts)):
+        part = parts[at]
+        if part.kind in (Kind.LABEL, Kind.CLOSE, Kind.HEAD):
+            return False
+        made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+        if made is None:
+            continue
+        if _REACHES_MEMORY.match(made.op) and not made.guard:
+            return True
+        if made.name in _LEAVES or _CLOCK.search(part.code):
+            return False
+    return False

@@ -126,7 +126,12 @@ class Modules:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(
-        self, key: tuple[object, ...], name: str, stream: int, make: Callable[[], Patch]
+        self,
+        key: tuple[object, ...],
+        name: str,
+        stream: int,
+        make: Callable[[], Patch],
+        shown: str = "",
     ) -> Module:
         """Return a kernel's patched form for this thread's launches on one stream.
 
@@ -135,6 +140,7 @@ class Modules:
             name: as the compiler wrote it.
             stream: the driver's handle.
             make: what patches it, asked once.
+            shown: what users call the kernel, where that is another name.
 
         Raises:
             PatchError: it can't be patched, or loaded.
@@ -142,7 +148,7 @@ class Modules:
         """
         with deferred(), self._lock:
             if key not in self._patches:
-                self._patches[key] = self._made(name, make)
+                self._patches[key] = self._made(shown or name, make)
             patch = self._patches[key]
             if isinstance(patch, IkpError):
                 raise patch

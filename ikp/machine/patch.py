@@ -18,6 +18,7 @@ from ikp.machine.cubins.added_parameter import Argument, add_argument
 from ikp.machine.cubins.capacity import add_constant, set_registers
 from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.cubins.register_file import LANES
 from ikp.machine.inserted.chips import HOPPER, Chip, chip_of
 from ikp.machine.inserted.keeping import Cell, Frame
 from ikp.machine.inserted.selecting import SELECTION_BYTES
@@ -145,7 +146,7 @@ def patch(
     moved = insert(file, name, added, edges := weaver.on_edges())
     if apart.code is not None:
         apart.code.follow(file, name, added[0])
-    fewer = occupancy.cost(name, warps, before, count, chip)
+    fewer = occupancy.cost(warps, before, count, chip)
     most = None if weaver.most is None else weaver.most + weaver.margin
     ours = tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count))
     beside = None if apart.code is None else apart.code.stands(added[0])
@@ -190,7 +191,7 @@ def _cell(file: Cubin, nbytes: int, argument: Argument | None) -> Cell:
 
 def _in_rows(size: Sequence[int]) -> bool:
     """Whether the threads of each warp are known to stand in one row of their block."""
-    return bool(size) and size[0] % occupancy.LANES == 0
+    return bool(size) and size[0] % LANES == 0
 
 
 def _wanted(
@@ -295,7 +296,7 @@ def _woven(
         if roles is None:
             raise PatchError(_used_up(name, len(room.unused_uniform)))
         return counts[0], roles, roles.woven(name, setting.language)
-    rows = bool(size) and math.prod(size) % occupancy.LANES == 0
+    rows = bool(size) and math.prod(size) % LANES == 0
     full = rows and setting.regions.divergent.isdisjoint(room.liveness.flow.graph.leaves)
     gather = rows and kept.near and setting.gather
     weaver = Weaver(room, kept, places, full, setting.chip, setting.regions, gather)

@@ -54,7 +54,7 @@ _PLACED, _SIZE, _PARAMETER, _PARAMETER_TOO, _REGISTERS = 0x0A, 0x19, 0x17, 0x45,
 _BRANCHES, _SIZED, _MOST_THREADS = 0x34, 4, (0x05, 0x10)
 _BASES = {8: 0x160, 9: 0x210, 10: 0x380, 12: 0x380}
 """Where parameters begin in the constants, by generation, of kernels that have none."""
-_ON_AN_SM, _PORTION, _WARP, _MOST = 65536, 8, 32, 255
+_IN_A_PART, _PARTS, _PORTION, _WARP, _MOST = 16384, 4, 8, 32, 255
 
 
 def attributes(data: bytes) -> list[list[Any]]:
@@ -267,8 +267,9 @@ def _fits(old: Facts, new: Facts, declared: Declared, added: bool) -> Iterator[s
     """Yield why a kernel can't have what is declared."""
     listed, count = old.listed, declared.registers
     threads = [int(np.prod(words(value))) for code, value in listed if code in _MOST_THREADS]
-    each = -(-count // _PORTION) * _PORTION
-    if count > _MOST or any(each * -(-n // _WARP) * _WARP > _ON_AN_SM for n in threads):
+    warps = [-(-n // _WARP) for n in threads]
+    held = _IN_A_PART // (-(-count // _PORTION) * _PORTION * _WARP) * _PARTS
+    if count > _MOST or any(each > held for each in warps):
         yield f"its threads can't have {count} registers each"
     ordinals = []
     for code, value in listed if declared.bank == 0 else ():

@@ -10,9 +10,10 @@ import numpy as np
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
 
-_REGISTERS: Final = 65536
+_PARTS: Final = 4
+_IN_A_PART: Final = 16384
+"""Registers of each part of an SM: a warp's are all in one (all chips since sm_70)."""
 _PORTION: Final = 8
-"""Registers of a thread are handed out in portions (all chips since sm_70)."""
 _LANES: Final = 32
 _SHARED: Final = 228 << 10
 """Bytes of an SM (sm_90, sm_100): other chips have less."""
@@ -72,8 +73,8 @@ def _held(launch: Prepared) -> int | None:
 
 
 def _by_registers(registers: int, warps: int) -> int:
-    each = -(-registers // _PORTION) * _PORTION * _LANES * warps
-    return max(_REGISTERS // each, 1)
+    each = -(-registers // _PORTION) * _PORTION * _LANES
+    return max(_IN_A_PART // each * _PARTS // warps, 1)
 
 
 def _by_shared(launch: Prepared) -> int:

@@ -333,6 +333,7 @@ class Launches:
                 kernel.symbol,
                 stream,
                 partial(self._patch, kernel, meant, launch, argue, blocks),
+                kernel.shown,
             )
         if launch.cooperative and made.patch.fewer_blocks:
             raise PatchError(

@@ -12,10 +12,9 @@ from ikp.machine.cubins import attributes
 from ikp.machine.cubins.attributes import Code
 from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.elf import Elf, Kind, Section, Segment
+from ikp.machine.cubins.register_file import LANES, most_registers_of
 
 _MOST_REGISTERS = 255
-_ON_AN_SM = 65536
-_PORTION = 8  # registers are handed out to threads in portions
 _ALIGN = 16
 _BANK = 65536  # bytes that a bank of constants has
 _USER_BANK = ".nv.constant3"
@@ -58,12 +57,12 @@ def _check_registers(kernel: Kernel, count: int) -> None:
     for each in kernel.attributes:
         if each.code in (Code.REQNTID, Code.MAX_THREADS) and each.data:
             threads = math.prod(each.words)
-    handed_out = -(-count // _PORTION) * _PORTION * threads
-    if not kernel.registers <= count <= _MOST_REGISTERS or handed_out > _ON_AN_SM:
+    most = min(_MOST_REGISTERS, most_registers_of(-(-threads // LANES)))
+    if not kernel.registers <= count <= max(most, kernel.registers):
         raise PatchError(
             f"{kernel.name} has {kernel.registers} registers for each of up to {threads} threads, "
-            f"and can't have {count}: no fewer than it has, at most {_MOST_REGISTERS}, and at most "
-            f"{_ON_AN_SM} for all threads of a block. Add instructions that take fewer."
+            f"and can't have {count}: no fewer than it has, and at most {most}. Add instructions "
+            "that take fewer."
         )
 
 

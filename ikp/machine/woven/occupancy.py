@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from ikp.machine.cubins.attributes import Code
 from ikp.machine.cubins.cubin import Kernel
+from ikp.machine.cubins.register_file import LANES, PORTION, most_registers_of, warps_with
 from ikp.machine.inserted.chips import Chip
 
-_PORTION = 8
-"""Registers are handed out to threads in portions."""
 _ENOUGH = 32
 """With so many registers for each thread, an SM holds as many threads as it can."""
-_ON_AN_SM = 65536
 _MOST = 255
-LANES = 32
 _MOST_THREADS = 1024
 
 
@@ -38,38 +35,38 @@ def register_counts(before: int, warps: int | None, chip: Chip) -> list[int]:
         warps: of a block; None where that is not known.
         chip: what the kernel is for.
     """
-    limit = _ON_AN_SM // ((warps or warps_of(_MOST_THREADS)) * LANES) // _PORTION * _PORTION
+    limit = most_registers_of(warps or warps_of(_MOST_THREADS))
     most, least = min(_MOST, limit), max(before, _ENOUGH)
-    whole = max(least, min(-(-least // _PORTION) * _PORTION, most))
-    more = range(whole, most + 1, _PORTION) if warps else [whole]
+    whole = max(least, min(-(-least // PORTION) * PORTION, most))
+    more = range(whole, most + 1, PORTION) if warps else [whole]
     same = (c for c in more if _blocks(c, warps, chip) == _blocks(whole, warps, chip))
     free = max(same, default=whole)
-    return [free, *range(free + _PORTION, min(free + 2 * _PORTION, most) + 1, _PORTION)]
+    return [free, *range(free + PORTION, min(free + 2 * PORTION, most) + 1, PORTION)]
 
 
-def cost(name: str, warps: int | None, before: int, now: int, chip: Chip) -> list[str]:
+def cost(warps: int | None, before: int, now: int, chip: Chip) -> list[str]:
     """Tell where more registers leave room for fewer blocks."""
     were, are = (_blocks(count, warps, chip) for count in (before, now))
     if were == are:
         return []
     told = (
-        f"{name} takes {now} registers for each thread in place of {before}: an SM has room for "
-        f"{are} blocks, not {were}, as far as registers go."
+        f"each thread takes {now} registers in place of {before}: an SM has room for {are} blocks, "
+        f"not {were}, as far as registers go."
         if warps
-        else f"{name} takes {now} registers for each thread in place of {before}: an SM may have "
-        "room for fewer blocks."
+        else f"each thread takes {now} registers in place of {before}: an SM may have room for "
+        "fewer blocks."
     )
     return [told]
 
 
 def _blocks(registers: int, warps: int | None, chip: Chip) -> int:
-    each = max(-(-registers // _PORTION) * _PORTION, _ENOUGH) * LANES * (warps or 1)
-    return min(_ON_AN_SM // each, chip.warps // (warps or 1))
+    room = min(warps_with(max(registers, _ENOUGH)), chip.warps)
+    return room // (warps or 1)
 
 
 def most_registers(registers: int, warps: int, shared: int, chip: Chip) -> int:
     """Return with how many registers, at most, an SM has room for as many warps as with these."""
-    counts = range(_MOST // _PORTION * _PORTION, registers, -_PORTION)
+    counts = range(_MOST // PORTION * PORTION, registers, -PORTION)
     room = resident(registers, warps, shared, chip)
     kept = (each for each in (_MOST, *counts) if resident(each, warps, shared, chip) == room)
     return next(kept, registers)

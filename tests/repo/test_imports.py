@@ -22,10 +22,12 @@ COMMON = (
 )
 """What every room but the core may import, which takes the last of them only."""
 
-MACHINE = (
-    *("machine", "machine.cubins", "machine.disassembly", "machine.control_flow", "machine.live"),
-    *("machine.moving", "machine.marked", "machine.inserted", "machine.woven"),
+SASS = (
+    *("sass", "sass.cubins", "sass.disassembly", "sass.control_flow", "sass.dataflow"),
+    "sass.insertion",
 )
+PROBES = ("probes", "probes.points", "probes.code", "probes.placement")
+MACHINE_CODE = (*SASS, *PROBES, "driver")
 """Finished machine code: who may import one of its folders may import all."""
 
 EVERY_FORMAT = ("core", "plugins", "exporters", "exporters.timeline")
@@ -35,22 +37,24 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("errors", "compiling"),
     "targets": ("core",),
     "verifier": (),
-    "machine": ("core", "verifier", *MACHINE[1:]),
-    "machine.cubins": (),
-    "machine.disassembly": (),
-    "machine.control_flow": ("machine.disassembly",),
-    "machine.live": ("machine.cubins", "machine.disassembly", "machine.control_flow"),
-    "machine.moving": ("machine.cubins",),
-    "machine.marked": ("machine.disassembly", "machine.control_flow", "machine.live"),
-    "machine.inserted": ("core", "machine.cubins", "machine.disassembly"),
-    "machine.woven": ("core", *MACHINE[1:-1]),
-    "checking": ("machine", "machine.cubins"),
-    "ptx": ("core", *MACHINE),
+    "sass": (),
+    "sass.cubins": (),
+    "sass.disassembly": (),
+    "sass.control_flow": ("sass.disassembly",),
+    "sass.dataflow": ("sass.cubins", "sass.disassembly", "sass.control_flow"),
+    "sass.insertion": ("sass.cubins",),
+    "driver": ("core",),
+    "probes": ("core", "verifier", *SASS, *PROBES[1:]),
+    "probes.points": ("sass.disassembly", "sass.control_flow", "sass.dataflow"),
+    "probes.code": ("core", "sass.cubins", "sass.disassembly"),
+    "probes.placement": ("core", *SASS, *PROBES[1:-1]),
+    "checking": ("driver", "sass.cubins"),
+    "ptx": ("core", *MACHINE_CODE),
     "registry": (),
     "unedited": ("core",),
     "verbs": ("core", "targets", "registry"),
     "plugins": ("core", "targets", "registry", "verbs", "unedited"),
-    "session": ("core", "registry", "plugins", "machine"),
+    "session": ("core", "registry", "plugins", "driver"),
     "edit": ("core",),
     "analysis": ("core",),
     "calibration": ("core", "session"),
@@ -60,16 +64,25 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
         "inspection",
     ),
-    "backends": ("core", *MACHINE, "checking", "ptx", "session", "targets", "unedited", "verbs"),
+    "backends": (
+        "core",
+        *MACHINE_CODE,
+        "checking",
+        "ptx",
+        "session",
+        "targets",
+        "unedited",
+        "verbs",
+    ),
     "backends.driver": (
-        *("core", "plugins", "verbs", "session", "unedited", "backends", "checking", *MACHINE),
+        *("core", "plugins", "verbs", "session", "unedited", "backends", "checking", *MACHINE_CODE),
     ),
     "backends.triton": (
         *("core", "targets", "plugins", "verbs", "session", "profiling", "unedited", "backends"),
-        *(*MACHINE, "checking", "ptx"),
+        *(*MACHINE_CODE, "checking", "ptx"),
     ),
-    "backends.gluon": ("core", "plugins", "verbs", "backends.triton", *MACHINE),
-    "backends.cute": ("core", "targets", "plugins", "verbs", "backends", *MACHINE),
+    "backends.gluon": ("core", "plugins", "verbs", "backends.triton", *MACHINE_CODE),
+    "backends.cute": ("core", "targets", "plugins", "verbs", "backends", *MACHINE_CODE),
     "exporters.protobuf": ("compiling",),
     "exporters.timeline": ("core",),
     "exporters": ("core", "plugins", "exporters.timeline"),
@@ -81,7 +94,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.csv_file": EVERY_FORMAT,
     "exporters.parquet_file": EVERY_FORMAT,
     "exporters.parquet_dataset": (*EVERY_FORMAT, "exporters.parquet_file"),
-    "inspection": ("core", "verifier", *MACHINE, "ptx", "targets", "registry", "plugins"),
+    "inspection": ("core", "verifier", *MACHINE_CODE, "ptx", "targets", "registry", "plugins"),
     "viewer": ("core", "edit", "exporters.columns", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (
@@ -345,8 +358,7 @@ def test_what_changes_machine_code_is_loaded_with_the_first_recorded_launch() ->
     )
     loaded = modules_loaded_by(begin)
     assert "ikp.backends.patched" in loaded
-    parts = ("patch", "inserted", "woven", "live", "marked", "moving", "cubins", "disassembly")
-    assert not loaded & {f"ikp.machine.{each}" for each in parts}
+    assert not [each for each in loaded if each.startswith(("ikp.sass.", "ikp.probes.p"))]
 
 
 @pytest.mark.parametrize("interpreted", ["0", "1"])

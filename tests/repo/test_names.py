@@ -13,6 +13,8 @@ pytestmark = pytest.mark.any_pins
 SHARED = {
     "adapter": "what the verbs ask of a language",
     "context": "open ranges as a value that a language carries",
+    "dataflow": "what holds before each instruction, by all that may have run before it, or may yet run",
+    "driver": "the CUDA driver: asked in one room, launches that reach it met in another",
     "events": "ranges and instants in a format",
     "evidence": "what a reader must know before trusting a trace",
     "first_look": "what a viewer shows first",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.probes.code.chips import HOPPER
 from ikp.probes.placement.occupancy import cost, register_counts
+from ikp.sass.assembly.chips import HOPPER
 from ikp.sass.cubins.register_file import most_registers_of, warps_with
 
 pytestmark = pytest.mark.any_pins

@@ -24,7 +24,7 @@ COMMON = (
 
 SASS = (
     *("sass", "sass.cubins", "sass.disassembly", "sass.control_flow", "sass.dataflow"),
-    "sass.insertion",
+    *("sass.insertion", "sass.assembly"),
 )
 PROBES = ("probes", "probes.points", "probes.code", "probes.placement")
 MACHINE_CODE = (*SASS, *PROBES, "driver")
@@ -43,10 +43,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "sass.control_flow": ("sass.disassembly",),
     "sass.dataflow": ("sass.cubins", "sass.disassembly", "sass.control_flow"),
     "sass.insertion": ("sass.cubins",),
+    "sass.assembly": ("sass.cubins",),
     "driver": ("core",),
     "probes": ("core", "verifier", *SASS, *PROBES[1:]),
     "probes.points": ("sass.disassembly", "sass.control_flow", "sass.dataflow"),
-    "probes.code": ("core", "sass.cubins", "sass.disassembly"),
+    "probes.code": ("core", "sass.cubins", "sass.disassembly", "sass.assembly"),
     "probes.placement": ("core", *SASS, *PROBES[1:-1]),
     "checking": ("driver", "sass.cubins"),
     "ptx": ("core", *MACHINE_CODE),

@@ -13,12 +13,11 @@ pytestmark = pytest.mark.any_pins
 SHARED = {
     "adapter": "what the verbs ask of a language",
     "context": "open ranges as a value that a language carries",
-    "dataflow": "what holds before each instruction, by all that may have run before it, or may yet run",
+    "dataflow": "facts that hold before each instruction, on every way there or from there",
     "driver": "the CUDA driver: asked in one room, launches that reach it met in another",
     "events": "ranges and instants in a format",
     "evidence": "what a reader must know before trusting a trace",
     "first_look": "what a viewer shows first",
-    "flight": "what was issued and has not come back",
     "flows": "arrows from one event to another",
     "foreign": "undocumented names of another package",
     "image": "a compiled kernel's machine code",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ikp.probes.code.chips import Chip
+from ikp.sass.assembly.chips import Chip
 from ikp.sass.cubins.attributes import Code
 from ikp.sass.cubins.cubin import Kernel
 from ikp.sass.cubins.register_file import LANES, PORTION, most_registers_of, warps_with

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,19 +11,14 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TracePacket
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
 from ikp.core.trace import Trace, faults
 from ikp.edit import add_args, concat
 from ikp.errors import ExportError
 from ikp.exporters.columns.packing import JSON
 from ikp.exporters.perfetto import PerfettoExporter
-from ikp.exporters.perfetto._schema import Packet
 from ikp.exporters.protobuf.damage import DamagedError
-from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
-from tests.exporters.perfetto.examples import inflated, warps
-from tests.exporters.perfetto.older import LAYOUT_2
+from tests.exporters.perfetto.examples import warps
 from tests.exporters.perfetto.taken_apart import Section, put_together, take_apart
 from tests.fuzz import segments
 from tests.fuzz.mutations import IN_PLACE, RESIZING, how_many
@@ -38,11 +31,10 @@ NUMBERS += (10**12, 1 << 62, (1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A trace, its file, and the packets in it."""
+    """A trace, and its file."""
 
     trace: Trace
     content: bytes
-    packets: bytes  # what is in the file, where it is read from that
 
 
 @cache
@@ -66,31 +58,15 @@ def subjects() -> tuple[Subject, ...]:
     return tuple(_subject(trace) for trace in traces)
 
 
-@cache
-def older() -> tuple[Subject, ...]:
-    """Return files without columns, which are read from their packets."""
-    return tuple(
-        Subject(PerfettoExporter().read(path), path.read_bytes(), inflated(path))
-        for path in (
-            LAYOUT_2 / f"{name}.bin" for name in ("overlapping", "arguments", "totals", "joined")
-        )
-    )
-
-
 def _subject(trace: Trace) -> Subject:
     path = _folder() / "made.pftrace"
     PerfettoExporter().write(trace, path, force=True)
-    return Subject(PerfettoExporter().read(path), path.read_bytes(), b"")
+    return Subject(PerfettoExporter().read(path), path.read_bytes())
 
 
 def in_the_file(subject: Subject, random: Random) -> bytes:
     """Damage the file as it lies on the disk: its checksums can tell."""
     return _damaged(subject.content, random)
-
-
-def in_the_packets(subject: Subject, random: Random) -> bytes:
-    """Damage what the checksums are made of."""
-    return _packed(_damaged(subject.packets, random), random)
 
 
 def _damaged(content: bytes, random: Random) -> bytes:
@@ -100,101 +76,6 @@ def _damaged(content: bytes, random: Random) -> bytes:
         if len(data) > 4:
             change(data, random, random.randrange(len(data)))
     return bytes(data)
-
-
-def _packed(packets: bytes, random: Random) -> bytes:
-    """Return packets as a file: packed, or not."""
-    if random.random() < 0.3:
-        return packets
-    content = zlib.compress(packets, 1)
-    inner = tag(Packet.COMPRESSED_PACKETS, BYTES) + encoded_varint(len(content)) + content
-    return tag(Packet.PACKET, BYTES) + encoded_varint(len(inner)) + inner
-
-
-def of_other_messages(subject: Subject, random: Random) -> bytes:
-    """Give packets another order, other numbers, or others' company; each is well formed."""
-    message = TraceMessage.FromString(subject.packets)
-    packets = list(message.packet)
-    for _ in range(how_many(random)):
-        if packets:
-            change = random.choice((_drop, _repeat, _swap, _splice, _say, _say, _say, _say))
-            change(packets, random)
-    return _packed(TraceMessage(packet=packets).SerializeToString(), random)
-
-
-def _drop(packets: list[TracePacket], random: Random) -> None:
-    del packets[random.randrange(len(packets))]
-
-
-def _repeat(packets: list[TracePacket], random: Random) -> None:
-    at = random.randrange(len(packets))
-    packets[at:at] = packets[at : at + random.choice((1, 1, 4))]
-
-
-def _swap(packets: list[TracePacket], random: Random) -> None:
-    one, other = (random.randrange(len(packets)) for _ in range(2))
-    packets[one], packets[other] = packets[other], packets[one]
-
-
-def _splice(packets: list[TracePacket], random: Random) -> None:
-    others = TraceMessage.FromString(random.choice(older()).packets).packet
-    first = random.randrange(len(others))
-    packets[random.randrange(len(packets)) :] = others[first : first + random.randrange(1, 9)]
-
-
-def _say(packets: list[TracePacket], random: Random) -> None:
-    """Let a packet say something else: a time, an id, an argument."""
-    packet = TracePacket.FromString(
-        packets[at := random.randrange(len(packets))].SerializeToString()
-    )
-    event, track = packet.track_event, packet.track_descriptor
-    number = random.choice(NUMBERS)
-    places: list[Callable[[], object]] = [lambda: setattr(packet, "timestamp", number % (1 << 64))]
-    if packet.HasField("track_event"):
-        places += [
-            lambda: setattr(event, "track_uuid", number % (1 << 64)),
-            lambda: setattr(event, "name_iid", number % (1 << 64)),
-        ]
-    if packet.HasField("track_descriptor"):
-        places += [
-            lambda: setattr(track, "uuid", number % (1 << 64)),
-            lambda: setattr(track, "parent_uuid", number % (1 << 64)),
-            lambda: setattr(track, "sibling_order_rank", number % (1 << 31)),
-        ]
-    for clock in packet.clock_snapshot.clocks if packet.HasField("clock_snapshot") else ():
-        places.append(lambda clock=clock: setattr(clock, "timestamp", number % (1 << 64)))  # type: ignore[misc]
-    found = list(_arguments(event.debug_annotations)) if packet.HasField("track_event") else []
-    places += [lambda one=one: _reply(one, random) for one in found]  # type: ignore[misc]
-    random.choice(places)()
-    packets[at] = packet
-
-
-def _arguments(annotations: object) -> list[DebugAnnotation]:
-    found = []
-    for one in annotations:  # type: ignore[attr-defined]
-        found += [one, *_arguments(one.dict_entries), *_arguments(one.array_values)]
-    return found
-
-
-def _reply(argument: DebugAnnotation, random: Random) -> None:
-    """Give an argument another value, or another type of value."""
-    number = random.choice(NUMBERS)
-    replies: list[Callable[[], object]] = [
-        lambda: setattr(argument, "int_value", number),
-        lambda: setattr(argument, "int_value", number),
-        lambda: setattr(argument, "uint_value", number % (1 << 64)),
-        lambda: setattr(
-            argument, "double_value", random.choice((0.5, -1e300, 1e300, float("nan")))
-        ),
-        lambda: setattr(argument, "bool_value", True),
-        lambda: setattr(argument, "string_value", random.choice(("", "x", "\0"))),
-        lambda: setattr(argument, "string_value_iid", number % (1 << 64)),
-        lambda: setattr(argument, "name", random.choice(("", "launches", "format"))),
-        lambda: argument.ClearField("dict_entries"),
-        lambda: argument.array_values.add(int_value=number),
-        lambda: argument.dict_entries.add(name="x", int_value=number),
-    ]
-    random.choice(replies)()
 
 
 def in_the_columns(subject: Subject, random: Random) -> bytes:
@@ -294,9 +175,7 @@ def _reorder(sections: list[Section], random: Random) -> None:
         sections[at : at + 1] = new
 
 
-KINDS = (in_the_file, in_the_packets, in_the_packets, of_other_messages, of_other_messages)
-"""Of files without columns."""
-KINDS_OF_COLUMNS = (in_the_file, in_the_columns, in_the_columns)
+KINDS = (in_the_file, in_the_columns, in_the_columns)
 
 
 def attempt(random: Random) -> str:
@@ -309,9 +188,7 @@ def attempt(random: Random) -> str:
     Raises:
         Exception: the reader's own fault.
     """
-    has_columns = random.random() < 0.5
-    subject = random.choice(subjects() if has_columns else older())
-    make = random.choice(KINDS_OF_COLUMNS if has_columns else KINDS)
+    subject, make = random.choice(subjects()), random.choice(KINDS)
     path = _folder() / "mutated.pftrace"
     path.write_bytes(make(subject, random))
     try:

@@ -60,9 +60,8 @@ def test_an_attempt_that_takes_too_long_or_too_much_is_a_fault(
 def test_subjects_are_whole() -> None:
     assert {one.source.label for one in segments.subjects()} >= {"chosen", "placed", "used twice"}
     assert all(one.trace.launches[0].kept for one in segments.subjects())
-    for subjects in (files.subjects(), files.older()):
-        assert {bool(one.trace.args) for one in subjects} == {False, True}
-        assert {bool(len(one.trace.totals)) for one in subjects} == {False, True}
+    assert {bool(one.trace.args) for one in files.subjects()} == {False, True}
+    assert {bool(len(one.trace.totals)) for one in files.subjects()} == {False, True}
 
 
 def test_a_decoder_that_tells_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,19 +90,16 @@ def test_a_fault_of_the_reader_is_found_out(
     def wrong(*_: object) -> None:
         raise OverflowError("wrong")
 
-    monkeypatch.setattr("ikp.exporters.perfetto.older_reader.rebuild_slots", wrong)
+    monkeypatch.setattr("ikp.exporters.perfetto.column_file.check_slots", wrong)
     assert run("files", 0, range(40))["error"]
     assert "error: --kind 'files' --seed 0 --only" in capfd.readouterr().err
 
 
 def test_attempts_can_be_repeated() -> None:
     assert segments.mutated(Random("x"))[1] == segments.mutated(Random("x"))[1]
-    for kinds, subject in (
-        (files.KINDS, files.older()[0]),
-        (files.KINDS_OF_COLUMNS, files.subjects()[0]),
-    ):
-        for make in kinds:
-            assert make(subject, Random("x")) == make(subject, Random("x"))
+    subject = files.subjects()[0]
+    for make in files.KINDS:
+        assert make(subject, Random("x")) == make(subject, Random("x"))
     source = segments.subjects()[0].source
     assert np.array_equal(decode([source]).slots.kept, segments.subjects()[0].trace.slots.kept)
 

@@ -16,7 +16,6 @@ SHARED = {
     "dataflow": "facts that hold before each instruction, on every way there or from there",
     "driver": "the CUDA driver: asked in one room, launches that reach it met in another",
     "events": "ranges and instants in a format",
-    "evidence": "what a reader must know before trusting a trace",
     "first_look": "what a viewer shows first",
     "flows": "arrows from one event to another",
     "foreign": "undocumented names of another package",

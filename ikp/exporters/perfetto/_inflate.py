@@ -12,13 +12,11 @@ from ikp.exporters.protobuf.damage import DamagedError
 
 _VARIABLE: Final = "IKP_INFLATE_MIB"
 """In the environment: read files that inflate to so many MiB, whatever their own size."""
-_TIMES: Final = 32
-TIMES_OF_COLUMNS: Final = 256
+_TIMES: Final = 256
 LEAST: Final = 64 << 20
-"""A file may inflate to ``LEAST`` bytes and ``_TIMES`` its own size. What ikp wrote up to layout 2
-inflates 4 to 9 times, and 16 times where all events are one instant; deflate itself can do 1,000
-times. Columns take 3 times a file's size, and where events repeat each other to the nanosecond, up
-to ``TIMES_OF_COLUMNS``: their packets take next to nothing, too."""
+"""A file may inflate to ``LEAST`` bytes and ``_TIMES`` its own size. Columns take 3 times a file's
+size, and where events repeat each other to the nanosecond, up to ``_TIMES``: their packets take
+next to nothing, too. Deflate itself can do 1,000 times."""
 PIECE: Final = 4 << 20
 """So many bytes are taken apart together."""
 
@@ -26,9 +24,9 @@ PIECE: Final = 4 << 20
 class Budget:
     """What reading one file may still take, in bytes."""
 
-    def __init__(self, path: str | PathLike[str], size: int, times: int = _TIMES) -> None:
+    def __init__(self, path: str | PathLike[str], size: int) -> None:
         self._path, self._size = path, size
-        self.most = _asked(path) or LEAST + times * size
+        self.most = _asked(path) or LEAST + _TIMES * size
         self.left = self.most
 
     def take(self, count: int) -> None:

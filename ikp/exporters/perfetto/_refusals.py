@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 
 from ikp.errors import ExportError
-from ikp.exporters.perfetto._schema import READABLE
+from ikp.exporters.perfetto._schema import COLUMNAR
 
 
 class ForeignError(ExportError):
@@ -17,6 +17,14 @@ def damaged(path: str | PathLike[str], error: Exception) -> ExportError:
     return ExportError(
         f"{path} is not a whole Perfetto trace: {error}. Either it was cut short or changed "
         "(write or copy it again), or it is a file of another kind."
+    )
+
+
+def foreign(path: str | PathLike[str]) -> ForeignError:
+    """Return the refusal of a Perfetto trace that is not ours."""
+    return ForeignError(
+        f"{path} is a Perfetto trace, but ikp did not write it, so it lacks what ikp needs to "
+        "know of launches and blocks. Open it at https://ui.perfetto.dev."
     )
 
 
@@ -39,7 +47,7 @@ def two_traces(path: str | PathLike[str]) -> ExportError:
 
 def another_version(path: str | PathLike[str], written: object) -> ForeignError:
     """Return the refusal of a layout that isn't known."""
-    known = f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}"
+    known = " and ".join(map(str, COLUMNAR))
     return ForeignError(
         f"{path} has version {written} of ikp's layout; this ikp reads versions {known}. "
         "Read it with the version of ikp that wrote it."

@@ -98,7 +98,7 @@ FIRST_GLOBAL_CLOCK: Final = 128
 """Smaller ids of clocks are Perfetto's own, or one sequence's: another file may have it, too."""
 
 MAX_TRACKS: Final = 1 << 28
-"""More than a trace can have; smaller ids than this are those of files of layout 1."""
+"""More than a trace can have."""
 
 
 class Arg(IntEnum):
@@ -135,9 +135,7 @@ FORMAT: Final = 3
 FORMAT_WITH_OTHERS: Final = 4
 """The same, of files that hold warps that left no records, which readers of 3 know nothing of."""
 COLUMNAR: Final = (FORMAT, FORMAT_WITH_OTHERS)
-READABLE: Final = (1, 2, *COLUMNAR)
-"""Versions that the reader knows; it refuses others. In 1, each launch was a process; up to 2, a
-trace was read from its packets, there were no columns."""
+"""Versions that the reader knows; it refuses others."""
 Facts = dict[str, Any]
 """What a trace says of itself: plain values by name, nested as in JSON."""
 SUMMARY: Final = "ikp trace"

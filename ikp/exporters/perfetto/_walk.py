@@ -11,11 +11,11 @@ from ikp.exporters.perfetto._schema import COLUMNS, Packet
 from ikp.exporters.protobuf.damage import DamagedError
 from ikp.exporters.protobuf.varints import BYTES, tag
 
-_PACKET: Final = tag(Packet.PACKET, BYTES)
+PACKET: Final = tag(Packet.PACKET, BYTES)
 _COLUMNS: Final = tag(COLUMNS, BYTES)
 _PACKED: Final = tag(Packet.COMPRESSED_PACKETS, BYTES)
 _MOST_VARINT: Final = 10
-_HEAD: Final = len(_PACKET) + len(_COLUMNS) + 2 * _MOST_VARINT
+_HEAD: Final = len(PACKET) + len(_COLUMNS) + 2 * _MOST_VARINT
 _AT_ONCE: Final = 4 << 20
 """Bytes whose checksum is made together."""
 
@@ -49,9 +49,9 @@ class Bytes:
             DamagedError: there is none, or it is not whole.
         """
         head = self.read(start, _HEAD)
-        if not head.startswith(_PACKET):
+        if not head.startswith(PACKET):
             raise DamagedError("it does not consist of packets")
-        size, at = _number(head, len(_PACKET))
+        size, at = number(head, len(PACKET))
         if start + at + size > self.size:
             raise DamagedError("the last packet is cut off")
         return head[at:], start + at, start + at + size
@@ -65,7 +65,7 @@ class Bytes:
         head, begin, end = self.packet(start)
         if not head.startswith(_COLUMNS):
             return 0, 0, end
-        size, at = _number(head, len(_COLUMNS))
+        size, at = number(head, len(_COLUMNS))
         if begin + at + size > end:
             raise DamagedError("a chunk of columns is cut short")
         return begin + at, begin + at + size, end
@@ -82,7 +82,7 @@ class Bytes:
         head, begin, end = self.packet(start)
         if not head.startswith(_PACKED):
             return None, end
-        size, at = _number(head, len(_PACKED))
+        size, at = number(head, len(_PACKED))
         if begin + at + size != end:
             raise DamagedError("a compressed part is cut off")
         return self.read(begin + at, size), end
@@ -107,16 +107,16 @@ def walk(source: Bytes, start: int = 0) -> Iterator[Part]:
 
 def begins_with_columns(head: bytes) -> bool:
     """Tell whether a file that begins so has columns, in front of all packets."""
-    if not head.startswith(_PACKET):
+    if not head.startswith(PACKET):
         return False
     try:
-        _, at = _number(head, len(_PACKET))
+        _, at = number(head, len(PACKET))
     except DamagedError:
         return False
     return head.startswith(_COLUMNS, at)
 
 
-def _number(content: bytes, at: int) -> tuple[int, int]:
+def number(content: bytes, at: int) -> tuple[int, int]:
     """Read a varint; return it, and where it ends."""
     value = 0
     for place, byte in enumerate(content[at : at + _MOST_VARINT]):

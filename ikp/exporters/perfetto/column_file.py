@@ -18,7 +18,7 @@ from ikp.exporters.columns.chunk import Chunk
 from ikp.exporters.columns.event_chunks import ALL, Columns, Table
 from ikp.exporters.columns.packing import JSON, Facts
 from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
-from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
+from ikp.exporters.perfetto._inflate import Budget
 from ikp.exporters.perfetto._refusals import another_version, two_traces
 from ikp.exporters.perfetto._schema import COLUMNAR
 from ikp.exporters.perfetto._seals import check_seal
@@ -44,7 +44,7 @@ class ColumnFile:
 
     def __init__(self, path: str | PathLike[str], source: Bytes) -> None:
         self._path, self._source = path, source
-        self._budget = Budget(path, source.size, TIMES_OF_COLUMNS)
+        self._budget = Budget(path, source.size)
         self._parts = list(walk(source))
         take = self._budget.take
         chunks = [Chunk.at(source.read, one.chunk, one.chunk_end, take) for one in self._parts]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
-from ikp.exporters.perfetto._refusals import ForeignError, damaged, damaged_columns
-from ikp.exporters.perfetto._walk import Bytes, begins_with_columns
+from ikp.exporters.perfetto._refusals import ForeignError, damaged, damaged_columns, foreign
+from ikp.exporters.perfetto._walk import PACKET, Bytes, begins_with_columns, number
 from ikp.exporters.perfetto.column_file import Choose, ColumnFile
 from ikp.exporters.protobuf.damage import DamagedError
 from ikp.paths import path_text
@@ -25,25 +25,17 @@ __all__ = ["ForeignError", "open_columns", "read", "read_head", "salvage"]
 def read(path: str | PathLike[str], chosen: Choose | None = None) -> Trace:
     """Read a trace: whole, or without the events of chunks that ``chosen`` leaves out.
 
-    ``chosen`` is asked by their heads, and by those alone: see :meth:`ColumnFile.chunks`. Files
-    written before there were columns are read whole. What a whole trace is read from is also what
-    a viewer shows: the packets in the file are those that its columns were written with.
+    ``chosen`` is asked by their heads, and by those alone: see :meth:`ColumnFile.chunks`. What a
+    whole trace is read from is also what a viewer shows: the packets in the file are those that its
+    columns were written with.
 
     Raises:
         ExportError: the file can't be read, is damaged, or was not written by ``ikp``.
     """
     with open_columns(path) as columns:
-        if columns is not None:
-            if chosen is None:
-                columns.check_packets()
-            return columns.trace(chosen)
-    from ikp.exporters.perfetto import older_reader  # a fifth of what reading imports
-
-    content = _content(path)
-    try:
-        return older_reader.read(path, content)
-    except (DamagedError, UnicodeDecodeError) as error:
-        raise damaged(path, error) from error
+        if chosen is None:
+            columns.check_packets()
+        return columns.trace(chosen)
 
 
 def salvage(path: str | PathLike[str]) -> list[tuple[Trace, list[str]]]:
@@ -67,28 +59,21 @@ def read_head(path: str | PathLike[str]) -> Head:
     from ikp.exporters.perfetto.head import Head
 
     with open_columns(path) as columns:
-        if columns is not None:
-            return Head.of(columns.launches, columns.slots, columns.others)
-    from ikp.exporters.perfetto import older_reader
-
-    content = _content(path)
-    try:
-        return older_reader.read_head(path, content)
-    except (DamagedError, UnicodeDecodeError) as error:
-        raise damaged(path, error) from error
+        return Head.of(columns.launches, columns.slots, columns.others)
 
 
 @contextmanager
-def open_columns(path: str | PathLike[str]) -> Iterator[ColumnFile | None]:
-    """Open the columns of a file; None if it has none, but may be an older file.
+def open_columns(path: str | PathLike[str]) -> Iterator[ColumnFile]:
+    """Open the columns of a file.
 
     Raises:
+        ForeignError: it is a Perfetto trace, of somebody else or of a layout that isn't known.
         ExportError: the file can't be read, or is damaged, as far as that shows in the block.
     """
     with _opened(path) as file:
-        if not begins_with_columns(file.read(_HEAD)):
-            yield None
-            return
+        head = file.read(_HEAD)
+        if not begins_with_columns(head):
+            raise _without_columns(path, head)
         try:
             yield ColumnFile(path, Bytes(file))
         except (DamagedError, UnicodeDecodeError) as error:
@@ -98,6 +83,20 @@ def open_columns(path: str | PathLike[str]) -> Iterator[ColumnFile | None]:
 
 
 _HEAD = 64
+
+
+def _without_columns(path: str | PathLike[str], head: bytes) -> ExportError:
+    if not head:
+        return ExportError(f"{path} is empty: writing it failed, or has not begun.")
+    if not head.startswith(PACKET):
+        return damaged(path, DamagedError("it begins with no packet"))
+    try:
+        size, at = number(head, len(PACKET))
+    except DamagedError as error:
+        return damaged(path, error)
+    if at + size > Path(path).stat().st_size:
+        return damaged(path, DamagedError("its first packet is cut short"))
+    return foreign(path)
 
 
 @contextmanager

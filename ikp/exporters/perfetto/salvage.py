@@ -21,7 +21,7 @@ from ikp.exporters.columns.chunk import Chunk
 from ikp.exporters.columns.event_chunks import ALL, Columns, Table
 from ikp.exporters.columns.packing import MAGIC
 from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
-from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
+from ikp.exporters.perfetto._inflate import Budget
 from ikp.exporters.perfetto._schema import COLUMNAR
 from ikp.exporters.perfetto.column_file import room, rows_told
 from ikp.exporters.protobuf.damage import DamagedError
@@ -50,7 +50,7 @@ def salvage(path: str | PathLike[str], content: bytes) -> list[tuple[Trace, list
     Raises:
         ExportError: there is nothing to read.
     """
-    budget = Budget(path, len(content), TIMES_OF_COLUMNS)
+    budget = Budget(path, len(content))
     traces, lost = [], list[str]()
     for found in _traces(content, budget):
         try:

@@ -337,7 +337,7 @@ def test_columns_take_no_more_memory_than_the_file_explains(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inflate, "LEAST", 100)
-    monkeypatch.setattr("ikp.exporters.perfetto.column_file.TIMES_OF_COLUMNS", 0)
+    monkeypatch.setattr(inflate, "_TIMES", 0)
     with pytest.raises(ExportError, match="set IKP_INFLATE_MIB to more in the environment"):
         read(path)
     monkeypatch.setenv("IKP_INFLATE_MIB", "4")

@@ -17,7 +17,6 @@ from ikp.exporters.perfetto.first_look import query, shown
 from ikp.exporters.perfetto.head import Head
 from ikp.exporters.perfetto.reader import ForeignError, read_head
 from tests.exporters.perfetto.examples import START, launch, nothing, warps
-from tests.exporters.perfetto.older import LAYOUT_1
 from tests.others import without_records
 
 WAVES = [(sm, 1000 * wave + sm, 1000 * wave + 900 + sm) for wave in range(3) for sm in (7, 4, 5)]
@@ -116,10 +115,6 @@ def test_launches_of_which_no_block_ran(tmp_path: Path) -> None:
     found = query(head(nothing(launches=(launch(),)), tmp_path), 0)
     assert found.keys() == {"startupCommands"}
     assert shown(head(nothing(), tmp_path)) == []
-
-
-def test_files_of_the_first_layout_get_a_window() -> None:
-    assert int(query(read_head(LAYOUT_1), 1)["visStart"]) >= START
 
 
 def test_what_is_no_trace_is_told(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from ikp.errors import ExportError
 from ikp.exporters.perfetto import PerfettoExporter, _writer
 from ikp.exporters.perfetto.reader import salvage
 from tests.exporters.perfetto.examples import START, assert_same, warps
-from tests.exporters.perfetto.older import LAYOUT_2
 from tests.exporters.perfetto.taken_apart import Section, put_together, take_apart
 from tests.fuzz import files
 from tests.others import without_records
@@ -129,7 +128,7 @@ def test_files_that_were_joined_are_taken_apart(path: Path, tmp_path: Path) -> N
     assert_same(two[0], gemm(2))
 
 
-@pytest.mark.parametrize("content", [b"no trace", (LAYOUT_2 / "rich.bin").read_bytes()])
+@pytest.mark.parametrize("content", [b"no trace", b"\x0a\x02\x08\x01"])
 def test_what_has_no_columns_is_told(content: bytes, path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(ExportError, match="holds nothing that can be salvaged"):
@@ -140,7 +139,7 @@ def test_any_damage_leaves_a_trace_that_holds(tmp_path: Path) -> None:
     path = tmp_path / "any.pftrace"
     for number in range(300):
         random = Random(f"salvage {number}")
-        make = random.choice(files.KINDS_OF_COLUMNS)
+        make = random.choice(files.KINDS)
         path.write_bytes(make(random.choice(files.subjects()), random))
         try:
             found = salvage(path)

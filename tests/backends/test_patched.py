@@ -102,7 +102,7 @@ def test_a_refusal_names_the_kernel_as_people_do(
             shown="math::matmul<T>",
         )
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "another"))
-    monkeypatch.setattr("ikp.probes.patch.Places", lambda *_, **__: [].pop())
+    monkeypatch.setattr("ikp.probes.patch.ProbeRegions", lambda *_, **__: [].pop())
     with pytest.raises(
         PatchError, match=r"matmul could not be read \(IndexError: .*mistake of ikp"
     ):

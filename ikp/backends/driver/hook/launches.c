@@ -69,15 +69,22 @@ static int lengthen(Longer *made) {
     return 1;
 }
 
-/* Return whether nobody is to be asked of a launch; its entry's id, else. */
+/* Whether another thread is unloading what a function is of. The driver may have given its handle out
+   again already, in a way that this library does not see: which function it is now, is not known. */
+static int is_leaving(const Known *each) {
+    while (each && !each->leaving) each = each->parent;
+    return each != NULL;
+}
+
+/* Return whether a launch is made plain and Python is not asked; its entry's id, else. */
 static int passes(Launch *launch) {
     pthread_rwlock_rdlock(&lock);
     Known *each = find(launch->function);
     launch->id = each ? each->id : 0;
-    int quiet = each && each->quiet;
-    if (quiet) count(each->slot);
+    int leaving = is_leaving(each), quiet = each && each->quiet;
+    if (quiet && !leaving) count(each->slot);
     pthread_rwlock_unlock(&lock);
-    return quiet;
+    return quiet || leaving;
 }
 
 /* Make sure of what is known of a function: what belongs to a context that ended unseen is forgotten;

@@ -56,6 +56,7 @@ _PROMISES = (
     _promise("no atomic", "atomic atomics", r"(^|\.)atomic_\w+$", Work.ATOMIC),
     WAIT,
 )  # fmt: skip
+_LANGUAGES = ("tl.", "gl.", "ttgl.", "language.", "ikp.")
 _LOADS = _PROMISES[0]
 _ISSUED = (Work.TENSOR, Work.COPY, Work.LOAD, Work.STORE, Work.ATOMIC)
 """Work that is one and the same wherever it stands; of waits, a compiler may add some."""
@@ -95,7 +96,9 @@ def check(found: CodeRange, elsewhere: _Elsewhere) -> list[Finding]:
     for promise in _promised(found):
         kinds = _kept_by(promise, found)
         if not found.holds(*kinds):
-            warnings.append(_broken(found, promise, elsewhere(kinds)))
+            broken = _broken(found, promise, elsewhere(kinds))
+            misnamed = _has_none_of(found, promise)
+            warnings.append(replace(broken, lost="") if misnamed else broken)
         elif left := elsewhere(issued := [w for w in kinds if w in _ISSUED], own_lines=True):
             lost = elsewhere(issued, own_lines=True, as_often=True)
             warnings.append(_left_out(found, left, lost))
@@ -106,6 +109,17 @@ def check(found: CodeRange, elsewhere: _Elsewhere) -> list[Finding]:
     if found.source and found.source.is_of_token and not _promised_by_name(found):
         return [replace(each, lost="") for each in warnings]
     return warnings
+
+
+def _has_none_of(found: CodeRange, promise: _Promise) -> bool:
+    """Whether a range's lines are known to hold nothing that it was named after: none is lost.
+
+    What a helper does, or an operator, they don't say.
+    """
+    calls = found.source.calls if found.source else frozenset()
+    known = all(call.startswith(_LANGUAGES) for call in calls)
+    told = any(each.calls.search(call) for each in _PROMISES for call in calls)
+    return known and told and not any(promise.calls.search(call) for call in calls)
 
 
 def _promised_by_name(found: CodeRange) -> bool:

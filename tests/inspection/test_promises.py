@@ -13,7 +13,7 @@ from ikp.inspection.summary_of_code import code_facts
 from tests.analysis.explain.launches import Scene, Warp
 from tests.backends.sass import compile_kernel, spec
 from tests.inspection.compiled import code, image, only
-from tests.kernels import control, promised
+from tests.kernels import control, promised, wrong
 
 pytestmark = pytest.mark.compiled
 specialised = pytest.mark.any_pins  # the oldest Triton refuses ranges in such a loop
@@ -74,6 +74,11 @@ def test_what_other_ranges_of_the_same_lines_hold_is_theirs() -> None:
 def test_a_range_around_nothing_loses_nothing() -> None:
     types = {"ints": "*i32", "floats": "*fp32"}
     assert lost(compile_kernel(control.payloads, types, spec(), num_warps=1)) == ()
+
+
+def test_a_range_named_after_what_its_lines_never_had_loses_nothing() -> None:
+    made = compile_kernel(wrong.correct, {"x": "*i32"}, spec())
+    assert only(made).warnings and lost(made) == (), "ikp inspect alone says it"
 
 
 ALL = '"dot" (k.py:3) holds no tensor-core instruction, nothing at all. Elsewhere stand 16 UTCHMMA.'

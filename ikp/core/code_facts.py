@@ -50,7 +50,7 @@ class CodeFacts:
     ranges: Mapping[str, RangeFacts] = field(default_factory=dict)  # flop, once
     kernels: int = 1  # that have these ranges: of several, which was launched is not known
     plain_registers: int | None = None  # of a thread of the plain kernel, where a copy of it ran
-    lost: tuple[str, ...] = ()  # which ranges hold nothing of what they are about, in words
+    lost: tuple[str, ...] = ()  # which ranges don't hold all that they are about, in words
 
     def text(self) -> str:
         """Return it as it stands in a trace."""

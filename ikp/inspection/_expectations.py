@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ikp.inspection.report import CodeRange, Finding, Group
@@ -56,19 +56,35 @@ _PROMISES = (
     _promise("no atomic", "atomic atomics", r"(^|\.)atomic_\w+$", Work.ATOMIC),
     WAIT,
 )  # fmt: skip
+_LANGUAGES = ("tl.", "gl.", "ttgl.", "language.", "ikp.")
+_LOADS = _PROMISES[0]
 _ISSUED = (Work.TENSOR, Work.COPY, Work.LOAD, Work.STORE, Work.ATOMIC)
 """Work that is one and the same wherever it stands; of waits, a compiler may add some."""
 _WORK = tuple(work for work in Work if work not in IDLE)
+ASYNC_LOADS = ("UTMALDG", "LDGSTS")
 _FROM_GLOBAL = re.compile(r"^(tl|gl|ttgl|language)\.load$")
 
 
 class _Elsewhere(Protocol):
     """Says where instructions stand that a range might have been expected to hold."""
 
-    def __call__(self, kinds: Iterable[Work], *, own_lines: bool = False) -> tuple[Group, ...]:
+    def __call__(
+        self, kinds: Iterable[Work], *, own_lines: bool = False, as_often: bool = False
+    ) -> tuple[Group, ...]:
         """Return those of some kinds: of the range's own lines or, without lines, of the kernel.
 
-        With ``own_lines``, nothing where its lines aren't known or have none.
+        Args:
+            kinds: what they are.
+            own_lines: nothing where its lines aren't known or have none.
+            as_often: those alone that stand in as many loops as the range: others are an iteration
+                that a pipeline has put before the loop, or behind it.
+        """
+
+    def strayed(self, written: re.Pattern[str]) -> tuple[Group, ...]:
+        """Return the asynchronous loads outside of the range that come from lines with no load.
+
+        Args:
+            written: the calls that load.
         """
 
 
@@ -80,12 +96,35 @@ def check(found: CodeRange, elsewhere: _Elsewhere) -> list[Finding]:
     for promise in _promised(found):
         kinds = _kept_by(promise, found)
         if not found.holds(*kinds):
-            warnings.append(_broken(found, promise, elsewhere(kinds)))
-        elif left := elsewhere([work for work in kinds if work in _ISSUED], own_lines=True):
-            warnings.append(_left_out(found, left))
+            broken = _broken(found, promise, elsewhere(kinds))
+            misnamed = _has_none_of(found, promise)
+            warnings.append(replace(broken, lost="") if misnamed else broken)
+        elif left := elsewhere(issued := [w for w in kinds if w in _ISSUED], own_lines=True):
+            lost = elsewhere(issued, own_lines=True, as_often=True)
+            warnings.append(_left_out(found, left, lost))
+        elif promise is _LOADS and _holds_fewer(found, kinds):
+            warnings += _strayed(found, elsewhere.strayed(promise.calls), kinds)
     if not warnings and not found.holds(*_WORK):
         warnings += _empty(found, elsewhere(_WORK, own_lines=True))
+    if found.source and found.source.is_of_token and not _promised_by_name(found):
+        return [replace(each, lost="") for each in warnings]
     return warnings
+
+
+def _has_none_of(found: CodeRange, promise: _Promise) -> bool:
+    """Whether a range's lines are known to hold nothing that it was named after: none is lost.
+
+    What a helper does, or an operator, they don't say.
+    """
+    calls = found.source.calls if found.source else frozenset()
+    known = all(call.startswith(_LANGUAGES) for call in calls)
+    told = any(each.calls.search(call) for each in _PROMISES for call in calls)
+    return known and told and not any(promise.calls.search(call) for call in calls)
+
+
+def _promised_by_name(found: CodeRange) -> bool:
+    words = set(re.findall("[a-z]+", found.name.lower()))
+    return any(words & promise.words for promise in _PROMISES)
 
 
 def _promised(found: CodeRange) -> list[_Promise]:
@@ -118,18 +157,55 @@ def _broken(found: CodeRange, promise: _Promise, elsewhere: tuple[Group, ...]) -
     return Finding(found, f"{text} {_explanation(found, elsewhere)}", elsewhere, lost)
 
 
-def _left_out(found: CodeRange, elsewhere: tuple[Group, ...]) -> Finding:
-    """Say what part of a range's own lines stands outside of it."""
+def _left_out(
+    found: CodeRange, elsewhere: tuple[Group, ...], repeated: tuple[Group, ...]
+) -> Finding:
+    """Say what part of a range's own lines stands outside of it.
+
+    Args:
+        found: the range.
+        elsewhere: all that stands outside.
+        repeated: what of that is no iteration that a pipeline has put before the loop.
+    """
+    lost = ""
+    if repeated and not (_awaits_copies(found, repeated) and not found.holds(Work.COPY)):
+        lost = f"{_part(found, repeated)} {_standing(repeated)}"
+    text = f"{_part(found, elsewhere)} The others stand elsewhere:"
+    return Finding(found, text, elsewhere, lost)
+
+
+def _part(found: CodeRange, elsewhere: tuple[Group, ...]) -> str:
     left = sum(len(group.instructions) for group in elsewhere)
     kinds = {group.work for group in elsewhere}
     inside = sum(copy.counts[work] for copy in found.copies for work in kinds)
     what = " and ".join(work.value for work in _ISSUED if work in kinds)
-    return Finding(
-        found,
-        f"{found.label} holds {inside} of the {inside + left} {what} instructions of its lines. "
-        "The others stand elsewhere:",
-        elsewhere,
-    )
+    return f"{found.label} holds {inside} of the {inside + left} {what} instructions of its lines."
+
+
+def _holds_fewer(found: CodeRange, kinds: tuple[Work, ...]) -> bool:
+    """Whether no copy of a range has as many loads as its lines call for."""
+    written = found.source.written(_LOADS.calls) if found.source else 0
+    return written > _most_held(found, kinds)
+
+
+def _most_held(found: CodeRange, kinds: tuple[Work, ...]) -> int:
+    return max(sum(copy.counts[work] for work in kinds) for copy in found.copies)
+
+
+def _strayed(
+    found: CodeRange, elsewhere: tuple[Group, ...], kinds: tuple[Work, ...]
+) -> list[Finding]:
+    """Say that a load of a range stands elsewhere, under the line of what takes what it loads.
+
+    Triton does that to a load whose result is transposed first.
+    """
+    if not elsewhere or found.source is None:
+        return []
+    held, written = _most_held(found, kinds), found.source.written(_LOADS.calls)
+    text = f"{found.label} holds {held} of the {written} loads that its lines call for."
+    said = "Others stand elsewhere, under lines that load nothing"
+    where = ", ".join(dict.fromkeys(f"{opcodes(g.instructions)} {g.place}" for g in elsewhere))
+    return [Finding(found, f"{text} {said}:", elsewhere, f"{text} {said}: {where}.")]
 
 
 def _empty(found: CodeRange, elsewhere: tuple[Group, ...]) -> list[Finding]:
@@ -141,7 +217,8 @@ def _empty(found: CodeRange, elsewhere: tuple[Group, ...]) -> list[Finding]:
     if any(copy.instructions for copy in found.copies):
         return []
     text = f"{found.label} is empty: its clock reads stand side by side."
-    return [Finding(found, text, lost=text)]
+    lost = "" if found.source and found.source.has_no_body else text
+    return [Finding(found, text, lost=lost)]
 
 
 def _instead(found: CodeRange) -> str:

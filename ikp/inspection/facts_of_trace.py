@@ -8,6 +8,8 @@ agree on is kept, and of what bounds a time the bound that holds for each.
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +31,9 @@ from ikp.plugins import Image
 from ikp.probes.kept_code import KEPT
 from ikp.signals import deferred, pass_on
 
+_THREADS: Final = re.compile(r"\.reqntid\s+(\d+)\s*(?:,\s*(\d+)\s*)?(?:,\s*(\d+)\s*)?")
+"""Of a block, as a kernel's PTX fixes them, in each direction."""
+_WARP: Final = 32
 _PATIENCE: Final = 5.0
 """Seconds after which no further kernel is inspected: a session should end."""
 
@@ -52,9 +57,13 @@ def _facts_of_trace(trace: Trace, until: float) -> dict[str, str]:
             pass_on(error)
             found[f"{NO_FACTS}all"] = f"{type(error).__name__}: {error}"
     recorded, loaded = _recorded(trace), list(known.values())
+    warps: dict[str, set[int]] = {}
+    for each in trace.launches:
+        warps.setdefault(each.label, set()).add(each.warps_per_block)
     answers: dict[object, tuple[str, str]] = {}  # thousands of labels may be of one kernel
     for label in sorted(recorded, key=_time_by_label(trace), reverse=True):
-        asked = trace.provenance.get(f"{KEPT}{label}"), frozenset(recorded[label])
+        kept = trace.provenance.get(f"{KEPT}{label}")
+        asked = kept, frozenset(recorded[label]), frozenset(warps[label])
         if asked not in answers:
             answers[asked] = _answer(trace, *asked, loaded, until)
         heading, text = answers[asked]
@@ -64,11 +73,17 @@ def _facts_of_trace(trace: Trace, until: float) -> dict[str, str]:
 
 
 def _answer(
-    trace: Trace, kept: str | None, names: frozenset[str], loaded: list[Image], until: float
+    trace: Trace,
+    kept: str | None,
+    names: frozenset[str],
+    warps: frozenset[int],
+    loaded: list[Image],
+    until: float,
 ) -> tuple[str, str]:
     """Return what is known of a label's code, or why nothing is: under which heading, and what."""
     try:
-        facts = _of_label(trace, kept, names, loaded, until)
+        fitting = [each for each in loaded if _fits(each, warps)] or loaded
+        facts = _of_label(trace, kept, names, fitting, until)
     except Exception as error:  # noqa: BLE001 - a trace goes before what is said of its code
         pass_on(error)
         return NO_FACTS, f"{type(error).__name__}: {error}"
@@ -152,6 +167,12 @@ def _with_names(loaded: list[Image], names: frozenset[str]) -> Iterator[Image]:
             continue
 
 
+def _fits(image: Image, warps: frozenset[int]) -> bool:
+    """Return whether some launches may be of a kernel, by the warps of their blocks."""
+    fixed = [math.prod(int(n or 1) for n in found) for found in _THREADS.findall(image.ptx)]
+    return not fixed or any(-(-threads // _WARP) in warps for threads in fixed)
+
+
 def _facts(some: Iterable[Image], until: float, refused: list[IkpError]) -> Iterator[CodeFacts]:
     """Yield what is known of some images; put into ``refused`` why nothing is of others."""
     for image in some:
@@ -179,8 +200,28 @@ def _agreed(some: list[CodeFacts]) -> CodeFacts:
         ranges,
         len(some),
         _common([each.plain_registers for each in some]),
-        tuple(dict.fromkeys(text for each in some for text in each.lost)),
+        _lost_by_all(some),
     )
+
+
+def _lost_by_all(some: list[CodeFacts]) -> tuple[str, ...]:
+    """Return what is told of ranges that lost something in each kernel: any may have been launched.
+
+    How much it is may differ, and where it went.
+    """
+    lost = [{_range_of(text) for text in each.lost} for each in some]
+    every = dict.fromkeys(text for each in some for text in each.lost)
+    shared = {_range_of(text): text for text in reversed(every) if _in_all(text, lost)}
+    return tuple(reversed(shared.values())) if len(some) > 1 else tuple(every)
+
+
+def _in_all(text: str, lost: list[set[str]]) -> bool:
+    return all(_range_of(text) in each for each in lost)
+
+
+def _range_of(text: str) -> str:
+    """Return the name and the lines that a text on a range begins with."""
+    return text.partition(" holds ")[0].partition(" is empty")[0]
 
 
 def _agreed_range(some: list[RangeFacts]) -> RangeFacts:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from os import PathLike
 from typing import Any
 
@@ -72,7 +73,7 @@ def report(found: Iterable[Image], name: str | None = None, where: str = "") -> 
 
 
 def lost_ranges(flow: Flow, found: Found, marks: Marks, image: Image) -> tuple[str, ...]:
-    """Return in words which ranges that a source names hold nothing of what they are about."""
+    """Return in words which ranges that a source names lost what they are about, or part of it."""
     if marks.named_by_code:
         return ()
     return _Findings(flow, found, marks, image).lost
@@ -197,9 +198,7 @@ class _Findings:
         if self._holding is not None:
             return self._not_held(self._holding)
         return [
-            w
-            for found in self._ranges
-            for w in expectations.check(found, partial(self._elsewhere, found))
+            w for found in self._ranges for w in expectations.check(found, _Elsewhere(self, found))
         ]
 
     def _not_held(self, holding: Holding) -> list[Finding]:
@@ -212,23 +211,41 @@ class _Findings:
             if (held := holding.of(name, record)) and held.short
         ]
 
-    def _elsewhere(
-        self, found: CodeRange, kinds: Iterable[Work], *, own_lines: bool = False
-    ) -> tuple[Group, ...]:
-        """Return where instructions stand that a range was expected to hold."""
-        instructions = self.flow.code.instructions
+    def outside(self, found: CodeRange, kinds: Iterable[Work]) -> list[int]:
+        """Return the kernel's own instructions of some kinds that a range doesn't hold.
+
+        What another range of the same lines holds is that one's: a helper may have its name from
+        whoever calls it.
+        """
         inside = {i.address for copy in found.copies for i in copy.instructions}
         wanted = frozenset(kinds)
-        others = [
+        others = {
+            each.name
+            for each in self._ranges
+            if found.source and each.source == found.source and each.name != found.name
+        }
+        return [
             at
-            for at, instruction in enumerate(instructions)
+            for at, instruction in enumerate(self.flow.code.instructions)
             if work_of(instruction) in wanted
             and instruction.address not in inside
             and at not in self._own
+            and others.isdisjoint(self._held.get(at, ()))
         ]
-        source = found.source
-        of_its_lines = [at for at in others if source and source.holds(instructions[at])]
-        return self._places.groups(of_its_lines or ([] if own_lines else others))
+
+    def groups(self, at: Iterable[int]) -> tuple[Group, ...]:
+        """Return instructions by kind and place."""
+        return self._places.groups(at)
+
+    def depth(self, found: CodeRange) -> int:
+        """Return in how many loops a range stands: its deepest copy."""
+        starts = {address for copy in found.copies for address in copy.starts}
+        every = enumerate(self.flow.code.instructions)
+        return max(self.loops(at) for at, each in every if each.address in starts)
+
+    def loops(self, at: int) -> int:
+        """Return in how many loops an instruction stands."""
+        return sum(at in loop.body for loop in self.flow.loops)
 
     def _works(self, at: int) -> bool:
         return work_of(self.flow.code.instructions[at]) not in IDLE
@@ -268,6 +285,37 @@ class _Findings:
         if not self.marks.names and any(r.tag is not None for r in self.found.records):
             notes.append("no PTX with this kernel's names was found beside it: names are ids.")
         return tuple(notes)
+
+
+@dataclass(frozen=True)
+class _Elsewhere:
+    """Says where instructions stand that a range was expected to hold."""
+
+    findings: _Findings
+    found: CodeRange
+
+    def __call__(
+        self, kinds: Iterable[Work], *, own_lines: bool = False, as_often: bool = False
+    ) -> tuple[Group, ...]:
+        findings, source = self.findings, self.found.source
+        instructions = findings.flow.code.instructions
+        others = findings.outside(self.found, kinds)
+        if as_often:
+            least = findings.depth(self.found)
+            others = [at for at in others if findings.loops(at) >= least]
+        of_its_lines = [at for at in others if source and source.holds(instructions[at])]
+        return findings.groups(of_its_lines or ([] if own_lines else others))
+
+    def strayed(self, written: re.Pattern[str]) -> tuple[Group, ...]:
+        findings, instructions = self.findings, self.findings.flow.code.instructions
+        least = findings.depth(self.found)
+        return findings.groups(
+            at
+            for at in findings.outside(self.found, (Work.COPY,))
+            if instructions[at].op in expectations.ASYNC_LOADS
+            and findings.loops(at) >= least
+            and any(source.calls_none(line, written) for line in instructions[at].lines[:1])
+        )
 
 
 def _is_ours(instruction: Instruction) -> bool:

@@ -79,7 +79,7 @@ class Finding:
     range: CodeRange  # the one that breaks its promise
     message: str
     elsewhere: tuple[Group, ...] = ()  # where the instructions of its lines, or of that kind, stand
-    lost: str = ""  # the same in one line, where nothing is left of what the range is about
+    lost: str = ""  # the same in one line, where sessions tell it unasked
 
     def __str__(self) -> str:
         return self.message

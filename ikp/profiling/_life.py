@@ -39,7 +39,7 @@ class Recorded(Recording):
     final: Trace | None = None  # as it was when the session ended
     unwatched: Callable[[], None] = staticmethod(lambda: None)  # signals end it no more
     _undeducted = ""  # why overhead could not be deducted
-    _lost: tuple[str, ...] = ()  # ranges of which nothing is left in the machine code
+    _lost: tuple[str, ...] = ()  # ranges that do not hold in machine code what they are about
 
     def trace(
         self, facts: Mapping[str, str], *, last: bool = False, patience_s: float | None = None
@@ -66,7 +66,12 @@ class Recorded(Recording):
     def losses(self, *, failed: bool) -> list[str]:
         """Say what was lost. Kernels that a failure kept from running are not missed."""
         launches = self.final.launches if self.final else ()
-        said = Counter((each.label, "; ".join(each.notes)) for each in launches if each.notes)
+        kept = self.final.provenance if self.final else {}
+        code = {label: _lost_by(kept, label) for label in {each.label for each in launches}}
+        notes = (
+            (each.label, [n for n in each.notes if n not in code[each.label]]) for each in launches
+        )
+        said = Counter((label, "; ".join(some)) for label, some in notes if some)
         texts = [
             f"{label}{f' ({count} launches)' if count > 1 else ''}: {text}."
             for (label, text), count in said.items()
@@ -91,20 +96,33 @@ def _with_code_facts(trace: Trace) -> Trace:
         return trace
     from ikp.inspection.facts_of_trace import facts_of_trace
 
-    return replace(trace, provenance={**trace.provenance, **facts_of_trace(trace)})
+    known = {**trace.provenance, **facts_of_trace(trace)}
+    lost = {label: _lost_by(known, label) for label in {each.label for each in trace.launches}}
+    launches = tuple(
+        replace(each, notes=(*each.notes, *lost[each.label])) if lost[each.label] else each
+        for each in trace.launches
+    )
+    return replace(trace, launches=launches, provenance=known)
+
+
+def _lost_by(provenance: Mapping[str, str], label: str) -> tuple[str, ...]:
+    """Return what is known that ranges of a label lost on their way to machine code, as notes."""
+    facts = read_facts(provenance, label)
+    return tuple(text.removesuffix(".") for text in facts.lost) if facts else ()
 
 
 def _lost_ranges(trace: Trace) -> tuple[str, ...]:
-    """Return which ranges hold nothing of what they are about, each once in a process."""
-    found = [
-        f"{label}: {text}"
-        for label in dict.fromkeys(each.label for each in trace.launches)
-        if (facts := read_facts(trace.provenance, label))
-        for text in facts.lost
-    ]
-    new = tuple(text for text in found if text not in _told)
+    """Return which ranges lost what they are about, or part of it, each once in a process.
+
+    One kernel may be launched under thousands of labels.
+    """
+    new: dict[str, str] = {}
+    for label in dict.fromkeys(each.label for each in trace.launches):
+        for text in _lost_by(trace.provenance, label):
+            if text not in _told:
+                new.setdefault(text, f"{label}: {text}.")
     _told.update(new)
-    return new
+    return tuple(new.values())
 
 
 _told: set[str] = set()

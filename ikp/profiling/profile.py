@@ -141,8 +141,9 @@ class profile(Life):
                 divides it among its warps, whatever the grid.
             grid: blocks of the launch, one to three integers. With ``num_warps``, and where no size
                 is given, the buffer gets room for 8,192 records in each warp (512 totals), if that
-                is less than the default; and for 512 (32 totals) if that is more: up to 256 MiB,
-                and an eighth of the device's free memory.
+                is less than the default; and for 512 (32 totals) if that is more, or what earlier
+                launches like this attempted, once they are read back: up to 256 MiB, and an eighth
+                of the device's free memory.
             num_warps: warps of each block.
             regions: names for regions that the kernel gives as integers, like ``{0: "load"}``; a
                 list names 0, 1, 2, ...

@@ -175,6 +175,7 @@ class Harvest:
         self._kept = 0  # bytes of what was read back
         self._begin_bytes = 0  # from how many on they are read; 0 until that is asked
         self._made: dict[object, int] = {}  # records of the busiest warp, by what launches share
+        self._attempted: dict[object, int] = {}  # the same, whether memory is short or not
         self._group: deque[Taken] = deque()  # those that are read now
         self._paused = 0
         self._short = False  # it is read for want of memory
@@ -221,6 +222,10 @@ class Harvest:
         None as long as nothing had to be read back for want of memory: no need to know.
         """
         return self._made.get(launch)
+
+    def attempted(self, launch: object) -> int:
+        """Return how many records a warp of launches like this made, kept or not; 0: not known."""
+        return self._attempted.get(launch, 0)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -343,9 +348,11 @@ class Harvest:
         lifted, parts = found
         piece = segment.data
         with self._lock:
-            if lifted.most is not None and self._short:
-                made = self._made.get(taken.launch, 0)
-                self._made[taken.launch] = max(lifted.most, made)
+            if lifted.most is not None:
+                most = max(lifted.most, self._attempted.get(taken.launch, 0))
+                self._attempted[taken.launch] = most
+                if self._short:
+                    self._made[taken.launch] = most
             self._moves = True
             self._unread -= segment.nbytes
             self._kept += lifted.nbytes

@@ -9,6 +9,7 @@ from operator import index
 from typing import Any, Final
 
 from ikp.core import abi
+from ikp.core.abi import OverflowMode
 from ikp.core.segment import MAX_WARPS, Selection, Spec
 from ikp.errors import UsageError
 
@@ -36,7 +37,13 @@ class Room:
     num_warps: Any = None
 
     def nbytes(
-        self, spec: Spec, chosen: Selection, device: Any, default: Any, made: int | None = None
+        self,
+        spec: Spec,
+        chosen: Selection,
+        device: Any,
+        default: Any,
+        made: int | None = None,
+        attempted: int = 0,
     ) -> Any:
         """Return the size as it was given, here or as the default; else what suits the launch.
 
@@ -47,6 +54,8 @@ class Room:
             default: the session's size, where the user gave one.
             made: the records of the busiest warp of earlier launches like this, where memory is
                 short and they are known.
+            attempted: the same, kept or not, where memory isn't short: a buffer that nobody gave a
+                size has room for so many, as far as memory that is taken unasked goes.
 
         Raises:
             UsageError: what is known of the launch can't be used.
@@ -56,7 +65,7 @@ class Room:
         size = default if self.size is None else self.size
         if size is not None:
             return size
-        size = inferred(spec, slots, lambda: free_bytes(device))
+        size = inferred(spec, slots, lambda: free_bytes(device), attempted)
         if made is not None and slots:
             enough = abi.segment_bytes(slots, MARGIN * made + MORE, spec.overflow, spec.clock)
             most = DEFAULT_BYTES["totals" if spec.totals else "timeline"]
@@ -64,20 +73,36 @@ class Room:
         return size + headers * abi.DENSE_HEADER_BYTES
 
 
-def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:
+def inferred(
+    spec: Spec, slots: int, free_bytes: Callable[[], int | None], attempted: int = 0
+) -> int:
     """Return the size in bytes of a buffer for a launch that has so many ``slots``; 0: any number.
 
+    A warp has room for more than ``attempted`` records, if it is to keep the first ones.
     ``free_bytes`` returns how much the device has left, where that is known. It is asked only where
     more than the default is wanted: the answer takes its time, and there may be many launches.
     """
     mode = "totals" if spec.totals else "timeline"
-    wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock) if slots else 0
+    stops = spec.overflow is OverflowMode.STOP
+    records = max(RECORDS[mode], _with_room(attempted) if stops else 0)
+    wanted = abi.segment_bytes(slots, records, spec.overflow, spec.clock) if slots else 0
     if wanted <= DEFAULT_BYTES[mode]:
-        roomy = abi.segment_bytes(slots, SMALL[mode], spec.overflow, spec.clock) if slots else None
-        return min(DEFAULT_BYTES[mode], roomy or DEFAULT_BYTES[mode])
+        roomy = max(records, SMALL[mode])
+        enough = abi.segment_bytes(slots, roomy, spec.overflow, spec.clock) if slots else None
+        return min(DEFAULT_BYTES[mode], enough or DEFAULT_BYTES[mode])
     free = free_bytes()
     most = MOST_BYTES if free is None else min(MOST_BYTES, free // SHARE)
     return max(DEFAULT_BYTES[mode], min(wanted, most))
+
+
+def _with_room(attempted: int) -> int:
+    """Return at least a quarter more, one of four numbers up to each doubling.
+
+    Buffers of one size take each other's memory, and launches with other data need a few more.
+    """
+    enough = attempted + attempted // 4
+    step = 1 << max(0, enough.bit_length() - 3)
+    return -(-enough // step) * step
 
 
 def slots_of(grid: Any, num_warps: Any, selection: Selection) -> tuple[int, int]:

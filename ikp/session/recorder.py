@@ -96,7 +96,8 @@ class Recording:
             place = self._places[device]
             place.harvest.step()
             made = place.harvest.records(alike)
-            nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size, made)
+            size, needed = wishes.buffer_size, place.harvest.attempted(alike)
+            nbytes = asked.room.nbytes(spec, chosen, device, size, made, needed)
         kind = Kind(checked_size(nbytes), chosen if spec.select else None)
         segment = Segment(
             label=asked.label,

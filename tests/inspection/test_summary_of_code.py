@@ -88,7 +88,7 @@ def test_a_range_of_which_nothing_is_left_is_told_by_name() -> None:
     assert text.startswith('"store" (emptied.py:13-14) holds no store, ')
     assert "Elsewhere stand " in text and text.endswith(" STG.")
     assert parse_facts(found.text()) == found
-    assert facts("gemm sm_80").lost == (), "its loads are a software pipeline's"
+    assert facts("gemm sm_90").lost == (), "its loads are a software pipeline's"
 
 
 def test_a_session_tells_it_once_and_so_does_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,22 @@ def test_where_memory_is_short_a_buffer_has_room_for_what_launches_made(
     assert dropped == [0] * 30 + [400 - 264 if size == small else 0 for size in more] + [0] * 62
 
 
+@pytest.mark.filterwarnings("ignore:.*records dropped")
+def test_launches_after_one_that_dropped_records_have_room_for_what_it_attempted(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = abi.segment_bytes(2, memory.RECORDS["timeline"])
+    monkeypatch.setitem(memory.DEFAULT_BYTES, "timeline", usual)
+    monkeypatch.setattr(harvest, "BEGIN_BYTES", 2 * usual)
+    with ikp.profile() as prof:
+        found = sizes(host, prof, 8, 1000)
+        (given,) = sizes(host, prof, 1, 1000, size=SIZE)
+    assert found[0] == usual and found[-1] == abi.segment_bytes(2, 1280)
+    assert given == SIZE, "the user's word"
+    dropped = [launch.dropped for launch in prof.trace.launches]
+    assert dropped[0] == 1000 - 512 and dropped[len(found) - 1] == 0
+
+
 def test_a_share_of_what_a_device_has_left_is_not_short(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,27 @@ def test_a_size_is_the_default_or_less_with_room_or_what_bounds_leave_of_more(
         assert abi.slot_capacity(fits, spec.overflow, spec.clock) == SMALL[mode]
 
 
+@pytest.mark.parametrize(
+    ("slots", "attempted", "expected"),
+    [
+        (1 << 14, 100, abi.segment_bytes(1 << 14, RECORDS["timeline"])),
+        (1 << 13, 800, abi.segment_bytes(1 << 13, 1024)),
+        (1 << 14, 80_000, MOST_BYTES),
+        (1 << 6, 8000, abi.segment_bytes(1 << 6, 10_240)),
+        (1, 80_000, abi.segment_bytes(1, 114_688)),
+        (0, 80_000, DEFAULT_BYTES["timeline"]),
+    ],
+)
+def test_what_a_launch_attempted_is_kept_by_the_next_as_far_as_memory_goes(
+    slots: int, attempted: int, expected: int
+) -> None:
+    assert inferred(SPEC, slots, lambda: None, attempted) == expected
+    least = inferred(SPEC, slots, lambda: 0, attempted)
+    assert least == min(expected, DEFAULT_BYTES["timeline"]), "of free memory, a share"
+    ring = replace(SPEC, overflow=OverflowMode.WRAP)
+    assert inferred(ring, slots, lambda: None, attempted) == inferred(ring, slots, lambda: None)
+
+
 def test_of_little_memory_an_eighth_is_taken_but_the_default_always() -> None:
     assert inferred(SPEC, 1 << 20, lambda: 400 << 20) == 50 << 20
     assert inferred(SPEC, 1 << 20, lambda: 80 << 20) == DEFAULT_BYTES["timeline"]

@@ -176,7 +176,7 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
         )
     for text in launch.facts.lost if launch.facts else ():
         yield Unknown(
-            "what a range takes of which nothing is left in the machine code",
+            "what a range takes that does not hold all that it is about, in the machine code",
             text,
             "ikp inspect shows where it stands; ikp run --ranges marks it there.",
         )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from ikp.sass.disassembly.listing import Instruction, Line
 from ikp.sass.disassembly.sources import syntax
+
+_TOKEN = re.compile(r"(^|\.)(start|end)_async$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,12 +27,40 @@ class Source:
         where = f"{Path(self.file).name}:{self.first}"
         return where if self.first == self.last else f"{where}-{self.last}"
 
-    def holds(self, instruction: Instruction) -> bool:
-        """Whether an instruction comes from one of the lines."""
+    @property
+    def has_no_body(self) -> bool:
+        """Whether the lines are a ``with`` statement around ``pass``."""
         return any(
-            line.file == self.file and self.first <= line.number <= self.last
+            isinstance(node, ast.With)
+            and (node.lineno, node.end_lineno) == (self.first, self.last)
+            and all(isinstance(each, ast.Pass) for each in node.body)
+            for node in _nodes(self.file)
+        )
+
+    def written(self, calls: re.Pattern[str]) -> int:
+        """Return how often the lines call something of some dotted names."""
+        return sum(
+            self.first <= node.lineno <= self.last and bool(calls.search(_dotted(node.func)))
+            for node in _nodes(self.file)
+            if isinstance(node, ast.Call)
+        )
+
+    def holds(self, instruction: Instruction) -> bool:
+        """Whether an instruction comes from one of the lines between those of the verbs.
+
+        These have none of the range's work, and what ends a kernel without ``finish`` bears the
+        line of its last range.
+        """
+        first, last = _between(self.file, self.first, self.last)
+        return any(
+            line.file == self.file and first <= line.number <= last
             for line in instruction.lines[:1]
         )
+
+    @property
+    def is_of_token(self) -> bool:
+        """Whether tokens are opened or closed here: work between may be of other iterations."""
+        return any(_TOKEN.search(call) for call in self.calls)
 
 
 def between(start: Instruction, end: Instruction) -> Source | None:
@@ -55,6 +86,17 @@ def lines_of(instructions: list[Instruction]) -> str:
         for line in instruction.lines[:1]:
             numbers.setdefault(line.file, []).append(line.number)
     return ", ".join(str(Source(file, min(ns), max(ns))) for file, ns in numbers.items())
+
+
+def calls_none(line: Line, calls: re.Pattern[str]) -> bool:
+    """Whether a line of a file that is there is in no call of some dotted names."""
+    nodes = _nodes(line.file)
+    return bool(nodes) and not any(
+        isinstance(node, ast.Call)
+        and node.lineno <= line.number <= (node.end_lineno or node.lineno)
+        and calls.search(_dotted(node.func))
+        for node in nodes
+    )
 
 
 @lru_cache(maxsize=64)
@@ -85,6 +127,17 @@ def _body(file: str, line: int) -> tuple[int, int] | None:
         ):
             return node.lineno, node.end_lineno or node.lineno
     return None
+
+
+@lru_cache(maxsize=1024)
+def _between(file: str, first: int, last: int) -> tuple[int, int]:
+    """Return the lines of a range without those of its verbs, as far as the file is there."""
+    if not _nodes(file):
+        return first, last
+    for node in _nodes(file):
+        if isinstance(node, ast.With) and (node.lineno, node.end_lineno) == (first, last):
+            return node.body[0].lineno, last
+    return first + 1, last - 1
 
 
 @lru_cache(maxsize=1024)

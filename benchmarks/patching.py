@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ikp.errors import IkpError
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.live.reading import text_of
-from ikp.machine.patch import DETAILS, patch
+from ikp.probes.patch import DETAILS, patch
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.dataflow.reading import text_of
 
 _BLOCK = (128, 1, 1)
 """Threads of a block, where the file doesn't say."""

@@ -65,7 +65,7 @@ LARGE = 1 << 20
 @pytest.fixture(scope="session", autouse=True)
 def _each_cubin_is_disassembled_once() -> Iterator[None]:
     """To start NVIDIA's disassembler takes longer than most of what is done with its text."""
-    from ikp.machine.disassembly import tools
+    from ikp.sass.disassembly import tools
 
     printed = tools.printed
 

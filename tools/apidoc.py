@@ -30,8 +30,8 @@ RESULTS = {
 """What users meet through a trace, but never construct."""
 INSPECTED = {
     "ikp.inspection.report": ("Report", "Kernel", "CodeRange", "Copy", "Group", "Finding"),
-    "ikp.machine.disassembly.opcodes": ("Work",),
-    "ikp.machine.disassembly.sass": ("Instruction",),
+    "ikp.sass.disassembly.opcodes": ("Work",),
+    "ikp.sass.disassembly.listing": ("Instruction",),
     "ikp.inspection._source": ("Source",),
 }
 """What ``ikp.inspect`` returns."""

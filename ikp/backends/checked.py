@@ -14,8 +14,8 @@ from ikp.backends.reached import reached
 from ikp.checking.check import check
 from ikp.checking.comparison import Buffer, Verdict
 from ikp.checking.request import Code, Request, Shape, packed
+from ikp.driver import cuda
 from ikp.errors import CheckError, PatchError
-from ikp.machine import cuda
 from ikp.session.current import Session
 
 REFUSED = "fail the check (--check)"
@@ -99,7 +99,7 @@ def _request(module: Module, prof: Any, words: Sequence[int], launch: Launched) 
     if (argument := module.patch.argument) is not None:
         recorded = recorded.with_argument(argument.offset, value.ljust(argument.size, b"\0"))
     else:
-        from ikp.machine.inserted.sequences import CELL
+        from ikp.probes.code.entry_code import CELL
 
         recorded = replace(recorded, constants={**launch.constants, CELL: value})
     records = Buffer("records", prof.address, int(prof.data.numel()))

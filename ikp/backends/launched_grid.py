@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.machine import cuda
+from ikp.driver import cuda
 from ikp.warning import warn
 
 FEW_BLOCKS: Final = 256

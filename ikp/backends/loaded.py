@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from ikp.checking.comparison import Verdict
 from ikp.core.abi import ALIGNMENT, DENSE_HEADER_BYTES, LAUNCH_HEADER_BYTES
 from ikp.core.segment import EVERYTHING, Selection
+from ikp.driver import cuda
 from ikp.errors import IkpError, KernelError, PatchError
-from ikp.machine import cuda
 from ikp.signals import deferred
 from ikp.warning import warn
 
 if TYPE_CHECKING:
-    from ikp.machine.made_patch import Patch
+    from ikp.probes.made_patch import Patch
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""
@@ -49,7 +49,7 @@ class Module:
             PatchError: the driver refuses it, or gives it fewer registers than its code uses: warps
                 would overwrite each other's.
         """
-        from ikp.machine.inserted.sequences import CELL
+        from ikp.probes.code.entry_code import CELL
 
         module, function = cuda.load(patch.cubin, name)
         _, wanted = patch.registers
@@ -78,7 +78,7 @@ class Module:
         # A launch is told where there is a size, though nobody is chosen; else, of no size.
         told, behind = self.patch.size_for_cell(each) * records, tuple[int, ...]()
         if self.patch.select:
-            from ikp.machine.inserted.selecting import selection_words
+            from ikp.probes.code.selection_code import selection_words
 
             behind = selection_words(selection, warps)
         return prof.address, told | recording << 32, *behind

@@ -24,9 +24,9 @@ from ikp.core.abi import (
     segment_bytes,
 )
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
+from ikp.driver import cuda
 from ikp.errors import PatchError
-from ikp.machine import cuda
-from ikp.machine.kept_code import KEPT, keep
+from ikp.probes.kept_code import KEPT, keep
 from ikp.session import current
 from ikp.session.current import Session
 from ikp.session.service import service_of
@@ -35,7 +35,7 @@ from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
 
 if TYPE_CHECKING:
-    from ikp.machine.made_patch import Patch
+    from ikp.probes.made_patch import Patch
 
 PER_THREAD: Final = 2
 """The handle of the default stream of whichever thread names it."""
@@ -270,7 +270,7 @@ def made(
         KernelError: what was chosen has no code in it.
     """
     # A program that records no launch does without all of it.
-    from ikp.machine.inserted.chips import untested_asked
+    from ikp.probes.code.chips import untested_asked
 
     if os.environ.get("IKP_PATCH") == "0":
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
@@ -307,7 +307,7 @@ def _patched(code: bytes, name: str, options: dict[str, Any]) -> Patch:
     Raises:
         PatchError: the kernel is refused, now or before.
     """
-    from ikp.machine.kept_patch import KeptPatch
+    from ikp.probes.kept_patch import KeptPatch
 
     place = KeptPatch.of(code, name, options)
     known = place.read() if place is not None else None
@@ -315,7 +315,7 @@ def _patched(code: bytes, name: str, options: dict[str, Any]) -> Patch:
         raise PatchError(known)
     if known is not None:
         return known
-    from ikp.machine.patch import patch  # with all that patches: a tenth of a second
+    from ikp.probes.patch import patch  # with all that patches: a tenth of a second
 
     try:
         made = patch(code, name, **options)

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from ikp.checking.comparison import Buffer, disjoint
+from ikp.driver import cuda
 from ikp.errors import PatchError
-from ikp.machine import cuda
 
 _WORD: Final = 8
 _TABLE: Final = 1 << 20

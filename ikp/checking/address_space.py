@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from ikp.checking.comparison import Buffer, NoRoomError
+from ikp.driver import cuda
 from ikp.errors import PatchError
-from ikp.machine import cuda
 
 _PINNED, _DEVICE, _READ_WRITE = 1, 1, 3
 _RESERVED_BYTES: Final = 32 << 20

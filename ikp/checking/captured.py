@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ikp.checking.request import KEPT, Shape, attribute
+from ikp.driver import cuda
 from ikp.errors import PatchError
-from ikp.machine import cuda
 
 if TYPE_CHECKING:
-    from ikp.machine.cubins.attributes import Parameter
+    from ikp.sass.cubins.attributes import Parameter
 
 _APART, _RELAXED, _KERNEL = 1, 2, 0
 

@@ -7,7 +7,7 @@ from typing import Final
 from ikp.checking.comparison import Verdict, size_of
 from ikp.checking.process import AgainError, CannotError, LostError, process_for
 from ikp.checking.request import Request
-from ikp.machine import cuda
+from ikp.driver import cuda
 
 _LIMIT: Final = 2 << 30
 """Bytes of memory that are copied: the device has room for three times as many then."""

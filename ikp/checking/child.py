@@ -20,8 +20,8 @@ from ikp.checking.comparison import NoRoomError
 from ikp.checking.messages import STAGED_BYTES, Failure, Last, Piece, Ready, Run, Stage
 from ikp.checking.request import Request
 from ikp.checking.runner import DeviceMemory, run
+from ikp.driver import cuda
 from ikp.errors import PatchError
-from ikp.machine import cuda
 
 _ASK: Final = 0xFFFFFFFF
 _FROM_BELOW: Final = 0x0200000

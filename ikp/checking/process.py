@@ -21,7 +21,7 @@ from typing import Any, Final
 from ikp.checking.comparison import Verdict
 from ikp.checking.messages import STAGED_BYTES, Failure, Last, Piece, Ready, Run, Stage
 from ikp.checking.request import Request
-from ikp.machine import cuda
+from ikp.driver import cuda
 
 _WHO: Final = "the process that checks kernels"
 _BEGIN_S: Final = 60.0

@@ -10,8 +10,8 @@ from typing import Final
 
 from ikp.checking.comparison import FailedRunError, Verdict, compare
 from ikp.checking.request import ATTRIBUTE_BYTES, Code, Request, Shape
+from ikp.driver import cuda
 from ikp.errors import PatchError
-from ikp.machine import cuda
 
 PLAIN_S: Final = 10.0
 """Seconds that the plain kernel may take: one that waits for another launch never ends."""

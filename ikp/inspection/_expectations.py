@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ikp.inspection.report import CodeRange, Finding, Group
-from ikp.machine.disassembly.opcodes import IDLE, Work, opcodes, work_of
-from ikp.machine.disassembly.sass import Instruction
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.opcodes import IDLE, Work, opcodes, work_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from ikp.core.abi import ALIGNMENT, KIND_SHIFT, Kind
 from ikp.inspection._gathered import Gathered
 from ikp.inspection._origins import Origins, Tracer
 from ikp.inspection._record import Found, Record, Span
-from ikp.machine.control_flow.flow import Flow
-from ikp.machine.disassembly.sass import Instruction
-from ikp.machine.disassembly.values import Origin, words
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.values import Origin, words
 
 _STORES = ("STG", "ST", "STS")
 _KINDS = frozenset(Kind)

@@ -3,7 +3,7 @@
 All of a warp's threads make all of them, and each thread keeps the words of one: those of the
 first, until it takes those of its own, by a mask that is set in one thread alone. So from the store
 back, each word is a chain of such choices, and what the last one leaves alone is the first record's
-word. ``ikp.machine.inserted.gathered_code`` has what makes them.
+word. ``ikp.probes.code.gathered_code`` has what makes them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple
 from ikp.core.abi import KIND_SHIFT, Kind
 from ikp.inspection._origins import Tracer
 from ikp.inspection._record import Record, Span
-from ikp.machine.disassembly.sass import Instruction
-from ikp.machine.disassembly.values import Definition, Origin, constant, words
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.values import Definition, Origin, constant, words
 
 _KINDS = frozenset(Kind)
 _WORDS = 3  # tag, start, end

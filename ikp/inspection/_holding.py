@@ -15,15 +15,15 @@ from pathlib import PurePath
 
 from ikp.inspection._record import Record
 from ikp.inspection._source import Source
-from ikp.machine.control_flow.flow import Flow
-from ikp.machine.disassembly.anchors import ISSUED, Anchor, anchor
-from ikp.machine.disassembly.sass import Line
-from ikp.machine.marked.about_lines import AboutLines
-from ikp.machine.marked.naming import original
-from ikp.machine.marked.ptx_lines import inlined
-from ikp.machine.marked.stretches import Regions
-from ikp.machine.marked.waits import LoadWait, load_waits
-from ikp.machine.marked.written import Written, written
+from ikp.probes.points.lines_of import AboutLines
+from ikp.probes.points.load_waits import LoadWait, load_waits
+from ikp.probes.points.naming import original
+from ikp.probes.points.ptx_lines import inlined
+from ikp.probes.points.sese_regions import Regions
+from ikp.probes.points.source_ranges import Written, written
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.landmarks import ISSUED, Landmark, landmark
+from ikp.sass.disassembly.listing import Line
 
 _NAME = re.compile(
     r"^(?P<what>.*?)(?: x(?P<count>\d{1,9}))?"
@@ -32,23 +32,23 @@ _NAME = re.compile(
 _LINES_UNKNOWN = " (line"
 """How the note begins of a product whose own line is not known."""
 _KINDS = {
-    "wgmma": {Anchor.PRODUCT},
-    "mma": {Anchor.PRODUCT},
-    "tcgen05.mma": {Anchor.PRODUCT},
-    "tcgen05 wait": {Anchor.MBARRIER_WAIT},
-    "cp.async": {Anchor.COPY},
-    "wgmma wait": {Anchor.PRODUCT_WAIT},
-    "cp.async wait": {Anchor.COPY_WAIT},
-    "copy wait": {Anchor.COPY_WAIT},
-    "wait for all": {Anchor.COPY_WAIT},
-    "flag wait": {Anchor.LOAD},
-    "TMA store wait": {Anchor.COPY_WAIT},
-    **{kind.value: {kind} for kind in Anchor},
+    "wgmma": {Landmark.PRODUCT},
+    "mma": {Landmark.PRODUCT},
+    "tcgen05.mma": {Landmark.PRODUCT},
+    "tcgen05 wait": {Landmark.MBARRIER_WAIT},
+    "cp.async": {Landmark.COPY},
+    "wgmma wait": {Landmark.PRODUCT_WAIT},
+    "cp.async wait": {Landmark.COPY_WAIT},
+    "copy wait": {Landmark.COPY_WAIT},
+    "wait for all": {Landmark.COPY_WAIT},
+    "flag wait": {Landmark.LOAD},
+    "TMA store wait": {Landmark.COPY_WAIT},
+    **{kind.value: {kind} for kind in Landmark},
 }
 """What a range is about that holds instructions of one kind, by its name."""
 _NOTHING = "all of its lines"
 _AROUND = ("loop", "iteration")
-_WAITS = {*Anchor} - ISSUED
+_WAITS = {*Landmark} - ISSUED
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Holding:
 
     def _waits(self, found: re.Match[str], record: Record, inside: list[int]) -> Held:
         """Of a wait for loads: its second clock read waits for them, and nothing stands between."""
-        loads = [at for at in self._awaits(record) if self._is(at, {Anchor.LOAD}, found)]
+        loads = [at for at in self._awaits(record) if self._is(at, {Landmark.LOAD}, found)]
         short = "" if loads else "no wait for a load of its lines"
         return Held(tuple(loads), tuple(inside), short)
 
@@ -140,9 +140,9 @@ class Holding:
         waits = [self._loads[at] for at in ends if at in self._loads]
         return tuple(load for wait in waits for load in wait.loads)
 
-    def _is(self, at: int, kinds: set[Anchor] | None, found: re.Match[str]) -> bool:
+    def _is(self, at: int, kinds: set[Landmark] | None, found: re.Match[str]) -> bool:
         """Whether an instruction is of a kind, and of the lines, that a name says."""
-        if kinds is not None and anchor(self.flow.code.instructions[at].opcode) not in kinds:
+        if kinds is not None and landmark(self.flow.code.instructions[at].opcode) not in kinds:
             return False
         if not found["file"] or found["note"].startswith(_LINES_UNKNOWN):
             return True
@@ -151,7 +151,7 @@ class Holding:
         spans = _lines(found["lines"])
         instruction = self.flow.code.instructions[at]
         chains = [*self._about.about(at)]
-        if anchor(instruction.opcode) in _WAITS:  # named in PTX by where they stand
+        if landmark(instruction.opcode) in _WAITS:  # named in PTX by where they stand
             chains.append(instruction.lines)
         for line in instruction.lines[:1]:  # where it says no callers, the PTX says which there are
             chains += self._inlined.get(line, ())

@@ -12,11 +12,11 @@ from ikp import registry
 from ikp.core.trace import Trace
 from ikp.errors import InspectError, UsageError
 from ikp.inspection import _ptx_names as ptx_names
-from ikp.machine.disassembly.sass import Code, parse
-from ikp.machine.disassembly.tools import assemble, disassemble
-from ikp.machine.kept_code import KEPT, MACHINE_MARK
 from ikp.named_files import MOST_CODE, read_named
 from ikp.plugins import Image
+from ikp.probes.kept_code import KEPT, MACHINE_MARK
+from ikp.sass.disassembly.listing import Code, parse
+from ikp.sass.disassembly.tools import assemble, disassemble
 from ikp.targets.ptx import STORE_MARK
 
 

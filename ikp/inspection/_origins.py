@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from ikp.machine.control_flow.flow import Edge, Flow
-from ikp.machine.control_flow.jumps import inverse
-from ikp.machine.disassembly.sass import Instruction
-from ikp.machine.disassembly.values import Definition, Origin, constant, definitions
+from ikp.sass.control_flow.flow import Edge, Flow
+from ikp.sass.control_flow.jumps import inverse
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.values import Definition, Origin, constant, definitions
 
 Place = str | int
 """Where a value lies ("R7"), or the index of the instruction that made it, once that is found."""

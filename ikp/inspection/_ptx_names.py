@@ -10,7 +10,7 @@ from typing import Any
 from ikp.core.abi import KIND_SHIFT, REGION_MASK, Kind
 from ikp.core.regions import fallback_name, merge, region_id
 from ikp.errors import InspectError
-from ikp.machine.kept_code import MACHINE_MARK
+from ikp.probes.kept_code import MACHINE_MARK
 from ikp.targets.ptx import STORE_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 

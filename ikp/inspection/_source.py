@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ikp.machine.disassembly.sass import Instruction, Line
-from ikp.machine.disassembly.sources import syntax
+from ikp.sass.disassembly.listing import Instruction, Line
+from ikp.sass.disassembly.sources import syntax
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,8 +7,8 @@ no record: then how often it ran is not how often there is a record.
 from __future__ import annotations
 
 from ikp.inspection._record import Span
-from ikp.machine.control_flow.flow import Flow
-from ikp.machine.control_flow.graph import Graph
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.graph import Graph
 
 
 def runs_surely(flow: Flow, span: Span, at: int) -> bool:

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from ikp.inspection._source import lines_of
 from ikp.inspection.report import Group
-from ikp.machine.control_flow.flow import Flow, Loop
-from ikp.machine.disassembly.opcodes import Work, work_of
+from ikp.sass.control_flow.flow import Flow, Loop
+from ikp.sass.disassembly.opcodes import Work, work_of
 
 
 @dataclass(frozen=True)

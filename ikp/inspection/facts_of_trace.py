@@ -25,8 +25,8 @@ from ikp.errors import IkpError
 from ikp.inspection._images import kept_image
 from ikp.inspection._ptx_names import read
 from ikp.inspection.cached_facts import cached_facts
-from ikp.machine.kept_code import KEPT
 from ikp.plugins import Image
+from ikp.probes.kept_code import KEPT
 from ikp.signals import deferred, pass_on
 
 _PATIENCE: Final = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ikp.machine.disassembly.sass import Instruction
+from ikp.sass.disassembly.listing import Instruction
 
 _GROUP: Final = re.compile(r"[A-Z]*GMMA\.(?:SP\.)?(\d+)x(\d+)x(\d+)")
 _WARP: Final = re.compile(r"[A-Z]+MMA\.(?:SP\.)?(\d{3,5})(?:\.|$)")

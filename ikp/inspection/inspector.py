@@ -20,12 +20,12 @@ from ikp.inspection._ptx_names import Marks
 from ikp.inspection._record import Found, Record
 from ikp.inspection._whereabouts import Places
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
-from ikp.machine.control_flow.flow import Flow
-from ikp.machine.disassembly.opcodes import IDLE, Work, work_of
-from ikp.machine.disassembly.sass import Code, Instruction
 from ikp.patterns import dotted
 from ikp.plugins import Image
 from ikp.ptx.weaving import OWN_LINE
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.listing import Code, Instruction
+from ikp.sass.disassembly.opcodes import IDLE, Work, work_of
 
 
 def inspect(kernel: Any, *, name: str | None = None) -> Report:

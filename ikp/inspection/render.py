@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ikp.inspection._source import lines_of
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
-from ikp.machine.disassembly.opcodes import IDLE, Work, opcodes, work_of
-from ikp.machine.disassembly.sass import Instruction
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.opcodes import IDLE, Work, opcodes, work_of
 from ikp.terminal import Column, columns, lay_out, printable, shortened
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ikp.inspection._source import Source
-from ikp.machine.disassembly.opcodes import Work, count
-from ikp.machine.disassembly.sass import Instruction
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.opcodes import Work, count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -24,12 +24,12 @@ from ikp.inspection._record import Found, Record
 from ikp.inspection._surely import runs_always, runs_surely
 from ikp.inspection.flops import flop
 from ikp.inspection.inspector import lost_ranges
-from ikp.machine.control_flow.flow import Flow
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.disassembly.opcodes import IDLE, Work, work_of
-from ikp.machine.disassembly.sass import Code, Instruction, Line
-from ikp.machine.marked.waits import LoadWait, load_waits
 from ikp.plugins import Image
+from ikp.probes.points.load_waits import LoadWait, load_waits
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.disassembly.listing import Code, Instruction, Line
+from ikp.sass.disassembly.opcodes import IDLE, Work, work_of
 
 _STORES = ("UTMASTG", "UTMAREDG", "UBLKRED", "UBLKCP.G.S")
 _WAITS = (

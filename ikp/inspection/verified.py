@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ikp.core.trace import Trace
 from ikp.errors import IkpError, InspectError
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.kept_code import DECLARED, KEPT, MACHINE_MARK, PLAIN
-from ikp.machine.live.reading import text_of
+from ikp.probes.kept_code import DECLARED, KEPT, MACHINE_MARK, PLAIN
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.dataflow.reading import text_of
 from ikp.verifier.declared import Declared
 from ikp.verifier.verify import faults
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ikp.errors import PatchError
-from ikp.machine.disassembly.sass import Code, Instruction
 from ikp.ptx.counted_lines import without_counted_lines
 from ikp.ptx.instructions import Instruction as Parsed
 from ikp.ptx.instructions import parse
 from ikp.ptx.locations import Locations
 from ikp.ptx.statements import Kind, Statement, joined, statements
+from ikp.sass.disassembly.listing import Code, Instruction
 
 _ENTRY = re.compile(r"(?:\.(?:visible|weak|extern)\s+)*\.entry\s+([\w$%]+)")
 _BLOCK = re.compile(r"\.reqntid\s+(\d+)\s*(?:,\s*(\d+)\s*)?(?:,\s*(\d+)\s*)?")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ikp.machine.control_flow.flow import Flow
-from ikp.machine.control_flow.graph import Graph
-from ikp.machine.control_flow.jumps import Jumps, inverse
-from ikp.machine.disassembly.sass import Instruction
-from ikp.machine.marked.stretches import Regions
+from ikp.probes.points.sese_regions import Regions
 from ikp.ptx.body import JUMP, TABLE_JUMP
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.graph import Graph
+from ikp.sass.control_flow.jumps import Jumps, inverse
+from ikp.sass.disassembly.listing import Instruction
 
 ENDS = ("ret", "exit")
 """Operations after which a thread is gone. After a trap it is, too, but nothing is stored."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ikp.machine.cubins import attributes
-from ikp.machine.cubins.attributes import Code
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.inserted.chips import CHIPS, HOPPER, Chip, State
-from ikp.machine.woven.occupancy import most_registers, resident
+from ikp.probes.code.chips import CHIPS, HOPPER, Chip, State
+from ikp.probes.placement.occupancy import most_registers, resident
+from ikp.sass.cubins import attributes
+from ikp.sass.cubins.attributes import Code
+from ikp.sass.cubins.cubin import Cubin
 
 
 @dataclass(frozen=True, slots=True)

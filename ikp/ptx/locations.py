@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from ikp.machine.disassembly.sass import Line
 from ikp.ptx.statements import Kind, Statement
+from ikp.sass.disassembly.listing import Line
 
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"')
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ikp.core.abi import Language
 from ikp.errors import PatchError
-from ikp.machine.made_patch import Patch
-from ikp.machine.marked.places import Place
-from ikp.machine.patch import DETAILS, even
+from ikp.probes.made_patch import Patch
+from ikp.probes.patch import DETAILS, even
+from ikp.probes.points.probe_points import ProbeRegion
 from ikp.ptx.body import Body
 from ikp.ptx.footprint import Footprint
 from ikp.ptx.record_text import Shape
@@ -89,7 +89,7 @@ def _another(before: int, after: int) -> str:
     )
 
 
-def _most(spots: Spots, places: Sequence[Place]) -> int | None:
+def _most(spots: Spots, places: Sequence[ProbeRegion]) -> int | None:
     """Return for how many records a warp should have room; None where loops say how many."""
     looped = {block for body in spots.flow.bodies.values() for block in body}
     ends = [spots.regions.block(place.end) for place in places if place.end]

@@ -5,34 +5,34 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ikp.machine.disassembly.anchors import Anchor
+from ikp.sass.disassembly.landmarks import Landmark
 
 _HOW = r"(?:\.(?:relaxed|acquire|release|volatile|weak|gpu|sys|cta|cluster))*"
 """In which order with others'. Without a space, memory may be global: generic addresses."""
 _OPERATIONS = {
-    Anchor.PRODUCT: r"wgmma\.mma_async|mma\.|wmma\.mma|tcgen05\.mma",
-    Anchor.PRODUCT_WAIT: r"wgmma\.wait_group",
-    Anchor.COPY: r"cp\.async\.c[ag]\.shared",
-    Anchor.COPY_WAIT: r"cp\.async\.(?:bulk\.)?wait_(?:group|all)",
-    Anchor.TMA_LOAD: r"cp\.async\.bulk\.(?:tensor\.[\w:.]*?)?shared::\w+\.global",
-    Anchor.TMA_STORE: r"cp\.(?:reduce\.)?async\.bulk\.(?:tensor\.[\w:.]*?)?global\.shared",
-    Anchor.BARRIER: r"bar(?:rier)?(?:\.cta)?\.(?:sync|red)|barrier\.cluster\.wait",
-    Anchor.MBARRIER_WAIT: r"mbarrier\.(?:try|test)_wait",
-    Anchor.TENSOR_LOAD: r"tcgen05\.ld",
-    Anchor.TENSOR_STORE: r"tcgen05\.st",
-    Anchor.TENSOR_COPY: r"tcgen05\.cp",
-    Anchor.LOAD: rf"ld{_HOW}\.(?:global|[vbusf]\d)",
-    Anchor.STORE: rf"st{_HOW}\.(?:global|[vbusf]\d)",
+    Landmark.PRODUCT: r"wgmma\.mma_async|mma\.|wmma\.mma|tcgen05\.mma",
+    Landmark.PRODUCT_WAIT: r"wgmma\.wait_group",
+    Landmark.COPY: r"cp\.async\.c[ag]\.shared",
+    Landmark.COPY_WAIT: r"cp\.async\.(?:bulk\.)?wait_(?:group|all)",
+    Landmark.TMA_LOAD: r"cp\.async\.bulk\.(?:tensor\.[\w:.]*?)?shared::\w+\.global",
+    Landmark.TMA_STORE: r"cp\.(?:reduce\.)?async\.bulk\.(?:tensor\.[\w:.]*?)?global\.shared",
+    Landmark.BARRIER: r"bar(?:rier)?(?:\.cta)?\.(?:sync|red)|barrier\.cluster\.wait",
+    Landmark.MBARRIER_WAIT: r"mbarrier\.(?:try|test)_wait",
+    Landmark.TENSOR_LOAD: r"tcgen05\.ld",
+    Landmark.TENSOR_STORE: r"tcgen05\.st",
+    Landmark.TENSOR_COPY: r"tcgen05\.cp",
+    Landmark.LOAD: rf"ld{_HOW}\.(?:global|[vbusf]\d)",
+    Landmark.STORE: rf"st{_HOW}\.(?:global|[vbusf]\d)",
 }
 _ANY = re.compile("|".join(f"(?P<{a.name}>{regex})" for a, regex in _OPERATIONS.items()))
 _COMMITS = re.compile(r"wgmma\.commit_group")
 
 
 @cache
-def kind_of(opcode: str) -> Anchor | None:
+def kind_of(opcode: str) -> Landmark | None:
     """Return what an operation with its types is; None for most."""
     found = _ANY.match(opcode)
-    return Anchor[found.lastgroup] if found and found.lastgroup else None
+    return Landmark[found.lastgroup] if found and found.lastgroup else None
 
 
 def commits(opcode: str) -> bool:
@@ -44,10 +44,10 @@ def commits(opcode: str) -> bool:
 def title(opcode: str) -> str:
     """Return what a group of such operations is called, as those of machine code are."""
     kind = kind_of(opcode)
-    if kind is Anchor.PRODUCT:
+    if kind is Landmark.PRODUCT:
         family = opcode.partition(".")[0]
         return {"tcgen05": "tcgen05.mma", "wgmma": "wgmma"}.get(family, "mma")
-    if kind is Anchor.COPY_WAIT:
+    if kind is Landmark.COPY_WAIT:
         return "TMA store wait" if ".bulk." in opcode else "cp.async wait"
-    words = {Anchor.COPY: "cp.async", Anchor.PRODUCT_WAIT: "wgmma wait"}
+    words = {Landmark.COPY: "cp.async", Landmark.PRODUCT_WAIT: "wgmma wait"}
     return words.get(kind, kind.value) if kind else ""

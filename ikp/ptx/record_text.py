@@ -25,10 +25,10 @@ from typing import Final
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
 from ikp.core.segment import MAX_WARPS
-from ikp.machine.inserted.range_code import range_tag
-from ikp.machine.inserted.selecting import NO_SLOT, OFFSET, ROW_OF_WARP, ROWS, SELECTION_BYTES
-from ikp.machine.inserted.sequences import CELL, CELL_BYTES
-from ikp.machine.woven.occupancy import LANES, warps_of
+from ikp.probes.code.entry_code import CELL, CELL_BYTES
+from ikp.probes.code.range_code import range_tag
+from ikp.probes.code.selection_code import NO_SLOT, OFFSET, ROW_OF_WARP, ROWS, SELECTION_BYTES
+from ikp.probes.placement.occupancy import LANES, warps_of
 
 _SILENT: Final = 1 << 31
 """How many records lanes have made, as they count, that make none."""

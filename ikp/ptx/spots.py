@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
 
-from ikp.machine.disassembly.anchors import ISSUED, Anchor
-from ikp.machine.disassembly.sass import Line
-from ikp.machine.marked import naming
-from ikp.machine.marked.loops import iteration, loop_ends, loop_lines
-from ikp.machine.marked.places import Level, Place, nested
-from ikp.machine.marked.stretches import Point, Regions
+from ikp.probes.points import naming
+from ikp.probes.points.loops import iteration, loop_ends, loop_lines
+from ikp.probes.points.probe_points import Level, ProbeRegion, nested
+from ikp.probes.points.sese_regions import Point, Regions
 from ikp.ptx.body import Body
 from ikp.ptx.branching import Control, Ways
 from ikp.ptx.opcode_kinds import commits, kind_of, title
+from ikp.sass.disassembly.landmarks import ISSUED, Landmark
+from ikp.sass.disassembly.listing import Line
 
 _SPIN = 12
 """Instructions that a loop has at most that only waits."""
@@ -28,7 +28,7 @@ _SPIN = 12
 class _Group:
     """Instructions of one kind and of the same lines, in one block."""
 
-    kind: Anchor
+    kind: Landmark
     members: tuple[int, ...]
     end: Point
 
@@ -46,7 +46,7 @@ class Spots:
         object.__setattr__(self, "flow", Control(self.body.code))
         object.__setattr__(self, "regions", Ways(self.flow))
 
-    def at(self, level: Level) -> list[Place]:
+    def at(self, level: Level) -> list[ProbeRegion]:
         """Return what can be marked at a level, in the order of the starts, outer places first."""
         return [place for place, why in self._judged if not why and place.level <= level]
 
@@ -66,15 +66,15 @@ class Spots:
         return "" if loop_ends(self.flow, header) else "it is entered or left at several places"
 
     @cached_property
-    def _judged(self) -> list[tuple[Place, str]]:
+    def _judged(self) -> list[tuple[ProbeRegion, str]]:
         found = []
         for place in self._candidates():
             why = self.regions.why_not(place.start, place.end) if place.end else ""
             found.append((place, why))
         return nested(found)
 
-    def _candidates(self) -> Iterator[Place]:
-        yield Place("kernel", Level.KERNEL, self.body.code.name, Point(0), (), ())
+    def _candidates(self) -> Iterator[ProbeRegion]:
+        yield ProbeRegion("kernel", Level.KERNEL, self.body.code.name, Point(0), (), ())
         spinning = set[int]()
         for header in self.flow.bodies:
             tests = self._tests(header)
@@ -84,21 +84,21 @@ class Spots:
             if not spinning.issuperset(group.members):
                 yield self._group(group)
 
-    def _loop(self, header: int, tests: tuple[int, ...]) -> Iterator[Place]:
+    def _loop(self, header: int, tests: tuple[int, ...]) -> Iterator[ProbeRegion]:
         """Yield a loop and its iteration; a loop that only tests a barrier is a wait for it."""
         ends, lines = loop_ends(self.flow, header), loop_lines(self.flow, header)
         if tests:
             if ends:
-                yield self._place(Anchor.MBARRIER_WAIT.value, Level.WAITS, *ends, tests)
+                yield self._place(Landmark.MBARRIER_WAIT.value, Level.WAITS, *ends, tests)
             return
         if ends:
-            yield Place(
+            yield ProbeRegion(
                 *("loop", Level.LOOPS, naming.title("loop", [lines]), ends[0], ends[1:], ()),
                 lines=lines[:1],
             )
         if turn := iteration(self.flow, header, self.regions):
             where = f" @{PurePath(lines[0].file).name}:{lines[0].number}" if lines else ""
-            yield Place(
+            yield ProbeRegion(
                 *("iteration", Level.LOOPS, f"iteration{where}", turn[0], turn[1:], ()),
                 lines=lines[:1],
             )
@@ -108,7 +108,7 @@ class Spots:
         blocks = [self.flow.graph.blocks[block] for block in self.flow.bodies[header]]
         body = [at for block in blocks for at in range(block.first, block.end)]
         kinds = {at: kind_of(self.body.code.instructions[at].opcode) for at in body}
-        if len(body) > _SPIN or {*kinds.values()} - {None, Anchor.MBARRIER_WAIT}:
+        if len(body) > _SPIN or {*kinds.values()} - {None, Landmark.MBARRIER_WAIT}:
             return ()
         return tuple(sorted(at for at, kind in kinds.items() if kind))
 
@@ -117,7 +117,7 @@ class Spots:
         for number in sorted(self.flow.dominance.entered):
             block = self.flow.graph.blocks[number]
             members: list[int] = []
-            kind: Anchor | None = None
+            kind: Landmark | None = None
             for at in range(block.first, block.end):
                 opcode = self.body.code.instructions[at].opcode
                 new = kind_of(opcode)
@@ -132,7 +132,7 @@ class Spots:
             yield from self._cut(kind, members)
 
     def _cut(
-        self, kind: Anchor | None, members: Sequence[int], end: Point | None = None
+        self, kind: Landmark | None, members: Sequence[int], end: Point | None = None
     ) -> Iterator[_Group]:
         """Cut a group by its lines, where each line's instructions stand together.
 
@@ -157,7 +157,7 @@ class Spots:
     def _line(self, at: int) -> Line | None:
         return next(iter(self.body.code.instructions[at].lines), None)
 
-    def _group(self, group: _Group) -> Place:
+    def _group(self, group: _Group) -> ProbeRegion:
         what = title(self.body.code.instructions[group.members[0]].opcode)
         issued = group.kind in ISSUED
         if issued and len(group.members) > 1:
@@ -167,13 +167,13 @@ class Spots:
 
     def _place(
         self, what: str, level: Level, start: Point, end: Point, members: Sequence[int]
-    ) -> Place:
+    ) -> ProbeRegion:
         chains = list(
             dict.fromkeys(c for at in members if (c := self.body.code.instructions[at].lines))
         )
         lines = tuple(dict.fromkeys(chain[0] for chain in chains))
         kind = kind_of(self.body.code.instructions[members[0]].opcode)
         name = naming.title(what, chains)
-        return Place(
+        return ProbeRegion(
             kind.value if kind else what, level, name, start, (end,), tuple(members), lines
         )

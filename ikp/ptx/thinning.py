@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ikp.errors import PatchError
-from ikp.machine.marked import naming
-from ikp.machine.marked.places import Place
+from ikp.probes.points import naming
+from ikp.probes.points.probe_points import ProbeRegion
 from ikp.ptx.footprint import Footprint
 from ikp.ptx.weaving import Weaving
 
@@ -22,7 +22,7 @@ class Thinned:
 
     text: str
     cubin: bytes
-    places: tuple[Place, ...]
+    places: tuple[ProbeRegion, ...]
     footprint: Footprint
     told: str = ""  # what was left out, and why
 
@@ -41,7 +41,7 @@ class Thinning:
     plain: Footprint
     assemble: Callable[[str], bytes]
 
-    def most(self, places: Sequence[Place]) -> Thinned:
+    def most(self, places: Sequence[ProbeRegion]) -> Thinned:
         """Return the kernel with as many of the places as do no harm.
 
         Raises:
@@ -67,7 +67,7 @@ class Thinning:
                 fits, least = count, found
         return replace(least, told=_told(ordered[fits:], why))
 
-    def _tried(self, places: Sequence[Place]) -> tuple[Thinned | None, str]:
+    def _tried(self, places: Sequence[ProbeRegion]) -> tuple[Thinned | None, str]:
         """Return the kernel with these places; or what it loses with them."""
         plain, body = self.plain, self.weaving.body
         made = self._assembled(self.weaving, places)
@@ -78,18 +78,18 @@ class Thinning:
         why = made.footprint.worse_than(plain)
         return (None if why else made), why
 
-    def _assembled(self, weaving: Weaving, places: Sequence[Place]) -> Thinned:
+    def _assembled(self, weaving: Weaving, places: Sequence[ProbeRegion]) -> Thinned:
         text = weaving.text(places)
         cubin = self.assemble(text)
         takes = Footprint.of(cubin, weaving.body.code.name, self.plain.warps, self.plain.shared)
         return Thinned(text, cubin, tuple(places), takes)
 
 
-def _dearness(place: Place) -> tuple[int, bool, int, int]:
+def _dearness(place: ProbeRegion) -> tuple[int, bool, int, int]:
     """Order places: the coarsest first; of one detail barriers last, and what is short."""
     size = place.end.index - place.start.index if place.end else 0
     return place.level, place.kind == "barrier", -size, place.start.index
 
 
-def _told(left: Sequence[Place], why: str) -> str:
+def _told(left: Sequence[ProbeRegion], why: str) -> str:
     return f"not recorded, since with more records {why}: {naming.some(p.name for p in left)}."

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
-from ikp.machine.marked.places import Place, marks
-from ikp.machine.marked.stretches import Point
+from ikp.probes.points.probe_points import ProbeRegion, marks
+from ikp.probes.points.sese_regions import Point
 from ikp.ptx.barrier_waits import held_back
 from ikp.ptx.body import Body
 from ikp.ptx.branching import ENDS
@@ -38,7 +38,7 @@ class Weaving:
     _before: dict[int, list[str]] = field(init=False, default_factory=lambda: defaultdict(list))
     _after: dict[int, list[str]] = field(init=False, default_factory=lambda: defaultdict(list))
 
-    def text(self, places: Sequence[Place]) -> str:
+    def text(self, places: Sequence[ProbeRegion]) -> str:
         """Return the module with records around the places; the kernel itself is always one."""
         self._before.clear()
         self._after.clear()
@@ -51,9 +51,9 @@ class Weaving:
             self._put(at, leave(self.shape, number, guard))
         return held_back("".join(self._pieces()))
 
-    def _ranges(self, ranges: Sequence[Place]) -> None:
+    def _ranges(self, ranges: Sequence[ProbeRegion]) -> None:
         numbers = {id(place): number for number, place in enumerate(ranges)}
-        sites: dict[tuple[Point, int], list[Place]] = {}
+        sites: dict[tuple[Point, int], list[ProbeRegion]] = {}
         turn, last = 0, (Point(-1), True)
         for point, place, opens in marks(ranges):
             turn += (point, opens) != last  # of one kind in a row: one clock read for all
@@ -64,7 +64,7 @@ class Weaving:
             side = self._after if point.after else self._before
             side[self.body.at[point.index]][-1] = self._made(sites[point, turn], numbers, opens)
 
-    def _made(self, places: Sequence[Place], numbers: dict[int, int], opens: bool) -> str:
+    def _made(self, places: Sequence[ProbeRegion], numbers: dict[int, int], opens: bool) -> str:
         if opens:
             return starts([numbers[id(each)] for each in places])
         return ends(self.shape, [(numbers[id(each)], region_id(each.name)) for each in places])

@@ -1,6 +1,6 @@
 """The memory of a device, as sessions use it: the host's, the CUDA driver's, or torch's.
 
-On NVIDIA GPUs it is the driver's (``ikp.machine.memory_pool``), which no framework sees. Torch's is
+On NVIDIA GPUs it is the driver's (``ikp.driver.memory_pool``), which no framework sees. Torch's is
 for other GPUs, and where the driver has no pools. Either is used in one thread of ikp's own alone.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.segment import Part, Tensor
+from ikp.driver.memory_pool import Pool
 from ikp.errors import PatchError
-from ikp.machine.memory_pool import Pool
 from ikp.session.streams import beside, on
 
 Bytes = NDArray[np.uint8]

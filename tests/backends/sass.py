@@ -18,7 +18,7 @@ from triton.compiler import ASTSource, CompiledKernel
 from ikp.backends.triton import TritonBackend
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import Spec
-from ikp.machine.cubins.cubin import Cubin
+from ikp.sass.cubins.cubin import Cubin
 from ikp.session.wishes import revision
 from tests.backends.opcodes import (
     TOOLS,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ikp.backends import launched_grid
 from ikp.backends.launched_grid import FEW_BLOCKS, Grid, sampled
 from ikp.core.segment import EVERYTHING, Selection
+from ikp.driver import cuda
 from ikp.errors import IkpWarning
-from ikp.machine import cuda
 
 
 def test_some_choices_of_blocks_have_code_and_then_all_others_share_one(

@@ -14,15 +14,15 @@ from ikp.backends.patched import Grid, Launch, chosen, made, shape
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
 from ikp.core.segment import EVERYTHING, Selection
+from ikp.driver import cuda
 from ikp.errors import PatchError
-from ikp.machine import cuda
-from ikp.machine.cubins.added_parameter import Argument
-from ikp.machine.inserted.selecting import selection_words
-from ikp.machine.inserted.sequences import CELL
-from ikp.machine.made_patch import Patch
+from ikp.probes.code.entry_code import CELL
+from ikp.probes.code.selection_code import selection_words
+from ikp.probes.made_patch import Patch
+from ikp.sass.cubins.added_parameter import Argument
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
-from tests.machine.compiled import code
+from tests.sass.compiled import code
 
 GRID = Grid(flat=False, sure=False)
 
@@ -61,7 +61,7 @@ def test_a_kernel_that_was_recorded_before_is_patched_by_nobody(
     assert len({(patch.sample, patch.argument) for patch in first}) > 1
     names = dict(known())
     monkeypatch.setattr("ikp.verbs.dsl._names", {})
-    monkeypatch.delattr("ikp.machine.patch.patch")
+    monkeypatch.delattr("ikp.probes.patch.patch")
     assert [each(grid, spare) for grid in (GRID, sampled) for spare in (False, True)] == first
     assert dict(known()) == names
 
@@ -76,9 +76,9 @@ def test_a_refusal_is_known_the_next_time(monkeypatch: pytest.MonkeyPatch, tmp_p
             made(image, "matmul", "", launch, shared=0, grid=GRID, shown=shown)
         return str(caught.value)
 
-    monkeypatch.setattr("ikp.machine.patch.frame", lambda *_, **__: None)
+    monkeypatch.setattr("ikp.probes.patch.frame", lambda *_, **__: None)
     first = refused("a")
-    monkeypatch.delattr("ikp.machine.patch.patch")
+    monkeypatch.delattr("ikp.probes.patch.patch")
     assert first.startswith("a uses all")
     assert refused("b") == first.replace("a uses", "b uses", 1)
 
@@ -90,7 +90,7 @@ def test_a_refusal_names_the_kernel_as_people_do(
     compiled = code("matmul").compiled
     launch = Launch(plan(level="machine"), Language.TRITON, lambda *_: None)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("ikp.machine.patch.frame", lambda *_, **__: None)
+    monkeypatch.setattr("ikp.probes.patch.frame", lambda *_, **__: None)
     with pytest.raises(PatchError, match=r"^math::matmul<T> uses all"):
         made(
             compiled.asm["cubin"],
@@ -102,7 +102,7 @@ def test_a_refusal_names_the_kernel_as_people_do(
             shown="math::matmul<T>",
         )
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "another"))
-    monkeypatch.setattr("ikp.machine.patch.Places", lambda *_, **__: [].pop())
+    monkeypatch.setattr("ikp.probes.patch.Places", lambda *_, **__: [].pop())
     with pytest.raises(
         PatchError, match=r"matmul could not be read \(IndexError: .*mistake of ikp"
     ):

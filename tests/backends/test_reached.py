@@ -9,8 +9,8 @@ import pytest
 from ikp.backends import reached as module
 from ikp.backends.reached import reached
 from ikp.checking.comparison import Buffer
+from ikp.driver import cuda
 from ikp.errors import PatchError
-from ikp.machine import cuda
 
 pytestmark = pytest.mark.any_pins
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 import ikp
 from ikp.cli.main import cli
 from ikp.core.trace import of_class
-from ikp.machine.kept_code import KEPT, PLAIN, keep
-from ikp.machine.patch import patch
+from ikp.probes.kept_code import KEPT, PLAIN, keep
+from ikp.probes.patch import patch
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.compiled
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.compiled
 def recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """Return a trace of a patched kernel, and the patched cubin that was kept."""
     from tests.edit.warps import block
-    from tests.machine import module
+    from tests.sass import module
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
     plain = module.cubin()

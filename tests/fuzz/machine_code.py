@@ -10,15 +10,15 @@ from random import Random
 from unittest import mock
 
 from ikp.errors import IkpError
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.cubins.elf import Elf
-from ikp.machine.cubins.shared import constants, shared, variables
-from ikp.machine.disassembly import tools
-from ikp.machine.live.reading import text_of
-from ikp.machine.patch import patch
+from ikp.probes.patch import patch
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.cubins.elf import Elf
+from ikp.sass.cubins.module_memory import constants, shared, variables
+from ikp.sass.dataflow.reading import text_of
+from ikp.sass.disassembly import tools
 from tests.fuzz.limits import limited
 from tests.fuzz.mutations import IN_PLACE, RESIZING, how_many
-from tests.machine import module
+from tests.sass import module
 
 DETAILS = ("kernel", "loops", "waits", "ops")
 

@@ -7,7 +7,7 @@ import torch
 
 from tests.gpu.driver_program import fingerprint
 from tests.launch_config import Config
-from tests.machine.assembled import cubin
+from tests.sass.assembled import cubin
 
 Handle = ctypes.c_void_p
 

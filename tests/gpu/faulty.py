@@ -54,7 +54,7 @@ def break_records(how: str, x: torch.Tensor, out: torch.Tensor) -> None:
     if "ikp" not in sys.modules or how == "nothing":
         return
     from ikp.backends import loaded
-    from ikp.machine import patch as patching
+    from ikp.probes import patch as patching
 
     words, patch, load = loaded.Module.words, patching.patch, loaded.Module.load
 

@@ -13,7 +13,7 @@ import torch
 import ikp
 from tests.gpu import gluon_kernels, kernels
 from tests.kernels import choices
-from tests.machine import kernels as unedited
+from tests.sass import kernels as unedited
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import ikp  # noqa: E402
-from ikp.machine import patch as patching  # noqa: E402
+from ikp.probes import patch as patching  # noqa: E402
 from tests.gpu.test_machine import known_chip, product  # noqa: E402
 from tests.kernels import unedited  # noqa: E402
 

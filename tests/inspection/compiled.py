@@ -12,7 +12,7 @@ from ikp.core.abi import ClockKind, OverflowMode
 from ikp.inspection import inspector
 from ikp.inspection._images import Image
 from ikp.inspection.report import Kernel
-from ikp.machine.disassembly import sass
+from ikp.sass.disassembly import listing
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon, tile_type
 from tests.backends.sass import Code, compile_kernel, spec
@@ -130,10 +130,10 @@ def kernel(name: str) -> Kernel:
 
 
 @cache
-def machine_code(cubin: bytes) -> sass.Code:
+def machine_code(cubin: bytes) -> listing.Code:
     """Disassemble the one kernel of a cubin, once: all that is asked of it starts from this."""
     text, _ = disassembled(cubin)
-    (made,) = sass.parse(text)
+    (made,) = listing.parse(text)
     return made
 
 

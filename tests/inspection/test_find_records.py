@@ -7,8 +7,8 @@ import pytest
 from ikp.inspection._find_records import find
 from ikp.inspection._origins import Tracer
 from ikp.inspection._record import Found
-from ikp.machine.control_flow.flow import Flow
-from tests.machine.texts import sass
+from ikp.sass.control_flow.flow import Flow
+from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins
 

@@ -9,14 +9,14 @@ import pytest
 
 from ikp.inspection._find_records import find
 from ikp.inspection._record import Found
-from ikp.machine.control_flow.flow import Flow
-from ikp.machine.cubins.instruction import BYTES
-from ikp.machine.disassembly.sass import Code, Instruction
-from ikp.machine.patch import patch
-from ikp.machine.woven.gathering import Gatherer
-from tests.machine.compiled import code
-from tests.machine.readback import codes
-from tests.machine.texts import sass
+from ikp.probes.patch import patch
+from ikp.probes.placement.gathered_stores import Gatherer
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.cubins.instruction import BYTES
+from ikp.sass.disassembly.listing import Code, Instruction
+from tests.sass.compiled import code
+from tests.sass.readback import codes
+from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins
 

@@ -16,9 +16,9 @@ from ikp.inspection import _images
 from ikp.inspection._holding import _lines
 from ikp.inspection._ptx_names import read
 from ikp.inspection.facts_of_trace import facts_of_trace
-from ikp.machine.disassembly import sources
-from ikp.machine.kept_code import KEPT, MACHINE_MARK
 from ikp.named_files import MOST_SOURCE, read_named
+from ikp.probes.kept_code import KEPT, MACHINE_MARK
+from ikp.sass.disassembly import sources
 from tests.analysis.example import trace
 
 pytestmark = pytest.mark.any_pins

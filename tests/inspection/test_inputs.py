@@ -14,8 +14,8 @@ import pytest
 
 import ikp
 from ikp.inspection.report import Kernel
-from ikp.machine.disassembly import tools
-from ikp.machine.disassembly.opcodes import Work
+from ikp.sass.disassembly import tools
+from ikp.sass.disassembly.opcodes import Work
 from tests.backends.sass import Code, compile_kernel, spec
 from tests.inspection.compiled import OUT_AND_N, code, kernel
 from tests.kernels import control

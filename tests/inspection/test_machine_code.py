@@ -18,16 +18,16 @@ from ikp.core.trace import of_class
 from ikp.errors import InspectError
 from ikp.inspection import _holding as holding
 from ikp.inspection.report import CodeRange, Kernel, Report
-from ikp.machine import kept_code
-from ikp.machine.kept_code import KEPT
-from ikp.machine.made_patch import Patch
-from ikp.machine.marked.written import Unpaired, Written, written
-from ikp.machine.patch import patch
+from ikp.probes import kept_code
+from ikp.probes.kept_code import KEPT
+from ikp.probes.made_patch import Patch
+from ikp.probes.patch import patch
+from ikp.probes.points.source_ranges import Unpaired, Written, written
 from ikp.unedited.plan import plan
 from tests.edit.warps import block
-from tests.machine import kernels
-from tests.machine.compiled import code, machine
-from tests.machine.test_written import compiled as named_matmul
+from tests.probes.test_written import compiled as named_matmul
+from tests.sass import kernels
+from tests.sass.compiled import code, machine
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]

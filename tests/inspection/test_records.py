@@ -9,7 +9,7 @@ import pytest
 
 from ikp.inspection._find_records import find
 from ikp.inspection._record import Found
-from ikp.machine.control_flow.flow import Flow
+from ikp.sass.control_flow.flow import Flow
 from tests.inspection.compiled import CASES, code, kernel, machine_code
 from tests.inspection.ptx_oracle import disassembled, stores
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ikp.inspection.report import CodeRange, Kernel
-from ikp.machine.disassembly.opcodes import Work, work_of
+from ikp.sass.disassembly.opcodes import Work, work_of
 from tests.backends.opcodes import text_of
 from tests.inspection.compiled import CASES, code, kernel, only, pipelined
 from tests.kernels import gemm

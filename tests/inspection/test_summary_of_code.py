@@ -14,14 +14,14 @@ from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
 from ikp.inspection.flops import flop
 from ikp.inspection.summary_of_code import code_facts
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.disassembly.sass import Instruction
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.disassembly.listing import Instruction
 from tests.analysis.explain.launches import Scene, Warp
 from tests.backends.sass import compile_kernel, spec
 from tests.inspection.compiled import code, image
 from tests.kernels import gemm as tiles
 from tests.kernels.emptied import emptied
-from tests.machine.compiled import code as plain
+from tests.sass.compiled import code as plain
 
 pytestmark = pytest.mark.compiled
 
@@ -268,9 +268,9 @@ def test_a_fault_in_reading_code_loses_no_trace(monkeypatch: pytest.MonkeyPatch)
 def in_machine_code(folder: Any, monkeypatch: pytest.MonkeyPatch, *names: str) -> Any:
     """Return a trace of kernels that nobody edited, of one label, with all that each records."""
     from ikp.core.regions import region_id
-    from ikp.machine.kept_code import KEPT, keep
+    from ikp.probes.kept_code import KEPT, keep
     from tests.inspection.test_machine_code import patched
-    from tests.machine.compiled import code as plain
+    from tests.sass.compiled import code as plain
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
     made = [(patched(name), plain(name).compiled) for name in names]
@@ -312,7 +312,7 @@ def test_a_kernels_own_range_may_be_shown_by_another_name(
 def test_registers_of_a_copy_are_told_apart_from_the_plain_kernels(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    from ikp.machine.kept_code import KEPT, keep
+    from ikp.probes.kept_code import KEPT, keep
     from tests.inspection.test_machine_code import patched
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -346,7 +346,7 @@ def test_loads_of_one_line_without_a_wait_between_are_under_way_together(
 
 
 def test_what_takes_longest_is_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ikp.machine.kept_code import KEPT
+    from ikp.probes.kept_code import KEPT
 
     asked: list[str] = []
     monkeypatch.setattr(it, "_of_kept", lambda trace, path, *_: asked.append(path) or iter(()))

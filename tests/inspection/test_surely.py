@@ -11,9 +11,9 @@ import triton.language as tl
 import ikp
 from ikp.core.code_facts import CodeFacts
 from ikp.inspection.summary_of_code import code_facts
-from ikp.machine.kept_code import MACHINE_MARK
-from ikp.machine.patch import patch
 from ikp.plugins import Image
+from ikp.probes.kept_code import MACHINE_MARK
+from ikp.probes.patch import patch
 from tests.backends.sass import compile_kernel, spec
 from tests.inspection.compiled import image
 from tests.products import one_by_one

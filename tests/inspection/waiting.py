@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable
 
 from ikp.inspection.report import Kernel
-from ikp.machine.control_flow.flow import Flow
-from ikp.machine.disassembly.opcodes import Work, work_of
-from ikp.machine.disassembly.sass import Instruction
-from ikp.machine.disassembly.values import definitions
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.opcodes import Work, work_of
+from ikp.sass.disassembly.values import definitions
 from tests.inspection.compiled import machine_code
 
 LATE = (Work.LOAD, Work.ATOMIC, Work.SHARED, Work.TMEM, Work.SHUFFLE, Work.LOCAL)

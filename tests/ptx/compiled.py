@@ -9,7 +9,7 @@ from typing import Any
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import Language
 from ikp.ptx.marking import MarkedPtx, mark
-from tests.machine import compiled as machine
+from tests.sass import compiled as machine
 
 CASES: dict[str, Callable[[], Any]] = {
     **{name: partial(machine.code, name) for name in machine.CASES},

@@ -13,9 +13,9 @@ from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.core.trace import Trace
-from ikp.machine.inserted.selecting import selection_words
-from ikp.machine.inserted.sequences import CELL as CONSTANTS
-from ikp.machine.marked.places import Level
+from ikp.probes.code.entry_code import CELL as CONSTANTS
+from ikp.probes.code.selection_code import selection_words
+from ikp.probes.points.probe_points import Level
 from ikp.ptx.body import Body
 from ikp.ptx.record_text import Shape, declaration
 from ikp.ptx.spots import Spots

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ikp.ptx.barrier_waits import held_back
-from tests.machine.assembled import assembled
+from tests.sass.assembled import assembled
 
 pytestmark = [pytest.mark.any_pins]
 HELD = "bar.warp.sync 0xffffffff;"

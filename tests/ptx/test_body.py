@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
-from ikp.machine.disassembly.sass import Line
-from ikp.machine.marked.places import Level
+from ikp.probes.points.probe_points import Level
 from ikp.ptx.body import Body
 from ikp.ptx.branching import Control
 from ikp.ptx.opcode_kinds import kind_of, title
 from ikp.ptx.spots import Spots
+from ikp.sass.disassembly.listing import Line
 from tests.ptx.small import TURNS, kernel
 
 pytestmark = pytest.mark.any_pins

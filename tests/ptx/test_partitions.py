@@ -13,9 +13,9 @@ import pytest
 import ikp
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import Language
-from ikp.machine import kept_code
-from ikp.machine.live.reading import read
+from ikp.probes import kept_code
 from ikp.ptx.marking import MarkedPtx, mark
+from ikp.sass.dataflow.reading import read
 
 pytest.importorskip("triton")
 from tests.backends.gluon import kernels

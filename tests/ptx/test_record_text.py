@@ -14,7 +14,7 @@ from ikp.core import abi
 from ikp.core.abi import Language, Option
 from ikp.core.regions import region_id
 from ikp.core.segment import ALL, Selection
-from ikp.machine.marked.places import Level
+from ikp.probes.points.probe_points import Level
 from ikp.ptx.record_text import Shape
 from tests.machines.ptx_machine import WARP, Dim
 from tests.ptx.small import TURNS, kernel, marked, run

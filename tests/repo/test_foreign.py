@@ -30,7 +30,7 @@ LISTS = (
 
 EXCEPTIONS = {
     (
-        "ikp.machine.marked.written",
+        "ikp.probes.points.source_ranges",
         "cutlass.cute.experimental.iket",
     ): "what users' sources import, which are read, not run",
     ("ikp.running.startup.sitecustomize", "tvm_ffi"): "a package's name, which is public",

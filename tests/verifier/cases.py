@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-import ikp.machine.patch
+import ikp.probes.patch
 from ikp.core.segment import Selection
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.live.reading import text_of
-from ikp.machine.patch import patch
+from ikp.probes.patch import patch
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.dataflow.reading import text_of
 from ikp.verifier.declared import Declared
 from ikp.verifier.probe_forms import FORMS
 from ikp.verifier.verify import faults
-from tests.machine import module
-from tests.machine.assembled import cubin
-from tests.machine.compiled import code
+from tests.sass import module
+from tests.sass.assembled import cubin
+from tests.sass.compiled import code
 
 BYTES = 16
 SAMPLE = Selection(block_step=4, others=True)
@@ -112,7 +112,7 @@ class Case:
 def made(plain: bytes, name: str, **options: Any) -> Case:
     """Patch a kernel, whatever the verifier says of that."""
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(ikp.machine.patch, "verify", lambda *_: None)
+        context.setattr(ikp.probes.patch, "verify", lambda *_: None)
         found = patch(plain, name, block=(128, 1, 1), untested=True, **options)
     assert found.declared is not None
     text = text_of(plain, Cubin.read(plain), name)

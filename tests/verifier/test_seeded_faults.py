@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import pytest
 
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.live.flight import Flight
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.dataflow.scoreboard_hazards import ScoreboardHazards
 from ikp.verifier.original import effect, read
 from ikp.verifier.verify import VerifyError, verify
-from tests.machine.assembled import cubin
-from tests.machine.test_gathering import LOADS
+from tests.probes.test_gathering import LOADS
+from tests.sass.assembled import cubin
 from tests.verifier.cases import BYTES, CASES, Case, all_collective, case, flipped, made
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -192,7 +192,7 @@ def test_a_store_that_reads_what_a_load_has_yet_to_write_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also in the last register of four, which no record needs."""
-    monkeypatch.setattr(Flight, "late", lambda *_: 0)
+    monkeypatch.setattr(ScoreboardHazards, "late", lambda *_: 0)
     found = made(cubin(LOADS, "sm_90a"), "k", detail="ops").faults
     assert found and all(each.endswith("which is in flight") for each in found)
 

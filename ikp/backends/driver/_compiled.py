@@ -18,13 +18,13 @@ from typing import Final
 
 from ikp import children
 from ikp.backends.driver._hook import mapped
+from ikp.driver import cuda
 from ikp.errors import PatchError
-from ikp.machine import cuda
-from ikp.machine.cubins.cubin import Cubin
+from ikp.sass.cubins.cubin import Cubin
 
 _ROOT: Final = str(Path(__file__).parents[3])
 _CODE: Final = (
-    f"import sys; sys.path.insert(0, {_ROOT!r}); from ikp.machine.loading import main; main()"
+    f"import sys; sys.path.insert(0, {_ROOT!r}); from ikp.driver.loading import main; main()"
 )
 _LOGS: Final = frozenset((2, 3, 4, 5, 6, 12))
 """Options by which the compiler tells something: how long it took, and what it printed."""

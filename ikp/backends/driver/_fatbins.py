@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ikp import children
 from ikp.errors import InspectError, PatchError
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.disassembly.tools import tool
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.disassembly.tools import tool
 
 
 class NoCodeError(PatchError):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ikp.backends.driver._hook import Launch
 from ikp.checking.request import ATTRIBUTE_BYTES, Shape, kept_attributes
-from ikp.machine import cuda
-from ikp.machine.cubins.attributes import Parameter
+from ikp.driver import cuda
+from ikp.sass.cubins.attributes import Parameter
 
 _PACKED = 1
 """What stands before the parameters' address, where a launch has them in one piece."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from ikp.machine.cubins.cubin import Cubin
+from ikp.sass.cubins.cubin import Cubin
 
 Digest = bytes | None
 """What tells code from other code; None where that can't be had."""

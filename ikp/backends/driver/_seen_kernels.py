@@ -12,10 +12,10 @@ from ikp.backends.driver._hook import Kind, Known
 from ikp.backends.driver._names import bare, demangled, labels, readable
 from ikp.backends.labels import Labels
 from ikp.core.abi import Language
-from ikp.machine import cuda
-from ikp.machine.cubins.attributes import Parameter
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.cubins.shared import constants, variables
+from ikp.driver import cuda
+from ikp.sass.cubins.attributes import Parameter
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.cubins.module_memory import constants, variables
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
 

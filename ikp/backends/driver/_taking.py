@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ikp.backends.patched import PER_THREAD
-from ikp.machine import cuda
+from ikp.driver import cuda
 from ikp.session.service import Each, Worker
 from ikp.signals import deferred
 

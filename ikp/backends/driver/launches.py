@@ -25,10 +25,10 @@ from ikp.backends.driver._seen_kernels import Chooser, Kernel, Memory, language_
 from ikp.backends.labels import Labels
 from ikp.backends.launched_grid import Grid
 from ikp.core.segment import Selection
+from ikp.driver import cuda
 from ikp.errors import CheckError, IkpError, PatchError
-from ikp.machine import cuda
-from ikp.machine.cubins.shared import shared
-from ikp.machine.made_patch import Patch
+from ikp.probes.made_patch import Patch
+from ikp.sass.cubins.module_memory import shared
 from ikp.signals import pass_on
 from ikp.unedited.plan import Plan
 from ikp.warning import warn

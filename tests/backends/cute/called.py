@@ -29,8 +29,8 @@ def main() -> None:
 
 
 def told(cubin: bytes) -> dict[str, object]:
-    from ikp.machine.cubins.cubin import Cubin
-    from ikp.machine.live.reading import read
+    from ikp.sass.cubins.cubin import Cubin
+    from ikp.sass.dataflow.reading import read
 
     (name,) = (file := Cubin.read(cubin)).kernels
     (code,) = read(cubin)

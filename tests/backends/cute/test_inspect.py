@@ -12,8 +12,8 @@ import ikp
 from ikp.inspection._images import Image
 from ikp.inspection.inspector import report
 from ikp.inspection.report import Kernel
-from ikp.machine.disassembly.opcodes import Work, work_of
-from ikp.machine.disassembly.tools import assemble
+from ikp.sass.disassembly.opcodes import Work, work_of
+from ikp.sass.disassembly.tools import assemble
 from tests.backends.cute import kernels
 from tests.backends.cute.compiling import TARGETS, compile_cute, floats, number, prof
 from tests.backends.sass import Code

@@ -11,7 +11,7 @@ from typing import Any
 
 from ikp.checking.captured import captured
 from ikp.errors import PatchError
-from ikp.machine.cubins.cubin import Cubin
+from ikp.sass.cubins.cubin import Cubin
 from tests.backends.driver.checking import WORD, Config
 
 

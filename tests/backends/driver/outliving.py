@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ikp.checking.process import Process, _processes, process_for
-from ikp.machine import cuda
+from ikp.driver import cuda
 
 
 def begun() -> Process:

@@ -23,8 +23,8 @@ from ikp.backends.driver import _taking as taking
 from ikp.backends.driver.launches import stepping_in
 from ikp.backends.labels import Labels
 from ikp.errors import PatchError
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.patch import patch
+from ikp.probes.patch import patch
+from ikp.sass.cubins.cubin import Cubin
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.backends.driver.driving import drive
 from tests.backends.driver.test_checked import PTX
-from tests.machine.assembled import cubin
+from tests.sass.assembled import cubin
 
 pytestmark = [pytest.mark.any_pins, pytest.mark.compiled]
 

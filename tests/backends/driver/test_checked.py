@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.driver.driving import drive
-from tests.machine.assembled import cubin
+from tests.sass.assembled import cubin
 
 pytestmark = [pytest.mark.any_pins, pytest.mark.compiled]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.backends.driver.driving import drive
-from tests.machine.compiled import code
+from tests.sass.compiled import code
 
 pytestmark = pytest.mark.any_pins
 

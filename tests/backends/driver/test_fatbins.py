@@ -8,7 +8,7 @@ import pytest
 
 from ikp.backends.driver._fatbins import NoCodeError
 from ikp.backends.driver._fatbins import cubin as chosen
-from tests.machine.assembled import cubin
+from tests.sass.assembled import cubin
 
 pytestmark = [pytest.mark.any_pins, pytest.mark.compiled]
 

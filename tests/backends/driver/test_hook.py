@@ -6,7 +6,7 @@ import pytest
 
 from ikp.backends.driver._names import bare, readable
 from tests.backends.driver.driving import drive
-from tests.machine.compiled import code
+from tests.sass.compiled import code
 
 pytestmark = pytest.mark.any_pins
 

@@ -20,12 +20,12 @@ from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Launch, apart, made, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
+from ikp.driver import cuda
 from ikp.errors import InspectError, PatchError
-from ikp.machine import cuda
 from ikp.probing import Feature, Untyped
 
 if TYPE_CHECKING:
-    from ikp.machine.made_patch import Patch
+    from ikp.probes.made_patch import Patch
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 
@@ -126,7 +126,7 @@ def _launched(
         values: what Triton's launcher is called with.
     """
     from ikp.checking.captured import captured
-    from ikp.machine.cubins.cubin import Cubin
+    from ikp.sass.cubins.cubin import Cubin
 
     code = bytes(compiled.asm["cubin"])
     shape, parameters = captured(launch, Cubin.read(code).kernel(compiled.name).parameters)

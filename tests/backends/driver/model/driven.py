@@ -15,8 +15,8 @@ from ikp.backends import loaded, patched
 from ikp.backends.driver import launches
 from ikp.backends.driver._hook import Hook
 from ikp.core.segment import EVERYTHING
-from ikp.machine import cuda
-from ikp.machine.made_patch import Patch
+from ikp.driver import cuda
+from ikp.probes.made_patch import Patch
 from tests.backends.driver.model.building import Built
 from tests.backends.driver.program import Launcher
 from tests.launch_config import Config

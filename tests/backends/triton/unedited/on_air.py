@@ -11,7 +11,7 @@ from triton import knobs
 
 from ikp.backends.loaded import Modules
 from ikp.backends.triton.unedited import _machine_code as machine_code
-from ikp.machine import cuda
+from ikp.driver import cuda
 from tests.backends.triton.test_foreign import Gpu
 
 PLAIN, MARKED = 1, 2

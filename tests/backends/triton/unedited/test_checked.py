@@ -24,9 +24,9 @@ from ikp.backends.triton.unedited.everything import Everything
 from ikp.checking.comparison import Buffer, Verdict
 from ikp.checking.request import Request, Shape
 from ikp.core.abi import Language
+from ikp.driver import cuda
 from ikp.errors import CheckError, IkpWarning, PatchError
-from ikp.machine import cuda
-from ikp.machine.made_patch import Patch
+from ikp.probes.made_patch import Patch
 from ikp.unedited.plan import plan
 from tests.backends.sass import spec
 

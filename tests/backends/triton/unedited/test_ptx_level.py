@@ -12,11 +12,11 @@ import triton.language as tl
 import ikp
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.core.segment import Selection
+from ikp.driver import cuda
 from ikp.errors import KernelError, PatchError
-from ikp.machine import cuda
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.inserted.selecting import selection_words
-from ikp.machine.inserted.sequences import CELL
+from ikp.probes.code.entry_code import CELL
+from ikp.probes.code.selection_code import selection_words
+from ikp.sass.cubins.cubin import Cubin
 from ikp.unedited.plan import plan
 from tests.backends.triton.test_foreign import arguments
 from tests.backends.triton.unedited.on_air import MARKED, PLAIN, on_air
@@ -84,7 +84,7 @@ def test_each_choice_of_blocks_has_a_patched_kernel_and_all_others_share_one(
     assert written[1][2:] == selection_words(Selection(2), WARPS)
 
 
-_MAKERS = {"patch": "ikp.machine.patch.patch", "mark": "ikp.ptx.marking.mark"}
+_MAKERS = {"patch": "ikp.probes.patch.patch", "mark": "ikp.ptx.marking.mark"}
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
@@ -96,7 +96,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
 
         return refused
 
-    monkeypatch.setattr("ikp.machine.kept_patch.KeptPatch.of", lambda *_: None)
+    monkeypatch.setattr("ikp.probes.kept_patch.KeptPatch.of", lambda *_: None)
     for place in places:
         monkeypatch.setattr(_MAKERS[place], refuse(place))
 

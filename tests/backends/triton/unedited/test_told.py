@@ -12,9 +12,9 @@ from triton.backends.nvidia.driver import CudaLauncher
 import ikp
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.errors import PatchError
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.inserted.sequences import CELL
+from ikp.probes.code.entry_code import CELL
 from ikp.probing import Feature, Foreign, Private
+from ikp.sass.cubins.cubin import Cubin
 from tests.backends.renaming import named, renamed, told_once
 from tests.backends.triton.test_foreign import Gpu, arguments
 from tests.backends.triton.unedited.on_air import MARKED, on_air

@@ -1,0 +1,1 @@
+"""The CUDA driver, asked with no package in between."""

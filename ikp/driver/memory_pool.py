@@ -1,0 +1,192 @@
+"""Device memory that no framework's allocator sees, filled and read by copies of its own stream.
+
+All of it is done in one thread, which is not the program's: no allocation of the program's thread
+is routed to a pool of a CUDA graph, no copy gets the number of a launch that is under way, and no
+capture forbids anything, because the thread's own mode of capture is relaxed for as long as it
+lives. Memory comes from a pool of the driver: it is freed in the order of a stream, so that nothing
+waits for the program's kernels, as ``cuMemFree`` would.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.segment import Part
+from ikp.driver.cuda import call
+
+_RELAXED: Final = 2
+_NON_BLOCKING: Final = 1
+_PINNED: Final = 1
+_DEVICE_LOCATION: Final = 1
+_HOST: Final = 1
+_DEVICE: Final = 2
+"""Flags and kinds, as ``cuda.h`` counts them."""
+_ZEROS_BYTES: Final = 4 << 20
+
+
+class _Properties(ctypes.Structure):
+    """``CUmemPoolProps``."""
+
+    _fields_ = (
+        ("allocations", ctypes.c_int),
+        ("handles", ctypes.c_int),
+        ("location", ctypes.c_int),
+        ("device", ctypes.c_int),
+        ("security", ctypes.c_void_p),
+        ("most", ctypes.c_size_t),
+        ("rest", ctypes.c_ubyte * 56),
+    )
+
+
+class _Side(ctypes.Structure):
+    """Where a copy of rows comes from, or goes to."""
+
+    _fields_ = (
+        ("x", ctypes.c_size_t),
+        ("y", ctypes.c_size_t),
+        ("kind", ctypes.c_int),
+        ("host", ctypes.c_void_p),
+        ("device", ctypes.c_uint64),
+        ("array", ctypes.c_void_p),
+        ("pitch", ctypes.c_size_t),
+    )
+
+
+class _Rows(ctypes.Structure):
+    """``CUDA_MEMCPY2D``."""
+
+    _fields_ = (
+        ("source", _Side),
+        ("target", _Side),
+        ("width", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    )
+
+
+class Pool:
+    """Memory of one device. The thread that makes it is the one that uses it.
+
+    Args:
+        ordinal: the device's number, as the driver counts.
+
+    Raises:
+        PatchError: the driver has no pools for this device, or refuses.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        device, context, mode = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int(_RELAXED)
+        call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
+        # Kept for good, as torch keeps it.
+        call(
+            "cuDevicePrimaryCtxRetain", ctypes.byref(context), device, to="find a device's context"
+        )
+        call("cuCtxSetCurrent", context, to="use a device's context")
+        call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode), to="relax captures")
+        wish = _Properties(_PINNED, 0, _DEVICE_LOCATION, device.value)
+        self._pool, self._stream, self._zeros = (ctypes.c_void_p() for _ in range(3))
+        call("cuMemPoolCreate", ctypes.byref(self._pool), ctypes.byref(wish), to="make a pool")
+        call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING, to="make a stream")
+        size = ctypes.c_size_t(_ZEROS_BYTES)
+        call("cuMemAllocHost_v2", ctypes.byref(self._zeros), size, to="pin memory")
+        ctypes.memset(self._zeros, 0, _ZEROS_BYTES)
+
+    def allocate(self, nbytes: int) -> int:
+        """Return the address of new memory, whatever it holds.
+
+        Raises:
+            PatchError: there is not so much.
+        """
+        address = ctypes.c_uint64()
+        call(
+            "cuMemAllocFromPoolAsync",
+            ctypes.byref(address),
+            ctypes.c_size_t(nbytes),
+            self._pool,
+            self._stream,
+            to=f"allocate {nbytes:,} bytes",
+        )
+        self.wait()
+        return address.value
+
+    def free(self, address: int) -> None:
+        """Give memory back that no kernel uses any more.
+
+        Raises:
+            PatchError: the driver refuses.
+        """
+        call("cuMemFreeAsync", ctypes.c_uint64(address), self._stream, to="free memory")
+
+    def wait(self) -> None:
+        """Wait for this pool's own copies, and let what was freed go.
+
+        Raises:
+            PatchError: one of them failed.
+        """
+        call("cuStreamSynchronize", self._stream, to="finish its own copies")
+
+    def clear(self, base: int, part: Part) -> None:
+        """Begin to zero rows of a segment at ``base``, from zeros of the host: decision 61.
+
+        Raises:
+            PatchError: the driver refuses.
+        """
+        if part.rows == 1 or part.width == part.pitch:
+            self._clear_run(base + part.at, part.nbytes)
+            return
+        if part.width > _ZEROS_BYTES:
+            for row in range(part.rows):
+                self._clear_run(base + part.at + row * part.pitch, part.width)
+            return
+        step = _ZEROS_BYTES // part.width
+        for first in range(0, part.rows, step):
+            rows = min(step, part.rows - first)
+            there = _Side(0, 0, _DEVICE, None, base + part.at + first * part.pitch, None)
+            there.pitch = part.pitch
+            here = _Side(0, 0, _HOST, self._zeros.value, 0, None, part.width)
+            self._copy(_Rows(here, there, part.width, rows), "zero its memory")
+
+    def _clear_run(self, address: int, nbytes: int) -> None:
+        for at in range(0, nbytes, _ZEROS_BYTES):
+            size = min(_ZEROS_BYTES, nbytes - at)
+            self._to_device(address + at, self._zeros.value or 0, size, "zero its memory")
+
+    def write(self, address: int, data: NDArray[np.uint8]) -> None:
+        """Copy some bytes to the device, and wait for that.
+
+        Raises:
+            PatchError: the driver refuses.
+        """
+        self._to_device(address, data.ctypes.data, data.nbytes, "write to its memory")
+        self.wait()
+
+    def read(self, base: int, part: Part) -> NDArray[np.uint8]:
+        """Return rows of a segment at ``base``, one after another.
+
+        Raises:
+            PatchError: the driver refuses, or a kernel has failed.
+        """
+        made = np.empty(part.nbytes, np.uint8)
+        if made.size:
+            pitch = part.pitch if part.rows > 1 else part.width
+            there = _Side(0, 0, _DEVICE, None, base + part.at, None, pitch)
+            here = _Side(0, 0, _HOST, made.ctypes.data, 0, None, part.width)
+            self._copy(_Rows(there, here, part.width, part.rows), "read its memory")
+            self.wait()
+        return made
+
+    def _copy(self, rows: _Rows, what: str) -> None:
+        call("cuMemcpy2DAsync_v2", ctypes.byref(rows), self._stream, to=what)
+
+    def _to_device(self, target: int, source: int, nbytes: int, what: str) -> None:
+        call(
+            "cuMemcpyHtoDAsync_v2",
+            ctypes.c_uint64(target),
+            ctypes.c_void_p(source),
+            ctypes.c_size_t(nbytes),
+            self._stream,
+            to=what,
+        )

@@ -1,1 +1,0 @@
-"""Finished machine code: read, changed and written back; knows no language."""

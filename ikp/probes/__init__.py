@@ -1,0 +1,1 @@
+"""Probes: records, put into a kernel's finished machine code."""

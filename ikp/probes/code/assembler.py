@@ -1,0 +1,239 @@
+"""Runs of instructions that ikp inserts, as 128-bit words, and when each may issue.
+
+A GPU's code says itself when an instruction may issue: a word holds for how many cycles the next
+one is held back (its stall), and for which of six scoreboards it waits. ``assemble`` works these
+out for a run of instructions, from how long each takes; it knows nothing of the code around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from ikp.sass.cubins.encodings import WIDE
+from ikp.sass.cubins.instruction import BYTES, Field
+
+Resource: TypeAlias = tuple[str, int]
+"""A register: its file (``"R"``, ``"U"``, ``"P"``) and its number."""
+
+NEVER: Final = 0
+"""The time of an instruction that is done when it is done: a scoreboard tells."""
+PT: Final = 7
+"""The predicate that always holds."""
+
+_NO_SCOREBOARD = 7
+_CONTROL_AT = 105
+_GUARD = 0xF000
+_OPCODE, _CLOCK = 0xFFF, 0x805
+_MOST_STALL = 15
+_PATIENT_STALL = 2
+"""Behind longer stalls, the warp offers its turn to others."""
+GUARD_LATER: Final = 7
+"""A predicate can be read by an operation so many cycles before it can guard one."""
+CHAINED: Final = 5
+"""What the uniform datapath computes is there for itself so many cycles later, at the latest."""
+_READ: Final = 3
+"""So many cycles later it has read its registers: compilers write none of them before. A constant
+that came after one cycle was multiplied in the place of what had been there, on an H200."""
+_UNIFORM: Final = ("U", "UP")
+"""The files that the uniform datapath reads: its registers, and its predicates."""
+_COUNTS: Final = 0x890
+"""An addition to a uniform register: on the uniform datapath, too."""
+_SIGNAL_STALL = 2
+"""A scoreboard is taken one cycle after the instruction that takes it has issued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction, before it is known when it may issue.
+
+    ``low`` and ``high`` are the halves of its word, without control bits; its guard is as below.
+    """
+
+    low: int
+    high: int
+    reads: frozenset[Resource] = frozenset()
+    writes: frozenset[Resource] = frozenset()
+    time: int = 6  # cycles until what it writes can be read; NEVER: a scoreboard tells
+    keeps: bool = False  # it reads its registers some time after it has issued: a store
+    stall: int = 1  # at least
+    guard: int = PT
+    inverted: bool = False  # it runs where the guard is false
+    waits: int = 0  # a mask of scoreboards, beside those that its registers need
+    skips: int = 0  # a branch over so many of the next steps
+    left: bool = False  # whoever reads what it writes waits for that, in another run
+    uniform: bool = False  # the uniform datapath computes it from what is in uniform registers
+    far: Field = WIDE  # where a branch holds its distance
+
+    def when(self, predicate: int, *, holds: bool = True) -> Step:
+        """Return the same instruction, run only by threads whose predicate is ``holds``."""
+        reads = self.reads | {("P", predicate)}
+        return replace(self, guard=predicate, inverted=not holds, reads=reads)
+
+    def after(self, scoreboards: int) -> Step:
+        """Return the same instruction, which first waits for a mask of scoreboards."""
+        waits = self.waits | scoreboards
+        return self if waits == self.waits else replace(self, waits=waits)
+
+
+NOP: Final = Step(0x7918, 0)
+_BLOCKS_BEHIND = 8
+"""A ``NOP`` is held back by a barrier that has issued so many cycles before, and two to spare."""
+_NOTHING: Final[Mapping[Resource, int]] = {}
+
+
+def behind_barrier(steps: Sequence[Step]) -> list[Step]:
+    """Return a run which reads no clock before the wait of a barrier that has just issued."""
+    if not any(step.low & _OPCODE == _CLOCK for step in steps):
+        return [*steps]
+    return [replace(NOP, stall=_BLOCKS_BEHIND), NOP, *steps]
+
+
+def assemble(
+    steps: Sequence[Step],
+    scoreboard: int,
+    settled: str = "RUP",
+    late: Mapping[Resource, int] = _NOTHING,
+) -> list[int]:
+    """Return the words of a run of instructions.
+
+    When the run is over, what it wrote can be read. Stores may still have to read their registers:
+    what writes these next waits for the scoreboard.
+
+    Args:
+        steps: in the order in which they run.
+        scoreboard: one that nothing else in flight here holds.
+        settled: the files of which that is so; nobody reads what is in the others so soon.
+        late: in how many cycles what was written before can be read.
+    """
+    parts = spread(steps, scoreboard, (), settled, late)
+    return [word for _, words in parts for word in words]
+
+
+def spread(
+    steps: Sequence[Step],
+    scoreboard: int,
+    cycles: Sequence[int],
+    settled: str = "RUP",
+    late: Mapping[Resource, int] = _NOTHING,
+) -> list[tuple[int, list[int]]]:
+    """Return the words of a run, part by part: each with how many other instructions precede it.
+
+    Where a run would be held back, other code can run: what comes behind the last clock that it
+    reads stands as far behind it as that takes.
+
+    Args:
+        steps: as for ``assemble``.
+        scoreboard: as for ``assemble``.
+        cycles: for how long each of the instructions that may stand in the run, which name nothing
+            that it does, holds back the next one, at least.
+        settled: as for ``assemble``.
+        late: as for ``assemble``.
+    """
+    ordered = _with_waits(steps, 1 << scoreboard)
+    stalls, pads, passed = _times(ordered, settled, cycles, late)
+    words: list[int] = []
+    starts: list[int] = []  # of each step, among the words
+    for pad in pads:
+        words += [_word(NOP, stall, scoreboard) for stall in pad]
+        starts.append(len(words))
+        words.append(0)
+    words.pop()  # behind the last step stands none
+    for at, (step, stall) in enumerate(zip(ordered, stalls, strict=True)):
+        distance = starts[at + 1 + step.skips] - starts[at] - 1 if step.skips else 0
+        words[starts[at]] = _word(_branching(step, distance), stall, scoreboard)
+    cuts = [at for at, before in enumerate(passed) if at and before > passed[at - 1]]
+    bounds = [0, *(starts[at] - len(pads[at]) for at in cuts), len(words)]
+    behind = [0, *(passed[at] for at in cuts)]
+    return [(n, words[a:b]) for n, a, b in zip(behind, bounds[:-1], bounds[1:], strict=True)]
+
+
+def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
+    """Add the waits for what is in flight; the last step leaves nothing unwritten behind."""
+    ordered: list[Step] = []
+    written: set[Resource] = set()
+    kept: set[Resource] = set()
+    for plain in steps:
+        needed = written & (plain.reads | plain.writes) or kept & plain.writes
+        step = plain.after(scoreboard) if needed or (plain.skips and written) else plain
+        if step.waits & scoreboard:
+            written, kept = set(), set()
+        if step.time == NEVER and not step.left:
+            written |= step.writes
+        if step.time == NEVER or step.keeps:  # that a result is there tells of its operands, too
+            kept |= step.reads - {("P", step.guard)}  # that is read at once
+        ordered.append(step)
+    return [*ordered, NOP.after(scoreboard)] if written else ordered
+
+
+def _times(
+    steps: Sequence[Step], settled: str, cycles: Sequence[int], late: Mapping[Resource, int]
+) -> tuple[list[int], list[list[int]], list[int]]:
+    """Return each step's stall, the stalls of the NOPs before each, and behind the last, and how
+    many of other instructions are passed before each.
+    """
+    now = passed = 0
+    ready = dict(late)
+    chained: dict[Resource, int] = {}  # the same, for the uniform datapath
+    read: dict[Resource, int] = {}  # when that has read a register
+    stalls: list[int] = []
+    pads: list[list[int]] = []
+    before: list[int] = []
+    clock = max((at for at, step in enumerate(steps) if step.low & _OPCODE == _CLOCK), default=0)
+    for at, step in enumerate(steps):
+        # What both ways of a branch lead to must not depend on which was taken.
+        used = ready.keys() if step.skips else step.reads | step.writes
+        there = ready | chained if step.uniform else ready
+        due = max([there.get(resource, 0) for resource in used], default=0)
+        due = max([due, *[read.get(resource, 0) for resource in step.writes]])
+        if (guard := ("P", step.guard)) in ready:
+            due = max(due, ready[guard] + GUARD_LATER)
+        while due > now and at > clock and passed < len(cycles):
+            now += cycles[passed]
+            passed += 1
+        before.append(passed)
+        pads.append(_hold(stalls, due - now))
+        now = max(now, due)
+        signals = step.time == NEVER or step.keeps
+        stalls.append(max(step.stall, _SIGNAL_STALL if signals else 1))
+        if step.uniform or step.low & _OPCODE == _COUNTS:
+            read |= {each: now + _READ for each in step.reads if each[0] in _UNIFORM}
+        ready |= dict.fromkeys(step.writes, now + step.time)
+        soon = min(step.time, CHAINED) if step.uniform else step.time
+        chained |= dict.fromkeys(step.writes, now + soon)
+        now += stalls[-1]
+    last = max([cycle for (file, _), cycle in ready.items() if file in settled], default=0)
+    now += sum(cycles[passed:])  # until then, nobody names what the run does
+    pads.append(_hold(stalls, last - now))
+    return stalls, pads, before
+
+
+def _hold(stalls: list[int], cycles: int) -> list[int]:
+    """Make the last step hold back the next one for more cycles; return what NOPs must, too."""
+    if cycles <= 0 or not stalls:
+        return []
+    room = min(cycles, _MOST_STALL - stalls[-1])
+    stalls[-1] += room
+    whole, rest = divmod(cycles - room, _MOST_STALL)
+    return [_MOST_STALL] * whole + [rest] * bool(rest)
+
+
+def _branching(step: Step, distance: int) -> Step:
+    """Return a branch over so many words; any other step as it is."""
+    if not step.skips:
+        return step
+    halves, units = [step.low, step.high], distance * BYTES // step.far.unit
+    for half, first, bits in step.far.parts:
+        halves[half] |= (units & (1 << bits) - 1) << first
+        units >>= bits
+    return replace(step, low=halves[0], high=halves[1])
+
+
+def _word(step: Step, stall: int, scoreboard: int) -> int:
+    write = scoreboard if step.time == NEVER else _NO_SCOREBOARD
+    read = scoreboard if step.keeps else _NO_SCOREBOARD
+    patient = stall <= _PATIENT_STALL
+    control = stall | patient << 4 | write << 5 | read << 8 | step.waits << 11
+    guard = step.guard | step.inverted << 3
+    return control << _CONTROL_AT | step.high << 64 | step.low & ~_GUARD | guard << 12

@@ -1,0 +1,178 @@
+"""What a patched kernel runs where ranges begin and end: clocks are read, records stored.
+
+What a record costs is mostly the cycles for which a warp is held back until its store may issue:
+whether it may, and by which thread, must be known 13 cycles before, and that takes 8 to find out.
+A warp that waits for a load has these cycles to spare *before* what it waits for is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ikp.core import abi
+from ikp.core.abi import Kind, PayloadType
+from ikp.probes.code import forms, gathered_code
+from ikp.probes.code.assembler import Step
+from ikp.probes.code.forms import URZ
+from ikp.probes.code.record_part import ALONE, Part
+from ikp.probes.code.record_stores import RECORD_BITS, put_record
+from ikp.probes.code.reserved_registers import Frame, Scratch
+
+
+def range_tag(region: int) -> int:
+    """Return the tag of a range."""
+    return abi.tag(Kind.RANGE, PayloadType.NONE, region)
+
+
+def start(register: int) -> list[Step]:
+    """Return what begins a range: the clock is read into a register, to be kept or stored."""
+    return [forms.clock(register)]
+
+
+def keep(uniform: int, register: int) -> list[Step]:
+    """Return what keeps a start in a uniform register."""
+    return [forms.to_uniform(uniform, register)]
+
+
+def end(
+    frame: Frame,
+    scratch: Scratch,
+    tag: int,
+    kept: tuple[int, bool] | None = None,
+    part: Part = ALONE,
+) -> list[Step]:
+    """Return what ends a range, and stores its record if there is room.
+
+    What is kept is read last: a range may be so short that its start is only just on its way.
+
+    Args:
+        frame: what the kernel keeps.
+        scratch: what is free here.
+        tag: the record's.
+        kept: the register with the range's start, and whether it is one of each thread's own, not
+            a uniform one; None where the start is in place.
+        part: which record of a batch it is.
+    """
+    if scratch.gathered is not None:
+        return gathered_code.end(frame, scratch, tag, kept, part)
+    ready = _ready(frame, scratch, tag, part)
+    return [forms.clock(scratch.last), *ready, *_stored(frame, scratch, tag, kept, part)]
+
+
+def wait(
+    frame: Frame, scratch: Scratch, tag: int, scoreboards: int, part: Part = ALONE
+) -> list[Step]:
+    """Return a whole range that holds nothing but a wait: its record is made ready meanwhile.
+
+    Args:
+        frame: what the kernel keeps.
+        scratch: what is free here, for a record that is not piecemeal.
+        tag: the record's.
+        scoreboards: what is waited for, as a mask.
+        part: which record of a batch it is.
+    """
+    if scratch.gathered is not None:
+        return gathered_code.wait(frame, scratch, tag, scoreboards, part)
+    return [
+        forms.clock(scratch.start),
+        *_ready(frame, scratch, tag, part),
+        forms.clock(scratch.last).after(scoreboards),
+        *_stored(frame, scratch, tag, None, part),
+    ]
+
+
+def prepared(
+    frame: Frame, scratch: Scratch, records: int = 1, meanwhile: Sequence[Step] = ()
+) -> list[Step]:
+    """Return all that is known of records before their ends are: where they go, and who stores.
+
+    Args:
+        frame: what the kernel keeps.
+        scratch: what is free from there to the last of them.
+        records: how many they are.
+        meanwhile: what else is to be done, while results are on their way.
+    """
+    f, here, room, saved = forms, scratch.address, scratch.predicate, scratch.saved
+    elected = [f.elect(room)]
+    begun = [f.from_uniform(here, frame.count), *meanwhile]
+    high = [] if frame.near else [f.from_uniform(here + 1, frame.high)]
+    base = URZ if frame.near else frame.records
+    first = [*elected, *begun]
+    if saved is not None:  # what stands between is as long as the predicate is read
+        between = [*begun, *high]
+        short = max(f.SAVING_STALL - len(between), 1)
+        first = [replace(f.save(saved, room), stall=short), *between, *elected]
+    return [
+        *first,
+        f.below(room, here, frame.room, where=room),
+        f.scaled(here, here, base, RECORD_BITS + frame.row_bits),
+        *([] if saved is not None else high),
+        f.add_uniform(frame.count, frame.count, records),
+    ]
+
+
+def led(frame: Frame, scratch: Scratch, records: int) -> list[Step]:
+    """Return the same of records that are made so much later that all results are there."""
+    steps = prepared(frame, scratch, records)
+    last = {each: at for at, step in enumerate(steps) for each in step.writes}
+    return [
+        replace(step, time=1) if all(last[each] == at for each in step.writes) else step
+        for at, step in enumerate(steps)
+    ]
+
+
+def _ready(frame: Frame, scratch: Scratch, tag: int, part: Part) -> list[Step]:
+    """Return what else makes a record, but for its end: the first of a batch finds out for all."""
+    named = [] if scratch.piecemeal else [forms.immediate(scratch.first, tag)]
+    if part.number or part.led:
+        return named
+    return prepared(frame, scratch, part.records, named)
+
+
+def stores_home(scratch: Scratch, kept: tuple[int, bool] | None) -> bool:
+    """Whether a record's start is stored right from where it is kept."""
+    apart = scratch.apart is not None and scratch.gathered is None
+    return apart and kept is not None and kept[1]
+
+
+def _stored(
+    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: Part
+) -> list[Step]:
+    """Return what stores a record's words, by the thread that is to, and gives back what it took.
+
+    Args:
+        frame: what the kernel keeps.
+        scratch: what is free here.
+        tag: the record's.
+        kept: where the start is; None where it is in place.
+        part: which record of a batch it is.
+    """
+    room, saved = scratch.predicate, scratch.saved
+    words = _words(frame, scratch, tag, kept, part.number)
+    steps = [each.when(room) if each.keeps else each for each in words]
+    return steps if saved is None or not part.last else [*steps, forms.restore(room, saved)]
+
+
+def _words(
+    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, number: int
+) -> list[Step]:
+    first, last, here, begin = scratch.first, scratch.last, scratch.address, scratch.start
+    behind = number * abi.RECORD_BYTES << frame.row_bits  # the first of the batch
+    begun: list[Step] = []
+    if stores_home(scratch, kept) and kept:
+        begin = kept[0]
+    elif kept and kept != (begin, True):
+        begun = [(forms.copy if kept[1] else forms.from_uniform)(begin, kept[0])]
+
+    def put(offset: int, value: int, words: int = 1) -> Step:
+        return put_record(frame, here, behind + offset, value, words)
+
+    if scratch.in_a_row:  # nobody reads what is stored as the payload
+        return [*begun, put(0, first, 4)]
+    tagged = [forms.immediate(first, tag)] if scratch.piecemeal else []
+    if scratch.apart is not None:
+        return [put(8, last), *tagged, put(0, first), *begun, put(4, begin)]
+    if not scratch.piecemeal:
+        return [*begun, put(0, first, 2), put(8, last)]
+    return [put(8, last), *tagged, *begun, put(0, first, 2)]

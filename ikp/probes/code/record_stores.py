@@ -1,0 +1,43 @@
+"""Stores into a warp's slot, in either of the forms in which a store names its address.
+
+Where uniform registers name it, a register of each thread's is added to that, or RZ; else, two of
+each thread's are all of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ikp.core import abi
+from ikp.probes.code import forms
+from ikp.probes.code.assembler import Step
+from ikp.probes.code.forms import RZ
+from ikp.probes.code.reserved_registers import Frame
+
+RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
+QUAD: Final = 16
+"""Bytes of four registers, the most that one store takes."""
+_BEYOND: Final = abi.LAUNCH_HEADER_BYTES
+"""Uniform registers keep every address so much too low that a launch's header fits in."""
+
+
+def elected(frame: Frame, predicate: int) -> list[Step]:
+    """Set a predicate for one thread of a warp that records."""
+    f = forms
+    return [f.elect(predicate), f.below(predicate, RZ, frame.room, where=predicate)]
+
+
+def put_header(frame: Frame, address: int, beyond: int, value: int, words: int = 4) -> Step:
+    """Return a store into a warp's header, so many bytes behind what registers say."""
+    return _put(frame, frame.header, address, beyond, value, words)
+
+
+def put_record(frame: Frame, address: int, beyond: int, value: int, words: int) -> Step:
+    """Return the same for a warp's records."""
+    return _put(frame, frame.records, address, beyond, value, words)
+
+
+def _put(frame: Frame, pair: int, address: int, beyond: int, value: int, words: int) -> Step:
+    if frame.near:
+        return forms.store_near(address, pair, _BEYOND + beyond, value, words)
+    return forms.store(address, beyond, value, words, frame.descriptor)

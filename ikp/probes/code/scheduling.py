@@ -1,0 +1,87 @@
+"""The order in which a run of instructions waits least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ikp.probes.code.assembler import CHAINED, GUARD_LATER, NEVER, Step
+
+_LATE = 30
+"""Cycles that an instruction may take whose end a scoreboard tells."""
+
+
+def reordered(steps: Sequence[Step]) -> list[Step]:
+    """Return the same steps in an order in which what one needs is there when it comes.
+
+    Each step still comes behind those whose results it reads or overwrites, and those that read
+    what it overwrites. Waits keep their place among all others, and stores among stores. There are
+    no branches among the steps: these count what they skip.
+    """
+    made: list[Step] = []
+    part: list[Step] = []
+    for step in steps:
+        if step.waits:
+            made += [*_part(part), step]
+            part = []
+        else:
+            part.append(step)
+    return [*made, *_part(part)]
+
+
+def _part(steps: Sequence[Step]) -> list[Step]:
+    before = [_needed(steps, at) for at in range(len(steps))]
+    length = _lengths(steps, before)
+    left, now = set(range(len(steps))), 0
+    done: dict[int, int] = {}  # step -> when its results are there
+    order: list[Step] = []
+    while left:
+        ready = [at for at in left if not before[at] & left]
+        due = {
+            at: max((_due(steps[at], steps[each], done[each]) for each in before[at]), default=0)
+            for at in ready
+        }
+        at = min(ready, key=lambda each: (max(due[each], now), -length[each], each))
+        left.discard(at)
+        order.append(steps[at])
+        now = max(now, due[at]) + 1
+        done[at] = now - 1 + _time(steps[at])
+    return order
+
+
+def _needed(steps: Sequence[Step], at: int) -> set[int]:
+    """Return the steps that must come before one."""
+    step = steps[at]
+    return {
+        number
+        for number, earlier in enumerate(steps[:at])
+        if earlier.writes & (step.reads | step.writes)
+        or earlier.reads & step.writes
+        or (earlier.keeps and step.keeps)
+    }
+
+
+def _lengths(steps: Sequence[Step], before: Sequence[set[int]]) -> list[int]:
+    """Return how many cycles pass from each step's issue to the end of all that needs it."""
+    length = [_time(step) for step in steps]
+    for at in range(len(steps) - 1, -1, -1):
+        for each in before[at]:
+            length[each] = max(length[each], _time(steps[each]) + length[at])
+    return length
+
+
+def _due(step: Step, needed: Step, done: int) -> int:
+    """Return when a step may issue behind another: what that one only reads is read at once."""
+    if not needed.writes & (step.reads | step.writes):
+        return 0
+    return done + _later(step, needed)
+
+
+def _later(step: Step, needed: Step) -> int:
+    """Return how much later than usual a step has what another makes."""
+    if step.uniform and needed.uniform:
+        return min(CHAINED - needed.time, 0)
+    return GUARD_LATER if ("P", step.guard) in needed.writes else 0
+
+
+def _time(step: Step) -> int:
+    return _LATE if step.time == NEVER else step.time

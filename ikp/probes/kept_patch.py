@@ -1,0 +1,144 @@
+"""Patches that are kept: a kernel that was recorded before is patched by none of ikp's code.
+
+A patch was verified when it was made. It is used again for the same cubin, options, sources of the
+kernel and of ikp, and disassembler; what is kept of it is sealed, and has the hash of its machine
+code, which lies where ``kept_code`` put it. Where any of that differs, the kernel is patched again.
+Why a kernel was refused is kept in the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from ikp import caches
+from ikp.core.segment import Selection
+from ikp.errors import InspectError, PatchError
+from ikp.paths import triton_cache
+from ikp.probes.kept_code import files
+from ikp.probes.made_patch import Patch
+from ikp.sass.cubins.added_parameter import Argument
+from ikp.sass.disassembly import sources, tools
+from ikp.verifier.declared import Declared
+
+_ROOMS: Final = ("*.py", "core/**/*.py", "machine/**/*.py", "verifier/**/*.py")
+"""The files of ikp's that a patch is made and verified by."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPatch:
+    """One patch's place."""
+
+    path: Path
+    key: bytes
+
+    @classmethod
+    def of(cls, cubin: bytes, name: str, options: Mapping[str, object]) -> KeptPatch | None:
+        """Return that of what ``patch`` makes of a kernel with some options.
+
+        None where it can't be told what makes it: the source of ikp, or a disassembler.
+        """
+        try:
+            said = repr((name, sorted(options.items()), _own_sources(), _disassembler()))
+        except (OSError, InspectError):
+            return None
+        key = hashlib.sha256(cubin).digest() + said.encode()
+        return cls(triton_cache() / f"ikp-patch-{hashlib.sha256(key).hexdigest()[:32]}.json", key)
+
+    def read(self) -> Patch | str | None:
+        """Return the patch, or why the kernel was refused; None where neither is known for sure."""
+        with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, PatchError):
+            content = caches.kept(self.path, self.key)
+            facts = None if content is None else json.loads(content)
+            if isinstance(facts, dict):
+                return _patch(facts)
+            return facts if isinstance(facts, str) else None
+        return None
+
+    def write(self, found: Patch | str) -> None:
+        """Keep a patch whose machine code is kept, or why a kernel was refused, if that can be."""
+        with suppress(OSError):
+            facts = found if isinstance(found, str) else _facts(found)
+            caches.keep(self.path, self.key, json.dumps(facts).encode())
+
+
+def _facts(patch: Patch) -> dict[str, Any]:
+    """Return what a patch is, but for its machine code.
+
+    Raises:
+        OSError: that is not kept.
+    """
+    named = {each: sources.digest(each) for each in patch.sources}
+    (cubin, *_), digests = _contents(patch.kept)
+    if cubin != patch.cubin:
+        raise OSError
+    facts = asdict(replace(patch, cubin=b"")) | {"sources": named, "files": digests}
+    del facts["cubin"]
+    return facts
+
+
+def _patch(facts: dict[str, Any]) -> Patch | None:
+    """Return the patch that some facts tell of; None where it is another one by now.
+
+    Raises:
+        OSError: its machine code is not there.
+    """
+    named, known = facts.pop("sources"), facts.pop("files")
+    (cubin, *_), digests = _contents(facts["kept"])
+    if digests != known or any(sources.digest(file) != each for file, each in named.items()):
+        return None
+    made = {each: _tuples(value) for each, value in facts.items()}
+    made |= {"cubin": cubin, "sources": tuple(named)}
+    made["sample"], made["declared"] = Selection(**facts["sample"]), _declared(facts["declared"])
+    made["argument"] = facts["argument"] and Argument(**facts["argument"])
+    return Patch(**made)
+
+
+def _contents(kept: str) -> tuple[list[bytes], list[str]]:
+    """Return the kept machine code and what is beside it, and their SHA-256.
+
+    Raises:
+        OSError: some of it is not there.
+    """
+    contents = [each.read_bytes() for each in files(kept)]
+    return contents, [hashlib.sha256(each).hexdigest() for each in contents]
+
+
+def _declared(facts: dict[str, Any] | None) -> Declared | None:
+    return None if facts is None else Declared.from_json(facts)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+@cache
+def _own_sources() -> str:
+    """Return the hash of all that a patch is made by.
+
+    Raises:
+        OSError: it can't be read, as in an archive.
+    """
+    root, made = Path(caches.__file__).parent, hashlib.sha256()
+    made.update((root / "caches.py").read_bytes())
+    for path in sorted({path for room in _ROOMS for path in root.glob(room)}):
+        content = path.read_bytes()
+        made.update(f"{path.relative_to(root)}\0{len(content)}\0".encode() + content)
+    return made.hexdigest()
+
+
+@cache
+def _disassembler() -> tuple[str, int, int]:
+    """Return which file the disassembler is.
+
+    Raises:
+        InspectError: there is none.
+    """
+    found = (path := tools.tool("nvdisasm")).stat()
+    return str(path), found.st_size, found.st_mtime_ns

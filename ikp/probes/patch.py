@@ -1,0 +1,324 @@
+"""A kernel's own machine code, with records put into it."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ikp.core.abi import Language
+from ikp.core.segment import Selection
+from ikp.errors import KernelError, PatchError
+from ikp.probes.code.chips import HOPPER, Chip, chip_of
+from ikp.probes.code.entry_code import CELL, CELL_BYTES
+from ikp.probes.code.reserved_registers import Cell, Frame
+from ikp.probes.code.selection_code import SELECTION_BYTES
+from ikp.probes.made_patch import Patch
+from ikp.probes.placement import occupancy, other_blocks
+from ikp.probes.placement.by_role import ByRole, by_role
+from ikp.probes.placement.frame_registers import frame
+from ikp.probes.placement.instrumentation import Instrumenter
+from ikp.probes.placement.kernel_exits import NoRoomError
+from ikp.probes.placement.record_batches import NotAllError
+from ikp.probes.points.budget import Budget
+from ikp.probes.points.chosen_lines import Lines
+from ikp.probes.points.loop_pace import Pace
+from ikp.probes.points.probe_points import Level, ProbeRegion, ProbeRegions
+from ikp.probes.points.sese_regions import Regions
+from ikp.sass.cubins.added_parameter import Argument, add_argument
+from ikp.sass.cubins.capacity import add_constant, set_registers
+from ikp.sass.cubins.cubin import Cubin, Kernel
+from ikp.sass.cubins.instruction import BYTES
+from ikp.sass.dataflow.asserts import asserts, called
+from ikp.sass.dataflow.emulated_atomics import addressed
+from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters
+from ikp.sass.dataflow.liveness import Liveness
+from ikp.sass.dataflow.printed_targets import check_targets
+from ikp.sass.dataflow.reading import parsed, text_of
+from ikp.sass.dataflow.register_handover import hands_over
+from ikp.sass.dataflow.unread_argument import spare_argument
+from ikp.sass.insertion.displacement import Displacement, Insertion
+from ikp.sass.insertion.insert import insert
+from ikp.verifier.declared import Declared
+from ikp.verifier.verify import verify
+
+_MOST_CALLED: Final = 3
+"""Functions that a refusal names: a kernel for a debugger (-G) calls dozens."""
+DETAILS: Final = {level.name.lower(): level for level in Level}
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep Python's collector of cycles away: what is made meanwhile, it would look at in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_uncollected()
+def patch(
+    cubin: bytes,
+    name: str,
+    *,
+    detail: str = "loops",
+    ptx: str = "",
+    language: Language = Language.OTHER,
+    block: tuple[int, int, int] | None = None,
+    lines: Sequence[Lines] = (),
+    functions: Sequence[str] = (),
+    ranges: bool = False,
+    max_overhead: float | None = None,
+    shared: int = 0,
+    untested: bool = False,
+    select: bool = False,
+    blocks: Selection | None = None,
+    argue: bool = False,
+    spare: bool = False,
+    flat: bool = False,
+    sure: bool = False,
+) -> Patch:
+    """Put records into a kernel.
+
+    Args:
+        cubin: the file that the compiler wrote.
+        name: the kernel's.
+        detail: how much is recorded: "kernel", "loops", "waits" or "ops".
+        ptx: the kernel's PTX, for the lines that the cubin has wrong.
+        language: what it was written in.
+        block: threads of the blocks that it is launched with, where the kernel does not say.
+        lines: chosen lines of its source, which get ranges of their own.
+        functions: names of functions, whose lines are chosen, too.
+        ranges: whether the ranges that its source names are recorded, where their lines' code is.
+        max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
+        shared: bytes of shared memory that a block is launched with, where that is known.
+        untested: whether to do so for chips on which that was never run.
+        select: whether sessions choose, launch by launch, which warps and blocks record.
+        blocks: which blocks do, with all their warps, where that is chosen once: the others run
+            the kernel's own code, if it can be there twice. If not, it is as with ``select``; or,
+            where the others are to leave when and where they ran, all blocks record. So they do
+            where the kernel has no range but itself.
+        argue: whether whoever launches it can pass one more argument, by which it is told.
+        spare: whether the last 16 bytes of its arguments are for that, where it reads none of them.
+        flat: whether it is launched with blocks in one dimension alone.
+        sure: whether each launch is told of slots for all its warps, or of room for no record.
+
+    Raises:
+        VerifyError: what was made is not the kernel and records; see ``ikp.verifier``.
+        PatchError: the kernel, or its chip, is not known well enough.
+        KernelError: nothing that was chosen has code in it.
+        InspectError: there is no disassembler, or it refuses the file.
+    """
+    kernel = (file := Cubin.read(cubin)).kernel(name)
+    chip = chip_of(file.sm, kernel, untested=untested)
+    code = _code(file, kernel, text := text_of(cubin, file, name))
+    size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
+    warps = occupancy.warps_of(math.prod(size)) if size else None
+    tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
+    chosen = tuple(lines), tuple(functions)
+    places = ProbeRegions(code.flow, ptx, *chosen, named=ranges, rows=_in_rows(size))
+    unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
+    resident = occupancy.resident(tried[0], warps or 1, shared, chip)
+    wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
+    apart = other_blocks.apart(file, kernel, _worth_it(blocks, wanted))
+    select, blocks = select or apart.together, apart.chosen
+    nbytes = CELL_BYTES + SELECTION_BYTES * select
+    argument = _argument(file, code, nbytes, chip, argue, spare)
+    cell = _cell(file, nbytes, argument)
+    setting = _Setting(cell, size, language, chip, places.regions, select, blocks, flat, sure)
+    count, weaver, added = _woven(code, wanted, tried, setting)
+    if (apart := apart.with_headers(cubin, name, language, weaver)).chosen != blocks:
+        setting = replace(setting, blocks=apart.chosen)
+        count, weaver, added = _woven(code, wanted, tried, setting)
+    if count > before:
+        set_registers(file, name, count)
+    if apart.code is not None:  # what the entrance begins with ends in the branch over it
+        added[0] = apart.code.behind(added[0].words, file.sm)
+    moved = insert(file, name, added, edges := weaver.on_edges())
+    if apart.code is not None:
+        apart.code.follow(file, name, added[0])
+    fewer = occupancy.cost(name, warps, before, count, chip)
+    most = None if weaver.most is None else weaver.most + weaver.margin
+    ours = tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count))
+    beside = None if apart.code is None else apart.code.stands(added[0])
+    stands = chip.stands(cell.offset) if cell.bank == 0 else cell.offset
+    ordinal = None if argument is None else argument.ordinal
+    declared = Declared(name, count, ours, beside, cell.bank, stands, nbytes, ordinal)
+    patched = file.write()
+    verify(cubin, patched, text, declared)
+    return Patch(
+        *(patched, tuple(weaver.names), warps or 0, (before, count), even(most)),
+        notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *weaver.notes),
+        told=(*expected, *(each.told for each in places.asked_for if each.piece and each.told)),
+        ours=ours,
+        plain=beside,
+        select=select,
+        sample=apart.sample,
+        argument=argument,
+        cell_counts_records=weaver.frame.near,
+        margin=weaver.margin,
+        fewer_blocks=bool(fewer),
+        declared=declared,
+        sources=tuple(sorted(code.flow.code.files)),
+    )
+
+
+def _argument(
+    file: Cubin, code: Liveness, nbytes: int, chip: Chip, argue: bool, spare: bool
+) -> Argument | None:
+    """Return in which of its arguments a kernel can be told so many bytes; None where in none."""
+    name, listed = code.flow.code.name, code.flow.code.instructions
+    if spare and (found := spare_argument(file.kernel(name), listed, nbytes, chip.parameters)):
+        return found
+    return add_argument(file, name, nbytes, chip.parameters) if argue else None
+
+
+def _cell(file: Cubin, nbytes: int, argument: Argument | None) -> Cell:
+    """Make room for what a kernel is told, where no argument has it."""
+    if argument is not None:
+        return Cell(0, HOPPER.parameters + argument.offset)
+    return Cell(3, add_constant(file, CELL, nbytes))
+
+
+def _in_rows(size: Sequence[int]) -> bool:
+    """Whether the threads of each warp are known to stand in one row of their block."""
+    return bool(size) and size[0] % occupancy.LANES == 0
+
+
+def _wanted(
+    places: ProbeRegions, level: Level, most: float | None, resident: int
+) -> tuple[list[ProbeRegion], list[str]]:
+    """Return what is to be recorded, and what that is expected to cost if that is bounded."""
+    wanted = places.at(level)
+    if most is None:
+        return wanted, []
+    kept, *expected = Budget(places, Pace.of(places, resident), most).keep(wanted)
+    return kept, expected
+
+
+def _worth_it(blocks: Selection | None, wanted: Sequence[ProbeRegion]) -> Selection | None:
+    """Return who records: all, where nothing is recorded but what a sample's others leave, too."""
+    more = any(place.kind != "kernel" for place in wanted)
+    return None if blocks is not None and blocks.others and not more else blocks
+
+
+def _code(file: Cubin, kernel: Kernel, text: str) -> Liveness:
+    """Return a kernel's instructions, and what each leaves alive."""
+    name = kernel.name
+    code = next((each for each in parsed(text) if each.flow.code.name == name), None)
+    if code is None:
+        raise PatchError(f"the disassembler shows no code of {name}.")
+    check_targets(file, kernel, code.flow.code)
+    code = replace(
+        code,
+        asserts=asserts(file, code.flow),
+        addressed=addressed(kernel, code.flow.code.instructions),
+    )
+    if code.leaving_calls:
+        names = {called(file, code.flow, at) or "by its address" for at in code.leaving_calls}
+        more = max(0, len(names) - _MOST_CALLED)
+        shown = [*sorted(names)[:_MOST_CALLED], *([f"and {more} more"] if more else [])]
+        raise PatchError(
+            f"{name} calls code that is not its own ({', '.join(shown)}): which registers "
+            "that uses is not known."
+        )
+    return code
+
+
+def _ours(moved: Displacement, count: int) -> Iterator[tuple[int, int]]:
+    """Yield where the code is that was put in: the bytes between the kernel's own, and behind."""
+    ends = np.concatenate([[0], moved.new[:-1] + 1])
+    for at in np.flatnonzero(ends < moved.new).tolist():
+        yield int(ends[at]) * BYTES, int(moved.new[at]) * BYTES
+    if moved.count < count:
+        yield moved.count * BYTES, count * BYTES
+
+
+def _unplaced(places: ProbeRegions) -> list[str]:
+    """Return why some of what was chosen has no range.
+
+    Raises:
+        KernelError: none of it has.
+    """
+    missing = [each.told for each in places.choices if each.piece is None]
+    if missing and len(missing) == len(places.choices):
+        raise KernelError(" ".join(missing))
+    missing += [each.told for each in places.named_ranges if each.piece is None]
+    refused = places.refused if places.asked_for else ()
+    overlapping = [f"{place.name}: {why}." for place, why in refused if place.kind == "lines"]
+    return [*missing, *overlapping]
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What a kernel's records depend on beside its code."""
+
+    cell: Cell
+    size: list[int]  # threads of a block; [] where that is not known
+    language: Language
+    chip: Chip
+    regions: Regions
+    select: bool
+    blocks: Selection | None
+    flat: bool
+    sure: bool
+    gather: bool = True  # whether records may be stored at once
+
+    def framed(self, room: FreeRegisters, *, near: bool = False) -> Frame | None:
+        """Return what is kept in some code; None where it leaves too little alone."""
+        one_way = occupancy.warps_of(self.size[0]) if self.size[1:] == [1, 1] else None
+        made = frame(room, one_way, self.cell, self.chip, near=near)
+        selection = self.cell.beyond(CELL_BYTES) if self.select else None
+        return made and replace(
+            made, flat=self.flat, sure=self.sure, blocks=self.blocks, selection=selection
+        )
+
+
+def _woven(
+    code: Liveness, places: list[ProbeRegion], counts: list[int], setting: _Setting
+) -> tuple[int, Instrumenter | ByRole, list[Insertion]]:
+    """Return the first number of registers that does, who put records there, and all of these."""
+    room, size, name = FreeRegisters(code, counts[0] - RESERVED), setting.size, code.flow.code.name
+    kept = setting.framed(room, near=not setting.select)
+    if kept is None:
+        if counts[1:]:
+            return _woven(code, places, counts[1:], setting)
+        roles = by_role(room, places, setting.framed, setting.chip, setting.regions)
+        if roles is None:
+            raise PatchError(_used_up(name, len(room.unused_uniform)))
+        return counts[0], roles, roles.woven(name, setting.language)
+    rows = bool(size) and math.prod(size) % occupancy.LANES == 0
+    full = rows and setting.regions.divergent.isdisjoint(room.liveness.flow.graph.leaves)
+    gather = rows and kept.near and setting.gather
+    weaver = Instrumenter(room, kept, places, full, setting.chip, setting.regions, gather)
+    try:
+        return counts[0], weaver, weaver.woven(name, setting.language)
+    except NotAllError:
+        return _woven(code, places, counts, replace(setting, gather=False))
+    except NoRoomError:
+        if not counts[1:]:
+            raise
+        return _woven(code, places, counts[1:], setting)
+
+
+def _used_up(name: str, left: int) -> str:
+    """Say why a kernel has no frame."""
+    return (
+        f"{name} uses all its uniform registers but {left}; records need seven that it never "
+        f"names, or one and some of each thread's own."
+    )
+
+
+def even(records: int | None) -> int | None:
+    """Return for how many records there should be room: with an even number, a slot is a multiple
+    of 32 bytes, which is what memory is written by.
+    """
+    return None if records is None else max(2, records + records % 2)

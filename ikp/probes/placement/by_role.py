@@ -1,0 +1,176 @@
+"""Records in a kernel whose code uses up the registers that all of it would have to leave alone.
+
+Where warps hand registers over (setmaxnreg), each role has code of its own, and it is seldom the
+same registers that one role and another use up: one that loads has few of its own, one that
+multiplies few uniform ones. So each role keeps what records need where it has room, and so does the
+code before them. A warp that comes to its role copies it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ikp.core.abi import Language
+from ikp.probes.code import forms
+from ikp.probes.code.assembler import NOP, Step
+from ikp.probes.code.chips import Chip
+from ikp.probes.code.reserved_registers import PLACES, Frame
+from ikp.probes.code.thread_frame import FIRST
+from ikp.probes.placement.instrumentation import Instrumenter
+from ikp.probes.placement.kernel_exits import NoRoomError
+from ikp.probes.points.probe_points import ProbeRegion
+from ikp.probes.points.sese_regions import Regions
+from ikp.sass.dataflow.free_registers import FreeRegisters
+from ikp.sass.dataflow.roles import Role, roles
+from ikp.sass.insertion.displacement import Insertion
+from ikp.sass.insertion.insert import OnEdge
+
+_COUNTED: Final = replace(NOP, stall=12)
+"""What a record has counted is there behind it, whatever stands before."""
+
+
+@dataclass
+class ByRole:
+    """Puts records into such a kernel, as a ``Instrumenter`` does.
+
+    Args:
+        first: who puts them into the code before all roles.
+        roles: the same for each role.
+        notes: what is not recorded, and why.
+    """
+
+    first: Instrumenter
+    roles: list[tuple[Role, Instrumenter]]
+    notes: list[str]
+
+    @property
+    def frame(self) -> Frame:
+        """What is kept from the entry on."""
+        return self.first.frame
+
+    @property
+    def names(self) -> list[str]:
+        """Those of all ranges."""
+        return list(dict.fromkeys(name for each in self._weavers for name in each.names))
+
+    @property
+    def most(self) -> int | None:
+        """How many records a warp makes; None where loops say how many."""
+        counts = [each.most for _, each in self.roles]
+        known = [each for each in (self.first.most, *counts) if each is not None]
+        return None if len(known) <= len(counts) else known[0] + max(known[1:])
+
+    @property
+    def margin(self) -> int:
+        """How many records a warp may write behind the last that it keeps."""
+        return max(each.margin for each in self._weavers)
+
+    def woven(self, name: str, language: Language) -> list[Insertion]:
+        """Return what is put before which instruction; see ``Instrumenter``.
+
+        Raises:
+            PatchError: there is no room for what every kernel needs.
+        """
+        made = self.first.woven(name, language)
+        for role, weaver in self.roles:
+            records = weaver.records()
+            made += [self._handed_on(role, weaver), *records]
+        self.notes += [note for each in self._weavers for note in each.notes]
+        return made
+
+    def on_edges(self) -> list[OnEdge]:
+        """Return what is run on the ways that jumps lead, once ``woven`` has chosen it all."""
+        return [edge for each in self._weavers for edge in each.on_edges()]
+
+    def alone(self, beside: int) -> ByRole:
+        """Return who has each warp leave its header, and nothing else; see ``Instrumenter``."""
+        leaving = [(role, each.alone(beside)) for role, each in self.roles]
+        return ByRole(self.first.alone(beside), leaving, [])
+
+    @property
+    def _weavers(self) -> Iterator[Instrumenter]:
+        yield self.first
+        yield from (each for _, each in self.roles)
+
+    def _handed_on(self, role: Role, weaver: Instrumenter) -> Insertion:
+        """Return what copies all that is kept to where a role keeps it.
+
+        Stores of records may still read what that writes: they are waited for.
+        """
+        its, spare = weaver.frame, weaver.room.at(role.entrance)
+        if not spare.scoreboards or len(spare.registers) < len(_kept(its)):
+            raise NoRoomError("too little is free where its warps hand registers over.")
+        steps = _copied(_kept(self.first.frame), its, spare.registers)
+        first = _COUNTED.after(self.first.boards)
+        words = weaver.assembled([first, *steps], spare.scoreboards[-1])
+        return Insertion(role.entrance, words, skipped=role.falls)
+
+
+def by_role(
+    room: FreeRegisters,
+    places: Sequence[ProbeRegion],
+    framed: Callable[[FreeRegisters], Frame | None],
+    chip: Chip,
+    regions: Regions,
+) -> ByRole | None:
+    """Return what puts records into a kernel by its roles; None where that can't be.
+
+    Args:
+        room: what is free where.
+        places: what is recorded.
+        framed: finds what is kept in a part of the kernel; None where it is too little.
+        chip: what the kernel is for.
+        regions: tells where all threads of a warp are.
+    """
+    found = roles(room.liveness.flow)
+    if not found:
+        return None
+    entrances = frozenset(each.entrance for each in found)
+    rest = frozenset(range(len(room.free))).difference(*(each.rows for each in found))
+    parts = [room.within(rest | entrances), *(room.within(each.rows) for each in found)]
+    frames = [_stored(each) for part in parts if (each := framed(part)) is not None]
+    if len(frames) < len(parts) or frames[0].own:
+        return None
+    codes = [rest, *(each.rows for each in found)]
+    split = [[each for each in places if _points(each) <= code] for code in codes]
+    made = [
+        Instrumenter(part, frame, inside, chip=chip, regions=regions)
+        for part, frame, inside in zip(parts, frames, split, strict=True)
+    ]
+    placed = {id(each) for inside in split for each in inside}
+    across = (each for each in places if each.ends and id(each) not in placed)
+    notes = [f"{each.name} is not recorded: more code than one role's is in it." for each in across]
+    return ByRole(made[0], list(zip(found, made[1:], strict=True)), notes)
+
+
+def _stored(frame: Frame) -> Frame:
+    """Return a frame without the clocks at the entry: these are stored at once."""
+    return replace(frame, entered=())
+
+
+def _points(place: ProbeRegion) -> frozenset[int]:
+    return frozenset(each.index for each in (place.start, *place.ends))
+
+
+def _kept(frame: Frame) -> tuple[int, ...]:
+    # Blocks that leave their headers alone make no record, and have no address for one.
+    records = () if frame.behind is not None else (frame.records,)
+    return (*records, frame.high, frame.room, frame.count, frame.header)
+
+
+def _copied(kept: Sequence[int], frame: Frame, free: Sequence[int]) -> list[Step]:
+    """Return what copies some uniform registers to those of a frame.
+
+    Both may share registers: all are read before one is written.
+    """
+    read, write = list[Step](), list[Step]()
+    for source, into, register in zip(kept, _kept(frame), free, strict=False):
+        own = into >= FIRST
+        read.append(forms.from_uniform(frame.own[into - FIRST] if own else register, source))
+        write += [] if own else [forms.to_uniform(into, register)]
+    last = (
+        [] if frame.lends else [forms.constant(frame.descriptor, 0, PLACES.descriptor, pair=True)]
+    )
+    return [*read, *write, *last]

@@ -1,0 +1,178 @@
+"""Runs of instructions, written where they stand: what each waits for, and what stands in it.
+
+A record's store reads its registers some time after it has issued, so they, and the scoreboard that
+tells, are the kernel's again only behind a wait. That stands as far behind the store as can be:
+before the first instruction that would write one of the registers or take the scoreboard, before
+the next record, or at the end of the block.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import takewhile
+
+from ikp.probes.code.assembler import NOP, Step, assemble, behind_barrier, spread
+from ikp.probes.placement.kernel_exits import unless_staying
+from ikp.probes.placement.latency_fill import fillers
+from ikp.probes.placement.probe_sites import TAKEN, Run, Site, written
+from ikp.probes.placement.record_batches import Batch
+from ikp.probes.placement.scavenged_pair import lent
+from ikp.probes.placement.scratch_registers import Chooser, used
+from ikp.sass.control_flow.collectives import collective_bodies
+from ikp.sass.dataflow.free_registers import FreeRegisters
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.resources import members
+from ikp.sass.insertion.displacement import Insertion
+from ikp.sass.insertion.insert import OnEdge
+
+
+@dataclass(frozen=True)
+class Emitter:
+    """Writes those of one kernel.
+
+    Args:
+        room: what is free where.
+        chooser: what tells when the kernel needs again what a run uses.
+        runs: what is put at each site.
+        batches: what records share, by the site of each.
+        leads: the same, by where it is found out, if that is before the first of them.
+        fitted: makes of a run what the chip has, and the frame.
+        late: whether nothing of the kernel's may stand in a run.
+    """
+
+    room: FreeRegisters
+    chooser: Chooser
+    runs: Mapping[Site, Run]
+    batches: Mapping[Site, Batch]
+    leads: Mapping[Site, Batch]
+    fitted: Callable[[list[Step]], list[Step]]
+    late: bool
+    _waits: dict[Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
+    _late: dict[Site, int] = field(default_factory=dict)  # last there
+    _over: dict[Site, int] = field(default_factory=dict)  # where what a run uses is needed again
+
+    def inline(self) -> Iterable[Insertion]:
+        """Yield what is run between the kernel's own instructions."""
+        for site, each in self.runs.items():
+            if each.stores and site.rank != TAKEN:
+                self._wait_behind(site, each)
+        sites = sorted({*self._inline, *self._waits})
+        for at, site in enumerate(sites):
+            run = self.runs.get(site)
+            early, late = self._waits.get(site, 0), self._late.get(site, 0)
+            first, *rest = self._steps(run, site.index) if run else [NOP]
+            steps = [first.after(early), *rest, *([NOP.after(late)] if late else [])]
+            board = run.scratch.scoreboard if run else 0
+            cycles = self._fillers(site, run, sites[at + 1 :]) if run and not late else []
+            settled, soon = (run.settled, run.late) if run else ("", {})
+            for passed, words in spread(self.fitted(steps), board, cycles, settled, soon):
+                yield Insertion(site.index + passed, tuple(words), site.rank == 0 and not passed)
+
+    def on_edges(self) -> list[OnEdge]:
+        """Return what is run on the ways that jumps lead."""
+        return [
+            OnEdge(site.index, self._apart(run, site.index))
+            for site, run in sorted(self.runs.items())
+            if site.rank == TAKEN and self._code[site.index].op != "EXIT"
+        ]
+
+    def on_leaving(self) -> list[Insertion]:
+        """Return what those run alone whom an EXIT lets leave a loop."""
+        return [
+            Insertion(site.index, self._apart(run, site.index, leaves=True))
+            for site, run in sorted(self.runs.items())
+            if site.rank == TAKEN and self._code[site.index].op == "EXIT"
+        ]
+
+    def _steps(self, run: Run, index: int) -> list[Step]:
+        """Return what a run does beside an instruction."""
+        steps = lent(run.steps, run.scratch.pair)
+        return behind_barrier(steps) if index in self.room.pending_barriers else steps
+
+    def _apart(self, run: Run, index: int, *, leaves: bool = False) -> tuple[int, ...]:
+        """Return a run that stands on a way of its own: its last store is waited for there.
+
+        Args:
+            run: it.
+            index: the jump that leads there, or the EXIT by which those leave that run it.
+            leaves: whether it is an EXIT.
+        """
+        steps = [*self._steps(run, index), NOP.after(run.scratch.busy)]
+        if leaves:
+            steps = [*unless_staying(self.room, index, len(steps)), *steps]
+        return tuple(assemble(self.fitted(steps), run.scratch.scoreboard, "RP", run.late))
+
+    @property
+    def _code(self) -> Sequence[Instruction]:
+        return self.room.liveness.flow.code.instructions
+
+    def _wait_behind(self, site: Site, run: Run) -> None:
+        """Have a run's last store waited for before the kernel needs what it reads."""
+        registers, board = used(run.scratch) | run.stored, run.scratch.scoreboard
+        if run.scratch.gathered is not None:
+            if site != self.batches[site].last:
+                return
+            registers = run.scratch.gathered.stored
+        index, choose = site.index, self.chooser
+        end = choose.end(index)
+        if index >= end:
+            return
+        met = self._met(site, end, registers)
+        needed = min(index + choose.reach(index, members(registers), board), end - 1)
+        needed = self._collective.get(needed, needed)
+        at = needed if met is None else min(needed, met.index)
+        waited = choose.waited(index, board)
+        left = waited < end and self._code[waited].op == "EXIT"  # what is put there comes before
+        if waited <= at and not left and (met is None or waited < met.index):
+            self._over[site] = waited
+            return
+        self._over[site] = at
+        there = met if met is not None and met.index == at else Site(at, 1)
+        waits = self._late if there == site else self._waits
+        waits[there] = waits.get(there, 0) | run.scratch.busy
+
+    def _met(self, site: Site, end: int, registers: int) -> Site | None:
+        """Return the next run of a block that writes one of these registers."""
+        later = self._inline[bisect_right(self._inline, site) :]
+        ahead = takewhile(lambda each: each.index < end, later)
+        return next((each for each in ahead if self._meets(each, registers)), None)
+
+    @cached_property
+    def _collective(self) -> dict[int, int]:
+        return collective_bodies(self.room.liveness.flow.code)
+
+    @cached_property
+    def _inline(self) -> list[Site]:
+        """Where something is run between the kernel's own instructions, in order."""
+        return sorted(each for each in self.runs if each.rank != TAKEN)
+
+    def _meets(self, site: Site, registers: int) -> bool:
+        """Return whether a run writes one of these registers."""
+        batch = self.batches.get(site)
+        shared = 0 if batch is None or site == batch.first else batch.shared.bits
+        led = self.leads[site].shared.bits if site in self.leads else 0
+        return bool(registers & (written(self.runs[site]) & ~shared | self.runs[site].kept | led))
+
+    def _light(self, site: Site, needed: int = 0) -> bool:
+        """Whether a site has nothing but clocks, kept in registers that are not ``needed``."""
+        run = self.runs.get(site)
+        if run is None or site in self._waits or site in self._late:
+            return False
+        return run.clocks_alone and not run.kept & needed
+
+    def _fillers(self, site: Site, run: Run, later: Sequence[Site]) -> list[int]:
+        """Return how long the instructions take that may stand in a run; see ``filling``."""
+        scratch, graph = run.scratch, self.room.liveness.flow.graph
+        block = graph.blocks[graph.block(site.index)]
+        falls = not site.rank and site.index == block.first  # what follows is others', too
+        if falls or self.late or scratch.pair is not None:
+            return []
+        next_ = next((each.index for each in later if not self._light(each, run.begun)), block.end)
+        ends = (self._over.get(site, block.end), next_, block.end)
+        batch = self.batches.get(site)
+        held = batch.shared.bits if batch is not None and site != batch.last else 0
+        stop = min(ends) - 1
+        return fillers(self.room, site.index, stop, scratch, run.stores, run.begun, held)

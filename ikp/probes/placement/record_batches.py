@@ -1,0 +1,264 @@
+"""Records that are made one after another, and find out once who stores them, and where.
+
+Of a record's dozen instructions, eight tell which thread stores it, whether there is room, and at
+which address. In a block all records are made or none, so that is told once for several of them:
+where a predicate and two registers are left alone until the last. Where the kernel needs all its
+predicates, one that it does not name meanwhile is saved.
+
+It takes a while until a predicate guards a store. So all that is asked before the first of the
+ranges begins, if it begins in the same block: what the range holds takes that long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, repeat
+from typing import Final
+
+from ikp.errors import PatchError
+from ikp.probes.code.record_part import ALONE, Part
+from ikp.probes.code.reserved_registers import Gathered, Scratch, Shared
+from ikp.probes.placement.gathered_stores import Gatherer
+from ikp.probes.placement.probe_sites import TAKEN, Site
+from ikp.probes.placement.scratch_registers import Chooser, Latest
+from ikp.probes.points.probe_points import ProbeRegion
+from ikp.sass.dataflow.free_registers import FreeRegisters, Spare, lone
+from ikp.sass.disassembly.resources import P, R, members, span
+
+MOST: Final = 8
+"""Records of one batch: a slot has room for all but one of them behind its last record."""
+_TRIED: Final = 6
+_LATE: Final = 20
+"""Cycles until all that is found out can be used."""
+
+
+class NotAllError(PatchError):
+    """Of records that are to be stored at once, some can't be made: one by one, the others can."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Records of one block, one after another."""
+
+    shared: Shared | Gathered
+    scratches: Mapping[Site, Scratch]  # of each site, in their order
+    lead: Site | None = None  # where it is found out, if that is before the first of them
+
+    @property
+    def first(self) -> Site:
+        """Where it is found out who stores them."""
+        return self.lead or next(iter(self.scratches))
+
+    @property
+    def last(self) -> Site:
+        """Where the last one is made."""
+        return next(reversed(list(self.scratches)))
+
+    def records(self, made: Mapping[Site, int]) -> int:
+        """Return how many records it has, of those that are made at each site."""
+        return sum(made.get(site, 0) for site in self.scratches)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Finds the batches of one kernel.
+
+    Args:
+        ends: the places that end at each site.
+        room: what is free where.
+        chooser: what the rest of each record is made with.
+        leads: whether what is found out may be used long after.
+        gatherer: finds those that can be stored at once, if any can.
+    """
+
+    ends: Mapping[Site, Sequence[ProbeRegion]]
+    room: FreeRegisters
+    chooser: Chooser
+    leads: bool = True
+    gatherer: Gatherer | None = None
+    _tried: dict[tuple[Site, Shared], dict[Site, Scratch]] = field(default_factory=dict)
+
+    def found(self) -> list[Batch]:
+        """Return which records find out together where they are stored; the others do so alone.
+
+        What they share is free no more, in the room, from the first of them to the last. Records
+        are stored at once where that is worth it for the whole kernel.
+        """
+        if self.gatherer is None:
+            return self._all()
+        kept, made = self.room.kept.copy(), self._all()
+        gathered = [each.scratches for each in made if isinstance(each.shared, Gathered)]
+        if self.gatherer.is_worth(gathered):
+            return made
+        self.room.restore(kept)
+        self.room.release(R.first + each for each in self.gatherer.threads)
+        return Batches(self.ends, self.room, self.chooser, self.leads).found()
+
+    def _all(self) -> list[Batch]:
+        made: list[Batch] = []
+        for sites in self._by_block():
+            left, before, earlier = sites, None, Latest()
+            while left:
+                batch = self._gathered(left) or self._longest(left, before, earlier)
+                if batch is not None:
+                    self._take(batch)
+                    made.append(batch)
+                    earlier = earlier.followed_by(batch.scratches.values())
+                count = len(batch.scratches) if batch else 1
+                before, left = left[count - 1], left[count:]
+        return made
+
+    def _gathered(self, sites: Sequence[Site]) -> Batch | None:
+        found = self.gatherer.longest(sites) if self.gatherer else None
+        return Batch(*found) if found else None
+
+    def _by_block(self) -> Iterator[list[Site]]:
+        """Yield the sites of each block that all pass who run it, in their order."""
+        inline = sorted(site for site in self.ends if self._inline(site))
+        graph = self.room.liveness.flow.graph
+        for _, sites in groupby(inline, lambda site: graph.block(site.index)):
+            yield list(sites)
+
+    def _inline(self, site: Site) -> bool:
+        if site.rank == TAKEN or site.index >= len(self.room.free):
+            return False
+        graph = self.room.liveness.flow.graph
+        return bool(site.rank) or site.index > graph.blocks[graph.block(site.index)].first
+
+    def _take(self, batch: Batch) -> None:
+        rows = range(batch.first.index, batch.last.index + 1)
+        self.room.reserve(members(batch.shared.bits), rows)
+
+    def _longest(self, sites: Sequence[Site], before: Site | None, earlier: Latest) -> Batch | None:
+        """Return the most of some sites, from the first on, that can share; None if it can't.
+
+        Args:
+            sites: of one block, all that are left.
+            before: the last one before them.
+            earlier: what the block's earlier records are made with.
+        """
+        best: Batch | None = None
+        lead = self._lead(sites[0], before) if self.leads else None
+        for count in range(1, len(sites) + 1):
+            some = sites[:count]
+            if sum(len(self.ends[each]) for each in some) > MOST:
+                break
+            batch = self._sharing(some, lead, earlier) if lead else None
+            if batch is None and count > 1:
+                batch = self._sharing(some, None, earlier)
+            if batch is None and count > 1:
+                break
+            best = batch
+        return best
+
+    def _lead(self, site: Site, before: Site | None) -> Site | None:
+        """Return where the first of some ranges begins, if that is early enough."""
+        (place, *others), graph = self.ends[site], self.room.liveness.flow.graph
+        lead = Site.of(place.start)
+        if others or lead in self.ends or not self._inline(lead):
+            return None
+        if graph.block(lead.index) != graph.block(site.index) or (before and lead <= before):
+            return None
+        stalls = self.room.liveness.flow.code.controls.stalls[lead.index : site.index]
+        return lead if int(stalls.sum()) >= _LATE else None
+
+    def _sharing(self, sites: Sequence[Site], lead: Site | None, earlier: Latest) -> Batch | None:
+        """Return a batch of all of some sites, if there is one that costs none of them more."""
+        first, last = (lead or sites[0]).index, sites[-1].index
+        for shared in self._shared(first, last):
+            scratches = self._scratches(sites, shared, earlier)
+            if scratches is not None:
+                return Batch(shared, scratches, lead)
+        return None
+
+    def _shared(self, first: int, last: int) -> Iterator[Shared]:
+        """Yield what is left alone between two instructions, free predicates first."""
+        named = self.room.liveness.named(range(first, last))
+        spare = self.room.through(range(first, last + 1))
+        free = [each for each in spare.predicates if not named >> P.first + each & 1]
+        places = self._addresses(spare, named)
+        if free:
+            yield from (Shared(at, free[-1], near=self.chooser.near) for at in places)
+            return
+        late = self.room.flight.table[first][P.columns]
+        there = [n for n, soon in enumerate(late) if not soon and not named >> P.first + n & 1]
+        own = [each for each in spare.registers if not named >> R.first + each & 1]
+        for at in places if there else ():
+            shared = Shared(at, there[-1], near=self.chooser.near)
+            rest = [each for each in own if not shared.where >> R.first + each & 1]
+            if rest:
+                yield replace(shared, saved=lone(rest))
+
+    def _addresses(self, spare: Spare, named: int) -> list[int]:
+        """Return which registers can hold an address all the way, the best ones first."""
+        if not self.chooser.near:
+            return [each for each in spare.pairs if not named & span(each, 2)][::-1]
+        free = [each for each in spare.registers if not named & span(each, 1)]
+        members = set(free)
+        return sorted(free, key=lambda each: (each ^ 1 in members, -each))[:_TRIED]
+
+    def _scratches(
+        self, sites: Sequence[Site], shared: Shared, earlier: Latest
+    ) -> dict[Site, Scratch] | None:
+        """Return what records are made with, if none of them is worse for what they share."""
+        made = self._tried.setdefault((sites[0], shared), {})
+        latest = earlier.followed_by(made.values())
+        for site in sites[len(made) :]:
+            one = self.chooser.for_member(site.index, shared, latest)
+            if one is None:
+                return None
+            made[site] = one
+            latest.add(one)
+        return {site: made[site] for site in sites}
+
+
+def check_gathered(
+    batches: Iterable[Batch], ends: Mapping[Site, Sequence[ProbeRegion]], made: Mapping[Site, int]
+) -> None:
+    """Refuse it that of records that are to be stored at once only some are made.
+
+    Which thread has which, and who stores them, goes by all of them.
+
+    Args:
+        batches: all there are.
+        ends: the places that end at each site.
+        made: how many records are made at each site.
+
+    Raises:
+        NotAllError: some are not.
+    """
+    gathered = (each for each in batches if isinstance(each.shared, Gathered))
+    if any(made.get(at) != len(ends[at]) for each in gathered for at in each.scratches):
+        raise NotAllError("records that are to be stored at once can't all be made.")
+
+
+def margin(batches: Iterable[Batch], made: Mapping[Site, int]) -> int:
+    """Return how many records a warp may write behind the last that it keeps.
+
+    Those that are stored at once know one by one whether there is room.
+    """
+    led = (each for each in batches if not isinstance(each.shared, Gathered))
+    return max([1, *(batch.records(made) for batch in led)]) - 1
+
+
+def planned(
+    batches: Iterable[Batch], made: Mapping[Site, int], begun: Collection[Site]
+) -> tuple[dict[Site, Iterator[Part]], dict[Site, Batch]]:
+    """Return which records of a batch are made at each site, and what is led from where.
+
+    Args:
+        batches: all of them.
+        made: how many records are made at each site.
+        begun: where ranges begin.
+    """
+    parts: dict[Site, Iterator[Part]] = {site: repeat(ALONE) for site in made}
+    leads: dict[Site, Batch] = {}
+    for batch in batches:
+        sites, records = list(batch.scratches), batch.records(made)
+        led = batch.lead is not None and batch.lead in begun and made.get(sites[0], 0) > 0
+        if led and batch.lead:
+            leads[batch.lead] = batch
+        every = [Part(number, records, led) for number in range(records)]
+        parts |= dict.fromkeys(sites, iter(every))
+    return parts, leads

@@ -1,0 +1,104 @@
+"""A pair of uniform registers for global memory that a kernel lends for one run of instructions.
+
+Stores name what global memory is by two uniform registers. Where a kernel leaves none that could
+hold that throughout, each run loads it anew, into a pair that nobody needs where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ikp.errors import PatchError
+from ikp.probes.code import forms
+from ikp.probes.code.assembler import Step
+from ikp.probes.code.reserved_registers import LENT, PLACES
+from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, FreeRegisters, Spare
+from ikp.sass.disassembly.resources import UR
+
+_FIELD: Final = 0x7F
+"""Where the upper half of a store names the pair."""
+_BOTH: Final = frozenset({("U", LENT), ("U", LENT + 1)})
+
+
+@dataclass(frozen=True, slots=True)
+class Lender:
+    """Finds such pairs in one kernel.
+
+    Args:
+        room: what is free where.
+        apart: its blocks in which threads of a warp may be apart, and for each of them those in
+            which the rest of the warp may be meanwhile.
+    """
+
+    room: FreeRegisters
+    apart: Mapping[int, AbstractSet[int]]
+
+    def pair(self, index: int, spare: Spare) -> int | None:
+        """Return the first register of a pair; None where there is none.
+
+        Where threads may be apart, the rest of the warp must not need it, wherever that is. What
+        the kernel never names is kept for other things.
+
+        Args:
+            index: the instruction before which the run stands.
+            spare: what is free there.
+        """
+        last = len(self.room.free) - 1
+        others = {*range(FIRST_UNIFORM), *self.room.unused_uniform}
+        free = set(spare.uniform_registers) - others
+        block = self.room.liveness.flow.graph.block(min(index, last))
+        if block in self.apart:
+            free &= self._unnamed(self.apart[block])
+        found = (each for each in free if each % 2 == 0 and each + 1 in free)
+        return max(found, default=None)
+
+    def _unnamed(self, blocks: AbstractSet[int]) -> set[int]:
+        """Return the registers that nobody names, needs or has in flight in some blocks."""
+        flow = self.room.liveness.flow
+        if any(flow.graph.jumps.calls.values()):
+            return set()  # the rest may be in a function
+        rows = flow.instructions(frozenset(blocks))
+        named = self.room.liveness.named(rows)
+        free = self.room.through(rows).uniform_registers
+        return {each for each in free if not named >> UR.first + each & 1}
+
+    def to_leave(self, index: int, spare: Spare) -> int:
+        """Return a pair for what stands before an EXIT.
+
+        Raises:
+            PatchError: there is none.
+        """
+        pair = self.pair(index, spare)
+        if pair is None:
+            raise PatchError(
+                "it uses nearly all its uniform registers, and where the kernel ends, at "
+                f"instruction {index}, no two in a row are free."
+            )
+        return pair
+
+
+def lent(steps: Sequence[Step], pair: int | None) -> list[Step]:
+    """Return a run whose stores name a pair, which is loaded behind its first two steps.
+
+    They read a clock, or begin what takes longer; and what the kernel computed right before them
+    may read that pair for so long. Where no pair is lent, it stays as it is.
+    """
+    if pair is None:
+        return list(steps)
+    loaded = forms.constant(pair, 0, PLACES.descriptor, pair=True)
+    named = [_named(each, pair) for each in steps]
+    first = next((at for at, each in enumerate(steps) if each.reads & _BOTH), None)
+    if first is None:
+        return named
+    behind = min(first, 2)
+    return [*named[:behind], loaded, *named[behind:]]
+
+
+def _named(step: Step, pair: int) -> Step:
+    if not step.reads & _BOTH:
+        return step
+    reads = step.reads - _BOTH | {("U", pair), ("U", pair + 1)}
+    return replace(step, high=step.high & ~_FIELD | pair, reads=reads)

@@ -1,0 +1,157 @@
+"""The anchors of chosen lines, in runs that nobody else's anchors interrupt.
+
+Loop by loop, in the order of the code: a loop inside is one thing to the code around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ikp.probes.points.load_waits import LoadWait
+from ikp.probes.points.loops import after_spinning, loop_ends, loop_lines, waiting
+from ikp.probes.points.sese_regions import Point, Regions
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.landmarks import ISSUED, Landmark, landmark
+from ikp.sass.disassembly.listing import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An landmark of the chosen lines; a loop that is all theirs is one, too."""
+
+    start: Point
+    end: Point
+    kinds: tuple[Landmark, ...]
+    members: tuple[int, ...]
+    verb: str  # "issue", "wait", "barrier" or "loop"
+    waits: int = 0  # scoreboards that the end waits for, a bit each
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Finds them in one kernel.
+
+    Args:
+        flow: the kernel.
+        regions: its stretches.
+        own: the instructions of the chosen lines.
+        chosen: whether a line is one of them.
+        waits: instruction -> the wait for loads before it.
+    """
+
+    flow: Flow
+    regions: Regions
+    own: frozenset[int]
+    chosen: Callable[[Line], bool]
+    waits: Mapping[int, LoadWait]
+
+    def runs(self) -> Iterator[list[Event]]:
+        """Yield the runs."""
+        for region in self.open:
+            run: list[Event] = []
+            for event in self._events(region):
+                if event is not None:
+                    run.append(event)
+                elif run:
+                    yield run
+                    run = []
+            if run:
+                yield run
+
+    @cached_property
+    def open(self) -> list[int | None]:
+        """The loops that are looked into, and None for the code outside of all."""
+        shut = self._whole | set(self._spins)
+        loops = (loop for loop in self.flow.bodies if not shut & set(self._around(loop)))
+        return [None, *loops]
+
+    def items(self, region: int | None) -> Iterator[tuple[int, int | None]]:
+        """Yield each instruction right in a loop, with None, and the first of each loop in it,
+        with that loop.
+        """
+        seen: set[int] = set()
+        for number, block in enumerate(self.flow.graph.blocks):
+            around = self._around(self.regions.loop(number))
+            if region is not None and region not in around:
+                continue
+            inner = around if region is None else around[: around.index(region)]
+            if not inner:
+                yield from ((at, None) for at in range(block.first, block.end))
+            elif inner[-1] not in seen:
+                seen.add(inner[-1])
+                yield block.first, inner[-1]
+
+    def instructions(self, loop: int) -> list[int]:
+        """Return the instructions of a loop."""
+        blocks = [self.flow.graph.blocks[block] for block in self.flow.bodies[loop]]
+        return sorted(at for block in blocks for at in range(block.first, block.end))
+
+    def landmark(self, at: int) -> Landmark | None:
+        """Return what an instruction is, padding aside."""
+        instruction = self.flow.code.instructions[at]
+        return None if instruction.never_runs else landmark(instruction.opcode)
+
+    def _around(self, loop: int | None) -> list[int]:
+        """Return a loop and those around it, the innermost first."""
+        found = []
+        while loop is not None:
+            found.append(loop)
+            loop = self.regions.parent(loop)
+        return found
+
+    def _events(self, region: int | None) -> Iterator[Event | None]:
+        """Yield the anchors in a loop; None for each of other lines."""
+        for at, loop in self.items(region):
+            if loop is not None:
+                yield from self._loop(loop)
+                continue
+            if wait := self.waits.get(at):
+                yield self._wait(wait) if self.own.intersection(wait.loads) else None
+            if kind := self.anchor(at):
+                yield self._one(at, kind) if at in self.own else None
+
+    def _loop(self, loop: int) -> Iterator[Event | None]:
+        """Yield a loop as an landmark, if it is one; None where it has anchors of its own."""
+        body = self.instructions(loop)
+        kinds = tuple(kind for at in body if (kind := self.anchor(at)))
+        ends = loop_ends(self.flow, loop)
+        if ends and loop in self._whole:
+            yield Event(*ends, kinds, tuple(body), "loop")
+        elif ends and self.own.intersection(self._spins.get(loop, ())):
+            tests = self._spins[loop]
+            flag = self.anchor(tests[0]) is Landmark.LOAD
+            kind = Landmark.LOAD if flag else Landmark.MBARRIER_WAIT
+            yield Event(*ends, (kind,), tests, "wait")
+        elif kinds:
+            yield None
+
+    @cached_property
+    def _spins(self) -> dict[int, tuple[int, ...]]:
+        """The loops that only wait, and where they test."""
+        found = {loop: waiting(self.flow, loop) for loop in self.flow.bodies}
+        return {loop: tests for loop, tests in found.items() if tests}
+
+    @cached_property
+    def _whole(self) -> set[int]:
+        """The loops whose own line is chosen, and that hold no landmark of others."""
+        found = set()
+        for loop in self.flow.bodies.keys() - self._spins.keys():
+            anchors = {at for at in self.instructions(loop) if self.anchor(at)}
+            named = any(map(self.chosen, loop_lines(self.flow, loop)))
+            if named and anchors <= self.own and loop_ends(self.flow, loop):
+                found.add(loop)
+        return found
+
+    def _one(self, at: int, kind: Landmark) -> Event:
+        end = Point(at, after=True)
+        if kind is Landmark.MBARRIER_WAIT:
+            end = after_spinning(self.flow, at, self.regions)
+        verb = "issue" if kind in ISSUED else "barrier" if kind is Landmark.BARRIER else "wait"
+        return Event(Point(at), end, (kind,), (at,), verb)
+
+    @staticmethod
+    def _wait(wait: LoadWait) -> Event:
+        here = Point(wait.at)
+        return Event(here, here, (Landmark.LOAD,), (wait.at,), "wait", wait.mask)

@@ -1,0 +1,112 @@
+"""About how long a turn of a loop takes, before it has ever run: its code walked through.
+
+Instructions issue as their stalls say. What waits, waits for what it waits for: loads and copies
+take as long as from memory that nobody else uses, products as long as tensor cores take. Other
+warps, bandwidth, barriers and caches are not known, so most loops take longer: what is told as a
+share of this time is rather too much than too little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ikp.probes.points.counted_waits import Issued
+from ikp.probes.points.lines_of import AboutLines
+from ikp.probes.points.load_waits import LoadWait
+from ikp.probes.points.probe_points import ProbeRegions
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.landmarks import Landmark, landmark
+
+_MEMORY = 500
+"""Cycles from a load's issue to its data, about: H100 and H200, from memory, nothing else going."""
+_PRODUCT = re.compile(r"GMMA\.(\d+)x(\d+)x(\d+)")
+_PER_CYCLE = 2048
+"""Products of 16-bit numbers that an SM's tensor cores make in a cycle (sm_90: 989 TFLOPS)."""
+_TURNS = 4
+"""So many turns are walked through: what is issued ahead of time is then on its way."""
+_ARRIVES = {Landmark.LOAD, Landmark.COPY, Landmark.TMA_LOAD}
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Times of one kernel.
+
+    Args:
+        flow: the kernel.
+        about: what its waits are for.
+        waits: where loads are waited for.
+        warps: that an SM has room for, of all blocks: they share its tensor cores.
+    """
+
+    flow: Flow
+    about: AboutLines
+    waits: Mapping[int, LoadWait]
+    warps: int
+
+    @classmethod
+    def of(cls, places: ProbeRegions, warps: int) -> Pace:
+        """Return the times of a kernel whose places are known."""
+        return cls(places.flow, places.origins, {wait.at: wait for wait in places.waits}, warps)
+
+    def turn(self, loop: int | None) -> float:
+        """Return about how many cycles a turn of a loop takes; of the kernel's code, for None.
+
+        Loops in it count as if they had one turn.
+        """
+        code = self.flow.code.instructions
+        body = range(len(code)) if loop is None else self._body(loop)
+        clock, begun = _Clock(), 0.0
+        for turn in range(1 if loop is None else _TURNS):
+            begun = clock.now
+            for at in body:
+                self._step(clock, at, turn)
+        return max(clock.now - begun, 1.0)
+
+    def _body(self, loop: int) -> list[int]:
+        blocks = [self.flow.graph.blocks[block] for block in self.flow.bodies[loop]]
+        return sorted(at for block in blocks for at in range(block.first, block.end))
+
+    def _step(self, clock: _Clock, at: int, turn: int) -> None:
+        instruction = self.flow.code.instructions[at]
+        clock.wait((issued.at, turn - issued.ago) for issued in self._awaited(at))
+        kind = None if instruction.never_runs else landmark(instruction.opcode)
+        if kind in _ARRIVES:
+            clock.there[at, turn] = clock.now + _MEMORY
+        elif kind is Landmark.PRODUCT:
+            clock.there[at, turn] = clock.multiplied(self._cycles(instruction.opcode))
+        clock.now += max(self._stalls[at], 1)
+
+    def _awaited(self, at: int) -> tuple[Issued, ...]:
+        if at in self.about.counted:
+            return self.about.counted[at]
+        found = self.waits[at].loads if at in self.waits else self.about.awaited.get(at, ())
+        return tuple(Issued(each, int(each >= at)) for each in found)
+
+    def _cycles(self, opcode: str) -> float:
+        """Return how long tensor cores are busy when each warpgroup of an SM makes a product."""
+        found = _PRODUCT.search(opcode)
+        groups = max(self.warps / 4, 1)
+        return groups * int(found[1]) * int(found[2]) * int(found[3]) / _PER_CYCLE if found else 0
+
+    @cached_property
+    def _stalls(self) -> list[int]:
+        return [int(each) for each in self.flow.code.controls.stalls]
+
+
+@dataclass(slots=True)
+class _Clock:
+    """What time it is, when what is under way will be there, and when tensor cores are free."""
+
+    there: dict[tuple[int, int], float] = field(default_factory=dict)  # of which turn's
+    now: float = 0.0
+    busy: float = 0.0
+
+    def wait(self, issued: Iterable[tuple[int, int]]) -> None:
+        self.now = max([self.now, *(self.there.get(each, 0.0) for each in issued)])
+
+    def multiplied(self, cycles: float) -> float:
+        self.busy = max(self.busy, self.now) + cycles
+        return self.busy

@@ -1,0 +1,135 @@
+"""What places are called: what is done there, for which variable, at which line of whose code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from ikp.sass.disassembly.listing import Line
+from ikp.sass.disassembly.sources import text_lines
+
+_ASSIGNED = re.compile(r"^\s*(?:[\w:<>]+[\s*&]+)*([A-Za-z_]\w*(?:\s*,\s*\w+)*)\s*(?::[^=]*)?=(?!=)")
+_LOADS = re.compile(r"\bload|\bldg|\bgather|\*|\[")
+_DEFINED = re.compile(r"^(\s*)def\s+(\w+)")
+_LIBRARY = re.compile(
+    r"/(?:triton|cutlass)/(?:.*/)?(?:language|standard|base_dsl|cute)[/.]|"
+    r"/tl_templates/|/tilelang/3rdparty/|/targets/[^/]+/include/"
+)
+_GENERATED = re.compile(r"^\s*# src\[([^\]:]+):(\d+)(?:-\d+)?\]:")
+"""What Helion writes above generated code: the line of its own source that this is of."""
+_FAR = 8
+"""Lines that a statement may begin above the one that an instruction comes from."""
+_NAMED = 8
+"""How many of those left out are named."""
+
+
+def title(what: str, chains: Iterable[tuple[Line, ...]], note: str = "") -> str:
+    """Return ``"cp.async x8 @matmul.py:93"``: what, and where the instructions come from.
+
+    Args:
+        what: what they do.
+        chains: their lines, the innermost function first.
+        note: added where the lines are not the instructions' own.
+    """
+    known = [chain for chain in chains if chain]
+    if not known:
+        return what
+    chain = known[0]
+    lines = [original(_shown(each)) for each in known]
+    name = Path(lines[0].file).name
+    numbers = sorted({line.number for line in lines if line.file == lines[0].file})
+    where = "+".join(map(str, numbers[:3])) + ("+..." if len(numbers) > 3 else "")
+    return f"{what} @{name}:{where}{_calls(chain)}{note}"
+
+
+def variable(chains: Iterable[tuple[Line, ...]]) -> str:
+    """Return the name that loads are assigned to, ``"b_g"``; several by ``" and "``; "" for none.
+
+    It is read from the source: where that is not there, or is no assignment, nothing is known.
+    """
+    names: list[str] = []
+    for chain in chains:
+        name = _target(_shown(chain)) if chain else ""
+        if not name:
+            return ""
+        if name not in names:
+            names.append(name)
+    return " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the first of some names, each once, and how many more there are."""
+    found = list(dict.fromkeys(names))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{', '.join(found[:_NAMED])}{more}"
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is of the language's own library."""
+    return bool(_LIBRARY.search(file))
+
+
+@lru_cache(maxsize=4096)
+def original(line: Line) -> Line:
+    """Return the line that generated code is made of, as a comment above it says; else the line."""
+    text = text_lines(line.file)
+    if not _is_generated(line.file) or not 0 < line.number <= len(text):
+        return line
+    found = None
+    for above in text[line.number - 1 :: -1]:
+        if match := _GENERATED.match(above):
+            found = match  # of several, the first: there the statement begins
+        elif found or _DEFINED.match(above):
+            break
+    return Line(found[1], int(found[2])) if found else line
+
+
+@lru_cache(maxsize=64)
+def _is_generated(file: str) -> bool:
+    return any(map(_GENERATED.match, text_lines(file)))
+
+
+def _shown(chain: Sequence[Line]) -> Line:
+    """Return the innermost line that is not the language's own library."""
+    return next((line for line in chain if not is_library(line.file)), chain[0])
+
+
+def _calls(chain: Sequence[Line]) -> str:
+    """Return ``" softened() < attention():63"`` for code of a helper: who calls it, and where."""
+    own = [line for line in chain if not is_library(line.file)]
+    if len(own) < 2:
+        return ""
+    functions = [_function(line) for line in own]
+    calls = [f"{name}:{line.number}" for name, line in zip(functions, own, strict=True)]
+    return " " + " < ".join([functions[0], *calls[1:]]) if all(functions) else ""
+
+
+def _target(line: Line) -> str:
+    """Return what the statement at a line assigns a load to; it may begin some lines above."""
+    text = text_lines(line.file)
+    if line.number > len(text):
+        return ""
+    for first in range(line.number - 1, max(line.number - 1 - _FAR, -1), -1):
+        found = _ASSIGNED.match(text[first])
+        before = " ".join(text[first : line.number - 1])
+        if found and (first == line.number - 1 or before.count("(") > before.count(")")):
+            value = " ".join(text[first : line.number])[found.end() :]
+            if _LOADS.search(value):
+                return found[1]
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def _function(line: Line) -> str:
+    """Return ``"name()"`` of the function around a line of Python."""
+    text = text_lines(line.file)
+    if not 0 < line.number <= len(text):
+        return ""
+    indent = len(text[line.number - 1]) - len(text[line.number - 1].lstrip())
+    for statement in text[line.number - 1 :: -1]:
+        found = _DEFINED.match(statement)
+        if found and len(found[1]) < max(indent, 1):
+            return f"{found[2]}()"
+    return ""

@@ -1,0 +1,1 @@
+"""Cubins: read, analysed and rewritten. Knows no language, and nothing of records."""

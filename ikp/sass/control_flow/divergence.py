@@ -1,0 +1,114 @@
+"""Where threads of one warp may be apart.
+
+Where they part and something is left to be done together, a compiler notes it (BSSY) and has them
+meet again (BSYNC). Where nothing is left but to end, it does not: they part for good, and what they
+come to by either way, they come to more than once. A jump that sends all of them the same way parts
+nobody, and one of whose ways only ends leaves one group that still does something.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from ikp.sass.control_flow.dominance import Dominance
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.graph import depth_first
+
+_ENDING = ("BRA", "EXIT", "NOP")
+"""What a block has in it that does nothing but end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """Blocks to which threads of a warp may come apart, and those in which the rest may be then."""
+
+    blocks: set[int]
+    others: set[int]
+
+
+def between(flow: Flow) -> Iterator[Parted]:
+    """Yield the blocks between where threads may part (BSSY) and where they have met again."""
+    graph, code = flow.graph, flow.code
+    notable = [(at, code.instructions[at]) for at in code.of("BSSY", "BSYNC")]
+    syncs = [(at, i.operands[:1]) for at, i in notable if i.op == "BSYNC"]
+    around: list[tuple[int, set[int]]] = []
+    for at, instruction in notable:
+        if instruction.op == "BSSY":
+            name, block = instruction.operands[:1], graph.block(at)
+            met = {graph.block(code.labels[t]) for t in instruction.targets if t in code.labels}
+            last = {graph.block(sync) for sync, barrier in syncs if barrier == name} - met
+            found = _until(flow, block, met, last)
+            for outer, blocks in around:  # who goes past the inner one (BREAK) meets at the outer
+                if block in blocks or block == outer:
+                    found &= blocks
+            around.append((block, found))
+            yield Parted(found, found | met)
+
+
+def _until(flow: Flow, start: int, met: set[int], last: set[int]) -> set[int]:
+    """Return the blocks after one, up to ``met`` and with ``last``."""
+    seen: set[int] = set()
+    work = list(flow.graph.after[start])
+    while work:
+        block = work.pop()
+        if block not in seen and block not in met:
+            seen.add(block)
+            work += () if block in last else flow.graph.after[block]
+    return seen
+
+
+def for_good(
+    flow: Flow,
+    noted: AbstractSet[int],
+    leaving: Dominance,
+    parts: Callable[[int], bool],
+) -> Iterator[Parted]:
+    """Yield the blocks that threads may come to apart since they parted for good.
+
+    Args:
+        flow: the kernel.
+        noted: the blocks in which the compiler has noted that they may be apart.
+        leaving: which blocks every way to the kernel's end passes.
+        parts: whether a jump, by its index, may send threads different ways.
+    """
+    works = {number for number in flow.graph.order if _works(flow, number)}
+    meeting = leaving.below(works)  # behind these, something is left to be done together
+    begun = flow.code.of("BSSY")
+    for block in flow.graph.order:
+        jump = _unnoted(flow, block, begun) if block not in noted else None
+        if jump is not None and block not in meeting and parts(jump):
+            yield _apart(flow, block, works)
+
+
+def _works(flow: Flow, number: int) -> bool:
+    block = flow.graph.blocks[number]
+    code = flow.code.instructions
+    return any(code[at].op not in _ENDING for at in range(block.first, block.end))
+
+
+def _unnoted(flow: Flow, number: int, begun: Sequence[int]) -> int | None:
+    """Return the jump that a block ends with, if it has more ways and no note stands before it.
+
+    Args:
+        flow: the kernel.
+        number: of the block.
+        begun: where the kernel has notes, in order.
+    """
+    block = flow.graph.blocks[number]
+    last = block.end - 1
+    if len(set(flow.graph.after[number])) < 2 or last not in flow.graph.jumps.leaving:
+        return None
+    noted = bisect_left(begun, block.first) < bisect_left(begun, last)
+    return None if noted else last
+
+
+def _apart(flow: Flow, block: int, works: set[int]) -> Parted:
+    """Return what those who part behind a block may come to apart."""
+    ways = [set(depth_first(flow.graph.after, to)) for to in {*flow.graph.after[block]}]
+    shared = {number for way in ways for number in way if sum(number in each for each in ways) > 1}
+    busy = [way for way in ways if (way - shared) & works]
+    every = set[int]().union(*ways)
+    return Parted(shared if len(busy) < 2 else every, every)

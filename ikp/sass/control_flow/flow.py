@@ -1,0 +1,106 @@
+"""Where control goes in machine code: what may run before what, and the loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from ikp.sass.control_flow.dominance import Dominance, dominance
+from ikp.sass.control_flow.graph import Graph
+from ikp.sass.disassembly.effects import Effects, effects
+from ikp.sass.disassembly.listing import Code
+
+
+class Edge(NamedTuple):
+    """Control comes from ``source``; if ``guard`` is not empty, only where it holds."""
+
+    source: int
+    guard: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A natural loop: the index of its first instruction, and of all of them."""
+
+    header: int
+    body: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The control flow of one kernel. Instructions go by their index."""
+
+    code: Code
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The basic blocks."""
+        return Graph(self.code)
+
+    @cached_property
+    def effects(self) -> list[Effects]:
+        """What each instruction reads and writes, as far as its operands say."""
+        return [effects(instruction) for instruction in self.code.instructions]
+
+    @cached_property
+    def before(self) -> list[list[Edge]]:
+        """For each instruction, what may run right before it."""
+        edges: list[list[Edge]] = [[] for _ in self.code.instructions]
+        leaving = self.graph.jumps.leaving
+        for at in range(len(edges)):
+            for to, guard in leaving.get(at, ((at + 1, ""),)):
+                if to < len(edges):
+                    edges[to].append(Edge(at, guard))
+        return edges
+
+    def after(self, at: int) -> list[int]:
+        """Return what may run right after an instruction."""
+        ways = self.graph.jumps.leaving.get(at, ((at + 1, ""),))
+        return [to for to, _ in ways if to < len(self.code.instructions)]
+
+    @cached_property
+    def dominance(self) -> Dominance:
+        """Which blocks every path to a block passes."""
+        return dominance(self.graph.order, self.graph.before)
+
+    @cached_property
+    def bodies(self) -> dict[int, frozenset[int]]:
+        """For each natural loop, its first block -> all its blocks; outer loops come first."""
+        found: dict[int, set[int]] = {}
+        for block in self.graph.order:
+            for to in self.graph.after[block]:
+                if self.dominance.holds(to, block):
+                    found.setdefault(to, {to}).update(self._body(to, block))
+        outer_first = sorted(found.items(), key=lambda item: -len(item[1]))
+        return {header: frozenset(body) for header, body in outer_first}
+
+    @cached_property
+    def loops(self) -> list[Loop]:
+        """The loops, outer ones before the loops in them."""
+        blocks = self.graph.blocks
+        loops = [
+            Loop(blocks[header].first, self.instructions(body))
+            for header, body in self.bodies.items()
+        ]
+        return sorted(loops, key=lambda loop: -len(loop.body))
+
+    def loop_of(self, at: int) -> Loop | None:
+        """Return the innermost loop around an instruction."""
+        return next((loop for loop in reversed(self.loops) if at in loop.body), None)
+
+    def instructions(self, body: frozenset[int]) -> frozenset[int]:
+        """Return the instructions of some blocks."""
+        blocks = [self.graph.blocks[block] for block in body]
+        return frozenset(at for block in blocks for at in range(block.first, block.end))
+
+    def _body(self, header: int, last: int) -> set[int]:
+        """Return what leads to the jump back without passing the header."""
+        body: set[int] = set()
+        work = [last]
+        while work:
+            block = work.pop()
+            if block not in body and block != header:
+                body.add(block)
+                work += self.graph.before[block]
+        return body

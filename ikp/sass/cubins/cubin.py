@@ -1,0 +1,161 @@
+"""A cubin: an ELF file with the machine code of kernels, and what they need to run."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ikp.errors import PatchError
+from ikp.sass.cubins import attributes
+from ikp.sass.cubins.attributes import Attribute, Code, Parameter
+from ikp.sass.cubins.elf import Elf, Section
+from ikp.sass.cubins.instruction import Words
+
+_MOST_REGISTERS = 255
+_ENTRY = 0x10  # of a symbol's other bits: a kernel
+_FUNCTION = 2  # a symbol's type
+_CUDA = 190  # the machine that an ELF file is for
+_ACCELERATED_7 = 0x800  # of the flags, under ABI 7
+_ACCELERATED_8 = 0x8
+_ACCELERATED = 9  # the attribute of .nv.compat that says it newer
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that stands in a kernel's code: bytes from the start of the code."""
+
+    name: str
+    start: int
+    size: int
+
+
+@dataclass
+class Kernel:
+    """One kernel, or one function whose code stands alone."""
+
+    name: str
+    entry: bool  # it can be launched
+    text: Section
+    index: int  # of its code among the sections
+    symbol: int  # its own, in the table of symbols
+    registers: int
+    functions: tuple[Function, ...] = ()  # the others in its code
+    attributes: list[Attribute] = field(default_factory=list)
+
+    @property
+    def words(self) -> Words:
+        """Its instructions, copied."""
+        return np.frombuffer(self.text.data, np.uint64).reshape(-1, 2).copy()
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """What it is launched with."""
+        return attributes.parameters(self.attributes)
+
+
+@dataclass
+class Cubin:
+    """A cubin whose kernels can be changed; ``write`` returns the file."""
+
+    elf: Elf
+    sm: int  # 90 of sm_90a
+    suffix: str  # "a" of sm_90a, where the file says so
+    kernels: dict[str, Kernel]
+
+    @classmethod
+    def read(cls, data: bytes) -> Cubin:
+        """Parse a cubin.
+
+        Raises:
+            PatchError: it is none, or of a form that is not known.
+        """
+        elf = Elf.read(data)
+        _check(elf)
+        sm = elf.flags & 0xFF if elf.abi == 7 else elf.flags >> 8 & 0xFFFF
+        try:
+            return cls(elf, sm, _suffix(elf), {each.name: each for each in _kernels(elf)})
+        except (struct.error, ValueError, LookupError, OverflowError) as error:
+            raise PatchError(
+                f"This cubin is damaged: what it says of its kernels can't be read ({error}). "
+                "Compile it again."
+            ) from error
+
+    def kernel(self, name: str) -> Kernel:
+        """Return a kernel.
+
+        Raises:
+            PatchError: there is none of that name.
+        """
+        if name not in self.kernels:
+            raise PatchError(
+                f"This cubin has no kernel {name!r}. It has {', '.join(sorted(self.kernels))}: "
+                "pass one of these, as the compiler wrote it."
+            )
+        return self.kernels[name]
+
+    def write(self) -> bytes:
+        """Return the file."""
+        return self.elf.write()
+
+
+def _check(elf: Elf) -> None:
+    machine = int.from_bytes(elf.original[18:20], "little")
+    if machine != _CUDA or elf.abi not in (7, 8):
+        raise PatchError(
+            f"This ELF file is for machine {machine} with ABI {elf.abi}; known are NVIDIA's (190) "
+            "with ABI 7 and 8, as CUDA 11 to 13 write them. Compile the kernel with one of these."
+        )
+
+
+def _suffix(elf: Elf) -> str:
+    if elf.abi == 7:
+        return "a" if elf.flags & _ACCELERATED_7 else ""
+    compat = elf.find(".nv.compat")
+    told = attributes.parse(compat.data) if compat is not None else []
+    newer = any(each.code == _ACCELERATED and each.value == 1 for each in told)
+    return "a" if newer or elf.flags & _ACCELERATED_8 else ""
+
+
+def _kernels(elf: Elf) -> Iterator[Kernel]:
+    symbols, names = elf.symbols(), elf.symbol_names()
+    registers = _registers(elf)
+    infos = {each.name: each for each in elf.sections if each.name.startswith(".nv.info.")}
+    functions: dict[int, list[int]] = {}  # by the section that has their code
+    for each in np.flatnonzero((symbols["info"] & 15) == _FUNCTION).tolist():
+        functions.setdefault(int(symbols["section"][each]), []).append(each)
+    for index, text in enumerate(elf.sections):
+        if not text.name.startswith(".text.") or not text.data:
+            continue
+        name = text.name.removeprefix(".text.")
+        inside = functions.get(index, [])
+        own = next((each for each in inside if names[each] == name), None)
+        if own is None:
+            raise PatchError(
+                f"The code of {name} has no symbol of that name: what calls it is not known. "
+                "The cubin was stripped; take the file that the compiler wrote."
+            )
+        info = infos.get(f".nv.info.{name}")
+        yield Kernel(
+            name,
+            bool(symbols["other"][own] & _ENTRY),
+            *(text, index, own, registers.get(own) or text.info >> 24),
+            tuple(
+                Function(names[each], int(symbols["value"][each]), int(symbols["size"][each]))
+                for each in inside
+                if each != own
+            ),
+            attributes.parse(info.data) if info is not None else [],
+        )
+
+
+def _registers(elf: Elf) -> dict[int, int]:
+    """Return how many registers each function takes, by its symbol."""
+    info = elf.find(".nv.info")
+    listed = attributes.parse(info.data) if info is not None else []
+    words = [each.numbers(2) for each in listed if each.code == Code.REGCOUNT]
+    if any(count > _MOST_REGISTERS for _, count in words):
+        raise ValueError(f"a function has more than {_MOST_REGISTERS} registers")
+    return {each[0]: each[1] for each in words}

@@ -1,0 +1,246 @@
+"""What code that is put into a kernel may use: what nobody needs there."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.sass.dataflow.liveness import Liveness
+from ikp.sass.dataflow.pending_barriers import pending
+from ikp.sass.dataflow.register_handover import registers_at
+from ikp.sass.dataflow.scoreboard_hazards import ScoreboardHazards
+from ikp.sass.disassembly.control import SCOREBOARDS
+from ikp.sass.disassembly.resources import UP, UR, File, P, R, table
+
+RESERVED = 2
+"""Registers that a kernel's number counts and its code may not use."""
+FIRST_UNIFORM = 4
+"""No kernel for sm_90 that was seen names UR0 to UR3: what they are kept for is not known."""
+_STACK = 1
+"""The number of the register with the stack pointer."""
+_UNIFORM = 63
+"""How many uniform registers there are: from sm_100 on, more than are counted on here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """What is free at a place, or at several. Registers go by their numbers."""
+
+    registers: tuple[int, ...]
+    pairs: tuple[int, ...]  # the first of two that are free; a multiple of 2
+    quads: tuple[int, ...]  # the first of four; a multiple of 4
+    predicates: tuple[int, ...]
+    uniform_registers: tuple[int, ...]
+    uniform_predicates: tuple[int, ...]
+    scoreboards: tuple[int, ...]  # that nobody holds there, and no wait counts
+
+
+@dataclass(frozen=True)
+class FreeRegisters:
+    """The room in one kernel. Instructions go by their index; a place is right before one."""
+
+    liveness: Liveness
+    registers: int | None = None  # how many code may use; by default, what the kernel names
+    rows: frozenset[int] | None = None  # of what part something is kept throughout; None: of all
+    _told: dict[tuple[bytes, int, bytes], Spare] = field(default_factory=dict)
+
+    def within(self, rows: frozenset[int]) -> FreeRegisters:
+        """Return the same room, seen by who keeps something in a part of the kernel alone.
+
+        Both know what is free, and what is taken of that.
+        """
+        made = replace(self, rows=rows)
+        known = ("allowed", "flight", "kept", "free", "pending_barriers")
+        vars(made).update({each: getattr(self, each) for each in known})  # as if asked for before
+        return made
+
+    def has(self, place: int) -> bool:
+        """Return whether an instruction is in that part."""
+        return self.rows is None or place in self.rows
+
+    @cached_property
+    def pending_barriers(self) -> frozenset[int]:
+        """The instructions before which the wait of a barrier may still be to come."""
+        return pending(self.liveness.flow.graph)
+
+    def reserve(self, members: Iterable[int], rows: Iterable[int] | None = None) -> None:
+        """Reserve some of ``resources`` for values that probe code keeps.
+
+        A reserved register is in no ``Spare`` of these instructions, however it is asked for.
+
+        Args:
+            members: by the numbers of their bits.
+            rows: the instructions; by default, all of the part.
+        """
+        self._set_kept(members, rows, kept=True)
+
+    def release(self, members: Iterable[int], rows: Iterable[int] | None = None) -> None:
+        """End a reservation of ``reserve``."""
+        self._set_kept(members, rows, kept=False)
+
+    def restore(self, kept: NDArray[np.bool_]) -> None:
+        """Go back to the reservations of a copy of ``kept`` that was made before."""
+        self.kept[:] = kept
+        self.free[:] = ~(self.liveness.table | self.flight.table | kept)
+
+    def _set_kept(self, members: Iterable[int], rows: Iterable[int] | None, *, kept: bool) -> None:
+        if rows is None:
+            rows = range(len(self.kept)) if self.rows is None else sorted(self.rows)
+        some = np.ix_(list(rows), list(members))
+        self.kept[some] = kept
+        needed = self.liveness.table[some] | self.flight.table[some]
+        self.free[some] = ~(needed | self.kept[some])
+
+    @cached_property
+    def allowed(self) -> list[int]:
+        """How many registers code may use before each instruction: from R0 on."""
+        most = self.highest + 1 if self.registers is None else self.registers
+        handed = registers_at(self.liveness.flow, most + RESERVED)
+        return [each - RESERVED for each in handed]
+
+    @cached_property
+    def flight(self) -> ScoreboardHazards:
+        """What is still under way."""
+        return ScoreboardHazards(self.liveness)
+
+    @cached_property
+    def kept(self) -> NDArray[np.bool_]:
+        """Whether probe code keeps a value in a register: rows and columns as those of ``free``."""
+        return np.zeros_like(self.liveness.table)
+
+    @cached_property
+    def free(self) -> NDArray[np.bool_]:
+        """Whether a register is dead, nothing is under way to or from it, and probe code keeps
+        nothing in it: rows of instructions, a column for each bit of ``resources``.
+        """
+        return ~(self.liveness.table | self.flight.table | self.kept)
+
+    @cached_property
+    def highest(self) -> int:
+        """The number of the highest register that the kernel names, -1 for none."""
+        named = [at for at in range(R.count) if self.liveness.used >> at & 1]
+        return max(named, default=-1)
+
+    @cached_property
+    def unused_uniform(self) -> tuple[int, ...]:
+        """The uniform registers that no instruction names, without those no compiler names."""
+        return tuple(at for at in range(FIRST_UNIFORM, _UNIFORM) if self._unused[UR.first + at])
+
+    @cached_property
+    def unused_own(self) -> tuple[int, ...]:
+        """Registers of each thread that no instruction names, and that it always has."""
+        rows = range(len(self.allowed)) if self.rows is None else self.rows
+        numbers = range(min((self.allowed[row] for row in rows), default=0))
+        return tuple(at for at in numbers if at != _STACK and self._unused[R.first + at])
+
+    @cached_property
+    def _unused(self) -> NDArray[np.bool_]:
+        """Of each bit of ``resources``, whether no instruction names it; in a part, nor has it."""
+        if self.rows is None:
+            unnamed: NDArray[np.bool_] = ~table([self.liveness.used])[0]
+            return unnamed
+        rows = sorted(self.rows)
+        named = table([self.liveness.named(rows)])[0]
+        free: NDArray[np.bool_] = ~named & self.free[rows].all(axis=0)
+        return free
+
+    def at(self, place: int) -> Spare:
+        """Return what is free before an instruction; see ``through``."""
+        return self._spare(self.free[place], self.allowed[place], self.flight.taken[place])
+
+    @property
+    def entering(self) -> Spare:
+        """What is free before the first instruction: no thread's register has a value there, though
+        code may seem to read some that it never wrote.
+        """
+        if self.liveness.flow.graph.before[0]:
+            return self.at(0)
+        free = self.free[0].copy()
+        free[R.columns] = ~self.kept[0, R.columns]
+        free[R.first + _STACK] = False
+        return self._spare(free, self.allowed[0], self.flight.taken[0])
+
+    def through(self, places: Iterable[int]) -> Spare:
+        """Return what is free before each of some instructions, which go by their indices."""
+        rows = list(places)
+        limit = min(map(self.allowed.__getitem__, rows), default=0)
+        some = _together(rows)
+        free = np.logical_and.reduce(self.free[some])
+        taken = np.logical_or.reduce(self.flight.taken[some])
+        return self._spare(free, limit, taken)
+
+    def waited(self, place: int) -> Spare:
+        """Return what is free before an instruction to who waits for all scoreboards there."""
+        return self._waited(self.liveness.table[place], place)
+
+    def left(self, place: int) -> Spare:
+        """Return what is free before an EXIT to who leaves there, and waits for all scoreboards.
+
+        Those who stay have registers of their own, and the warp's. Who leaves needs the guard.
+        """
+        needed = table([self.liveness.effects[place].reads])[0]
+        needed[UR.first :] |= self.liveness.table[place][UR.first :]
+        return self._waited(needed, place)
+
+    def _waited(self, needed: NDArray[np.bool_], place: int) -> Spare:
+        late = table([self.flight.lasting(place)])[0]
+        none = np.zeros(SCOREBOARDS, np.bool_)
+        return self._spare(~(needed | late | self.kept[place]), self.allowed[place], none)
+
+    def _spare(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
+        """Return what is free, as it was told before of places where the same is."""
+        key = free.tobytes(), limit, taken.tobytes()
+        if (known := self._told.get(key)) is None:
+            known = self._told[key] = self._listed(free, limit, taken)
+        return known
+
+    def _listed(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
+        members = free.nonzero()[0].tolist()
+        own = _numbers(members, R, limit)
+        pairs = _doubled(own, 1)
+        held = taken.tolist()
+        return Spare(
+            own,
+            pairs,
+            _doubled(pairs, 2),
+            _numbers(members, P),
+            _numbers(members, UR, _UNIFORM),
+            _numbers(members, UP),
+            tuple([b for b in range(SCOREBOARDS) if not held[b] and b not in self.flight.counted]),
+        )
+
+
+def _together(rows: list[int]) -> slice | list[int]:
+    """Return the same rows as a slice, where they follow one another: that takes no copy."""
+    if rows and rows[-1] - rows[0] + 1 == len(rows) and rows == sorted(rows):
+        return slice(rows[0], rows[-1] + 1)
+    return rows
+
+
+def lone(registers: Sequence[int]) -> int:
+    """Return the first of some registers whose neighbour is not among them, else the first of all:
+    pairs are left to who needs pairs.
+    """
+    members = set(registers)
+    return next((each for each in registers if each ^ 1 not in members), registers[0])
+
+
+def _numbers(free: list[int], file: File, limit: int | None = None) -> tuple[int, ...]:
+    """Return the registers of a file among some of ``resources``, in order; the first of it only,
+    where there is a limit.
+    """
+    first, count = file.first, file.count if limit is None else min(file.count, limit)
+    some = free[bisect_left(free, first) : bisect_left(free, first + count)]
+    return tuple([each - first for each in some]) if first else tuple(some)
+
+
+def _doubled(free: tuple[int, ...], length: int) -> tuple[int, ...]:
+    """Return the first register of each run of two such runs, by the first of each of these."""
+    members = set(free)
+    odd = 2 * length - 1
+    return tuple([each for each in free if not each & odd and each + length in members])

@@ -1,0 +1,57 @@
+"""From the bytes of a cubin to its functions, as the disassembler prints them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.dataflow.liveness import Liveness
+from ikp.sass.disassembly import tools
+from ikp.sass.disassembly.listing import parse
+
+_TOGETHER: Final = 12_000 * 16
+"""Bytes of code that take as long to print and keep as the disassembler takes to start."""
+
+
+def read(cubin: bytes) -> list[Liveness]:
+    """Return the functions of a cubin: code, control flow and what is live.
+
+    Raises:
+        InspectError: there is no disassembler, or it refuses the file.
+    """
+    return parsed(tools.disassemble(cubin))
+
+
+def parsed(text: str) -> list[Liveness]:
+    """Return the functions in a text of the disassembler."""
+    return [Liveness(Flow(each)) for each in parse(text)]
+
+
+def text_of(cubin: bytes, file: Cubin, name: str) -> str:
+    """Return what the disassembler prints of a kernel.
+
+    Args:
+        cubin: the file that the compiler wrote.
+        file: the same, read.
+        name: the kernel.
+
+    Raises:
+        InspectError: there is no disassembler, or it refuses the kernel.
+    """
+    return tools.disassemble_function(cubin, name, _together(file, name))
+
+
+def _together(file: Cubin, name: str) -> dict[str, int]:
+    """Return the symbols of a kernel and of some that follow it in the file, or stand at its start:
+    a library's next kernel is often one of these.
+    """
+    names = [*file.kernels]
+    at, found, size = names.index(name), dict[str, int](), 0
+    for each in (*names[at:], *names[:at]):
+        kernel = file.kernels[each]
+        size += len(kernel.text.data)
+        if found and size > _TOGETHER:
+            break
+        found[each] = kernel.symbol
+    return found

@@ -1,0 +1,106 @@
+"""How many registers a thread has at each instruction: warps may hand some over (setmaxnreg).
+
+A warp that has given registers back must not touch those above its new number. One that asks for
+more tries until it has them. Where paths come together, the smallest number of all holds.
+"""
+
+from __future__ import annotations
+
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.liveness import with_calls
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.resources import R
+
+_OP = "USETMAXREG"
+_GIVES_BACK, _ASKS = "USETMAXREG.DEALLOC", "USETMAXREG.TRY_ALLOC"
+_TRIES = 3
+"""Instructions of the loop in which a warp asks: its question, a predicate, the jump back."""
+_MOST = 255
+"""Registers that a thread can name, whatever it asks for: of 256 the last one is RZ."""
+_UNSEEN = 256
+"""More than a thread can have: no way to a block was seen yet."""
+
+
+def hands_over(flow: Flow) -> bool:
+    """Return whether warps of a kernel give registers to others."""
+    return bool(flow.code.of(_OP))
+
+
+def given_back(flow: Flow) -> dict[int, int]:
+    """Return the registers that others may write from an instruction on, a bit each, by it."""
+    given = _given_back(flow)
+    return {at: R.all >> count << count for at, count in given.items()}
+
+
+def registers_at(flow: Flow, launched: int) -> list[int]:
+    """Return how many registers a thread has at least before each instruction.
+
+    Args:
+        flow: the kernel.
+        launched: how many it is launched with.
+    """
+    code = flow.code.instructions
+    given = _given_back(flow)
+    given |= {at: left(code[question]) for question, at in answers(flow)}
+    found = [launched] * len(code)
+    if not given:
+        return found
+    blocks = flow.graph.blocks
+    for block, entering in zip(blocks, _entering(flow, given, launched), strict=True):
+        now = entering
+        for at in range(block.first, block.end):
+            found[at] = now
+            now = given.get(at, now)
+    return found
+
+
+def left(instruction: Instruction) -> int:
+    """Return how many registers a thread then has."""
+    return min(int(instruction.operands[-1], 0), _MOST)
+
+
+def gives_back(flow: Flow) -> list[int]:
+    """Return where warps give registers back."""
+    return flow.code.having(lambda opcode: opcode.startswith(_GIVES_BACK))
+
+
+def _given_back(flow: Flow) -> dict[int, int]:
+    """Return how many registers a thread has left where its warp gives some back."""
+    return {at: left(flow.code.instructions[at]) for at in gives_back(flow)}
+
+
+def answers(flow: Flow) -> list[tuple[int, int]]:
+    """Return where warps ask for registers, each with the jump back: behind it, they have them.
+
+    Whoever asks otherwise is taken to have none of them.
+    """
+    code, labels = flow.code.instructions, flow.code.labels
+    found = []
+    for at in flow.code.having(lambda opcode: opcode.startswith(_ASKS)):
+        if at + _TRIES > len(code):
+            continue
+        jump = code[at + _TRIES - 1]
+        back = [labels[to] for to in jump.targets if to in labels]
+        if jump.op == "BRA" and jump.guard and any(at - 1 <= to <= at for to in back):
+            found.append((at, at + _TRIES - 1))
+    return found
+
+
+def _entering(flow: Flow, given: dict[int, int], launched: int) -> list[int]:
+    """Return how many a thread has at least where each block begins."""
+    after, blocks = with_calls(flow), flow.graph.blocks
+    made = [
+        next((given[at] for at in reversed(range(each.first, each.end)) if at in given), None)
+        for each in blocks
+    ]
+    entering = [launched, *[_UNSEEN] * (len(blocks) - 1)]
+    work = [0]
+    while work:
+        block = work.pop()
+        last = made[block]
+        leaving = entering[block] if last is None else last
+        for to in after[block]:
+            if leaving < entering[to]:
+                entering[to] = leaving
+                work.append(to)
+    return [launched if each == _UNSEEN else each for each in entering]

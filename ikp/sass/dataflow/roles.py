@@ -1,0 +1,55 @@
+"""The code of each role of a kernel whose warps hand registers over (setmaxnreg).
+
+Such a kernel has a role for each of its warpgroups: one loads, others compute. Each has code that
+no other comes to. It begins where the warps give registers back, or have got those that they asked
+for: ``setmaxnreg`` wants all threads of a warpgroup there, so a warp is there as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.liveness import with_calls
+from ikp.sass.dataflow.register_handover import answers, gives_back
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One of them. Instructions go by their index."""
+
+    entrance: int  # before this one, its warps come by once
+    rows: frozenset[int]  # its instructions, this one among them
+    falls: bool  # whether they fall through to it: who jumps there is in that role already
+
+
+def roles(flow: Flow) -> list[Role]:
+    """Return a kernel's roles; none where they have code in common, or a loop leads around one."""
+    after, first = with_calls(flow), dict.fromkeys(gives_back(flow), False)
+    first |= {at + 1: True for _, at in answers(flow)}
+    found = [Role(at, _reached(flow, after, at), falls) for at, falls in sorted(first.items())]
+    apart = sum(len(each.rows) for each in found) == len(
+        frozenset().union(*(r.rows for r in found))
+    )
+    return found if apart and all(_entered_once(flow, each) for each in found) else []
+
+
+def _reached(flow: Flow, after: list[list[int]], first: int) -> frozenset[int]:
+    """Return all that may run from an instruction on."""
+    blocks = flow.graph.blocks
+    own = flow.graph.block(first)
+    seen, work = set[int](), list(after[own])
+    while work:
+        block = work.pop()
+        if block not in seen:
+            seen.add(block)
+            work += after[block]
+    return frozenset(range(first, blocks[own].end)) | flow.instructions(frozenset(seen))
+
+
+def _entered_once(flow: Flow, role: Role) -> bool:
+    """Whether no warp comes by a role's entrance again; who jumps there must be in it, or none."""
+    before = {edge.source for edge in flow.before[role.entrance]}
+    if role.falls:
+        return before - role.rows == {role.entrance - 1}
+    return before.isdisjoint(role.rows)

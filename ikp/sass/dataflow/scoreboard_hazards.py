@@ -1,0 +1,214 @@
+"""What is still under way: registers that a late instruction has yet to write, or yet to read.
+
+A register may be dead and yet not be free: a load that nobody needs still writes it, a store that
+was issued still reads it. Such an instruction takes a scoreboard, and whoever waits for that one
+ends it. A warpgroup's product takes none: its registers are its own from the instruction that hands
+them over until the wait for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property, reduce
+from itertools import groupby
+from operator import or_
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.sass.dataflow.fixed_latency_hazards import settling
+from ikp.sass.dataflow.liveness import Liveness
+from ikp.sass.dataflow.outstanding import (
+    OPERANDS,
+    PRODUCTS,
+    QUEUES,
+    UNTOLD,
+    State,
+    Step,
+    awaited,
+    committing,
+    counting,
+    queue,
+    under_way,
+)
+from ikp.sass.dataflow.product_registers import Given, given_up
+from ikp.sass.disassembly.control import NONE, SCOREBOARDS
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.resources import BITS, P, bit, table
+
+_TAKEN = 1 << BITS
+"""Marks a scoreboard that is taken, whichever registers it is taken for."""
+_BOARDS = (1 << SCOREBOARDS) - 1
+_LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
+"""Instructions whose operands may be read long after they were issued begin so."""
+_LATE_TOO = {
+    *("SHFL", "MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV", "MATCH", "FCHK"),
+    *("MOVM", "QSPC", "BMOV", "NANOSLEEP", "PIXLD", "DMMA"),
+}
+"""So may those of these, which wait for a place in a queue: compilers say when they were read."""
+
+
+@dataclass(frozen=True)
+class ScoreboardHazards:
+    """What is under way before each instruction of one kernel."""
+
+    liveness: Liveness
+
+    @cached_property
+    def table(self) -> NDArray[np.bool_]:
+        """Whether to overwrite a register is unsafe: rows of instructions, a column for each bit
+        of ``resources``.
+        """
+        sets: list[int] = []
+        for state, count in self._runs:
+            sets += [reduce(or_, state) & _TAKEN - 1] * count
+        return table(map(or_, sets, self._soon))
+
+    @cached_property
+    def _runs(self) -> list[tuple[State, int]]:
+        """What is under way, and before how many instructions in a row: it changes with few."""
+        return [(same[0], len(same)) for _, run in groupby(self.states, id) for same in [[*run]]]
+
+    @cached_property
+    def _soon(self) -> list[int]:
+        """What the last instructions have yet to write or read before each: no board tells."""
+        return settling(self.liveness)
+
+    @cached_property
+    def taken(self) -> NDArray[np.bool_]:
+        """Whether a scoreboard may be taken: rows of instructions, a column for each of six."""
+        rows = [[bool(e & _TAKEN) for e in state[:SCOREBOARDS]] for state, _ in self._runs]
+        counts = [count for _, count in self._runs]
+        return np.repeat(np.array(rows, np.bool_).reshape(-1, SCOREBOARDS), counts, axis=0)
+
+    def held(self, at: int) -> int:
+        """Return the scoreboards that may be taken before an instruction, a bit each."""
+        state = self.states[at]
+        return sum(1 << board for board in range(SCOREBOARDS) if state[board] & _TAKEN)
+
+    def late(self, at: int) -> int:
+        """Return what late instructions have yet to write, and operands on the same scoreboards."""
+        return reduce(or_, self.states[at][:OPERANDS]) & _TAKEN - 1
+
+    def lasting(self, at: int) -> int:
+        """Return what is unsafe to overwrite though one waits for every scoreboard."""
+        late = self.states[at][PRODUCTS]
+        for each in self.states[at][UNTOLD:]:
+            late |= each
+        return (late | self._soon[at]) & (_TAKEN - 1)
+
+    @cached_property
+    def counted(self) -> frozenset[int]:
+        """The scoreboards of copies that some wait counts: who waits for one waits for all those.
+
+        What allocates tensor memory has a wait in front of it that counts one of nothing.
+        """
+        found, code = 0, self.liveness.flow.code
+        for at in code.having(lambda opcode: opcode.startswith("DEPBAR")):
+            found |= counting(code.instructions[at].rest)
+        found &= committing(self.liveness.flow)
+        return frozenset(board for board in range(SCOREBOARDS) if found >> board & 1)
+
+    @cached_property
+    def given(self) -> dict[int, Given]:
+        """What warps give to the products that follow, by the instruction that says so."""
+        return given_up(self.liveness)
+
+    @cached_property
+    def _steps(self) -> dict[int, Step]:
+        code = self.liveness.flow.code
+        controls = code.controls
+        columns = controls.writes, controls.reads, controls.waits
+        writes, reads, waits = (each.tolist() for each in columns)
+        told = (columns[0] != NONE) | (columns[1] != NONE) | (columns[2] != 0)
+        changing = {*code.having(_changes)}
+        steps: dict[int, Step] = {}
+        for at in sorted({*np.flatnonzero(told).tolist(), *changing}):  # few do
+            if writes[at] == reads[at] == NONE and at not in changing:
+                steps[at] = _waiting(waits[at])
+                continue
+            instruction = code.instructions[at]
+            ends, takes = self._begun(at, instruction)
+            ends |= waits[at]
+            takes += self._told(at, instruction, writes[at], reads[at])
+            if ends or takes:
+                joins = _joins(instruction, writes[at], reads[at])
+                steps[at] = Step(_with_operands(ends), takes, joins)
+        return steps
+
+    def _begun(self, at: int, instruction: Instruction) -> tuple[int, list[tuple[int, int]]]:
+        """Return what a counting wait ends, and the products that an instruction begins."""
+        effects, opcode = self.liveness.effects[at], instruction.opcode
+        if opcode.startswith(("DEPBAR", "WARPGROUP.DEPBAR")):
+            return awaited(opcode, instruction.rest), []
+        if at in self.given:
+            theirs = self.given[at]
+            return 0, [(PRODUCTS, theirs.reads | theirs.writes | _TAKEN)]
+        if "GMMA" in opcode and not instruction.guard.endswith("PT"):
+            return 0, [(PRODUCTS, effects.reads | effects.writes | _TAKEN)]
+        return 0, []
+
+    def _told(
+        self, at: int, instruction: Instruction, writes: int, reads: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yield what an instruction's own scoreboards tell of; or what they don't."""
+        own = self.liveness.effects[at]
+        operands = own.reads & ~_at_once(instruction)
+        if writes != NONE:
+            yield writes, own.writes | _TAKEN
+            # Without a scoreboard for its operands, only its result tells that they were read.
+            if reads == NONE:
+                yield OPERANDS + writes, operands
+        if reads != NONE:
+            yield reads, operands | _TAKEN
+        if writes == reads == NONE and _reads_late(instruction):
+            yield queue(instruction.op), operands
+
+    @cached_property
+    def states(self) -> list[State]:
+        """What is under way before each instruction, its own waits not yet done."""
+        return under_way(self.liveness.flow, self._steps)
+
+
+@cache
+def _waiting(boards: int) -> Step:
+    """Return what an instruction changes that only waits."""
+    return Step(_with_operands(boards), [])
+
+
+def _with_operands(ends: int) -> int:
+    """Return places that end, and those of operands that their scoreboards tell of by the way."""
+    return ends | (ends & _BOARDS) << OPERANDS
+
+
+def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int] | None:
+    """Return which earlier operands an instruction's own scoreboard tells of, too."""
+    if instruction.op not in QUEUES or instruction.guard or reads == writes == NONE:
+        return None
+    return queue(instruction.op), OPERANDS + (reads if reads != NONE else writes)
+
+
+def _at_once(instruction: Instruction) -> int:
+    """Return what is read when an instruction issues, and overwritten by compilers at once: its
+    guard, and the predicate by which a copy to shared memory is one of zeros.
+    """
+    if instruction.op == "LDGSTS":
+        return P.all
+    guard = instruction.guard.lstrip("!")
+    return 1 << bit(guard) if guard[-1:].isdigit() else 0
+
+
+def _reads_late(instruction: Instruction) -> bool:
+    return _is_late(instruction.op) and not instruction.never_runs
+
+
+def _is_late(op: str) -> bool:
+    return op.startswith(_LATE) or op in _LATE_TOO
+
+
+@cache
+def _changes(opcode: str) -> bool:
+    """Whether an instruction may begin or end something, though it names no scoreboard."""
+    late = _is_late(opcode.partition(".")[0])
+    return late or "DEPBAR" in opcode or "GMMA" in opcode or opcode.startswith("WARPGROUP.")

@@ -1,0 +1,237 @@
+"""What all threads of a warp have alike: registers, and so, which way their jumps go.
+
+Where ways part for good, a compiler leaves no trace of whether threads part, too. So it is followed
+through the code what depends on a thread's own number, on memory that is read at several places, or
+on what was written while threads were apart. All else is the same for whoever comes together. What
+is not known counts as different.
+
+Where a warp's threads stand in one row of their block, their numbers in it differ in the lowest
+five bits alone: what is made of the others, the warp's own number, is the same again.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cache, cached_property, reduce
+from operator import or_
+
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.graph import inverse
+from ikp.sass.dataflow.liveness import with_calls
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.resources import BITS, P, R, bit
+
+_OWN = R.all | P.all
+"""What each thread has for itself."""
+_COMPUTED = re.compile(
+    r"BMSK|BREV|D(ADD|FMA|MUL|SETP)|F2F|F2FP|F2I|F(ADD|CHK|FMA|MNMX|MUL|RND|SEL|SETP)|FLO|"
+    r"H(ADD2|FMA2|MNMX2|MUL2|SET2|SETP2)|I2F|I2FP|I2I|I(ABS|ADD|ADD3|DP|MAD|MNMX|SETP)|LEA|LOP3|"
+    r"MOV|MUFU|P2R|PLOP3|POPC|PRMT|R2P|SEL|SGXT|SHF|V(ABSDIFF|IADD|IADDMNMX|IMNMX|IMNMX3)"
+)
+"""What it makes depends on its operands alone."""
+_LOADS = re.compile(r"(LDC?|LDG|LDS|SYNCS\.PHASECHK)(\..*)?")
+"""One address gives all threads the same. So does a barrier that is tested: compilers note no
+parting behind that."""
+_OF_A_WARP = frozenset(("R2UR", "REDUX", "VOTE"))
+"""What it makes is a warp's, whatever its operands are."""
+_SPECIAL = ("S2R", "CS2R")
+_FROM_ONE = "SHFL.IDX"
+_OF_A_BLOCK = re.compile(r"SRZ|SR_(N?CTAID\.[XYZ]|CgaCtaId|CgaSize|SMEMSZ|VIRTUALSMID)")
+_OF_A_ROW = ("SR_TID.Y", "SR_TID.Z")
+_JUMPS = ("BRA", "BRX", "EXIT")
+_OF_A_THREAD = re.compile(r"\b[RP]\d+\b")
+_LANES = 32
+_BELOW = re.compile(r"ISETP\.(GE|LT)\.(U32\.)?AND")
+
+
+_FAR = 1 | 1 << BITS
+"""Times what differs more than as lanes do: it differs as they do, too."""
+
+
+@dataclass(frozen=True)
+class Alike:
+    """What threads have alike in one kernel.
+
+    Args:
+        flow: the kernel.
+        apart: its blocks in which threads of a warp may be apart.
+        rows: whether the threads of each warp stand in one row of their block.
+    """
+
+    flow: Flow
+    apart: AbstractSet[int]
+    rows: bool = False
+
+    def decides(self, jump: int) -> bool:
+        """Return whether all threads that come to a jump, or an EXIT, together go the same way."""
+        return jump in self._asked and not self._asked[jump] & self._before(jump)
+
+    @cached_property
+    def _asked(self) -> dict[int, int]:
+        """What of each thread's own decides each jump, or EXIT."""
+        return {at: _deciding(self.flow.code.instructions[at]) for at in self.flow.code.of(*_JUMPS)}
+
+    @cached_property
+    def _made_of(self) -> list[list[int]]:
+        """The instructions of each block that make what decides a jump, or what that is made of: a
+        few of all. So do calls, which may write it.
+        """
+        after = with_calls(self.flow)
+        entering, before = [0] * len(after), inverse(after)
+        found: list[list[int]] = [[] for _ in after]
+        work = list(range(len(after)))
+        while work:
+            number = work.pop()
+            leaving = reduce(or_, [entering[to] for to in after[number]], 0)
+            found[number], wanted = self._makers(number, leaving)
+            if wanted != entering[number]:
+                entering[number] = wanted
+                work += before[number]
+        return found
+
+    def _makers(self, number: int, wanted: int) -> tuple[list[int], int]:
+        """Return those of one block, and what is wanted where it begins, by what is at its end."""
+        code, effects, asked = self.flow.code.instructions, self.flow.effects, self._asked
+        block, found = self.flow.graph.blocks[number], []
+        for at in reversed(range(block.first, block.end)):
+            effect = effects[at]
+            if effect.writes & wanted or code[at].op == "CALL":
+                found.append(at)
+                wanted = wanted & ~effect.kills | effect.reads & _OWN
+            if at in asked:
+                wanted |= asked[at]
+        return found[::-1], wanted
+
+    def _before(self, at: int) -> int:
+        """Return what may differ before an instruction; from ``BITS`` on, more than as lanes do."""
+        number = self.flow.graph.block(at)
+        return self._through(number, self._entering[number], at)
+
+    @cached_property
+    def _entering(self) -> list[int]:
+        """What may differ where each block begins."""
+        after, blocks = with_calls(self.flow), self.flow.graph.blocks
+        found, seen = [0] * len(blocks), set[int]()
+        work = [0]
+        while work:
+            number = work.pop()
+            seen.add(number)
+            leaving = self._through(number, found[number], blocks[number].end)
+            for to in after[number]:
+                if leaving & ~found[to] or to not in seen:
+                    found[to] |= leaving
+                    work.append(to)
+        return found
+
+    def _through(self, number: int, entering: int, end: int) -> int:
+        """Return what may differ at a place in a block."""
+        code, effects = self.flow.code.instructions, self.flow.effects
+        now, apart = entering, number in self.apart
+        made = self._made_of[number]
+        for at in made[: bisect_left(made, end)]:
+            effect, each = effects[at], code[at]
+            own = effect.writes & _OWN
+            if each.op == "CALL":
+                now = _OWN * _FAR
+            elif own and (apart or (each.guard and _depends(each.guard, now))):
+                now |= own * _FAR
+            elif own:
+                here = self._made(each, effect.reads & now, now)
+                now &= ~(effect.kills * _FAR)
+                now |= own * here
+        return now
+
+    def _made(self, instruction: Instruction, differing: int, now: int) -> int:
+        """Return 0 if an instruction gives all threads the same; how far it differs, else."""
+        near = not differing & now >> BITS
+        if not (differing and near) and not _may_level(instruction.opcode):  # as with most
+            return _FAR if differing or not _is_computed(instruction.opcode) else 0
+        special = instruction.operands[-1:] if instruction.op == "S2R" else ()
+        if self.rows and special == ("SR_TID.X",):
+            return 1
+        if self.rows and special and special[0] in _OF_A_ROW:
+            return 0
+        if near and differing and _is_of_a_warp(instruction):
+            return 0
+        if near and differing and _is_copy(instruction):
+            return 1
+        return 0 if _is_alike(instruction, differing, now) else _FAR
+
+
+def _deciding(jump: Instruction) -> int:
+    """Return the registers of each thread that a jump, or an EXIT, reads, as bits."""
+    names = {jump.guard, *jump.operands}
+    own = {found[0] for each in names if (found := _OF_A_THREAD.search(each))}
+    reads = sum(1 << bit(each) for each in own)
+    # A BRX goes to what a pair of registers says.
+    return reads | reads << 1 if jump.op == "BRX" else reads
+
+
+def _depends(guard: str, now: int) -> bool:
+    """Whether threads may differ in whether they run what has a guard."""
+    name = guard.lstrip("!")
+    return name.startswith("P") and name != "PT" and bool(now >> bit(name) & 1)
+
+
+def _is_copy(instruction: Instruction) -> bool:
+    """Whether a thread's register is only copied."""
+    if instruction.op == "MOV":
+        return True
+    return instruction.opcode.startswith("IMAD.MOV") and instruction.operands[1:3] == ("RZ", "RZ")
+
+
+def _is_of_a_warp(instruction: Instruction) -> bool:
+    """Whether what is made of a number is the same for all that differ in its lowest five bits."""
+    opcode, operands = instruction.opcode, instruction.operands
+    if opcode.startswith("SHF.R.") and ".HI" in opcode and len(operands) == 4:
+        return operands[1] == "RZ" and _constant(operands[2]) >= _LANES.bit_length() - 1
+    if opcode == "LOP3.LUT" and operands[-2:-1] == ("0xc0",):  # and
+        return operands[-3] == "RZ" and _constant(operands[2]) % _LANES == 0
+    if _BELOW.fullmatch(opcode) and operands[-1] == "PT":
+        return _constant(operands[3]) % _LANES == 0
+    return False
+
+
+def _constant(operand: str) -> int:
+    """Return a number in the code; 1, which is in no row's favour, for all else."""
+    return int(operand, 16) if operand.startswith("0x") else 1
+
+
+def _is_alike(instruction: Instruction, differing: int, now: int) -> bool:
+    """Whether an instruction gives all threads that run it the same.
+
+    Args:
+        instruction: it.
+        differing: what it reads and threads may have different.
+        now: all that they may have different.
+    """
+    op, operands = instruction.op, instruction.operands
+    if op in _OF_A_WARP:
+        return True
+    if op in _SPECIAL:
+        return any(map(_OF_A_BLOCK.fullmatch, operands))
+    if instruction.opcode.startswith(_FROM_ONE) and len(operands) > 4:
+        return operands[4] == "0x1f" and _is_one(operands[3], now)
+    return not differing and _is_computed(instruction.opcode)
+
+
+@cache
+def _may_level(opcode: str) -> bool:
+    """Whether an instruction may give threads the same, though what it reads is different."""
+    op = opcode.partition(".")[0]
+    return op in _OF_A_WARP or op in _SPECIAL or opcode.startswith(_FROM_ONE)
+
+
+@cache
+def _is_computed(opcode: str) -> bool:
+    """Whether what an instruction makes depends on its operands alone."""
+    return bool(_LOADS.fullmatch(opcode) or _COMPUTED.fullmatch(opcode.partition(".")[0]))
+
+
+def _is_one(lane: str, now: int) -> bool:
+    """Whether an operand is the same number for all threads."""
+    named = lane.startswith("R") and lane != "RZ"
+    return not (named and now >> bit(lane) & 1)

@@ -1,0 +1,150 @@
+"""What an instruction reads, may write, and surely defines: sets of registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from ikp.sass.disassembly.listing import Instruction, split
+from ikp.sass.disassembly.operands import Form, Kind, operand
+from ikp.sass.disassembly.resources import EVERYTHING, UR
+from ikp.sass.disassembly.widths import Shape, known, shape
+
+_INDIRECT = ("RET", "BRX", "BRXU", "JMX", "JMXU", "CALL")
+
+
+class Effects(NamedTuple):
+    """Sets of registers and predicates; see ``resources``."""
+
+    reads: int  # at least all that it reads
+    writes: int  # at least all that it may write
+    kills: int  # no more than what it always writes
+
+
+_NOTHING = Effects(0, 0, 0)
+UNKNOWN = Effects(EVERYTHING, EVERYTHING, 0)
+
+
+def effects(instruction: Instruction) -> Effects:
+    """Return what an instruction does to registers. One that isn't known reads everything."""
+    opcode, guard = instruction.opcode, instruction.guard
+    if guard in ("!PT", "!UPT") or opcode == "NOP":
+        return _NOTHING
+    parts = [*map(operand, _texts(instruction))]
+    plan = _plan(opcode, tuple([part.form for part in parts]))
+    if plan is None:
+        return UNKNOWN
+    reads = writes = kills = 0
+    for at, width in plan.sources:
+        part = parts[at]
+        reads |= part.reads if part.first < 0 else width << part.first
+    if plan.pairs:
+        reads |= sum({part.bare << 1 for part in parts})
+    for _ in range(plan.spread):
+        reads |= (reads & UR.all) << 1
+    for at, most, least in plan.targets:
+        first = parts[at].first
+        if first >= 0:
+            writes |= most << first
+            kills |= least << first
+    if guard:
+        condition = operand(guard).first
+        if condition >= 0:
+            return Effects(reads & EVERYTHING | 1 << condition, writes & EVERYTHING, 0)
+    return Effects(reads & EVERYTHING, writes & EVERYTHING, kills)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Which operands are read and written, as masks that start at an operand's register."""
+
+    sources: tuple[tuple[int, int], ...]  # (operand, mask)
+    targets: tuple[tuple[int, int, int], ...]  # (operand, mask of what it may write, ... surely)
+    pairs: bool  # whether addresses are pairs though they don't say so
+    spread: int  # how many registers after a uniform one are read, too
+
+
+@cache
+def _plan(opcode: str, forms: tuple[Form, ...]) -> _Plan | None:
+    """Return the plan for all instructions of an opcode with operands of these forms."""
+    if not known(opcode):
+        return None
+    widths, op = shape(opcode), opcode.partition(".")[0]
+    count = 0
+    while count < len(forms) and _is_target(op, forms, count, widths):
+        count += 1
+    return _Plan(
+        tuple(_sources(forms, count, widths)),
+        tuple((at, *_written(forms[at], widths)) for at in range(count)),
+        op in _GLOBAL and ".E." in f"{opcode}.",
+        _COORDINATES if op.startswith(("UTMA", "UBLK")) else 0,
+    )
+
+
+_GLOBAL = frozenset(["LD", "LDG", "LDGMC", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL"])
+"""What takes an address of 64 bits, if it is extended: some name it without ``.64``."""
+_COORDINATES = 7
+"""A bulk copy's one operand names an address, a barrier and up to five coordinates."""
+
+
+def _written(form: Form, widths: Shape) -> tuple[int, int]:
+    if form.kind is Kind.REGISTER:
+        return _mask(max(widths.most, form.width)), _mask(widths.target)
+    # A mask says which of all predicates it writes.
+    return _mask(form.width), 0 if form.kind is Kind.PREDICATES else 1
+
+
+def _mask(width: int) -> int:
+    return (1 << width) - 1
+
+
+def _texts(instruction: Instruction) -> list[str]:
+    """Return the operands; an indirect jump has no comma between its register and its label."""
+    texts = split(instruction.rest)
+    if instruction.op in _INDIRECT:
+        return [word for text in texts for word in text.split()]
+    return texts
+
+
+def _is_target(op: str, forms: Sequence[Form], at: int, widths: Shape) -> bool:
+    form, before = forms[at], forms[:at]
+    registers = sum(each.kind is Kind.REGISTER for each in before)
+    if form.kind is Kind.PREDICATES:
+        return at == 0
+    if form.kind is Kind.PREDICATE:
+        defines = widths.target or widths.predicates
+        return bool(defines) and not form.negated and _is_result(op, forms, at, registers)
+    return form.kind is Kind.REGISTER and bool(widths.target) and registers < widths.targets
+
+
+def _is_result(op: str, forms: Sequence[Form], at: int, registers: int) -> bool:
+    """Whether a predicate is a result: up to two are, and sources follow them."""
+    if op in ("VOTE", "VOTEU"):
+        return at < len(forms) - 1
+    results = sum(each.kind is Kind.PREDICATE for each in forms[:at])
+    rest = forms[at + 1 :]
+    return results < 2 and (
+        any(each.kind is not Kind.PREDICATE for each in rest) if registers else bool(rest)
+    )
+
+
+def _sources(forms: Sequence[Form], first: int, widths: Shape) -> list[tuple[int, int]]:
+    found, number = [], 0
+    count = sum(map(_is_number, forms[first:]))
+    for at in range(first, len(forms)):
+        form = forms[at]
+        width = form.width
+        if _is_number(form):
+            given = widths.uniform if form.uniform else widths.source(number, count)
+            width = max(width, given)
+            number += 1
+        if form.kind is not Kind.CONSTANT:
+            found.append((at, _mask(width)))
+    return found
+
+
+def _is_number(form: Form) -> bool:
+    """Whether an operand stands in the place of a number."""
+    return form.kind in (Kind.REGISTER, Kind.CONSTANT)

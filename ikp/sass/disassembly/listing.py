@@ -1,0 +1,237 @@
+"""Machine code as data: what ``nvdisasm`` prints of a cubin, parsed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+
+from ikp.sass.disassembly.control import Control, Controls, Word
+
+_TARGET = re.compile(r"(?:^\s*\.target\s+|EF_CUDA_SM)(?:sm_)?(\w+)", re.MULTILINE)
+_PARTS = re.compile(
+    r"""^(?:
+      [ ]{8}/\*([0-9a-f]++)\*/[ ]++(?:@(!?\w++)[ ]++)?([A-Z][\w.]*+)[ ]*+([^;/\n]*+)
+      (?:;?[ ]*+/\*[ ]0x(\w{16})[ ]\*/\n[ ]++/\*[ ]0x(\w{16})[ ]\*/)?
+    | \s*//\#\#[ ](.*)
+    | ([.$\w]+):
+    | //-+[ ]\.text\.(\S+)[ ]+-+$
+    )""",
+    re.MULTILINE | re.VERBOSE | re.ASCII,
+)
+"""An instruction, its source line, a label, a section. One expression, which never goes back in an
+instruction, because most of the time that reading takes is spent in it."""
+_LINE = re.compile(r'"([^"]*)", line (\d+)')
+_TARGETS = re.compile(r"[.$\w]*L_x_\d+|`\(([^)]+)\)")
+_PREDICATE = re.compile(r"!?U?P\d")
+_COMMENT = re.compile(r"\(\*.*\*\)")
+_SCHEDULE = re.compile(r"\s*(?:&\w+=\S+\s+)*\?\w+\s*$")
+"""What the disassembler of CUDA 12.8 adds on sm_120: the control bits, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of source code."""
+
+    file: str
+    number: int
+
+
+@dataclass(frozen=True, init=False)
+class Instruction:
+    """One SASS instruction."""
+
+    address: int  # bytes from the start of the kernel
+    guard: str  # "P0" or "!P0"; empty where there is none
+    opcode: str  # with its modifiers: "LDGSTS.E.BYPASS.128"
+    rest: str  # what follows, as nvdisasm writes it
+    lines: tuple[Line, ...]  # where it comes from, the innermost function first
+    bits: tuple[str, str]  # its 128 bits in hexadecimal, the low half first; "" where not read
+    op: str = field(init=False, repr=False, compare=False)  # without modifiers: "LDGSTS"
+
+    def __init__(
+        self,
+        address: int,
+        guard: str,
+        opcode: str,
+        rest: str,
+        lines: tuple[Line, ...] = (),
+        bits: tuple[str, str] = ("", ""),
+    ) -> None:
+        # A kernel has thousands: this takes a third of the time of what a dataclass would do.
+        vars(self).update(
+            address=address,
+            guard=guard,
+            opcode=opcode,
+            rest=rest,
+            lines=lines,
+            bits=bits,
+            op=opcode.partition(".")[0],
+        )
+
+    @property
+    def word(self) -> Word:
+        """Its 128 bits, the low half first; zeros where they were not read."""
+        low, high = self.bits
+        return int(low or "0", 16), int(high or "0", 16)
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """Its operands, ``.reuse`` and comments left out."""
+        return tuple(split(self.rest))
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """Labels that it names."""
+        if "`" not in self.rest and "L_x_" not in self.rest:
+            return ()
+        return tuple(match[1] or match[0] for match in _TARGETS.finditer(self.rest))
+
+    @cached_property
+    def conditions(self) -> tuple[str, ...]:
+        """The predicates of a jump or an EXIT, like ``!P0``: it is taken where all of them hold.
+
+        The guard is one, and an operand may be another: ``@P0 EXIT P1``.
+        """
+        return tuple(each for each in (self.guard, *self.operands) if _PREDICATE.fullmatch(each))
+
+    @property
+    def control(self) -> Control:
+        """What it waits for and who must wait for it."""
+        return Control.of(self.word)
+
+    @property
+    def text(self) -> str:
+        """The instruction as ``nvdisasm`` writes it."""
+        guard = f"@{self.guard} " if self.guard else ""
+        return f"{guard}{self.opcode} {', '.join(self.operands)}".rstrip()
+
+    @property
+    def never_runs(self) -> bool:
+        """Whether its guard is constantly false: padding that works around hardware."""
+        return self.guard in ("!PT", "!UPT") or self.op == "NOP"
+
+
+def split(rest: str) -> list[str]:
+    """Return the operands in what follows an opcode, ``.reuse`` and comments left out."""
+    if "(*" in rest:
+        rest = _COMMENT.sub("", rest)
+    if ".reuse" in rest:
+        rest = rest.replace(".reuse", "")
+    rest = rest.strip()
+    return rest.split(", ") if rest else []
+
+
+@dataclass(frozen=True)
+class Code:
+    """The instructions of one kernel, in the order of their addresses."""
+
+    name: str
+    target: str  # "sm_90a"
+    instructions: tuple[Instruction, ...]
+    labels: dict[str, int]  # label -> index of the instruction that it stands before
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether the cubin says which source line an instruction comes from."""
+        return any(instruction.lines for instruction in self.instructions)
+
+    @property
+    def files(self) -> set[str]:
+        """The files of source code that its instructions come from."""
+        lines = {each.lines for each in self.instructions}
+        return {line.file for some in lines for line in some}
+
+    def having(self, wanted: Callable[[str], object]) -> list[int]:
+        """Return the instructions whose opcodes are as wanted, which each is asked once."""
+        return sorted(
+            chain.from_iterable(ats for opcode, ats in self._by_opcode.items() if wanted(opcode))
+        )
+
+    def of(self, *ops: str) -> list[int]:
+        """Return the instructions of some operations, whatever their modifiers."""
+        return self.having(lambda opcode: opcode.partition(".")[0] in ops)
+
+    @cached_property
+    def _by_opcode(self) -> dict[str, list[int]]:
+        """Opcode, with its modifiers -> its instructions: a few hundred opcodes, at the most."""
+        found: dict[str, list[int]] = {}
+        for at, instruction in enumerate(self.instructions):
+            found.setdefault(instruction.opcode, []).append(at)
+        return found
+
+    def without(self, first: int, last: int) -> Code:
+        """Return the code without what stands from byte to byte of it; addresses are kept."""
+        every = self.instructions
+        left = [at for at, each in enumerate(every) if not first <= each.address < last]
+        new = {at: n for n, at in enumerate([*left, len(every)])}
+        labels = {label: new[at] for label, at in self.labels.items() if at in new}
+        return replace(self, instructions=tuple(every[at] for at in left), labels=labels)
+
+    @cached_property
+    def controls(self) -> Controls:
+        """The control bits of all instructions, as columns."""
+        return Controls.of([i.bits for i in self.instructions])
+
+
+def parse(text: str) -> list[Code]:
+    """Return the functions in the output of ``nvdisasm -c -gi``, in its order.
+
+    With ``-hex``, instructions have their words, too.
+    """
+    found = _TARGET.search(text)
+    target = f"sm_{found[1]}" if found else "unknown"
+    target += "a" if "EF_CUDA_ACCELERATORS" in text else ""  # as older files say it
+    reader = _Reader()
+    for address, guard, opcode, rest, low, high, line, label, section in _PARTS.findall(text):
+        if opcode:
+            reader.instruction(address, guard, opcode, rest, (low, high))
+        elif line:
+            reader.line(line)
+        else:
+            reader.other(label, section)
+    return [
+        Code(name, target, tuple(instructions), labels)
+        for name, instructions, labels in reader.made
+        if instructions
+    ]
+
+
+class _Reader:
+    """Takes the parts of a text one by one."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, list[Instruction], dict[str, int]]] = []
+        self._instructions: list[Instruction] = []
+        self._labels: dict[str, int] = {}
+        self._lines: tuple[Line, ...] = ()
+        self._inlined = False  # the last line was of a chain of inlined functions, one per line
+        self._known: dict[str, Line] = {}
+
+    def instruction(
+        self, address: str, guard: str, opcode: str, rest: str, bits: tuple[str, str]
+    ) -> None:
+        self._inlined = False
+        if "?" in rest:
+            rest = _SCHEDULE.sub("", rest)
+        made = Instruction(int(address, 16), guard, opcode, rest, self._lines, bits)
+        self._instructions.append(made)
+
+    def line(self, text: str) -> None:
+        if (found := self._known.get(text)) is None:
+            said = _LINE.search(text)
+            if said is None:  # not a line: its file may have any name
+                return
+            found = self._known[text] = Line(said[1], int(said[2]))
+        self._lines = (*(self._lines if self._inlined else ()), found)
+        self._inlined = True
+
+    def other(self, label: str, section: str) -> None:
+        self._inlined = False
+        if label:
+            self._labels[label] = len(self._instructions)
+        else:
+            self._instructions, self._labels, self._lines = [], {}, ()
+            self.made.append((section, self._instructions, self._labels))

@@ -1,0 +1,169 @@
+"""NVIDIA's own tools, found and run: the disassembler, and the assembler for PTX alone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from ikp import children
+from ikp.children import Done
+from ikp.errors import InspectError
+from ikp.sass.disassembly.kept_text import KeptText
+
+_OPTIONS = ("-c", "-hex", "-gi")
+_SECTION = re.compile(r"(?=^//-+ \.text\.\S+ +-+$)", re.MULTILINE)
+_NAME = re.compile(r"//-+ \.text\.(\S+)")
+
+
+@cache
+def tool(name: str) -> Path:
+    """Return the path of one of NVIDIA's tools: Triton's own, or the CUDA toolkit's.
+
+    Raises:
+        InspectError: there is none.
+    """
+    triton = find_spec("triton")
+    folders = [Path(place) / "backends/nvidia/bin" for place in _places(triton)]
+    folders += [Path(os.environ[v]) / "bin" for v in ("CUDA_HOME", "CUDA_PATH") if v in os.environ]
+    found = [folder / name for folder in folders if os.access(folder / name, os.X_OK)]
+    on_path = shutil.which(name)
+    if found or on_path:
+        return found[0] if found else Path(str(on_path))
+    raise InspectError(
+        f"{name} was not found: not in Triton's package, nor in $CUDA_HOME/bin, nor on PATH. It "
+        "comes with Triton (pip install triton) and with the CUDA toolkit."
+    )
+
+
+def _places(spec: object) -> list[str]:
+    return list(getattr(spec, "submodule_search_locations", None) or ())
+
+
+def disassemble(cubin: bytes) -> str:
+    """Return ``nvdisasm``'s text of a cubin, with words and source lines.
+
+    Raises:
+        InspectError: there is no disassembler, or it refuses the file.
+    """
+    program = tool("nvdisasm")
+    place = KeptText.of(_version(program), _OPTIONS, hashlib.sha256(cubin).digest())
+    text = place.read()
+    if text is None:
+        text = printed(program, [], cubin)
+        place.write(text)
+    return text
+
+
+def disassemble_function(cubin: bytes, name: str, symbols: Mapping[str, int]) -> str:
+    """Return ``nvdisasm``'s text of one function of a cubin.
+
+    It takes as long to start as to print 12,000 instructions. So others can be printed with it,
+    each of which is kept by itself.
+
+    Args:
+        cubin: the file that the compiler wrote.
+        name: the function.
+        symbols: it, and those that are printed with it where it was not kept: each one's symbol.
+
+    Raises:
+        InspectError: there is no disassembler, or it refuses the function.
+    """
+    program, digest = tool("nvdisasm"), hashlib.sha256(cubin).digest()
+    version = _version(program)
+    if (kept := KeptText.of(version, [*_OPTIONS, name], digest).read()) is not None:
+        return kept
+    found = _functions(program, cubin, name, symbols)
+    for each, text in found.items():
+        KeptText.of(version, [*_OPTIONS, each], digest).write(text)
+    return found.get(name, "")
+
+
+def _functions(
+    program: Path, cubin: bytes, name: str, symbols: Mapping[str, int]
+) -> dict[str, str]:
+    """Return the texts of functions; that of the wanted one alone, where another is refused."""
+    try:
+        text = printed(program, [*symbols.values()], cubin)
+    except InspectError:
+        if len(symbols) == 1:
+            raise
+        text = printed(program, [symbols[name]], cubin)
+    head, *sections = _SECTION.split(text)
+    return {found[1]: head + each for each in sections if (found := _NAME.match(each))}
+
+
+@cache
+def _version(program: Path) -> str:
+    """Return what a tool says of itself: the build is in it."""
+    return _ran([program, "--version"], 0).out
+
+
+def printed(program: Path, symbols: Sequence[int], cubin: bytes) -> str:
+    """Return what ``nvdisasm`` prints of some functions of a cubin; without any, of all.
+
+    Raises:
+        InspectError: it failed.
+    """
+    some = ["-fun", ",".join(map(str, symbols))] if symbols else []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        done = _ran([program, *_OPTIONS, *some, path], len(cubin))
+    if done.code:
+        raise _refused(program, "nvdisasm can't read this machine code", done)
+    return done.out
+
+
+def assemble(ptx: str, origin: str) -> bytes:
+    """Return the cubin of a PTX text, for the GPU that it names.
+
+    Raises:
+        InspectError: there is no assembler, or it refuses the text.
+    """
+    target = re.search(r"^\.target\s+(\w+)", ptx, re.MULTILINE)
+    if target is None:
+        raise InspectError(f"{origin} has no .target line: it is not PTX.")
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx)
+        ptxas = _assembler()
+        command: list[str | Path] = [ptxas, "-lineinfo", f"-arch={target[1]}", source, "-o", cubin]
+        done = _ran(command, len(ptx))
+        if done.code:
+            raise _refused(ptxas, f"ptxas refuses {origin}", done)
+        return cubin.read_bytes()
+
+
+def _assembler() -> Path:
+    """Return the assembler: Triton's newer one knows every GPU and more versions of PTX."""
+    try:
+        return tool("ptxas-blackwell")
+    except InspectError:
+        return tool("ptxas")
+
+
+def _ran(command: Sequence[str | Path], size: int) -> Done:
+    """Run a tool that reads a file of some bytes.
+
+    Raises:
+        InspectError: it can't be started, or does not end.
+    """
+    try:
+        return children.run(command, children.seconds(size))
+    except (OSError, children.TooLongError) as error:
+        raise InspectError(
+            f"{command[0]} can't be used on {size:,} bytes: {error}. Where that is no tool of "
+            "NVIDIA's CUDA toolkit, correct PATH or CUDA_HOME; else report it with the kernel."
+        ) from error
+
+
+def _refused(program: Path, what: str, done: Done) -> InspectError:
+    reason = (done.said.strip() or f"exit code {done.code}")[:2000]
+    return InspectError(f"{what}. {program} said: {reason}")

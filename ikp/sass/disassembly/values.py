@@ -1,0 +1,143 @@
+"""What machine instructions do to the few values that records are made of.
+
+A record's words come straight from clock reads and constants: ptxas may copy them between
+registers, through uniform registers or the stack, and choose between two, but it computes nothing
+with them. So a few opcodes are all that must be understood. Any other instruction ends what its
+target held. Words that ikp itself chooses by masks are followed in ``inspection``.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.widths import shape
+
+
+class Origin(Enum):
+    """How an instruction makes a value."""
+
+    CLOCK = auto()  # the low word of a clock
+    CONSTANT = auto()
+    COPY = auto()  # one of the sources, as it is
+    OTHER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The value that an instruction puts into one place."""
+
+    origin: Origin
+    sources: tuple[str, ...] = ()  # of a copy: places, or constants as text
+    value: int = 0  # of a constant
+
+
+OTHER = Definition(Origin.OTHER)
+CLOCK = Definition(Origin.CLOCK)
+_CLOCKS = ("SR_CLOCKLO", "SR_GLOBALTIMERLO")
+
+_REGISTER = re.compile(r"^-?(U?R)(\d+)$")
+_STACK = re.compile(r"^\[(R1|UR\d+)(?:\+(-?0x[0-9a-f]+))?\]$")
+_PREDICATE = re.compile(r"^!?(U?P(?:\d|T)|PR|UPR)$")
+_READ = ("S2R", "S2UR", "CS2R", "CS2UR")
+_NO_TARGET = ("BAR", "BMOV", "BPT", "BRX", "CALL", "DEPBAR", "JMX", "NANOSLEEP", "R2P", "RED",
+              "REDG", "RET", "ST", "STAS", "STG", "STS", "STSM", "STTM", "SYNCS", "USETMAXREG",
+              "WARPSYNC")  # fmt: skip
+"""Instructions that may name a register first and don't write it."""
+
+
+def definitions(instruction: Instruction) -> dict[str, Definition]:
+    """Return what an instruction defines: place -> value.
+
+    A place is a register ("R7", "UR4") or a word of the stack ("[R1+0x10]").
+    """
+    operands = [o for o in instruction.operands if not _PREDICATE.match(o)]
+    op = instruction.op
+    if instruction.never_runs or not operands or op in _NO_TARGET or op.endswith("SETP"):
+        return {}
+    if op in ("STL", "LDL") and len(operands) > 1:
+        return _copies(instruction, operands[0], operands[1])
+    if not _REGISTER.match(operands[0]):
+        return {}
+    return dict(
+        zip(words(operands[0], _width(instruction)), _made(instruction, operands), strict=False)
+    )
+
+
+def words(place: str, count: int) -> list[str]:
+    """Return the places of ``count`` consecutive words: R8 -> R8, R9, ..."""
+    if found := _REGISTER.match(place):
+        return [f"{found[1]}{int(found[2]) + n}" for n in range(count)]
+    if found := _STACK.match(place):
+        offset = int(found[2] or "0", 16)
+        return [f"[{found[1]}+{offset + 4 * n:#x}]" for n in range(count)]
+    return [place] * count
+
+
+def constant(text: str) -> int | None:
+    """Return the 32 bits of an operand that is a number."""
+    if text in ("RZ", "URZ", "SRZ"):
+        return 0
+    try:
+        return int(text, 16) & 0xFFFFFFFF if "0x" in text else None
+    except ValueError:
+        return None
+
+
+def _made(instruction: Instruction, operands: list[str]) -> list[Definition]:
+    """Return the value of each word of an instruction's target."""
+    op, width = instruction.op, _width(instruction)
+    if op in _READ:
+        clock = any(name in operands for name in _CLOCKS)
+        zero = "SRZ" in operands
+        low = CLOCK if clock else Definition(Origin.CONSTANT) if zero else OTHER
+        return [low] + [Definition(Origin.CONSTANT) if zero else OTHER] * (width - 1)
+    if op in ("MOV", "UMOV", "R2UR") and len(operands) == 2:
+        return [_copy((source,)) for source in words(operands[1], width)]
+    if op == "IMAD" and operands[1:3] == ["RZ", "RZ"] and len(operands) == 4:
+        known = width == 1 or _REGISTER.match(operands[3])
+        return [_copy((source,)) if known else OTHER for source in words(operands[3], width)]
+    if op in ("SEL", "USEL") and len(operands) == 3:
+        return [_copy((operands[1], operands[2]))]
+    if op in ("HFMA2", "UHFMA2") and operands[1:3] == ["-RZ", "RZ"] and len(operands) == 5:
+        return [_halves(operands[3], operands[4])]
+    return [OTHER] * width
+
+
+def _copy(sources: tuple[str, ...]) -> Definition:
+    if len(sources) == 1 and (value := constant(sources[0])) is not None:
+        return Definition(Origin.CONSTANT, value=value)
+    known = all(_REGISTER.match(s) or constant(s) is not None for s in sources)
+    return Definition(Origin.COPY, sources) if known else OTHER
+
+
+def _copies(instruction: Instruction, target: str, source: str) -> dict[str, Definition]:
+    width = _width(instruction)
+    pairs = zip(words(target, width), words(source, width), strict=True)
+    return {to: Definition(Origin.COPY, (of,)) for to, of in pairs}
+
+
+def _halves(high: str, low: str) -> Definition:
+    """Return the constant that ptxas makes of two half-precision numbers."""
+    try:
+        packed = struct.pack("<2e", float(low), float(high))
+    except (ValueError, OverflowError):
+        return OTHER
+    return Definition(Origin.CONSTANT, value=int.from_bytes(packed, "little"))
+
+
+def _width(instruction: Instruction) -> int:
+    """Return how many words an instruction writes, at least."""
+    return max(_told(instruction), shape(instruction.opcode).target)
+
+
+def _told(instruction: Instruction) -> int:
+    """Return how many words an instruction moves, as its own parts say it."""
+    parts = instruction.opcode.split(".")[1:]
+    if instruction.op in ("CS2R", "CS2UR"):
+        return 1 if "32" in parts else 2
+    least = 4 if "128" in parts else 2 if "64" in parts or "WIDE" in parts else 1
+    return max(least, shape(instruction.opcode).target)

@@ -270,7 +270,7 @@ def made(
         KernelError: what was chosen has no code in it.
     """
     # A program that records no launch does without all of it.
-    from ikp.probes.code.chips import untested_asked
+    from ikp.sass.assembly.chips import untested_asked
 
     if os.environ.get("IKP_PATCH") == "0":
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")

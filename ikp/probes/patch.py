@@ -14,7 +14,6 @@ import numpy as np
 from ikp.core.abi import Language
 from ikp.core.segment import Selection
 from ikp.errors import KernelError, PatchError
-from ikp.probes.code.chips import HOPPER, Chip, chip_of
 from ikp.probes.code.entry_code import CELL, CELL_BYTES
 from ikp.probes.code.reserved_registers import Cell, Frame
 from ikp.probes.code.selection_code import SELECTION_BYTES
@@ -30,6 +29,7 @@ from ikp.probes.points.chosen_lines import Lines
 from ikp.probes.points.loop_pace import Pace
 from ikp.probes.points.probe_points import Level, ProbeRegion, ProbeRegions
 from ikp.probes.points.sese_regions import Regions
+from ikp.sass.assembly.chips import HOPPER, Chip, chip_of
 from ikp.sass.cubins.added_parameter import Argument, add_argument
 from ikp.sass.cubins.capacity import add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin, Kernel

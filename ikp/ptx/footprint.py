@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ikp.probes.code.chips import CHIPS, HOPPER, Chip, State
 from ikp.probes.placement.occupancy import most_registers, resident
+from ikp.sass.assembly.chips import CHIPS, HOPPER, Chip, State
 from ikp.sass.cubins import attributes
 from ikp.sass.cubins.attributes import Code
 from ikp.sass.cubins.cubin import Cubin

@@ -12,7 +12,7 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
 import ikp  # noqa: E402
-from ikp.probes.code.chips import CHIPS, UNTESTED  # noqa: E402
+from ikp.sass.assembly.chips import CHIPS, UNTESTED  # noqa: E402
 from tests.kernels import named, unedited  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*were never run.*")]

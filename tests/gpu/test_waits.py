@@ -11,7 +11,7 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
 import ikp  # noqa: E402
-from ikp.probes.code.chips import CHIPS, UNTESTED  # noqa: E402
+from ikp.sass.assembly.chips import CHIPS, UNTESTED  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

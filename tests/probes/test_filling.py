@@ -10,12 +10,12 @@ import pytest
 
 from ikp.core.regions import region_id
 from ikp.inspection._find_records import find
-from ikp.probes.code.assembler import PT, assemble, spread
 from ikp.probes.code.range_code import end, keep, range_tag, start, wait
 from ikp.probes.code.reserved_registers import Frame, Gathered, Scratch
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
 from ikp.probes.placement.latency_fill import fillers
+from ikp.sass.assembly.assembler import PT, assemble, spread
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.disassembly.resources import bit
 from tests.sass.compiled import code

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.probes.code import forms as f
-from ikp.probes.code.assembler import Step
-from ikp.probes.code.chips import CHIPS, HOPPER
+from ikp.sass.assembly import forms as f
+from ikp.sass.assembly.assembler import Step
+from ikp.sass.assembly.chips import CHIPS, HOPPER
 from tests.sass.assembled import assembled
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]

@@ -10,13 +10,14 @@ import pytest
 
 from ikp.core import abi
 from ikp.errors import PatchError
-from ikp.probes.code import forms, thread_frame
-from ikp.probes.code.chips import CHIPS
+from ikp.probes.code import thread_frame
 from ikp.probes.code.reserved_registers import LENT, Cell, Frame
 from ikp.probes.code.thread_frame import FIRST
 from ikp.probes.patch import patch
 from ikp.probes.placement import frame_registers
 from ikp.probes.placement.frame_registers import frame
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.chips import CHIPS
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.resources import UR, R
 from tests.probes.test_sequences import launch, loaded

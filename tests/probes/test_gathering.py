@@ -9,13 +9,13 @@ import pytest
 
 from ikp.core.trace import Trace
 from ikp.inspection._find_records import find
-from ikp.probes.code import forms as f
-from ikp.probes.code import lane_forms
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
 from ikp.probes.placement import gathered_stores
 from ikp.probes.placement.instrumentation import Instrumenter
 from ikp.probes.points.probe_points import ProbeRegions
+from ikp.sass.assembly import forms as f
+from ikp.sass.assembly import lane_forms
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.dataflow.scoreboard_hazards import ScoreboardHazards
 from ikp.sass.disassembly.listing import Instruction

@@ -8,14 +8,14 @@ import pytest
 from ikp.core import abi
 from ikp.core.abi import Kind
 from ikp.probes.code import range_code
-from ikp.probes.code.assembler import assemble, spread
-from ikp.probes.code.forms import UNIFORM_TIME
 from ikp.probes.code.reserved_registers import Scratch
 from ikp.probes.patch import patch
 from ikp.probes.placement.instrumentation import Instrumenter
 from ikp.probes.placement.start_slots import StartSlot, start_slots
 from ikp.probes.points.probe_points import Level, ProbeRegions, marks
 from ikp.probes.points.sese_regions import Point
+from ikp.sass.assembly.assembler import assemble, spread
+from ikp.sass.assembly.forms import UNIFORM_TIME
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.resources import R
 from tests.probes.test_sequences import BASE, FRAME, INNER, began, cell_of

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ikp.errors import PatchError
-from ikp.probes.code.chips import chip_of
+from ikp.sass.assembly.chips import chip_of
 from ikp.sass.cubins import attributes
 from ikp.sass.cubins.added_parameter import add_argument
 from ikp.sass.cubins.attributes import Attribute, Code, Format

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from ikp.errors import PatchError
-from ikp.probes.code import forms
-from ikp.probes.code.assembler import NOP
 from ikp.probes.code.reserved_registers import LENT, Places
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
 from ikp.probes.placement.scavenged_pair import Lender, lent
 from ikp.probes.points.sese_regions import Regions
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import NOP
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.resources import UR, span

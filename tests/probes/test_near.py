@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ikp.probes.code import forms as f
-from ikp.probes.code.assembler import Step, assemble
-from ikp.probes.code.chips import CHIPS
 from ikp.probes.code.reserved_registers import Cell
-from ikp.probes.code.scheduling import reordered
 from ikp.probes.placement.frame_registers import frame
 from ikp.probes.placement.slot_search import start_near
+from ikp.sass.assembly import forms as f
+from ikp.sass.assembly.assembler import Step, assemble
+from ikp.sass.assembly.chips import CHIPS
+from ikp.sass.assembly.scheduling import reordered
 from ikp.sass.disassembly.tools import tool
 from tests.probes.test_starting import LOADS
 from tests.sass.assembled import assembled

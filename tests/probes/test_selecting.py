@@ -18,12 +18,12 @@ from ikp.core.segment import ALL, EVERYTHING, Selection, select
 from ikp.errors import PatchError
 from ikp.probes import patch as patching
 from ikp.probes.code import thread_frame
-from ikp.probes.code.chips import CHIPS, HOPPER
 from ikp.probes.code.entry_code import CELL_BYTES
 from ikp.probes.code.reserved_registers import Cell, Frame
 from ikp.probes.code.selection_code import SELECTION_BYTES, selection_words
 from ikp.probes.code.thread_frame import FIRST
 from ikp.probes.patch import patch
+from ikp.sass.assembly.chips import CHIPS, HOPPER
 from ikp.sass.insertion.original_code import PlainCode
 from tests.kernels.choices import conditional
 from tests.probes.test_sequences import FRAME, NAMES, NOTHING, PAIRS, launch

@@ -20,8 +20,6 @@ from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, WORDS_AT
 from ikp.probes.code import entry_code, header_code, near_addresses, range_code
-from ikp.probes.code.assembler import NOP, assemble
-from ikp.probes.code.chips import CHIPS, HOPPER
 from ikp.probes.code.launch_header import Told
 from ikp.probes.code.reserved_registers import (
     NEAR,
@@ -34,6 +32,8 @@ from ikp.probes.code.reserved_registers import (
 )
 from ikp.probes.code.selection_code import selection_words
 from ikp.probes.patch import patch
+from ikp.sass.assembly.assembler import NOP, assemble
+from ikp.sass.assembly.chips import CHIPS, HOPPER
 from ikp.sass.cubins.cubin import Cubin
 from tests.sass.assembled import cubin
 from tests.sass.emulate import LANES, HazardError, Machine, Warp

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ikp.probes.code.chips import HOPPER, Chip
+from ikp.sass.assembly.chips import HOPPER, Chip
 
 LANES = 32
 _ALL = np.ones(LANES, bool)

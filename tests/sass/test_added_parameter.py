@@ -9,10 +9,10 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.probes.code.chips import CHIPS, HOPPER, chip_of
 from ikp.probes.code.entry_code import CELL, CELL_BYTES
 from ikp.probes.code.reserved_registers import Cell
 from ikp.probes.patch import patch
+from ikp.sass.assembly.chips import CHIPS, HOPPER, chip_of
 from ikp.sass.cubins import attributes
 from ikp.sass.cubins.added_parameter import MOST_PARAMETERS, Argument, add_argument
 from ikp.sass.cubins.cubin import Cubin

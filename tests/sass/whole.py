@@ -13,10 +13,10 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.core.trace import Trace
-from ikp.probes.code.chips import HOPPER
 from ikp.probes.code.reserved_registers import Places
 from ikp.probes.code.selection_code import selection_words
 from ikp.probes.made_patch import Patch
+from ikp.sass.assembly.chips import HOPPER
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES
 from tests.sass.emulate import LANES, Machine, Warp

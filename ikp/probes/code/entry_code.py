@@ -25,14 +25,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from ikp.core import abi
-from ikp.probes.code import forms
-from ikp.probes.code.assembler import NOP, Step
-from ikp.probes.code.forms import RZ, URZ
 from ikp.probes.code.launch_header import Told, launch_header
 from ikp.probes.code.record_stores import RECORD_BITS, elected, put_header
 from ikp.probes.code.reserved_registers import PLACES, Frame, Ground
-from ikp.probes.code.scheduling import reordered
 from ikp.probes.code.selection_code import linear_of, number_block, read_block, selected
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import NOP, Step
+from ikp.sass.assembly.forms import RZ, URZ
+from ikp.sass.assembly.scheduling import reordered
 
 CELL: Final = "ikp_buffer"
 """The symbol of the cell."""

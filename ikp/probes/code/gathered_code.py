@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ikp.probes.code import forms, lane_forms
-from ikp.probes.code.assembler import Step
-from ikp.probes.code.forms import URZ
 from ikp.probes.code.record_part import Part
 from ikp.probes.code.record_stores import RECORD_BITS, put_record
 from ikp.probes.code.reserved_registers import Frame, Gathered, Scratch
+from ikp.sass.assembly import forms, lane_forms
+from ikp.sass.assembly.assembler import Step
+from ikp.sass.assembly.forms import URZ
 
 _NEEDED: Final = 1
 """The first record that only one thread takes: all of them have made the one before."""

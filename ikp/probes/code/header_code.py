@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from ikp.core import abi
-from ikp.probes.code import forms
-from ikp.probes.code.assembler import Step
 from ikp.probes.code.entry_code import read_clocks
-from ikp.probes.code.forms import RZ, URZ
 from ikp.probes.code.record_stores import QUAD, elected, put_header
 from ikp.probes.code.reserved_registers import Frame
-from ikp.probes.code.scheduling import reordered
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import Step
+from ikp.sass.assembly.forms import RZ, URZ
+from ikp.sass.assembly.scheduling import reordered
 
 _HEADER: Final = abi.field_offsets(abi.DENSE_HEADER)
 

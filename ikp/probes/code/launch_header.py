@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, OverflowMode
-from ikp.probes.code import forms
-from ikp.probes.code.assembler import NOP, Step
-from ikp.probes.code.forms import RZ
 from ikp.probes.code.record_stores import elected
 from ikp.probes.code.reserved_registers import PLACES, Frame, Ground, NearGround
-from ikp.probes.code.scheduling import reordered
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import NOP, Step
+from ikp.sass.assembly.forms import RZ
+from ikp.sass.assembly.scheduling import reordered
 
 _HERE: Final = abi.field_offsets(abi.LAUNCH_HEADER)
 _Put = Callable[..., Step]

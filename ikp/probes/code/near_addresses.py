@@ -15,14 +15,14 @@ from dataclasses import replace
 from typing import Final
 
 from ikp.core import abi
-from ikp.probes.code import forms, lane_forms
-from ikp.probes.code.assembler import Step
 from ikp.probes.code.entry_code import keep_clocks
-from ikp.probes.code.forms import RZ, URZ
 from ikp.probes.code.launch_header import Told, launch_header_near
 from ikp.probes.code.record_stores import RECORD_BITS
 from ikp.probes.code.reserved_registers import PLACES, Frame, NearGround
-from ikp.probes.code.scheduling import reordered
+from ikp.sass.assembly import forms, lane_forms
+from ikp.sass.assembly.assembler import Step
+from ikp.sass.assembly.forms import RZ, URZ
+from ikp.sass.assembly.scheduling import reordered
 
 _HEADER_BITS: Final = abi.DENSE_HEADER_BYTES.bit_length() - 1
 _TO_MULTIPLY: Final = 14

@@ -12,12 +12,13 @@ from dataclasses import replace
 
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
-from ikp.probes.code import forms, gathered_code
-from ikp.probes.code.assembler import Step
-from ikp.probes.code.forms import URZ
+from ikp.probes.code import gathered_code
 from ikp.probes.code.record_part import ALONE, Part
 from ikp.probes.code.record_stores import RECORD_BITS, put_record
 from ikp.probes.code.reserved_registers import Frame, Scratch
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import Step
+from ikp.sass.assembly.forms import URZ
 
 
 def range_tag(region: int) -> int:

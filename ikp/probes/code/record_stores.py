@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from ikp.core import abi
-from ikp.probes.code import forms
-from ikp.probes.code.assembler import Step
-from ikp.probes.code.forms import RZ
 from ikp.probes.code.reserved_registers import Frame
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import Step
+from ikp.sass.assembly.forms import RZ
 
 RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
 QUAD: Final = 16

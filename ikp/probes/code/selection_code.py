@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ikp.core.segment import MAX_WARPS, Selection
-from ikp.probes.code import forms
-from ikp.probes.code.assembler import Step
 from ikp.probes.code.reserved_registers import PLACES, Cell, Ground
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import Step
 
 SELECTION_BYTES: Final = 56
 OFFSET, SHIFT, ROWS, ROW_OF_WARP = 0, 8, 16, 20

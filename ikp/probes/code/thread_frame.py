@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Final
 
 from ikp.errors import PatchError
-from ikp.probes.code.assembler import Resource, Step
-from ikp.probes.code.forms import add, copy, immediate
+from ikp.sass.assembly.assembler import Resource, Step
+from ikp.sass.assembly.forms import add, copy, immediate
 
 FIRST: Final = 64
 """A frame's numbers from here on are no uniform registers: they count its own ones."""

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ikp.core.abi import Language
-from ikp.probes.code import forms
-from ikp.probes.code.assembler import NOP, Step
-from ikp.probes.code.chips import Chip
 from ikp.probes.code.reserved_registers import PLACES, Frame
 from ikp.probes.code.thread_frame import FIRST
 from ikp.probes.placement.instrumentation import Instrumenter
 from ikp.probes.placement.kernel_exits import NoRoomError
 from ikp.probes.points.probe_points import ProbeRegion
 from ikp.probes.points.sese_regions import Regions
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import NOP, Step
+from ikp.sass.assembly.chips import Chip
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.dataflow.roles import Role, roles
 from ikp.sass.insertion.displacement import Insertion

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
 
-from ikp.probes.code.assembler import NOP, Step, assemble, behind_barrier, spread
 from ikp.probes.placement.kernel_exits import unless_staying
 from ikp.probes.placement.latency_fill import fillers
 from ikp.probes.placement.probe_sites import TAKEN, Run, Site, written
 from ikp.probes.placement.record_batches import Batch
 from ikp.probes.placement.scavenged_pair import lent
 from ikp.probes.placement.scratch_registers import Chooser, used
+from ikp.sass.assembly.assembler import NOP, Step, assemble, behind_barrier, spread
 from ikp.sass.control_flow.collectives import collective_bodies
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.listing import Instruction

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ikp.probes.code.chips import HOPPER, Chip
 from ikp.probes.code.reserved_registers import LENT, NEAR, PLACES, Cell, Frame
 from ikp.probes.code.thread_frame import FIRST
+from ikp.sass.assembly.chips import HOPPER, Chip
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.resources import UR, R
 

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ikp.probes.code.assembler import PT
-from ikp.probes.code.forms import RZ
 from ikp.probes.code.reserved_registers import Gathered, Scratch
 from ikp.probes.placement.probe_sites import Site
 from ikp.probes.placement.scratch_registers import Chooser, used
 from ikp.probes.points.probe_points import ProbeRegion
 from ikp.probes.points.sese_regions import Regions
+from ikp.sass.assembly.assembler import PT
+from ikp.sass.assembly.forms import RZ
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.resources import R
 

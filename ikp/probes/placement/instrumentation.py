@@ -14,8 +14,6 @@ from operator import or_
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.probes.code import range_code, thread_frame
-from ikp.probes.code.assembler import NOP, Step, assemble, behind_barrier
-from ikp.probes.code.chips import HOPPER, Chip
 from ikp.probes.code.launch_header import Told
 from ikp.probes.code.record_part import Part
 from ikp.probes.code.reserved_registers import Frame, Gathered, Scratch
@@ -30,6 +28,8 @@ from ikp.probes.placement.scratch_registers import Chooser
 from ikp.probes.placement.start_slots import StartSlot, in_place, start_slots
 from ikp.probes.points.probe_points import ProbeRegion, marks
 from ikp.probes.points.sese_regions import Point, Regions
+from ikp.sass.assembly.assembler import NOP, Step, assemble, behind_barrier
+from ikp.sass.assembly.chips import HOPPER, Chip
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.insertion.displacement import Insertion

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from ikp.core.segment import Selection
-from ikp.probes.code import entry_code, forms, near_addresses
+from ikp.probes.code import entry_code, near_addresses
 from ikp.probes.code.launch_header import Told
 from ikp.probes.code.reserved_registers import Frame
 from ikp.probes.code.selection_code import OTHERS, part
 from ikp.probes.placement.scavenged_pair import Lender, lent
 from ikp.probes.placement.slot_search import start, start_near
+from ikp.sass.assembly import forms
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.insertion.displacement import Insertion
 

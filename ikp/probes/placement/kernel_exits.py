@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ikp.errors import PatchError
-from ikp.probes.code import forms
-from ikp.probes.code.assembler import Step
 from ikp.probes.code.header_code import leave, leave_by_words, leave_together
 from ikp.probes.code.reserved_registers import Frame
 from ikp.probes.placement.scavenged_pair import Lender, lent
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import Step
 from ikp.sass.dataflow.free_registers import FreeRegisters, Spare
 from ikp.sass.disassembly.control import SCOREBOARDS
 from ikp.sass.disassembly.resources import bit

@@ -6,9 +6,9 @@ something. Where nobody needs its registers soon, what the kernel does next fill
 
 from __future__ import annotations
 
-from ikp.probes.code.assembler import PT
 from ikp.probes.code.reserved_registers import Scratch
 from ikp.probes.placement.scratch_registers import used
+from ikp.sass.assembly.assembler import PT
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.resources import P, R, table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ikp.probes.code.chips import Chip
+from ikp.sass.assembly.chips import Chip
 from ikp.sass.cubins.attributes import Code
 from ikp.sass.cubins.cubin import Kernel
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ikp.probes.code.assembler import PT, Resource, Step
 from ikp.probes.code.reserved_registers import Scratch
 from ikp.probes.placement.scratch_registers import used
 from ikp.probes.points.sese_regions import Point
+from ikp.sass.assembly.assembler import PT, Resource, Step
 from ikp.sass.disassembly.resources import R
 
 TAKEN: Final = 2

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ikp.errors import PatchError
-from ikp.probes.code import forms
-from ikp.probes.code.assembler import Step
 from ikp.probes.code.reserved_registers import LENT, PLACES
+from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import Step
 from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, FreeRegisters, Spare
 from ikp.sass.disassembly.resources import UR
 

@@ -15,9 +15,9 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from ikp.probes.code.assembler import PT
 from ikp.probes.code.reserved_registers import Scratch, Shared, address_at
 from ikp.probes.placement.scavenged_pair import Lender
+from ikp.sass.assembly.assembler import PT
 from ikp.sass.dataflow.free_registers import FreeRegisters, Spare, lone
 from ikp.sass.dataflow.register_handover import given_back
 from ikp.sass.disassembly.control import SCOREBOARDS

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ikp.probes.code.assembler import Resource
-from ikp.probes.code.forms import CLOCK_TIME, UNIFORM_TIME
 from ikp.probes.code.reserved_registers import Scratch
 from ikp.probes.placement.probe_sites import TAKEN, Site
 from ikp.probes.placement.scratch_registers import used
 from ikp.probes.points.probe_points import ProbeRegion, marks
 from ikp.probes.points.sese_regions import Regions
+from ikp.sass.assembly.assembler import Resource
+from ikp.sass.assembly.forms import CLOCK_TIME, UNIFORM_TIME
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.free_registers import FreeRegisters, lone
 from ikp.sass.disassembly.resources import R

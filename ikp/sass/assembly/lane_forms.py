@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ikp.probes.code.assembler import Resource, Step
-from ikp.probes.code.forms import RZ, immediate
+from ikp.sass.assembly.assembler import Resource, Step
+from ikp.sass.assembly.forms import RZ, immediate
 
 _SELECT: Final = 0x078ECA00
 """A function of three bits: the second where the first is set, else the third."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from ikp.probes.code.assembler import GUARD_LATER, NEVER, PT, Resource, Step
+from ikp.sass.assembly.assembler import GUARD_LATER, NEVER, PT, Resource, Step
 
 RZ: Final = 255
 URZ: Final = 63

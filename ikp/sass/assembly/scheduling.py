@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ikp.probes.code.assembler import CHAINED, GUARD_LATER, NEVER, Step
+from ikp.sass.assembly.assembler import CHAINED, GUARD_LATER, NEVER, Step
 
 _LATE = 30
 """Cycles that an instruction may take whose end a scoreboard tells."""

@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Final
 
 from ikp.errors import PatchError
-from ikp.probes.code.assembler import NEVER, PT, Resource, Step
-from ikp.probes.code.forms import RZ, URZ
+from ikp.sass.assembly.assembler import NEVER, PT, Resource, Step
+from ikp.sass.assembly.forms import RZ, URZ
 from ikp.sass.cubins.attributes import Code
 from ikp.sass.cubins.cubin import Kernel
 from ikp.sass.cubins.encodings import NARROW, WIDE

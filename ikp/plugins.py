@@ -225,7 +225,9 @@ class Exporter(Protocol):
     """Writes traces in one file format. An instance of the class named by the entry point.
 
     One that writes totals, too, has ``totals = True``; others are asked for events alone. One that
-    has a method ``prepare()`` is asked to import what it writes with before kernels run. One that
+    has a method ``prepare()`` is asked to import what it writes with before kernels run; with
+    ``packages``, a tuple of the names of those that this imports parts of, ``ikp run`` imports
+    these as it enters a program, and asks for the rest at the first launch. One that
     has a method ``read(path)`` returns what it wrote; ``ikp.load`` makes that an ``ikp.Trace``.
     Traces are columns here, those of ``ikp.core.trace``: all that a format needs.
     """

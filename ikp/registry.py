@@ -295,16 +295,37 @@ SUFFIXES = {
 are known when it is loaded, and only then asked for; it can't take one of these."""
 
 
-def check_target(path: str | PathLike[str], force: bool) -> None:
+def check_target(path: str | PathLike[str], force: bool, *, later: bool = False) -> None:
     """Refuse a path that can't be written, before the work is done that should end there.
 
     Imports what writing to it will take, where its exporter says what that is.
 
+    Args:
+        path: where something is to be written.
+        force: whether a file may be there.
+        later: ``prepare`` will be called, too: of packages that the exporter names, only the
+            outermost modules are imported now. Python finds the rest by these, wherever the
+            program looks for modules by then.
+
     Raises:
         ExportError: no exporter has its suffix, or no file can be written there.
     """
-    getattr(exporter_for_path(path), "prepare", lambda: None)()
+    exporter = exporter_for_path(path)
+    packages: tuple[str, ...] = getattr(exporter, "packages", ()) if later else ()
+    for each in packages:
+        import_module(each)
+    if not packages:
+        getattr(exporter, "prepare", lambda: None)()
     probe(checked_target(path, force))
+
+
+def prepare(path: str | PathLike[str]) -> None:
+    """Import what writing to a path will take, where its exporter says what that is.
+
+    Raises:
+        ExportError: no exporter has its suffix.
+    """
+    getattr(exporter_for_path(path), "prepare", lambda: None)()
 
 
 def exporter_for_path(path: str | PathLike[str]) -> Any:

@@ -157,6 +157,7 @@ class Life(Session):
         self, path: str | PathLike[str] | None, force: bool, wishes: Wishes, enabled: bool
     ) -> None:
         self.export = True
+        self.prepared_later = False  # who opens it calls ``registry.prepare`` at its first launch
         self.patience_s: float | None = None  # how long kernels are waited for at its end
         self.facts: dict[str, str] = {}
         self._path, self._force = path, force
@@ -214,7 +215,7 @@ class Life(Session):
             if self._path is not None and self._exporting():
                 # Now: at the end, the process group may be gone, the program in another folder.
                 target = with_rank(self._path)
-                check_target(target, self._force)
+                check_target(target, self._force, later=self.prepared_later)
                 self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
             opening = current.opened(self, self._origin, everywhere=everywhere)
             opening.recording = self._recording = recorded = Recorded(opening, self._wishes)
@@ -247,6 +248,10 @@ class Life(Session):
         if not recording.opening.here:
             current.closed(recording.opening)
             return []  # the process that opened it writes the trace
+        if not (self.export or recording.segments):  # ``trace`` decodes nothing if it is asked
+            current.closed(recording.opening)
+            recording.close()
+            return []
         broken: Exception | None = None
         losses: list[str] = []
         try:

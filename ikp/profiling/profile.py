@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Self, TypeVar
 
-from ikp.core.decoding.decode import decode
 from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_name, region_table
 from ikp.core.segment import select
@@ -194,6 +193,8 @@ class profile(Life):
         """
         recording = self._open_recording() or next(iter(self._ended), None)
         if recording is None:
+            from ikp.core.decoding.decode import decode
+
             return of_class(Trace, decode([], {}, provenance([])))
         if recording.final is not None and not recording.opening.lasts:
             return recording.final

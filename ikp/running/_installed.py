@@ -24,17 +24,20 @@ _ours: dict[str, ModuleType] = {}
 def installed() -> Iterator[bool]:
     """Have imports in a block find what is installed; gives whether they would not otherwise."""
     folder = sys.path[0] if sys.path else None
-    shadowed = _shadowed(folder) if folder is not None else []
-    if folder is None or not shadowed:
+    there = _shadowed(folder) if folder is not None else []
+    shadowed = [*there, *{each.partition(".")[0] for each in _ours}.difference(there)]
+    if not shadowed:
         yield False
         return
     theirs = _taken(shadowed)
     sys.modules.update(_ours)
-    sys.path.remove(folder)
+    if folder is not None and there:
+        sys.path.remove(folder)
     try:
         yield True
     finally:
-        sys.path.insert(0, folder)
+        if folder is not None and there:
+            sys.path.insert(0, folder)
         _ours.update(_taken(shadowed))
         sys.modules.update(theirs)
 

@@ -117,9 +117,11 @@ class Options:
         from ikp.profiling.profile import profile
 
         size = self.buffer_mib * MIB if self.buffer_mib else None
-        return profile(
+        session = profile(
             self.path, force=self.force, clock=self.clock, mode=self.mode, buffer_size=size
         )
+        session.prepared_later = True
+        return session
 
     def launcher(self) -> Watched:
         """Return what launches the program's kernels; it has no session yet."""
@@ -154,7 +156,7 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
             registry.packages()
     with installed(), ExitStack() as undo:
         session = None if forked else undo.enter_context(options.session())
-        launcher.session = _Forked() if forked else lambda: session
+        launcher.session = _Unprepared(launcher, session, options.path) if session else _Forked()
         stepped_in, told = undo.enter_context(ExitStack()), dict[str, None]()
         stepped_in.enter_context(diverted(told.setdefault))
         stepped_in.enter_context(launcher.stepping_in())
@@ -178,6 +180,33 @@ def _beside(launcher: Watched, stepped_in: ExitStack, told: dict[str, None]) -> 
             except (IkpError, OSError) as error:
                 pass_on(error)
                 told[f"kernels that Triton does not launch run plain: {error}"] = None
+
+
+class _Unprepared:
+    """Finds the session; at the first launch, it imports what the trace is written with.
+
+    A program that imports torch may launch nothing. The end would be too late: a signal may bring
+    it in the midst of an import of the program's.
+    """
+
+    def __init__(self, launcher: Watched, session: profile, path: str) -> None:
+        self._launcher, self._session, self._path = launcher, session, path
+        self._first = threading.Lock()  # never given back
+
+    def __call__(self) -> profile:
+        """Return the session."""
+        if self._first.acquire(blocking=False):
+            with deferred(), installed():
+                self._prepare()
+            if self._launcher.session is self:
+                self._launcher.session = lambda: self._session
+        return self._session
+
+    def _prepare(self) -> None:
+        try:
+            registry.prepare(self._path)
+        except Exception as error:  # noqa: BLE001 - the end tries again, and says what is lost
+            pass_on(error)
 
 
 class _Forked:

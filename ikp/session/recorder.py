@@ -17,7 +17,6 @@ from typing import Any
 
 from ikp import registry
 from ikp.core import abi
-from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, WORDS_AT, Part, Segment, Selection, Tensor
@@ -186,6 +185,8 @@ class Recording:
     def _read(
         self, facts: Mapping[str, str], last: bool, patience_s: float | None
     ) -> tuple[Trace, DecodeError | FaultError | None]:
+        from ikp.core.decoding.decode import decode  # half of what opening a session would import
+
         began = time.perf_counter()
         every = tuple(self._taken)
         ended, failed = ended_or_failed([each.segment for each in every], patience_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,6 +41,44 @@ def test_recording_begins_once_at_the_first_awaited_import(
     for each in (name, *AWAITED):
         wait.find_spec(each)
     assert begun == [('{"force": true}', "/a\nb/x.pftrace", {"forked": False})]
+
+
+ENTERED = """
+import sys
+(wait,) = (each for each in sys.meta_path if type(each).__name__ == "Wait")
+wait.find_spec("torch")
+launcher = wait.recording.launcher
+early = {each.partition(".")[0] for each in sys.modules} & {"isal", "perfetto", "google"}
+late = "ikp.exporters.perfetto._writer", "perfetto.protos.perfetto.trace.perfetto_trace_pb2"
+late = [each in sys.modules for each in late]
+count = sum(each.partition(".")[0] == "ikp" for each in sys.modules)
+if sys.argv[1:]:
+    sys.path[:] = [each for each in sys.path if "-packages" not in each]
+    assert launcher.session() is launcher.session() is wait.recording.session
+    late = "ikp.exporters.perfetto._writer" in sys.modules
+wait.end()
+print(sorted(early), late, "ikp.core.decoding.decode" in sys.modules, count)
+"""
+
+
+def test_a_program_that_launches_nothing_has_little_imported(tmp_path: Path) -> None:
+    said = _entered(tmp_path)
+    *rest, count = said.split()
+    assert " ".join(rest) == "['google', 'isal', 'perfetto'] [False, False] False"
+    assert int(count) <= 140  # 167 with what decodes and what writes
+
+
+def test_the_first_launch_imports_what_writes_wherever_modules_are_looked_for(
+    tmp_path: Path,
+) -> None:
+    assert _entered(tmp_path, "launch").startswith("['google', 'isal', 'perfetto'] True False ")
+
+
+def _entered(folder: Path, *words: str) -> str:
+    (folder / "x.py").write_text(ENTERED)
+    command = [sys.executable, "-m", "ikp", "run", "--level", "machine", "x.py", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 class Full:

@@ -20,6 +20,7 @@ class PerfettoExporter(FileExporter):
     """Writes and reads native Perfetto traces."""
 
     suffixes = (".pftrace", ".perfetto-trace")
+    packages = ("isal", "perfetto", "google.protobuf")  # prepare() imports parts of them
 
     @staticmethod
     @cache  # each session asks

@@ -1,4 +1,4 @@
-"""Gluon kernels: Triton's compiler under another language, for NVIDIA and AMD GPUs."""
+"""The Gluon backend, a subclass of Triton's (one compiler, two languages), NVIDIA and AMD GPUs."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A buffer serves kernels of each language, whichever backend it was taken from. The program may
 import the other language before it takes the buffer or after. So the methods that the languages ask
-of an argument are on the class itself. CuTe has a registry of adapters for types of others, but
-nothing would register this type in a program that takes its buffer from Triton's backend.
+of an argument are on the class itself. CuTe has a registry of adapters for types of others. But in
+a program that takes its buffer from Triton's backend, no code would register this type there.
 """
 
 from __future__ import annotations

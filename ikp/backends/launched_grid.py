@@ -47,7 +47,8 @@ def sampled(grid: tuple[int, int, int], sample: int) -> Selection:
     """Return which blocks record in a launch of which a sample is taken.
 
     Blocks are numbered through the grid. A step that shares a factor with the grid's inner
-    dimensions would choose blocks of some columns alone, and an even step those of some SMs.
+    dimensions would choose blocks of some columns alone. An even step would choose those of some
+    SMs.
 
     Args:
         grid: blocks.

@@ -3,7 +3,7 @@
 Every aligned word of 64 bits in them may be a pointer: it is one where it points into allocated
 memory of the device. So pointers in structs that are passed by value are found, as CuTe and CUTLASS
 pass tensors and torch its iterators. So are those in descriptors for TMA, whose first word is the
-address, and those in memory that is small enough for a table of pointers.
+address. So are those in memory that is small enough for a table of pointers.
 """
 
 from __future__ import annotations

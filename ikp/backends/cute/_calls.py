@@ -1,10 +1,10 @@
 """A check of each call of a compiled CuTe function: it gets the kind of buffer it was compiled for.
 
 ``None`` is a constant to CuTe: a function compiled with a buffer takes two words more than one
-compiled with ``None``. CuTe compares neither their number nor their types when a compiled function
-is called, and passes them by position in an array that it uses again. With ``None`` in the place of
-a buffer, the kernel would get an earlier call's buffer, whose memory may be freed, and other
-parameters the wrong values. So the specs that a function was compiled for are kept, and the
+compiled with ``None``. When a compiled function is called, CuTe compares neither their number nor
+their types. It passes them by position in an array that it uses again. With ``None`` in the place
+of a buffer, the kernel would get an earlier call's buffer, whose memory may be freed. Its other
+parameters would get wrong values. So the specs that a function was compiled for are kept, and the
 arguments of each call are compared with them.
 
 CuTe offers no hook here. ``watch`` extends two classes of its own, whose names are the same from

@@ -58,7 +58,7 @@ def kernel(verb: str) -> int:
             return hash(operation)
         owner = operation.parent
     raise KernelError(
-        f"ikp.{verb} stands in host code: a @cute.jit function that launches kernels runs on the "
+        f"ikp.{verb} is in host code: a @cute.jit function that launches kernels runs on the "
         f"CPU. Move it into the @cute.kernel function, or a function that the kernel calls."
     )
 
@@ -74,7 +74,7 @@ def begin(kernel: int, recording: Recording | None) -> None:
         raise init_twice()
     if not _in_outermost_block():
         raise KernelError(
-            "ikp.init stands in a loop or a branch that is decided at run time. A warp that does "
+            "ikp.init is in a loop or a branch that is decided at run time. A warp that does "
             "not run it would record into memory that is not its own. Call ikp.init at the top of "
             "the kernel, before any dynamic if, for or while."
         )

@@ -5,8 +5,8 @@ not of CuTe itself. An operation in a helper has the helper's line, from every c
 is traced by running its Python, so the stack has the calls. They are written beside that line as
 MLIR writes inlined functions. The compiled machine code is the same.
 
-A call's *column* is its number among the calls of this process. The assembler finds the call that
-code is inlined at by file, line and column: two call paths to one line would be taken for one.
+A call's *column* is its number among the calls of this process. The assembler identifies the call
+that code is inlined at by file, line and column. Without, it would take two call paths for one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The spec of each Triton kernel while it is compiled, from its ``init`` to its other verbs.
 
-A kernel is compiled as one tree: the compiler makes a new code generator for every jitted helper it
-meets, and passes all of them the same options object. That object identifies the compilation, so
-``init`` in the kernel is seen by verbs in its helpers, and by no others.
+A kernel is compiled as one tree. The compiler makes a new code generator for every jitted helper,
+and passes all of them the same options object. That object identifies the compilation, so ``init``
+in the kernel is seen by verbs in its helpers, and by no others.
 """
 
 from __future__ import annotations

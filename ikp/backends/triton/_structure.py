@@ -1,12 +1,12 @@
 """The run-time loops and branches around a verb in an interpreted kernel, from the kernel's source.
 
-The interpreter runs Python, in which a range may begin in one branch and end in another, and a name
-may be made of a number known at run time. A compiled kernel can't do that. So the blocks around a
-verb are looked up in the source: the loops and branches that a compiled kernel decides at run time,
-in the kernel and in the helpers that it called down to the verb.
+In Python, a range may begin in one branch and end in another. A name may be made of a number known
+at run time. A compiled kernel can't do that. So the blocks around a verb are looked up in the
+source: the loops and branches that a compiled kernel decides at run time. They are those of the
+kernel, and of the helpers that it called down to the verb.
 
-A branch is decided at run time where its test has a tensor in it, or a call of Triton's language;
-others are decided when the kernel is compiled. A verb whose source can't be found is not refused.
+A branch is decided at run time where its test has a tensor in it, or a call of Triton's language.
+Others are decided when the kernel is compiled. A verb whose source can't be found is not refused.
 """
 
 from __future__ import annotations

@@ -102,9 +102,10 @@ def _unpassed(kernel: str, text: str, texts: Mapping[str, str]) -> None:
     if needs:
         raise KernelError(
             f"the code of kernel {kernel} has ikp's marks and {needs[0]}, but ikp's passes have "
-            "not run over it: it would write to memory that nobody set. Another tool replaced "
-            "what ikp hangs on Triton's compiler. Delete the kernel from Triton's cache "
-            "(TRITON_CACHE_DIR, or ~/.triton/cache), and open the session after the tool is set up."
+            "not run over it: its registers are not set, and it would write to any memory. "
+            "Another tool replaced what ikp hangs on Triton's compiler. Delete the kernel from "
+            "Triton's cache (TRITON_CACHE_DIR, or ~/.triton/cache), and open the session after the "
+            "tool is set up."
         )
     TRITON.lose(STAGES, f"gave code of kernel {kernel} that ikp's passes have not run over")
 

@@ -19,8 +19,8 @@ _STAGES = Private(_KNOBS, "runtime.add_stages_inspection_hook")
 STAGES = Feature(
     (_STAGES,),
     "Kernels record without ikp's passes over their code: a kernel's end is recorded only where "
-    "ikp.finish() stands, records stay where they are written (schedule=True has no effect), and "
-    "kernels that need a pass (warp-specialised ones, noinline functions with verbs, "
+    "ikp.finish() is called, records stay where they are written (schedule=True has no effect), "
+    "and kernels that need a pass (warp-specialised ones, noinline functions with verbs, "
     "mode='totals') are refused.",
     "Other kernels record, and the program runs.",
 )

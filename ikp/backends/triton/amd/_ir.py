@@ -124,7 +124,7 @@ class _Kernel:
         inits = [mark for mark in marks if mark.verb == "init"]
         if len(inits) != 1:
             raise KernelError(
-                "ikp.init stands more than once in the compiled kernel: call it once, at the top "
+                "ikp.init is more than once in the compiled kernel: call it once, at the top "
                 "of the kernel itself."
             )
         self._whole = next((mark.words for mark in marks if mark.verb == "whole"), "")

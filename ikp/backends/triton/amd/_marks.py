@@ -6,8 +6,9 @@ replaces it (docs/decisions/0016). The clock becomes an intrinsic, whose wait LL
 becomes a vector, whose moves LLVM schedules; its store becomes assembly. A mark does not assemble:
 where another tool has taken the hook away, compilation stops.
 
-``init`` leaves its results for the other verbs in scalar registers that no other code uses, one set
-per wave, which is AMD's word for a warp. ``registers`` finds them once the kernel is compiled.
+``init`` leaves its results for the other verbs in scalar registers that no other code uses. There
+is one set per wave, which is AMD's word for a warp. ``registers`` finds them once the kernel is
+compiled.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def reserve(text: str, compile_again: Callable[[int], str]) -> str:
     if first + len(NAMES) > MOST:
         raise KernelError(
             f"no room to record: the kernel takes {first} of {MOST} scalar registers, also when "
-            f"told to leave {len(NAMES)}. Split it, or give it None for the buffer."
+            f"asked to leave {len(NAMES)}. Split it, or give it None for the buffer."
         )
     return _numbered(text, first)
 

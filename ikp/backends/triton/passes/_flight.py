@@ -1,11 +1,11 @@
 """Dataflow analysis of PTX registers in flight: ``settled`` finds instructions that wait for none.
 
-A register is in flight from the load, the atomic or the shuffle that writes it, or any instruction
-but quick integer arithmetic on settled registers. It is so until an instruction has waited for it:
-within a basic block, one that can't be issued without it, or without a value computed from it. At a
-block's entry, a register is in flight if it is so on any path. Parameters of the kernel are loaded,
-too (LDC: some 20 cycles on an H200), and special registers take as long. Clock reads are settled.
-Results of the user's inline assembly are in flight.
+A register is in flight from the instruction that writes it: a load, an atomic, a shuffle. Quick
+integer arithmetic on settled registers alone leaves none in flight. It is so until an instruction
+of the same basic block, which needs it or a value computed from it to be issued, has waited for it.
+At a block's entry, a register is in flight if it is so on any path. Parameters of the kernel are
+loaded, too (LDC: some 20 cycles on an H200), and special registers take as long. Clock reads are
+settled. Results of the user's inline assembly are in flight.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _callee(call: Instruction) -> str:
 
 
 def _is_result(part: Statement) -> bool:
-    """Whether a statement may stand between a call and the next instruction."""
+    """Whether a statement may be between a call and the next instruction."""
     if part.kind is not Kind.INSTRUCTION:
         return part.kind in (Kind.SPACE, Kind.COMMENT, Kind.LOCATION)
     return part.code.startswith("ld.param")

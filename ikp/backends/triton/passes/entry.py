@@ -3,8 +3,8 @@
 ``ikp.init`` must run at the entry, wherever the user calls it. A warp-specialised kernel sends its
 worker warps elsewhere before the code around the call: they would record with registers that are
 not set. At the entry every warp of the block gets its slot. With ``finish`` at every exit, counts
-are exact and clocks have their second anchor in all cases: in kernels that return early, in worker
-warps, and where the user never calls ``ikp.finish``. An explicit one is taken out.
+are always exact and clocks have their second anchor. That holds in kernels that return early, in
+worker warps, and where the user never calls ``ikp.finish``. An explicit one is taken out.
 
 Totals are declared at the entry, and written at the exits: by then all regions are known.
 
@@ -77,7 +77,7 @@ def _completed(body: list[Statement]) -> str:
     mark = _MARK.fullmatch(mark_of(init[0]))
     if mark is None or sum(INIT_MARK in mark_of(part) for part in body) != 1:
         raise KernelError(
-            "ikp.init stands more than once in the compiled kernel: call it once, at the top of "
+            "ikp.init is more than once in the compiled kernel: call it once, at the top of "
             "the kernel itself."
         )
     counters = used(joined(body))

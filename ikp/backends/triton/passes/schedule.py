@@ -3,13 +3,13 @@
 ptxas never moves an instruction across a clock read, and a record's store takes its time at its own
 place. So, within straight-line code:
 
-* a store moves down to the next record's store, or to the end of its block: it leaves the gap
-  between a range's end and what follows, and no order between records changes. It passes the ends
-  of MAX_PENDING ranges at most: until it is stored, a record occupies registers. It ends up in no
-  range that begins on its way, but for one with a wait for every MMA in flight: there it is put
-  before that wait, where the warp would be idle, and before a clock read there, unless its payload
-  may be in flight;
-* the clock read that ends a range moves down past address arithmetic behind it, which the plain
+* A store moves down to the next record's store, or to the end of its block. So it is not directly
+  behind a range's end, and no order between records changes. It passes the ends of MAX_PENDING
+  ranges at most: until it is stored, a record occupies registers. It ends up in no range that
+  begins on its way, but for one with a wait for every MMA in flight. There it is put before that
+  wait, where the warp would be idle, and before a clock read there, unless its payload may be in
+  flight.
+* The clock read that ends a range moves down past address arithmetic behind it, which the plain
   kernel computes while it waits for the range's own operations. See below for how much.
 
 **What a range holds.** A clock read that opens a range stays where it is written. One that ends a

@@ -1,7 +1,7 @@
 """Private names of the launchers of Triton and torch's Inductor that ikp uses, by feature.
 
-They are here, and not in ``ikp.backends.triton.foreign``, because this module loads no Triton:
-``ikp run`` waits until the program does, which may want to set its environment first.
+They are here, and not in ``ikp.backends.triton.foreign``, because this module loads no Triton.
+``ikp run`` waits until the program loads it, which may want to set its environment first.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _own(module: str, kind: str, *attributes: str) -> tuple[Private, ...]:
     return tuple(Private(module, f"{kind}.{name}", of_instances=True) for name in attributes)
 
 
-_PLAIN = "Kernels that nobody edited run without marks (ikp run, ikp.instrument)"
+_PLAIN = "Unedited kernels run without marks (ikp run, ikp.instrument)"
 
 _PARAMETER = Private(
     JIT,
@@ -125,8 +125,8 @@ SCRATCH = Feature(
         *_own(_LAUNCHER.module, _LAUNCHER.path, "launch", "global_scratch_size"),
         *_own(_LAUNCHER.module, _LAUNCHER.path, "profile_scratch_size"),
     ),
-    "A launch that is recorded in machine code is told where by a copy of 16 bytes before it, "
-    "which takes 1 us longer.",
+    "A launch that is recorded in machine code gets its buffer's address by a copy of 16 bytes "
+    "before it, which takes 1 us longer.",
 )
 """The scratch memory whose addresses a launch passes behind a kernel's own arguments: the kernel's
 and a profiler's. Most kernels have neither."""

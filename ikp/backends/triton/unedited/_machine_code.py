@@ -1,9 +1,8 @@
 """A hook on Triton's launches that runs a patched copy of a kernel's cubin, or of its PTX.
 
-Triton launches compiled kernels through ``CompiledKernel.run``. There, and only for a launch that
-is to be recorded, a patched copy of the cubin takes the plain one's place: same arguments, same
-grid, same stream. No source is compiled again (marked PTX is assembled again), and Triton's caches
-stay as they are.
+Triton launches compiled kernels through ``CompiledKernel.run``. There, for a launch that is to be
+recorded, a patched copy of the cubin takes the plain one's place: same arguments, grid and stream.
+No source is compiled again (marked PTX is assembled again), and Triton's caches stay as they are.
 """
 
 from __future__ import annotations

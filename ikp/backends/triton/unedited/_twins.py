@@ -3,9 +3,9 @@
 A clone is a shallow copy of the function's object whose class differs in a few methods. It parses
 to the marked tree, and finds the marks' verbs and the marked helpers among its names. Its cache key
 is made of the original's key and of the marked tree. So marked and plain code never meet in a
-compile cache, in memory or on disk, and no stale code is reused: the key has the marks by their
-text, and their compiled form by the spec in the buffer's argument. A marked kernel takes one
-parameter more.
+compile cache, in memory or on disk. No stale code is reused: the key has the marks by their text,
+and their compiled form by the spec in the buffer's argument. A marked kernel takes one parameter
+more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The grid of a kernel's launches: which blocks record, and whether a sample of them is taken."""
+"""``Grid``: the properties of a launch's grid, and the blocks that record, chosen or sampled."""
 
 from __future__ import annotations
 

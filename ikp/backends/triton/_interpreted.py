@@ -1,4 +1,4 @@
-"""The adapter for Triton's CPU interpreter: the same record ABI, written with numpy.
+"""The adapter for Triton's CPU interpreter: headers and records of the same ABI, by numpy.
 
 The interpreter runs one program at a time and has no warps: a program is one slot. Its counts are
 exact after each record, since a program may end anywhere. Time is the host's monotonic clock,

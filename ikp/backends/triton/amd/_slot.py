@@ -217,7 +217,10 @@ def _set_up(lines: Lines, high: str) -> None:
 
 
 def _grid_id(lines: Lines) -> None:
-    """Take the address of the kernel's arguments as the launch's id: all its waves share it."""
+    """Take the address of the kernel's arguments as the launch's id.
+
+    All waves of a launch share it, and the launch before has another one.
+    """
     lines.let("arguments", "call ptr addrspace(4) @llvm.amdgcn.kernarg.segment.ptr()")
     lines.let("arguments.at", "ptrtoint ptr addrspace(4) %ikp.arguments to i64")
     lines.let("launch", "trunc i64 %ikp.arguments.at to i32")

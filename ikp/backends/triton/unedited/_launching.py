@@ -104,7 +104,7 @@ class Launcher:
     def special(
         self, kernel: Kernel, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> Kernel:
-        """Return a function as a launch specialises it; as it is, where no session is open."""
+        """Return a function as a launch specialises it; as it is, where none is recorded."""
         if _tuning.depth or self.session() is None:
             return kernel
         return self.specials.of(kernel, args, kwargs)

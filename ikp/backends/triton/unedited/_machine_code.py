@@ -1,4 +1,4 @@
-"""A hook on Triton's launches that runs a patched copy of a kernel's cubin, or of its PTX.
+"""A hook on Triton's launches that runs a patched copy of a kernel: probes in its cubin or its PTX.
 
 Triton launches compiled kernels through ``CompiledKernel.run``. There, for a launch that is to be
 recorded, a patched copy of the cubin takes the plain one's place: same arguments, grid and stream.

@@ -49,7 +49,7 @@ class Over:
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> None:
-        """Note a launch by ``caller`` if no later launch of the same specialisation is recorded."""
+        """Note a caller and a kernel's specialisation of which no later launch is recorded."""
         counted = self._launcher.counted(self._launcher.special(kernel, args, kwargs))
         if counted is None:
             return

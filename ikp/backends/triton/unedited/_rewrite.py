@@ -1,4 +1,4 @@
-"""``rewrite``: marks inserted into a kernel's syntax tree, around its loops, operations and lines.
+"""``rewrite``: inserts marks into a kernel's syntax tree, around its loops, operations and lines.
 
 The tree keeps the line of every node. So the compiler's messages, its debug information and the
 names of the ranges all have the lines that the author wrote. No node is taken out or reordered.

@@ -1,1 +1,1 @@
-"""ikp's own languages, one package each, and the argument that their kernels share."""
+"""ikp's own backends, a package each (Triton, Gluon, CuTe DSL, the driver), and code they share."""

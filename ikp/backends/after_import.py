@@ -1,4 +1,4 @@
-"""Steps into modules of other packages as soon as the program has imported them, and out again."""
+"""An import hook that patches modules of other packages once the program imports them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import TypeAlias
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 Step: TypeAlias = Callable[[ModuleType], Callable[[], None]]
-"""Changes a module, and returns what changes it back."""
+"""Changes a module, and returns the function that changes it back."""
 
 
 @contextmanager
 def stepping_into(steps: Mapping[str, Step]) -> Iterator[None]:
-    """Change modules, by their names, until this is left.
+    """Change modules, by their names, until the context is left.
 
-    None is imported for it: the program may want to set its environment first. Those that are there
-    already are changed at once.
+    No module is imported for it: the program may want to set its environment first. Modules that
+    are imported already are changed at once.
     """
     undo: list[Callable[[], None]] = []
     finder = _AfterImport({name: _noted(step, undo) for name, step in steps.items()})
@@ -68,6 +68,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
+    """A module's own loader, which calls a function once the module has been executed."""
+
     def __init__(self, loader: importlib.abc.Loader, step: Callable[[ModuleType], None]) -> None:
         self._loader, self._step = loader, step
 

@@ -1,9 +1,9 @@
-"""What a kernel of any of ikp's own languages takes as ``prof``: one for all of them.
+"""The ``prof`` argument of a Triton, Gluon or CuTe kernel: one class for all of them.
 
-A buffer serves kernels of each, whichever backend it was taken from, and wherever the program
-imports the other language: before it takes the buffer or after. So what the languages ask of an
-argument is on the class itself. CuTe has a registry of adapters for types of others, but nothing
-would put this type there in a program that takes its buffer from Triton's backend.
+A buffer serves kernels of each language, whichever backend it was taken from. The program may
+import the other language before it takes the buffer or after. So the methods that the languages ask
+of an argument are on the class itself. CuTe has a registry of adapters for types of others. But in
+a program that takes its buffer from Triton's backend, no code would register this type there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Argument(NamedTuple):
     """Memory and its size at run time, a spec at compile time.
 
     Triton and Gluon take it as the tuple it is. CuTe takes it by its protocol for arguments, the
-    methods below: on the host the members are a tensor and an integer, while a kernel is traced
+    methods below. On the host the members are a tensor and an integer. While a kernel is traced
     they are the language's ``Int64`` and ``Int32``.
     """
 
@@ -35,7 +35,7 @@ class Argument(NamedTuple):
 
     @property
     def address(self) -> int:
-        """Where the memory is, on the host's side; 0 where there is none."""
+        """The memory's address, on the host's side; 0 where there is no memory."""
         return 0 if self.data is None else self.data.data_ptr()
 
     def __c_pointers__(self) -> list[int]:
@@ -69,7 +69,7 @@ def argument(segment: Segment) -> Argument:
     """Return the ``prof`` argument for one launch that records into ``segment``."""
     size = segment.nbytes - LAUNCH_HEADER_BYTES if segment.enabled else 0
     spec: Any = str(segment.spec)
-    with suppress(ModuleNotFoundError):  # Triton wants a constant in a tuple so; CuTe takes any
+    with suppress(ModuleNotFoundError):  # Triton wants a tuple's constant as constexpr; CuTe any
         from triton.language import constexpr
 
         spec = constexpr(spec)

@@ -1,4 +1,4 @@
-"""A launch with records that is compared with the plain one, where it can be."""
+"""The A/B check of a launch: a patched kernel and the plain one run, and their results compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ikp.errors import CheckError, PatchError
 from ikp.session.current import Session
 
 REFUSED = "fail the check (--check)"
-"""Why later launches of a kernel run plain, where one was found wrong."""
+"""The reason that later launches of a kernel run plain, after one has failed the check."""
 _PATIENCE_S = 10.0
 
 
@@ -28,30 +28,30 @@ class Launched:
     """A launch of a plain kernel."""
 
     name: str  # as the compiler wrote it
-    cubin: bytes  # refers to variables of the program's own module, if to any
+    cubin: bytes  # its variables are those of the program's own module, if there are any
     shape: Shape
-    values: Sequence[tuple[int, bytes]]  # of parameters: where each begins, and its bytes
+    values: Sequence[tuple[int, bytes]]  # of parameters: the offset of each, and its bytes
     variables: Sequence[tuple[str, int, int]] = ()  # of its module: names, addresses and bytes
     constants: Mapping[str, bytes] = field(default_factory=dict)  # of its module
-    names: Mapping[int, str] = field(default_factory=dict)  # of arguments, by what they point to
+    names: Mapping[int, str] = field(default_factory=dict)  # of arguments, by their addresses
 
 
 def checked(
     module: Module, stream: int, prof: Any, words: Sequence[int], launched: Callable[[], Launched]
 ) -> Verdict | None:
-    """Compare a kernel with records with the plain one, once for each module.
+    """Compare a kernel with probes with the plain one, once for each module.
 
-    Nothing is launched in this process: whoever asks launches what the verdict leaves.
+    Nothing is launched in this process: the caller launches the kernel that the verdict allows.
 
     Args:
         module: the patched kernel.
         stream: the driver's handle.
         prof: the buffer that it records into.
-        words: tell it where that is.
-        launched: returns how it is launched.
+        words: the launch parameters with the buffer's address.
+        launched: returns the launch of the plain kernel.
 
     Returns:
-        What was found; None where an earlier launch was compared, and the kernel may run.
+        The check's verdict; None where an earlier launch was compared, and the kernel may run.
     """
     if module.checked:
         return module.refused
@@ -68,10 +68,10 @@ def checked(
 
 
 def _wait() -> None:
-    """Wait for what was launched before, which may be waiting for what is launched next.
+    """Wait for earlier launches, which may be waiting for the launch that comes next.
 
     Raises:
-        PatchError: it failed, or has not ended in time.
+        PatchError: one failed, or has not ended in time.
     """
     context, found = cuda.context(), list[PatchError]()
 
@@ -110,14 +110,14 @@ def _request(module: Module, prof: Any, words: Sequence[int], launch: Launched) 
 def refused(
     counts: Counts, session: Session, label: str, prof: Any, verdict: Verdict
 ) -> CheckError:
-    """Forget a launch with records that must not be; return what to tell.
+    """Forget a recorded launch that failed the check; return the error to report.
 
     Args:
-        counts: what counted it.
-        session: what recorded it.
+        counts: the counter of launches that it is in.
+        session: the session that recorded it.
         label: the kernel's.
         prof: its buffer.
-        verdict: what is wrong with it.
+        verdict: the check's.
     """
     drop_buffer(counts, session, label, prof)
     return CheckError(

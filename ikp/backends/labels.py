@@ -1,4 +1,4 @@
-"""Labels of a program's kernels: each is of one kernel alone."""
+"""Labels of a program's kernels: ``Labels`` gives each kernel one that no other kernel has."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Labels:
         """Return a kernel's label.
 
         Args:
-            kernel: tells it from all others.
-            labels: what it may be called, best first; where all are taken, it is the first of them
-                with a number.
+            kernel: its key, which no other kernel has.
+            labels: candidates, best first; where all are taken, it is the first of them with a
+                number.
         """
         known = self._given.get(kernel)
         if known is not None:

@@ -1,4 +1,4 @@
-"""What is known of the blocks of a kernel's launches, and which of them record."""
+"""``Grid``: the properties of a launch's grid, and the blocks that record, chosen or sampled."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from ikp.warning import warn
 FEW_BLOCKS: Final = 256
 """A launch of no more blocks records in all of them: most run at once, and each is needed."""
 MOST_CHOICES: Final = 16
+"""The most selections of blocks that get a patched copy of the kernel each."""
 _choices: set[Selection] = set()
-"""Which blocks were chosen: each choice has a patched copy of the kernel."""
+"""The selections of blocks that have a patched copy of the kernel each."""
 
 
 def _has_code(chosen: Selection) -> bool:
-    """Return whether a choice of blocks is in code of its own: so many are, and the next are not.
+    """Return whether a selection of blocks gets a patched copy of its own: the first ones do.
 
     Patching takes a tenth of a second, and a program may choose other blocks at each launch.
     """
-    if chosen.others:  # there are few of these
+    if chosen.others:  # a sample: there are few of these
         return True
     if chosen not in _choices and len(_choices) >= MOST_CHOICES:
         _tell_of_choices()
@@ -43,14 +44,15 @@ def _tell_of_choices() -> None:
 
 
 def sampled(grid: tuple[int, int, int], sample: int) -> Selection:
-    """Return which blocks record of a launch of which a sample is taken.
+    """Return which blocks record in a launch of which a sample is taken.
 
-    Blocks are counted through the grid: one in a number that shares a factor with its inner
-    dimensions would be in some columns alone, and one in an even number on some SMs.
+    Blocks are numbered through the grid. A step that shares a factor with the grid's inner
+    dimensions would choose blocks of some columns alone. An even step would choose those of some
+    SMs.
 
     Args:
         grid: blocks.
-        sample: one in how many is to, or in a few more.
+        sample: the step between blocks that record; the step taken may be a few more.
     """
     if sample == 1 or math.prod(grid) <= FEW_BLOCKS:
         return EVERYTHING
@@ -61,24 +63,24 @@ def sampled(grid: tuple[int, int, int], sample: int) -> Selection:
 
 
 class Grid(NamedTuple):
-    """What is known of the blocks of a kernel's launches."""
+    """The properties of a kernel's grid, and its selection, that decide how it is patched."""
 
-    flat: bool  # they stand in one dimension
-    sure: bool  # nobody else launches it, so it has the slots that it is told of
-    select: bool = False  # some warps record, or none of the blocks that there are
-    blocks: Selection | None = None  # those do alone, with all their warps
+    flat: bool  # the grid has one dimension
+    sure: bool  # the grid is the launch's for sure: no graph replays it with another
+    select: bool = False  # the code reads the selection of warps and blocks at run time
+    blocks: Selection | None = None  # the code is for these blocks alone, with all their warps
 
     @classmethod
     def of(
         cls, blocks: tuple[int, int, int], stream: int, chosen: Selection, sample: int = 1
     ) -> Grid:
-        """Return that of one launch: who changes a graph's node may ask for other blocks.
+        """Return the grid of one launch; a captured launch may be replayed with another grid.
 
         Args:
             blocks: its grid.
-            stream: where it is launched.
+            stream: the stream of the launch.
             chosen: which warps and blocks record.
-            sample: one block in how many is to, where nobody has chosen.
+            sample: the step between blocks that record, where the user has chosen none.
         """
         sure = not cuda.capturing(stream)
         if sure and chosen == EVERYTHING:
@@ -90,6 +92,6 @@ class Grid(NamedTuple):
 
     @property
     def of_ptx(self) -> Grid:
-        """The same, where records go into PTX: whatever is chosen, all run the code with them."""
+        """The same for probes in PTX: all blocks run the code with probes, chosen or not."""
         chosen = self.blocks is not None and not self.blocks.others
         return self._replace(select=self.select or chosen, blocks=None)

@@ -1,9 +1,9 @@
-"""Kernels with records in their machine code, loaded, and told where to record.
+"""Patched kernels that the driver has loaded, and their launch parameters: the buffer's address.
 
-What one is told goes with each launch, as one more argument, where ikp itself makes the launch.
-Elsewhere it lies in its module's constant memory, which is written in the order of a stream before
-a launch. So each thread has a module of its own for each stream: launches that overlap never share
-one, and nobody tells it anything else before it is launched.
+Where ikp itself makes the launch, the launch parameters are one more argument of the kernel.
+Elsewhere they lie in its module's constant memory, which is written in the order of a stream before
+a launch. So each thread has a module of its own for each stream. Launches that overlap never share
+one, and no other thread overwrites the parameters before the launch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ikp.warning import warn
 if TYPE_CHECKING:
     from ikp.probes.made_patch import Patch
 
-_TOLD = 3
-"""How many notes on a kernel are told in full."""
+_MOST_NOTES = 3
+"""How many notes on a kernel are in its warning in full."""
 
 
 @dataclass(slots=True)
@@ -36,10 +36,10 @@ class Module:
     patch: Patch
     module: int
     function: int
-    cell: int  # address in the device's memory; 0 where it is an argument
+    cell: int  # the launch parameters' address in device memory; 0 where they are an argument
     context: tuple[int, int] = (0, 0)  # its handle, and a number that no other context has
     checked: bool = False  # it was compared with the plain kernel
-    refused: Verdict | None = None  # that was found of it, and it must not run
+    refused: Verdict | None = None  # of the A/B check, where the kernel must not run
 
     @classmethod
     def load(cls, patch: Patch, name: str) -> Module:
@@ -68,20 +68,20 @@ class Module:
         warps: int,
         selection: Selection = EVERYTHING,
     ) -> tuple[int, ...]:
-        """Return what tells the kernel where to record, in words of 64 bits."""
+        """Return the launch parameters of the kernel's records, in words of 64 bits."""
         blocks = math.prod(grid)
         headers = DENSE_HEADER_BYTES * selection.count_headers(blocks, warps)
         size = max(0, int(prof.data.numel()) - LAUNCH_HEADER_BYTES - headers)
         each = size // selection.count_slots(blocks, warps, least=1) & -ALIGNMENT
         records = prof.slots_bytes > 0 and self.patch.fits(each)
         recording = selection.count_slots(blocks, warps) if records else 0
-        # A launch is told where there is a size, though nobody is chosen; else, of no size.
-        told, behind = self.patch.size_for_cell(each) * records, tuple[int, ...]()
+        # The size is passed also where no warp is chosen; 0 where the buffer takes no records.
+        passed, behind = self.patch.size_for_cell(each) * records, tuple[int, ...]()
         if self.patch.select:
             from ikp.probes.code.selection_code import selection_words
 
             behind = selection_words(selection, warps)
-        return prof.address, told | recording << 32, *behind
+        return prof.address, passed | recording << 32, *behind
 
     def point(
         self,
@@ -92,18 +92,19 @@ class Module:
         selection: Selection = EVERYTHING,
         queue: Callable[[Callable[[], None]], None] = lambda job: job(),
     ) -> tuple[int, ...]:
-        """Tell the kernel where to record, in the order of the stream.
+        """Write the kernel's launch parameters to its constant memory, in the order of the stream.
 
         Args:
             prof: the launch's buffer.
             grid: its blocks.
             warps: of a block.
-            stream: where it is launched.
+            stream: the stream of the launch.
             selection: which warps and blocks record.
-            queue: how a copy is queued before the launch.
+            queue: queues a copy before the launch.
 
         Returns:
-            What it is told, in words of 64 bits: where it has an argument for that, that is passed.
+            The launch parameters, in words of 64 bits. Where they are an argument of the kernel,
+            nothing is written, and the caller passes them.
 
         Raises:
             PatchError: the driver refuses.
@@ -112,14 +113,14 @@ class Module:
         if self.patch.argument is None:
             queue(lambda: cuda.write(self.cell, words, stream))
         if (notice := getattr(prof.data, "ikp_notice", None)) is not None:
-            # What the address was asked for tells is torch's own stream: it need not be this one.
+            # Reading the address noted torch's current stream: the launch's may be another one.
             notice.launched(stream, captured=cuda.capturing(stream))
         return words
 
 
 @dataclass(slots=True)
 class Modules:
-    """The patched kernels of this process; what could not be patched is not tried again."""
+    """The patched kernels of this process; a kernel that can't be patched is tried once."""
 
     _patches: dict[tuple[object, ...], Patch | IkpError] = field(default_factory=dict)
     _loaded: dict[tuple[object, ...], Module] = field(default_factory=dict)
@@ -136,15 +137,15 @@ class Modules:
         """Return a kernel's patched form for this thread's launches on one stream.
 
         Args:
-            key: what identifies the plain kernel and its marks.
-            name: as the compiler wrote it.
+            key: identifies the plain kernel and its marks.
+            name: the kernel's symbol, as the compiler wrote it.
             stream: the driver's handle.
-            make: what patches it, asked once.
-            shown: what users call the kernel, where that is another name.
+            make: patches it; called once.
+            shown: the kernel's label, where that is another name.
 
         Raises:
             PatchError: it can't be patched, or loaded.
-            KernelError: what was chosen has no code in it.
+            KernelError: the chosen code is not in it.
         """
         with deferred(), self._lock:
             if key not in self._patches:
@@ -158,7 +159,7 @@ class Modules:
             return self._loaded[place]
 
     def patched(self, plain: object) -> Patch | None:
-        """Return the latest patched form of a kernel, by what its keys begin with."""
+        """Return the latest patched form of a kernel, by the first part of its keys."""
         with self._lock:
             made = [each for key, each in self._patches.items() if key[0] == plain]
         return next((each for each in made[::-1] if not isinstance(each, IkpError)), None)
@@ -166,14 +167,14 @@ class Modules:
     def drop(
         self, gone: Callable[[object], bool], ended: Callable[[int, int], bool]
     ) -> list[Module]:
-        """Forget what was made of plain kernels that are gone, or loaded in contexts that ended.
+        """Forget patches of plain kernels that are gone, and modules in contexts that ended.
 
         Args:
-            gone: whether a plain kernel is, by what its keys begin with.
-            ended: whether a context has, by its handle and number.
+            gone: whether a plain kernel is gone, by the first part of its keys.
+            ended: whether a context has ended, by its handle and number.
 
         Returns:
-            What is still loaded of that, in contexts that live.
+            The forgotten modules that are still loaded, in contexts that live.
         """
         with self._lock:
             self._patches = {key: each for key, each in self._patches.items() if not gone(key[0])}
@@ -193,14 +194,14 @@ class Modules:
         except (PatchError, KernelError) as error:
             return error
         if patch.notes:
-            _tell(name, patch.notes)
+            _warn_of_notes(name, patch.notes)
         return patch
 
 
 modules = Modules()
 
 
-def _tell(name: str, notes: tuple[str, ...]) -> None:
-    """Warn, once for each compiled kernel, of what is not recorded and what the rest costs."""
-    more = f" And {len(notes) - _TOLD} more." if len(notes) > _TOLD else ""
-    warn(f"{name}: {' '.join(notes[:_TOLD])}{more}", stacklevel=2)
+def _warn_of_notes(name: str, notes: tuple[str, ...]) -> None:
+    """Warn, once for each compiled kernel, of marks without records and of the others' cost."""
+    more = f" And {len(notes) - _MOST_NOTES} more." if len(notes) > _MOST_NOTES else ""
+    warn(f"{name}: {' '.join(notes[:_MOST_NOTES])}{more}", stacklevel=2)

@@ -1,4 +1,4 @@
-"""A launch that is to be recorded in a kernel's machine code: what is asked for, and made of it."""
+"""A launch to record by machine code: its plan, its buffer and the patch made for it."""
 
 from __future__ import annotations
 
@@ -38,55 +38,55 @@ if TYPE_CHECKING:
     from ikp.probes.made_patch import Patch
 
 PER_THREAD: Final = 2
-"""The handle of the default stream of whichever thread names it."""
+"""The handle of the per-thread default stream (CU_STREAM_PER_THREAD)."""
 
 
 class Counts(Protocol):
-    """What counts launches, as far as buffers are taken for it."""
+    """A counter of recorded launches, by label."""
 
     recorded: Counter[str]
 
 
 @dataclass(slots=True)
 class Launch:
-    """A launch that is to be recorded, whoever makes it.
+    """A launch that is to be recorded, made by any launcher.
 
-    ``buffer`` returns a session's buffer for how it is recorded, a grid, the warps of a block, the
-    records of a warp where these are known, and who records; None where the session has ended. It,
-    ``tell`` and ``drop`` must not hold the launch: a buffer is read back once nobody holds it any
-    more, and what is in a cycle is held until Python collects those.
+    ``buffer`` returns a session's buffer; None where the session has ended. It takes a plan, a
+    grid, the warps of a block, the records of a warp where these are known, and the selection. It,
+    ``tell`` and ``drop`` must not hold the launch. A buffer is read back once nothing refers to it
+    any more, and objects in a reference cycle live until Python collects cycles.
     """
 
     plan: Plan
     language: Language
     buffer: Callable[[Plan, tuple[int, int, int], int, int | None, Selection], Any]
     selection: Selection = EVERYTHING  # which warps and blocks a user chose
-    otherwise: Plan | None = None  # what it is to be recorded as where ``plan`` can't be
-    reached: bool = False  # it was made
-    patch: Patch | None = None  # what was launched
-    verdict: Verdict | None = None  # how its results compare with the plain kernel's
-    tell: Callable[[Launch], None] | None = None  # says what is known, where nobody else does
+    otherwise: Plan | None = None  # the plan to record it by where ``plan`` can't be used
+    reached: bool = False  # the launch was made
+    patch: Patch | None = None  # the patched kernel that was launched
+    verdict: Verdict | None = None  # of the A/B check
+    tell: Callable[[Launch], None] | None = None  # adds the kernel's facts to the trace
     drop: Callable[[], None] | None = None  # forgets its buffer: it was not launched
 
     def heeded(self, patch: Patch) -> Selection:
-        """Return which warps and blocks record, as the code does that is launched."""
+        """Return which warps and blocks record in the patched code."""
         return patch.sample if self.selection == EVERYTHING else self.selection
 
 
 class _Wanted(threading.local):
     launch: Launch | None = None
     others: int = 0
-    over: str = ""  # the kernel, in whose launch they are, of which no more is recorded
+    over: str = ""  # the kernel whose launch is under way, and which is recorded no more
 
 
 wanted = _Wanted()
-"""What this thread launches next, where that is known; and how many calls of its own are under way
-in which nothing else is to be recorded."""
+"""This thread's next launch to record; and how many calls of ikp's own are under way, inside which
+no other launch is recorded."""
 
 
 @contextmanager
 def others() -> Iterator[None]:
-    """Have nothing recorded that this thread launches meanwhile, except what is wanted."""
+    """Record none of this thread's launches meanwhile, except the wanted one."""
     wanted.others += 1
     try:
         yield
@@ -95,9 +95,9 @@ def others() -> Iterator[None]:
 
 
 def pass_by(name: str, call: Callable[..., object], *args: object, **kwargs: object) -> object:
-    """Launch a kernel of which no later launch is recorded, nor anything in it, by its own call.
+    """Launch a kernel that is recorded no more by its own call, and record nothing inside it.
 
-    Each launch of a program may come here: so this is no context manager, which takes 1 us.
+    Each launch of a program may come here, so this is no context manager, which takes 1 us.
     """
     before = wanted.over
     wanted.others += 1
@@ -111,7 +111,7 @@ def pass_by(name: str, call: Callable[..., object], *args: object, **kwargs: obj
 
 @contextmanager
 def apart(stream: int) -> Iterator[None]:
-    """Allocate and load where a CUDA graph that a stream captures does not see it."""
+    """Keep allocations and loads out of the CUDA graph that a stream captures."""
     if not cuda.capturing(stream):
         yield
         return
@@ -122,11 +122,12 @@ def apart(stream: int) -> Iterator[None]:
 
 
 def beside(prof: Any, stream: int) -> Callable[[Callable[[], None]], None]:
-    """Return how to queue a copy on a stream before a launch that is under way.
+    """Return a function that queues a copy on a stream before a launch that is under way.
 
-    Inside the program's own call into the CUDA runtime, CUPTI gives the copy that call's number:
-    two records have one then, and torch.profiler fails. So another thread queues it. A capture
-    makes no records, and the default stream of each thread is another one.
+    Inside the program's own call into the CUDA runtime, CUPTI gives the copy that call's
+    correlation id. Two records share it then, and torch.profiler fails. So another thread queues
+    the copy. A capture makes no such records, and the per-thread default stream is another one in
+    each thread.
     """
     if stream == PER_THREAD or cuda.capturing(stream):
         return _here
@@ -139,7 +140,7 @@ def _here(job: Callable[[], None]) -> None:
 
 @cache
 def _beside() -> Any:
-    """Return a stream that nobody captures."""
+    """Return a stream that no CUDA graph captures."""
     import torch
 
     return torch.cuda.Stream()
@@ -154,13 +155,13 @@ def take() -> Launch | None:
 
 
 def _check(text: str) -> None:
-    """Refuse what records in machine code can't do.
+    """Refuse a spec that probes in machine code can't follow.
 
     Args:
         text: of the spec that the session asks for.
 
     Raises:
-        SpecError: it is not what they do.
+        SpecError: they can't follow it.
     """
     spec = Spec.parse(text)
     wrong = [
@@ -195,13 +196,13 @@ def shape(
     Args:
         grid: blocks.
         warps: of a block.
-        most: records that a warp makes; None where that is not known.
+        most: the most records that a warp makes; None where that is not known.
         selection: which warps and blocks record.
     """
     sample = {"blocks": selection} if selection.others else {}
     if most is None and selection.count_slots(math.prod(grid), warps):
         return {**sample, "grid": grid, "num_warps": warps}
-    # Where nobody is chosen, there is room all the same: by that, the kernel knows of the launch.
+    # A slot is there also where no warp is chosen: its size says that the launch is recorded.
     slots = selection.count_slots(math.prod(grid), warps, least=1)
     size = segment_bytes(slots, max(most or 0, 2), header_bytes=DENSE_HEADER_BYTES)
     size += DENSE_HEADER_BYTES * selection.count_headers(math.prod(grid), warps)
@@ -214,7 +215,7 @@ def take_buffer(
     """Take a session's buffer for a launch, and count it; None where the session has ended.
 
     Raises:
-        SpecError: the session asks for what records in machine code can't do.
+        SpecError: the session asks for a spec that probes in machine code can't follow.
     """
     with deferred():
         prof = current.buffer(session, label, options)
@@ -250,26 +251,26 @@ def made(
     grid: Grid,
     assemble: Callable[[str], bytes] | None = None,
 ) -> Patch:
-    """Put records into a kernel as a launch asks for it, and keep the result for ``ikp inspect``.
+    """Insert probes into a kernel by a launch's plan, and keep the result for ``ikp inspect``.
 
     Args:
         code: the cubin.
-        name: the kernel's, as the compiler wrote it.
+        name: the kernel's symbol, as the compiler wrote it.
         ptx: its PTX, where that is known.
-        launch: the first one.
+        launch: the first launch.
         shared: bytes of shared memory that a block has.
-        shown: what traces call the kernel, where that is another name.
+        shown: the kernel's name in traces, where that is another name.
         block: threads of a block, where the kernel does not say.
-        argue: whether whoever launches it can pass one more argument.
-        spare: whether the last 16 bytes of its arguments are whoever launches it's to set.
-        grid: what is known of its launches' blocks.
-        assemble: makes machine code of PTX, as the cubin was made; where records go into that.
+        argue: whether the launcher can pass one more argument.
+        spare: whether the last 16 bytes of its arguments are the launcher's to set.
+        grid: properties and selection of its launches' blocks.
+        assemble: makes machine code of PTX, as the cubin was made; where probes go into PTX.
 
     Raises:
         PatchError: it can't be patched, or is not to be.
-        KernelError: what was chosen has no code in it.
+        KernelError: the chosen code is not in it.
     """
-    # A program that records no launch does without all of it.
+    # A program that records no launch never imports this.
     from ikp.sass.assembly.chips import untested_asked
 
     if os.environ.get("IKP_PATCH") == "0":
@@ -293,7 +294,7 @@ def made(
 def _marked(
     code: bytes, name: str, ptx: str, assemble: Callable[[str], bytes], options: dict[str, Any]
 ) -> Patch:
-    """Put records into a kernel's PTX, and keep what comes of it."""
+    """Insert probes into a kernel's PTX, and keep the patched kernel."""
     from ikp.ptx.marking import mark
 
     made = mark(ptx, code, name, assemble, **options)
@@ -302,7 +303,7 @@ def _marked(
 
 
 def _patched(code: bytes, name: str, options: dict[str, Any]) -> Patch:
-    """Put records into a kernel's machine code, and keep it; or return what was kept before.
+    """Insert probes into a kernel's machine code, and keep it; or return a patch kept before.
 
     Raises:
         PatchError: the kernel is refused, now or before.
@@ -330,12 +331,12 @@ def _patched(code: bytes, name: str, options: dict[str, Any]) -> Patch:
 
 
 def tell(session: Session, label: str, launch: Launch) -> None:
-    """Have a trace say what is known of a kernel that was launched with records.
+    """Add the facts on a patched kernel to its trace: verdict of the check, kept code, choices.
 
     Args:
-        session: what records it.
+        session: the session that records it.
         label: the kernel's.
-        launch: how it was launched.
+        launch: the launch with the patch.
     """
     if launch.verdict is not None:
         _add(session, f"check of {label}", launch.verdict.text)
@@ -346,6 +347,6 @@ def tell(session: Session, label: str, launch: Launch) -> None:
 
 
 def _add(session: Session, key: str, text: str) -> None:
-    """Have a trace say something of one more of a kernel's specialisations."""
+    """Add a line to a fact of the trace, once: each of a kernel's specialisations adds its own."""
     known = session.facts.get(key, "").splitlines()
     session.facts[key] = "\n".join(dict.fromkeys([*known, text]))

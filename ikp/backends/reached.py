@@ -1,9 +1,9 @@
-"""The memory that the parameters of a launch point to, found without knowing their types.
+"""The device memory that the parameters of a launch point to, found without knowing their types.
 
-Every aligned word of 64 bits in them may be a pointer: it is one where it lies in memory of the
-device that somebody holds. So pointers in structs that are passed by value are found, as CuTe and
-CUTLASS pass tensors and torch its iterators, and those in descriptors for TMA, whose first word is
-the address. So are those in memory, where that is small enough for a table of pointers.
+Every aligned word of 64 bits in them may be a pointer: it is one where it points into allocated
+memory of the device. So pointers in structs that are passed by value are found, as CuTe and CUTLASS
+pass tensors and torch its iterators. So are those in descriptors for TMA, whose first word is the
+address. So are those in memory that is small enough for a table of pointers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _WORD: Final = 8
 _TABLE: Final = 1 << 20
 """Bytes of the largest memory that is looked through for pointers."""
 _SCRATCH: Final = 64 << 20
-"""Bytes of free memory that a launch may use: a launcher lent it and has given it back."""
+"""Bytes of freed memory that a launch may use: its launcher allocated it and has freed it since."""
 _LOWEST, _HIGHEST = 1 << 20, 1 << 48
-"""Between these, addresses of a device lie."""
+"""Bounds of a device's addresses."""
 _HELD: Final = "active_allocated"
 
 
@@ -35,7 +35,7 @@ class Reached:
     """The memory that a launch reaches; all parts are disjoint."""
 
     written: tuple[Buffer, ...]  # what it may write, and others read
-    scratch: tuple[Buffer, ...]  # what nobody holds any more
+    scratch: tuple[Buffer, ...]  # memory that is freed already
 
 
 def reached(
@@ -47,10 +47,10 @@ def reached(
     """Return the memory that a launch may write, as far as it can be found.
 
     Args:
-        values: of each parameter: where it begins, in bytes, and its bytes.
+        values: of each parameter: its offset in bytes, and its bytes.
         variables: of its module: names, addresses and sizes in bytes.
-        records: an address in the memory that ikp records into: an old pointer there means others.
-        names: of arguments, by what they point to.
+        records: an address in the buffer of records: a pointer into it is a stale one.
+        names: of arguments, by the addresses that they point to.
     """
     held = Held(torch_blocks(), records)
     words = [
@@ -66,7 +66,7 @@ def reached(
 
 
 def _beyond(found: Sequence[Buffer], held: Held) -> Iterator[Buffer]:
-    """Yield what only memory points to."""
+    """Yield the buffers that only words in other buffers point to."""
     known = {each.address for each in found}
     todo = [each for each in found if _may_be_table(each)]
     while todo:
@@ -91,7 +91,7 @@ def _place(at: int) -> str:
 
 
 def _words(value: bytes, offset: int) -> Iterator[tuple[int, int]]:
-    """Yield a parameter's aligned words, each with where it begins in the parameter."""
+    """Yield a parameter's aligned words, each with its offset in the parameter."""
     first = -offset % _WORD
     count = (len(value) - first) // _WORD
     if count <= 0:
@@ -105,12 +105,12 @@ Block = tuple[int, int]
 
 
 class Held:
-    """Memory that a kernel can reach, and whether somebody holds it."""
+    """Memory that a kernel can reach, and whether it is allocated."""
 
     def __init__(self, blocks: Sequence[tuple[int, int, bool]], records: int) -> None:
-        """Take torch's blocks: where each begins, its bytes, and whether it is held.
+        """Take torch's blocks: the address of each, its bytes, and whether it is allocated.
 
-        That in which ``records`` lies is left out, whoever's it is.
+        The block with ``records`` is left out, in torch's allocator or outside of it.
         """
         self._records = records
         self._blocks = sorted(
@@ -121,7 +121,7 @@ class Held:
         self._records = records
 
     def free_at(self, word: int) -> Block | None:
-        """Return the memory from a word on that nobody holds; None for any other word."""
+        """Return the freed memory that a word points to, from there on; None for any other word."""
         number = bisect_right(self._starts, word) - 1
         if number < 0:
             return None
@@ -135,7 +135,7 @@ class Held:
         number = bisect_right(self._starts, word) - 1
         if number >= 0:
             start, size, held = self._blocks[number]
-            if word < start + size:  # torch's: what lies around the block is of others
+            if word < start + size:  # torch's: the driver's allocation around it has others' blocks
                 return (start, size) if held else None
         found = _allocation(word)
         own = found is not None and found[0] <= self._records < found[0] + found[1]
@@ -143,7 +143,7 @@ class Held:
 
 
 def _allocation(word: int) -> Block | None:
-    """Return what a program has allocated by itself."""
+    """Return the allocation of the driver that a word points into; None where there is none."""
     try:
         return cuda.allocation(word) if cuda.reachable(word) else None
     except PatchError:
@@ -151,7 +151,7 @@ def _allocation(word: int) -> Block | None:
 
 
 def torch_blocks() -> list[tuple[int, int, bool]]:
-    """Return the blocks of torch's allocator: where each begins, its bytes, whether it is held."""
+    """Return the blocks of torch's allocator: address, bytes, and whether each is allocated."""
     import torch
 
     try:

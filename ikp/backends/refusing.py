@@ -1,4 +1,4 @@
-"""Why a kernel runs plain, as a person reads it: by its readable name, whatever went wrong."""
+"""Errors that refuse a patch, with the kernel's readable name; ikp's own faults among them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class SpecError(PatchError):
 
 @contextmanager
 def in_words(name: str, shown: str) -> Iterator[None]:
-    """Have what refuses a kernel name it as people do, and mistakes of ikp's refuse it, too.
+    """Have errors that refuse a kernel use its readable name, and turn ikp's faults into refusals.
 
     Args:
-        name: the kernel's, as the compiler wrote it: of C++, it can fill a page.
-        shown: what traces call it; "" where that is the same.
+        name: the kernel's symbol, as the compiler wrote it: a C++ one can fill a page.
+        shown: the kernel's name in traces; "" where that is the same.
 
     Raises:
         PatchError: it is refused, or reading it failed where it should not have.

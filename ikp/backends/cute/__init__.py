@@ -1,4 +1,4 @@
-"""CuTe DSL kernels (nvidia-cutlass-dsl), compiled for NVIDIA GPUs.
+"""The CuTe DSL backend (nvidia-cutlass-dsl): adapter, buffers and machine code of its kernels.
 
 Importing this package loads nothing of CuTe.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _running(verb: str) -> Dsl | None:
-    """Return the adapter of the kernel that CuTe traces now; None where it traces nothing."""
+    """Return the adapter of the kernel that CuTe traces now; None where it traces no code."""
     from ikp.backends.cute import _state as state
     from ikp.backends.cute._adapter import Traced
 
@@ -29,7 +29,7 @@ def _running(verb: str) -> Dsl | None:
 
 
 def _off() -> Off:
-    """Return the adapter of what may be a CuTe kernel, where nobody knows what CuTe traces."""
+    """Return an adapter that records nothing, where ikp can't see whether CuTe traces a kernel."""
     from ikp.backends.cute._context import Context
     from ikp.verbs.off import Off
 
@@ -51,7 +51,7 @@ class CuteBackend:
 
     @staticmethod
     def adapter(semantic: Any, verb: str) -> Dsl | None:
-        """Return the adapter of the kernel that is traced; a guess where CuTe has changed."""
+        """Return the adapter of the traced kernel; one that records nothing if CuTe has changed."""
         if semantic is not None:
             return None
         from ikp.backends.cute import _foreign as foreign
@@ -60,21 +60,21 @@ class CuteBackend:
 
     @staticmethod
     def image(kernel: Any) -> Image | None:
-        """Return the machine code of what ``cute.compile`` returned."""
+        """Return the machine code of a function that ``cute.compile`` returned."""
         from ikp.backends.cute._image import image
 
         return image(kernel)
 
     @staticmethod
     def loaded_images() -> Iterator[Image]:
-        """Yield the machine code that CuTe was told to keep: nobody else sees what it loads."""
+        """Yield the machine code that CuTe keeps on request: ikp does not see its loads."""
         from ikp.backends.cute._image import kept_images
 
         return kept_images()
 
     @staticmethod
     def mark(kernel: Any, *_: object, **__: object) -> None:
-        """Refuse a kernel of CuTe's."""
+        """Raise UsageError for a kernel of CuTe's: it can't be marked from outside."""
         what = f"{type(kernel).__module__}.{type(kernel).__qualname__}"
         if "cutlass" in f"{getattr(kernel, '__module__', '')}{what}" or hasattr(kernel, "_dsl_cls"):
             raise UsageError(
@@ -85,9 +85,9 @@ class CuteBackend:
 
     @staticmethod
     def beside(_: object) -> AbstractContextManager[None]:
-        """Have kernels compiled with their lines, and the calls that these are in.
+        """Have kernels compiled with source lines and the calls that inlined code comes from.
 
-        Who launches them, and records them, is the driver's backend.
+        The driver's backend records their launches.
         """
         from ikp.backends.cute.lines import with_lines
 

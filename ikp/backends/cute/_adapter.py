@@ -1,7 +1,7 @@
-"""CuTe kernels that are being traced: the verbs become inline PTX.
+"""The adapter of the CuTe kernel that is being traced: the verbs become inline PTX.
 
-The same PTX as in Triton: the cursor's registers are declared by ``init`` and used by name, so that
-nothing is threaded through the DSL's loops and branches.
+The PTX is the same as in Triton. ``init`` declares the cursor's registers, and other verbs use them
+by name, so the DSL's loops and branches carry no values for them.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Traced(PtxRecorder):
         return replace(self._range(region, payload, given, start), opened=Int32(int(opened)))
 
     def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:
-        """Return a range of constants: types stand where run-time values would."""
+        """Return a range of constants, with types in the place of run-time values."""
         made = self._range(region, payload, given, None)
         parts = (made.region, made.payload)
         kinds = [Unrecorded(kind_of(p)) if isinstance(p, cutlass.Numeric) else p for p in parts]
@@ -157,8 +157,8 @@ class Traced(PtxRecorder):
         return tuple(sorted(recording.counters)) if recording else ()
 
     def _counting(self, counter: Counter) -> None:
-        # Nothing comes between CuTe's PTX and its cubin: init's own text has to declare what turns
-        # up after it. What finish writes was traced before it, in the warps that run it.
+        # ikp has no pass between CuTe's PTX and its cubin: init's own text has to declare counters
+        # that later verbs use. finish writes those traced before it, in the warps that run it.
         recording = state.current(self._kernel, "end")
         if recording is None or counter in recording.counters:
             return

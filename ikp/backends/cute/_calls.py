@@ -1,14 +1,15 @@
-"""Calls of compiled CuTe functions: that each gets the kind of buffer it was compiled for.
+"""A check of each call of a compiled CuTe function: it gets the kind of buffer it was compiled for.
 
 ``None`` is a constant to CuTe: a function compiled with a buffer takes two words more than one
-compiled with ``None``. CuTe compares neither their number nor their types when a compiled function
-is called, and passes them by position in an array that it uses again: with ``None`` in the place of
-a buffer, the kernel would get an earlier call's, whose memory may be freed, and other parameters
-the wrong values. So what a function was compiled with is kept, and each call is held against it.
+compiled with ``None``. When a compiled function is called, CuTe compares neither their number nor
+their types. It passes them by position in an array that it uses again. With ``None`` in the place
+of a buffer, the kernel would get an earlier call's buffer, whose memory may be freed. Its other
+parameters would get wrong values. So the specs that a function was compiled for are kept, and the
+arguments of each call are compared with them.
 
 CuTe offers no hook here. ``watch`` extends two classes of its own, whose names are the same from
 4.6 to 4.8; without them CuTe kernels are not recorded. TVM-FFI takes its parameters' types from
-a function of its own, and an argument as a tuple of numbers: both are told of the same two words.
+a function of its own, and an argument as a tuple of numbers: both get the same two words.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ _Function, _Arguments = foreign.compiled_classes()
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A parameter that a function was compiled with a buffer for, or with None."""
+    """A parameter for which a function was compiled with a buffer, or with None."""
 
     index: int
     name: str
     spec: str | None  # the text of the buffer's spec
 
     def settled(self, given: object) -> object:
-        """Return what to pass where ``given`` was.
+        """Return the argument to pass in the place of ``given``.
 
         Raises:
-            UsageError: the function was compiled for something else.
+            UsageError: the function was compiled for another kind of argument.
         """
         if self.spec is None:
             if isinstance(given, Argument):
@@ -85,7 +86,7 @@ class _CheckedArgs(_Arguments):  # type: ignore[misc]
     def generate_execution_args(
         self, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> object:
-        """Return the words that CuTe passes on, of arguments that are checked."""
+        """Return the words that CuTe passes on, made of checked arguments."""
         return super().generate_execution_args(*self._settled(args, kwargs))
 
     @property
@@ -96,7 +97,7 @@ class _CheckedArgs(_Arguments):  # type: ignore[misc]
     def convert_python_pointer_args_for_tvm_ffi(
         self, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> object:
-        """Return the values that TVM-FFI passes on, of arguments that are checked."""
+        """Return the values that TVM-FFI passes on, made of checked arguments."""
         args, kwargs = self._settled(args, kwargs)
         args = tuple(_numbers(each) for each in args)
         kwargs = {name: _numbers(each) for name, each in kwargs.items()}
@@ -116,7 +117,7 @@ class _CheckedArgs(_Arguments):  # type: ignore[misc]
 
 
 def watch() -> None:
-    """Have every function that is compiled from now on checked, and again when it is called."""
+    """Check functions compiled from now on: ranges when compiled, buffers when called."""
     unclosed.watch()
     foreign.set_parameters(_tvm_parameters)
     if not hasattr(_Function.__init__, "is_ikp"):
@@ -179,6 +180,6 @@ def _numbers(given: object) -> object:
 
 
 def _difference(compiled: str, given: str) -> str:
-    """Return in which words two specs differ."""
+    """Return the words in which two specs differ."""
     pairs = zip(compiled.split(" "), given.split(" "), strict=False)
     return ", ".join(f"{a} is compiled in, {b} is given" for a, b in pairs if a != b)

@@ -1,4 +1,4 @@
-"""Open ranges as a value that CuTe carries through dynamic loops and branches."""
+"""``Context``: open ranges as a value that CuTe carries through dynamic loops and branches."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ class Context:
 
 
 def context(ranges: tuple[OpenRange, ...]) -> Context:
-    """Return a context of the class that stands for what is open.
+    """Return a context of the class made for these open ranges.
 
-    CuTe compares the Python classes of what a loop or a branch carries, and the number of its
-    run-time values. The names of regions are in the class alone, and where nothing is recorded
-    there are no run-time values: one class for each makes an unbalanced loop an error.
+    CuTe compares the Python classes of the values that a loop or a branch carries, and the number
+    of their run-time values. The names of regions are in the class alone, and where nothing is
+    recorded there are no run-time values. So one class for each set of open ranges makes an
+    unbalanced loop an error.
     """
     kinds = tuple(tuple(map(_kind, _parts(each))) for each in ranges)
     made: Context = _class_of(kinds, describe_context(ranges))(ranges)
@@ -49,7 +50,7 @@ def context(ranges: tuple[OpenRange, ...]) -> Context:
 
 
 def kind_of(value: cutlass.Numeric) -> str:
-    """Return what must be equal of two run-time values that one variable holds in turn."""
+    """Return the kind and width of a run-time value: equal for all values of one variable."""
     return f"{'f' if type(value).is_float else 'i'}{type(value).width}"
 
 

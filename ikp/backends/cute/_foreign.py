@@ -1,4 +1,4 @@
-"""What ``ikp`` uses of CuTe DSL without a promise that it stays."""
+"""CuTe DSL's private names that ikp uses, by feature: where one is missing, the feature is off."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _OWN_FRAME = Private(OPERATIONS, "_is_framework_stack_frame")
 CONTROL = "cutlass.cutlass_dsl.cutlass_ast_decorators"
 _LOCATION = Private(_IR, "Location")
 _KERNEL_FRAME = "kernel_wrapper"
-"""The function of CuTe's that calls what it traces as a kernel."""
+"""The function of CuTe's that calls the Python function that it traces as a kernel."""
 
 LINES = Feature(
     (
@@ -119,7 +119,7 @@ def on_traced(function: Callable[[object, Untyped, str], None]) -> None:
 
 
 def go_on() -> Untyped:
-    """Return what a function that looks at operations returns, to be shown the next."""
+    """Return the value by which a callback of ``walk`` goes on to the next operation."""
     return _ADVANCE.find()
 
 
@@ -129,7 +129,7 @@ def assembly_in(operation: Untyped) -> str:
 
 
 def insertion_point() -> Untyped:
-    """Return where the operation that is traced next goes.
+    """Return the insertion point: the next traced operation goes there.
 
     Raises:
         ValueError: nothing is being traced.
@@ -138,12 +138,12 @@ def insertion_point() -> Untyped:
 
 
 def context() -> Untyped:
-    """Return the context of what is being traced."""
+    """Return the MLIR context of the module that is being traced."""
     return Private(_IR, "Context").find().current
 
 
 def types() -> Untyped:
-    """Return the makers of the types of operands."""
+    """Return the constructors of the types of operands."""
     return _TYPES.find()
 
 
@@ -171,10 +171,10 @@ def bits(value: DslValue) -> DslValue:
 
 
 def place(operations: Untyped, change: Callable[[Untyped], Untyped]) -> Callable[[], None]:
-    """Have a function change the location of each operation that is traced; return what ends that.
+    """Have a function change the location of each traced operation; return a function to undo that.
 
-    Functions of CuTe's stay as they are: libraries know what they compiled by what a function
-    reaches (QuACK's epilogues), and refuse what they can't tell of.
+    Functions of CuTe's stay as they are. Libraries make cache keys of the objects that a function
+    refers to (QuACK's epilogues), and refuse objects that they can make no key of.
 
     Args:
         operations: the module ``OPERATIONS``.
@@ -191,11 +191,12 @@ def place(operations: Untyped, change: Callable[[Untyped], Untyped]) -> Callable
 def place_control(
     control: Untyped, at: Callable[[], AbstractContextManager[object]]
 ) -> Callable[[], None]:
-    """Have loops and branches traced at the location that ``at`` enters; return what ends that.
+    """Have loops and branches traced at the location that ``at`` enters; return the undo function.
 
     Args:
         control: the module ``CONTROL``.
-        at: returns what enters a location, where operations without one of their own are.
+        at: returns a context manager that enters the location of operations without one of their
+            own.
     """
     if not CUTE.has(LOOPS):
         return lambda: None
@@ -212,12 +213,12 @@ def place_control(
 
 
 def is_own(frame: FrameType) -> bool:
-    """Return whether a frame of Python's stack is of CuTe itself, or what ikp has put around it."""
+    """Return whether a frame of Python's stack is of CuTe itself, or of ikp's wrapper around it."""
     return frame.f_code.co_filename == __file__ or bool(_OWN_FRAME.find()(frame))
 
 
 def calls_kernel(frame: FrameType) -> bool:
-    """Return whether a frame of CuTe's own calls what is traced as a kernel."""
+    """Return whether a frame of CuTe's own calls the function that is traced as a kernel."""
     return frame.f_code.co_name == _KERNEL_FRAME
 
 
@@ -227,7 +228,7 @@ def has_calls(location: Untyped) -> bool:
 
 
 def called(location: Untyped, callers: Sequence[Untyped]) -> Untyped:
-    """Return the location of an operation in functions that are called at others, inner first."""
+    """Return the location of an operation inlined at the locations of calls, innermost first."""
     return _LOCATION.find().callsite(location, list(callers))
 
 

@@ -1,4 +1,4 @@
-"""The machine code of kernels that CuTe compiled."""
+"""Cubins and PTX of kernels that CuTe compiled: of one function, or the files that CuTe kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ikp.plugins import Image
 
 
 def image(kernel: Any) -> Image | None:
-    """Return the machine code of a compiled function; None of what is none of CuTe's.
+    """Return the machine code of a compiled function; None of other objects than CuTe's.
 
     Raises:
         InspectError: CuTe did not keep it.
@@ -28,7 +28,7 @@ def image(kernel: Any) -> Image | None:
 
 
 def kept_images() -> Iterator[Image]:
-    """Yield the machine code that CuTe was told to keep, with its text, the latest first.
+    """Yield the cubins that CuTe keeps on the user's request, with their PTX, the latest first.
 
     Where ``CUTE_DSL_KEEP`` names cubin and ptx, CuTe writes both into ``CUTE_DSL_DUMP_DIR``, or the
     working directory.

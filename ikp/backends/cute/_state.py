@@ -1,4 +1,4 @@
-"""What the verbs must know of the kernel that is being traced right now.
+"""The state of each CuTe kernel while it is traced: the spec it records by, its totals and places.
 
 CuTe runs a kernel's Python while it builds the kernel's operation, helpers inlined. The operation
 around the insertion point identifies the kernel.
@@ -21,9 +21,9 @@ _KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
 
 @dataclass(slots=True)
 class Recording:
-    """How a kernel records, and the totals it has so far. ``init`` is the operation of ``init``.
+    """The spec of a kernel, and the totals it has so far. ``init`` is the operation of ``init``.
 
-    ``places`` says where in the source each operation that opens a range comes from.
+    ``places`` has the source line of each operation that opens a range.
     """
 
     spec: Spec
@@ -46,7 +46,7 @@ def tracing() -> bool:
 
 
 def kernel(verb: str) -> int:
-    """Return what identifies the kernel being traced.
+    """Return the hash of the operation of the kernel being traced, which identifies it.
 
     Raises:
         KernelError: host code is being traced.
@@ -58,7 +58,7 @@ def kernel(verb: str) -> int:
             return hash(operation)
         owner = operation.parent
     raise KernelError(
-        f"ikp.{verb} stands in host code: a @cute.jit function that launches kernels runs on the "
+        f"ikp.{verb} is in host code: a @cute.jit function that launches kernels runs on the "
         f"CPU. Move it into the @cute.kernel function, or a function that the kernel calls."
     )
 
@@ -74,7 +74,7 @@ def begin(kernel: int, recording: Recording | None) -> None:
         raise init_twice()
     if not _in_outermost_block():
         raise KernelError(
-            "ikp.init stands in a loop or a branch that is decided at run time. A warp that does "
+            "ikp.init is in a loop or a branch that is decided at run time. A warp that does "
             "not run it would record into memory that is not its own. Call ikp.init at the top of "
             "the kernel, before any dynamic if, for or while."
         )
@@ -94,7 +94,7 @@ def current(kernel: int, verb: str) -> Recording | None:
 
 
 def place_of(operation: Untyped) -> str:
-    """Return where the verb stands that made an operation; "" if that is not known."""
+    """Return the source line of the verb that made an operation; "" if it is not known."""
     found = _recordings.get(operation.context, {}).values()
     places = (each.places.get(hash(operation)) for each in found if each)
     return next((place for place in places if place), "")

@@ -1,10 +1,11 @@
-"""Ranges that a CuTe kernel opens and never closes: refused when the kernel has been traced.
+"""A check of each traced CuTe kernel for ranges that it opens and never closes.
 
-A start word that no record uses is not recorded. Nothing has been optimised away at that point, so
-that is certain. A word may go round loops and out of branches before its record takes it.
+A start word that no record uses is one of a range never closed. Nothing has been optimised away
+when the module has been traced, so that is certain. A word may be carried by loops and branches
+before its record takes it.
 
-CuTe calls an exception in its hook a bug of its own, so the hook only notes what it finds, and the
-making of the compiled function is refused.
+CuTe reports an exception in its hook as a bug of its own. So the hook only notes the range, and the
+constructor of the compiled function raises the error.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _ADVANCE = foreign.go_on()
 
 
 def watch() -> None:
-    """Have every module checked that is traced from now on; a second call changes nothing."""
+    """Check every module that is traced from now on; a second call changes nothing."""
     foreign.on_traced(check)
 
 
 def check(owner: object, module: Untyped, name: str) -> None:  # noqa: ARG001 - as CuTe calls it
-    """Note what is told of a traced module's first range that is never closed, or that all are."""
+    """Note the error messages of a traced module's ranges that are never closed."""
 
     def look(operation: Untyped) -> object:
         region = _opens(operation.operation)
@@ -45,13 +46,15 @@ def refuse() -> None:
     """Refuse the module that this thread traced last, if a range is never closed there.
 
     Raises:
-        KernelError: there is one; says where it is opened.
+        KernelError: a range is not closed; the message has the line that opens it.
     """
     if _traced.unclosed:
         raise KernelError(_traced.unclosed[0])
 
 
 class _Traced(threading.local):
+    """The error messages of the module that a thread traced last."""
+
     def __init__(self) -> None:
         self.unclosed: list[str] = []
 
@@ -86,7 +89,7 @@ def _recorded(word: DslValue) -> bool:
 
 def _carried(user: Untyped, at: int) -> list[DslValue] | None:
     """Return the values that an operand becomes; None where the operation does more than carry."""
-    if user.name == "scf.for":  # operands: lower, upper, step, what is carried
+    if user.name == "scf.for":  # operands: lower, upper, step, the carried values
         return [user.regions[0].blocks[0].arguments[at - 2], user.results[at - 3]]
     if user.name == "scf.while":
         return [user.regions[0].blocks[0].arguments[at]]

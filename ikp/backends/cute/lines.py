@@ -1,13 +1,12 @@
-"""Lines in CuTe's machine code: where an operation is written, and where its functions are called.
+"""Source lines of CuTe kernels, with their call stacks, written as MLIR locations of inlined calls.
 
-CuTe writes lines where ``CUTE_DSL_LINEINFO`` says so, of an operation the innermost one that is not
-CuTe's own: of a helper that copies, the helper's, whoever calls it. But a kernel is traced by
-running its Python, so the stack has the calls; they are written beside that line as MLIR writes
-inlined functions. What is compiled of it is the same machine code.
+CuTe writes lines where ``CUTE_DSL_LINEINFO`` is set: for each operation, the innermost line that is
+not of CuTe itself. An operation in a helper has the helper's line, from every caller. But a kernel
+is traced by running its Python, so the stack has the calls. They are written beside that line as
+MLIR writes inlined functions. The compiled machine code is the same.
 
-A call's *column* is its number among the calls of this process. The assembler finds the call that
-code is inlined at by file, line and column, and a line that is come to by two ways would be found
-once.
+A call's *column* is its number among the calls of this process. The assembler identifies the call
+that code is inlined at by file, line and column. Without, it would take two call paths for one.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from ikp.signals import pass_on
 
 LINES: Final = "CUTE_DSL_LINEINFO"
 _DEEPEST: Final = 16
-"""Calls that are written of each operation, the innermost ones."""
+"""The most calls that are written for an operation, the innermost ones."""
 _FIRST_COLUMN: Final = 1 << 15
-"""No line is so long that an operation stands there, in code that somebody wrote."""
+"""A column beyond the length of any line that is written by hand."""
 _COLUMNS: Final = 1 << 15
 
 _Key = TypeVar("_Key")
@@ -40,7 +39,7 @@ _functions: dict[tuple[str, str], int] = {}
 
 
 class Call(NamedTuple):
-    """A line that a function is called at, and the function that it stands in."""
+    """A call: its file and line, and the function that contains it."""
 
     file: str
     line: int
@@ -49,12 +48,12 @@ class Call(NamedTuple):
 
 @contextmanager
 def with_lines() -> Iterator[None]:
-    """Have kernels compiled with lines and calls from now on, until this is left.
+    """Have kernels compiled with lines and calls from now on, until the context is left.
 
-    CuTe may not be imported yet: it looks at the environment then. What the user has said there
-    holds.
+    CuTe may not be imported yet: it reads the environment when it is. A value that the user has set
+    there holds.
     """
-    told = os.environ.get(LINES)
+    value = os.environ.get(LINES)
     os.environ.setdefault(LINES, "1")
     try:
         with stepping_into(
@@ -65,14 +64,14 @@ def with_lines() -> Iterator[None]:
         ):
             yield
     finally:
-        if told is None:
+        if value is None:
             os.environ.pop(LINES, None)
 
 
 def _placed(location: Untyped) -> Untyped:
-    """Return the location of what is traced now, with the calls that it is in.
+    """Return the location of the operation that is traced now, with the calls that it is in.
 
-    One that has them was made here: an operation that is made of others hands it on.
+    A location that has calls was made here before: an operation passes it to those it is made of.
     """
     if location is None or not foreign.CUTE.has(foreign.LINES):
         return location
@@ -81,16 +80,16 @@ def _placed(location: Untyped) -> Untyped:
             return location
         calls = _calls(sys._getframe(2))[1:]  # noqa: SLF001 - a stack of frames costs least
         return foreign.called(location, list(_locations(calls))) if calls else location
-    except Exception as error:  # noqa: BLE001 - whatever it is, the program did not ask for it
+    except Exception as error:  # noqa: BLE001 - no error here may end the program
         pass_on(error)
         _lose(error)
         return location
 
 
 def _here() -> AbstractContextManager[object]:
-    """Return what enters the location of the statement that is traced now.
+    """Return a context manager that enters the location of the statement that is traced now.
 
-    CuTe gives loops, branches and some of what is in them the line of the decorator.
+    CuTe gives loops, branches and some operations in them the line of the decorator.
     """
     try:
         calls = _calls(sys._getframe(2))  # noqa: SLF001
@@ -109,7 +108,7 @@ def _lose(error: Exception) -> None:
 
 
 def _calls(frame: FrameType | None) -> tuple[Call, ...]:
-    """Return where the program is, and the calls around that; none outside of a kernel."""
+    """Return the program's current line and the calls around it; none outside of a kernel."""
     found: list[FrameType] = []
     while frame is not None:
         if not foreign.is_own(frame):
@@ -123,7 +122,7 @@ def _calls(frame: FrameType | None) -> tuple[Call, ...]:
 def _merged(frames: list[FrameType]) -> Iterator[Call]:
     """Yield one call for each function, the innermost first.
 
-    CuTe makes functions of the bodies of loops and branches, and calls each where it stands.
+    CuTe makes functions of the bodies of loops and branches, and calls each at its own line.
     """
     inner = frames[0]
     for at, frame in enumerate(frames):
@@ -157,7 +156,7 @@ def _number(numbers: dict[_Key, int], key: _Key) -> int:
 
 
 def _scope(call: Call) -> str:
-    """Return the text of MLIR's attribute of the function that a call stands in."""
+    """Return the text of MLIR's attribute of the function that contains a call."""
     number = _number(_functions, (call.file, call.function))
     path = PurePath(call.file)
     file = f"<{_quoted(path.name)} in {_quoted(str(path.parent))}>"

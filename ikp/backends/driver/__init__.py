@@ -1,7 +1,8 @@
-"""Kernels of any language, met where the CUDA driver loads and launches them.
+"""The driver's backend: records kernels of any language, where the CUDA driver launches them.
 
-For what no other backend knows how to meet: CuTe, CUDA C++, what ``torch.compile`` launches by
-itself. Their machine code is recorded; nothing of their languages is needed.
+It serves the kernels that no other backend launches: those of CuTe and CUDA C++, and those that
+``torch.compile`` launches by itself. Probes go into their machine code; nothing of their languages
+is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DriverBackend:
-    """The host's side; no verb stands in such a kernel."""
+    """The host's side; such a kernel has no verbs."""
 
     interface: ClassVar[int] = 2
     languages: ClassVar[tuple[Language, ...]] = ()
@@ -28,12 +29,12 @@ class DriverBackend:
 
     @staticmethod
     def adapter(semantic: Any, verb: str) -> Dsl | None:  # noqa: ARG004 - it takes none
-        """Return None: nothing is traced or run here."""
+        """Return None: this backend traces and interprets no kernel."""
         return None
 
     @staticmethod
     def beside(launcher: Chooser) -> AbstractContextManager[None]:
-        """Record what reaches the driver in other ways than the launcher knows, as it chooses."""
+        """Record launches that reach the driver past the launcher's own hooks, as it chooses."""
         from ikp.backends.driver.launches import stepping_in
 
         return stepping_in(launcher)

@@ -1,8 +1,8 @@
-"""The machine code that the driver compiled of PTX: the file that it loaded, as CUPTI shows it.
+"""The cubin that the driver compiled of PTX, obtained by CUPTI in another process.
 
-Another process loads the same with the same options, and has CUPTI there: so the program's own
-profiler is in nobody's way. The driver's linker (``cuLinkAddData``) can't be asked instead. It
-compiles each file for being linked: other instructions, though often as many registers.
+The other process loads the same image with the same options, and has CUPTI there: so the program's
+own profiler is not disturbed. The driver's linker (``cuLinkAddData``) is no substitute. It compiles
+each file for being linked: other instructions, though often as many registers.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _CODE: Final = (
     f"import sys; sys.path.insert(0, {_ROOT!r}); from ikp.driver.loading import main; main()"
 )
 _LOGS: Final = frozenset((2, 3, 4, 5, 6, 12))
-"""Options by which the compiler tells something: how long it took, and what it printed."""
+"""Options by which the compiler reports: its time, and its messages."""
 _CARRIED: Final = frozenset(
     (0, 1, 7, 8, 9, 10, 11, 13, 14, 15, 16, 20, 21, 22, 23, 24, *range(29, 36))
 )
-"""Options that are numbers. Others are addresses, such as of names and of what these stand for."""
+"""Options that are numbers. Others are addresses, such as of symbol names and of their values."""
 
 
 def compiled(
@@ -40,14 +40,14 @@ def compiled(
     """Return the machine code that the driver loads for a kernel.
 
     Args:
-        image: what the program loaded: PTX, or a file of several.
-        name: the kernel, as the compiler wrote it.
+        image: the image that the program loaded: PTX, or a fat binary.
+        name: the kernel's symbol, as the compiler wrote it.
         plain: the function that the program launches.
         options: of the driver's compiler, as the program passed them.
         library: whether it was loaded as a library, and not as a module.
 
     Raises:
-        PatchError: it can't be had.
+        PatchError: CUPTI is missing, or the other process loads no such code.
     """
     unknown = sorted(options.keys() - _LOGS - _CARRIED)
     if unknown:
@@ -71,12 +71,13 @@ def compiled(
         if done.code:
             said = done.said.strip().splitlines() or [f"it ends with {done.code}"]
             raise PatchError(f"another process can't load it: {said[-1]}")
-        told = json.loads((folder / "told.json").read_text())
+        properties = json.loads((folder / "told.json").read_text())
         codes = {each.read_bytes() for each in folder.glob("*.cubin")}
     fitting = [each for each in codes if name in Cubin.read(each).kernels]
     if len(fitting) != 1:
         raise PatchError(f"CUPTI shows {len(fitting) or 'no'} files with it where one is loaded.")
-    if differing := [each for each, value in cuda.of_code(plain).items() if told[each] != value]:
+    own = cuda.of_code(plain).items()
+    if differing := [each for each, value in own if properties[each] != value]:
         raise PatchError(f"compiled anew, it has other {' and '.join(differing)}.")
     return fitting[0]
 

@@ -1,4 +1,4 @@
-"""What a program hands the driver to load, as the machine code for one chip."""
+"""The cubin for one chip out of an image that a program loads: a cubin, a fat binary or PTX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ikp.sass.disassembly.tools import tool
 
 
 class NoCodeError(PatchError):
-    """What was loaded has no machine code for the chip: the driver compiles it."""
+    """The loaded image has no machine code for the chip: the driver compiles its PTX."""
 
 
 _ELF = b"\x7fELF"
@@ -21,16 +21,16 @@ _FATBIN = struct.pack("<I", 0xBA55ED50)
 
 
 def cubin(image: bytes, name: str, chip: tuple[int, int]) -> bytes:
-    """Return the machine code that has a kernel, as the driver would choose it.
+    """Return the cubin with a kernel that the driver would choose.
 
     Args:
-        image: a cubin, several in one file, or PTX.
-        name: the kernel, as the compiler wrote it.
+        image: a cubin, a fat binary, or PTX.
+        name: the kernel's symbol, as the compiler wrote it.
         chip: compute capability of the device.
 
     Raises:
-        NoCodeError: there is none for this chip.
-        PatchError: no tool reads it.
+        NoCodeError: there is no cubin for this chip.
+        PatchError: no tool reads the image.
     """
     files = [image] if image.startswith(_ELF) else _unpacked(image, chip[0])
     fitting = []
@@ -45,11 +45,11 @@ def cubin(image: bytes, name: str, chip: tuple[int, int]) -> bytes:
 
 
 def _unpacked(image: bytes, major: int) -> list[bytes]:
-    """Return the cubins of a file with several that are for one generation of chips.
+    """Return the cubins of a fat binary that are for one generation of chips.
 
     Raises:
         NoCodeError: it is PTX.
-        PatchError: no tool reads it.
+        PatchError: no tool reads the image.
     """
     if not image.startswith(_FATBIN):
         raise NoCodeError("it was loaded as PTX")

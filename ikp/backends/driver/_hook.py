@@ -1,8 +1,8 @@
-"""A library that stands before the CUDA driver: built when it is first needed, loaded before it.
+"""The interposed CUDA driver library: ``install`` builds and loads it, ``Hook`` is its Python side.
 
-It has the driver's name, so whoever opens ``libcuda.so.1`` afterwards gets it; no variable is set,
-and programs that this one starts have nothing of it. Where the driver is in the process already, it
-is too late.
+It has the driver's name, so a later ``dlopen`` of ``libcuda.so.1`` gets it. No environment variable
+is set, and child processes do not have it. Where the driver is in the process already, it is too
+late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ikp.sass.cubins.added_parameter import Argument
 
 _DRIVER = "libcuda.so.1"
 _OPTIONS = 64
-"""Of the driver's compiler, there are fewer."""
+"""Room for options of the driver's compiler, which has fewer."""
 _OPENING_S = 60
 """Seconds of processor time in which a process finds the driver and opens it."""
 _SOURCES = sorted(Path(__file__).with_name("hook").glob("*.[ch]"))
@@ -37,11 +37,11 @@ _LATE_BY_TOOL = (
     "Run the program under one of the two."
 )
 _TOOLS = (("compute-sanitizer", re.compile(r"sanitizer|InterceptorInjection", re.IGNORECASE)),)
-"""Tools around a program that load the driver at once, and files that they put into its process."""
+"""Tools that load the driver at a program's start, and the files that they put into its process."""
 
 
 class Launch(ctypes.Structure):
-    """A launch that is asked about, as ``launch.h`` lays it out."""
+    """A launch that the library asks Python about, as ``launch.h`` lays it out."""
 
     _fields_ = (
         ("function", ctypes.c_void_p),
@@ -69,13 +69,13 @@ class Launch(ctypes.Structure):
     )
 
     def append(self, argument: Argument, words: Sequence[int]) -> None:
-        """Pass one more argument to what is launched."""
+        """Pass one more argument to the launched kernel."""
         self.told[: len(words)] = words
         self.ordinal, self.offset = argument.ordinal, argument.offset
         self.bytes = argument.size
 
     def decide(self, slot: int = 0) -> None:
-        """Launch this function as it is from now on, and count that in a slot; 0 counts nothing."""
+        """Launch this function plain from now on; count its launches in a slot, none in slot 0."""
         self.decided = slot + 1
 
 
@@ -91,7 +91,7 @@ class _About(ctypes.Structure):
 
 
 class Kind(IntEnum):
-    """What a handle of the driver stands for."""
+    """The kinds of objects that the driver gives handles of."""
 
     UNKNOWN = 0
     MODULE = 1
@@ -99,11 +99,11 @@ class Kind(IntEnum):
     FUNCTION = 3
     KERNEL = 4  # a function for any context
     CONTEXT = 5
-    OTHER = 6  # its making was not seen
+    OTHER = 6  # the driver made it unseen by the library
 
 
 class _Part(IntEnum):
-    """What is copied of what is known of a handle."""
+    """The parts of a handle's entry that are copied."""
 
     NAME = 0
     ORIGIN = 1
@@ -116,18 +116,18 @@ _FUNCTIONS = (
     *("PyException_SetTraceback", "PyObject_Type", "Py_DecRef", "PyErr_SetObject"),
     *("Py_AddPendingCall", "PyThreadState_SetAsyncExc", "PyThread_get_thread_ident"),
 )
-"""What the library calls of Python, in the order of ``python.h``."""
+"""The functions of Python that the library calls, in the order of ``python.h``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was seen of a module, a library or a function when it was made."""
+    """A module, a library or a function, as the library saw the driver make it."""
 
     handle: int
-    id: int  # never of anything else, where the handle may be given out again
+    id: int  # unique, while the driver may give out the handle again
     parent: int
     name: str
-    origin: str  # the file that has the image, or of whoever loaded it
+    origin: str  # the file that has the image, or the file of the code that loaded it
     size: int  # bytes of the image
     kind: Kind
 
@@ -148,13 +148,13 @@ class Hook:
         counts = ctypes.POINTER(ctypes.c_uint64)()
         self._free = iter(range(1, int(library.ikp_passed(ctypes.byref(counts)))))
         self.passed = counts
-        """Launches of functions that were decided, by the slot in which each is counted."""
+        """Launches of functions that run plain for good, by the slot in which each is counted."""
 
     def ask(self, whom: Callable[[Launch], None] | None) -> None:
-        """Have launches that nobody has decided yet go to ``whom``; None ends that.
+        """Have launches of functions not decided yet go to ``whom``; None ends that.
 
-        What ``whom`` raises is raised anew in the same thread, where that is back in Python. The
-        launch is made as if nobody had been asked.
+        An exception of ``whom`` is raised anew in the same thread, once that is back in Python. The
+        plain kernel is launched then.
         """
         if whom is None:
             self._library.ikp_ask(None, None)
@@ -171,26 +171,26 @@ class Hook:
         self._held = asked  # as long as the library may call it
 
     def about(self, handle: int) -> Known | None:
-        """Return what is known of a handle."""
-        told = _About()
-        if self._library.ikp_about(handle, ctypes.byref(told)):
+        """Return the library's entry of a handle; None where it has none."""
+        about = _About()
+        if self._library.ikp_about(handle, ctypes.byref(about)):
             return None
-        name = self._copy(handle, told.id, _Part.NAME, told.name)
-        origin = self._copy(handle, told.id, _Part.ORIGIN, told.origin)
+        name = self._copy(handle, about.id, _Part.NAME, about.name)
+        origin = self._copy(handle, about.id, _Part.ORIGIN, about.origin)
         if name is None or origin is None:
             return None  # it has just gone
         return Known(
             handle,
-            told.id,
-            told.parent or 0,
+            about.id,
+            about.parent or 0,
             name.decode(errors="replace"),
             origin.decode(errors="replace"),
-            told.image,
-            Kind(told.kind),
+            about.image,
+            Kind(about.kind),
         )
 
     def image(self, known: Known) -> bytes:
-        """Return what was loaded as a module or library.
+        """Return the image that was loaded as a module or library.
 
         Raises:
             PatchError: it is not there any more.
@@ -204,7 +204,7 @@ class Hook:
         return made
 
     def options(self, known: Known) -> dict[int, int]:
-        """Return the options of the driver's compiler with which a program loaded something.
+        """Return the options of the driver's compiler with which a program loaded an image.
 
         Raises:
             PatchError: it is not there any more.
@@ -218,19 +218,19 @@ class Hook:
         return {made[2 * each]: made[2 * each + 1] for each in range(count.value)}
 
     def slot(self) -> int:
-        """Return a slot that counts nothing yet; 0 where all are taken."""
+        """Return a slot that is not in use yet; 0 where all are."""
         return next(self._free, 0)
 
     def dropped(self) -> int:
-        """Return how many handles have gone that something was known of."""
+        """Return how many entries of handles the library has dropped."""
         count = ctypes.c_uint64()
         self._library.ikp_dropped(ctypes.byref(count))
         return count.value
 
     def lives(self, handle: int, number: int) -> bool:
-        """Return whether a handle is still what had this id."""
-        told = _About()
-        return not self._library.ikp_about(handle, ctypes.byref(told)) and told.id == number
+        """Return whether a handle is still of the object that had this id."""
+        about = _About()
+        return not self._library.ikp_about(handle, ctypes.byref(about)) and about.id == number
 
     def _copy(self, handle: int, number: int, part: _Part, size: int) -> bytes | None:
         made = ctypes.create_string_buffer(max(size, 1))
@@ -266,7 +266,7 @@ def mapped() -> list[str]:
 
 
 def _why_late(files: Sequence[str]) -> str:
-    """Return why the driver is there already, as far as the other files show it."""
+    """Return the message on a driver that is loaded already; it names a tool that loaded it."""
     for tool, its in _TOOLS:
         if any(its.search(Path(each).name) or f"/{tool}/" in each for each in files):
             return _LATE_BY_TOOL.format(tool)
@@ -309,7 +309,7 @@ def build(folder: Path, driver: str, sources: Sequence[Path] = _SOURCES) -> Path
     """Compile the library into a folder.
 
     Args:
-        folder: for it, and for what it is linked with.
+        folder: for it, and for the stub library that it is linked with.
         driver: the driver's path.
         sources: its files.
 
@@ -319,7 +319,7 @@ def build(folder: Path, driver: str, sources: Sequence[Path] = _SOURCES) -> Path
     stub, made = folder / "stub.so", folder / _DRIVER
     empty = folder / "stub.c"
     empty.write_text("")
-    # What is linked stands in the file by the name that it says of itself: here, the driver's path.
+    # The linker records a linked library by its soname: here, the driver's path.
     _compile("-shared", "-o", stub, f"-Wl,-soname,{driver}", empty)
     _compile(
         *("-shared", "-fPIC", "-O2", "-fvisibility=hidden", f'-DIKP_REAL="{driver}"'),

@@ -1,4 +1,4 @@
-"""Names of kernels as the driver has them, and as the source does."""
+"""Names of kernels: a C++ symbol demangled, and shortened to a readable label."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ikp.backends.driver import _shortened as shortened
 
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")
 _NAME = re.compile(r"(?<![0-9])(?<!L[a-z])(?<!S)(?<!T)([1-9]\d*)(?=[A-Za-z_])(?!_)")
-"""A length, and no number in a literal or a reference."""
+"""The length before a name in a mangled symbol; no number in a literal or a substitution."""
 
 
 @cache
 def demangled(symbol: str) -> str:
-    """Return a kernel's name with all its arguments; the symbol itself where nobody knows it."""
+    """Return a kernel's name with all its arguments; the symbol itself if it can't be demangled."""
     if not symbol.startswith("_Z"):
         return symbol
     return next(filter(None, (_demangled(each, symbol) for each in _LIBRARIES)), symbol)
@@ -24,9 +24,9 @@ def demangled(symbol: str) -> str:
 
 @cache
 def readable(symbol: str) -> str:
-    """Return a kernel's name with what fits of its template's arguments, by the symbol alone.
+    """Return a kernel's name with as many template arguments as fit, by the symbol alone.
 
-    Where something of them is left out, a hash stands for it.
+    Where some of them are left out, a hash is in their place.
     """
     name = demangled(symbol)
     if name.startswith("_Z"):
@@ -36,7 +36,7 @@ def readable(symbol: str) -> str:
 
 
 def labels(symbol: str) -> list[str]:
-    """Return what a kernel may be called, best first: another has the same arguments at times."""
+    """Return candidates for a kernel's label, best first: two kernels may share the first ones."""
     label = readable(symbol)
     return [label, shortened.hashed(label, demangled(symbol)), shortened.hashed(label, symbol)]
 
@@ -57,9 +57,9 @@ def _library(name: str) -> ctypes.CDLL | None:
 
 
 def _demangled(library: str, symbol: str) -> str:
-    """Return what a library of C++ makes of a symbol; "" for nothing.
+    """Return a symbol as a C++ library demangles it; "" where it does not.
 
-    That of GCC refuses names of more than 1,024 characters, as some of CUTLASS's kernels have.
+    GCC's library refuses names of more than 1,024 characters, as some of CUTLASS's kernels have.
     """
     if (loaded := _library(library)) is None:
         return ""
@@ -76,9 +76,9 @@ def _demangled(library: str, symbol: str) -> str:
 
 
 def _parts(symbol: str) -> tuple[str, list[str]]:
-    """Return the path that a mangled name begins with, and what its arguments name, in order.
+    """Return the path that a mangled name begins with, and the names in its arguments, in order.
 
-    A namespace is followed by another name, and is none of these.
+    Of a qualified name in the arguments, only the last part is returned, without namespaces.
     """
     named = list(_named(symbol))
     path = next((at for at, (_, last) in enumerate(named) if last), 0) + 1

@@ -1,4 +1,4 @@
-"""How a program launches a kernel, and what it passes: copied for another process."""
+"""A launch's shape and its parameters' bytes, copied so that another process can repeat it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ikp.driver import cuda
 from ikp.sass.cubins.attributes import Parameter
 
 _PACKED = 1
-"""What stands before the parameters' address, where a launch has them in one piece."""
+"""CU_LAUNCH_PARAM_BUFFER_POINTER: the key before the address of parameters in one buffer."""
 
 
 def shape(launch: Launch, plain: int) -> Shape:
-    """Return how a kernel is launched, but for its arguments.
+    """Return the shape of a launch: grid, block, shared memory, attributes and settings.
 
     Args:
         launch: as the program asks for it.
@@ -34,7 +34,7 @@ def shape(launch: Launch, plain: int) -> Shape:
 
 
 def values(launch: Launch, parameters: Sequence[Parameter]) -> list[tuple[int, bytes]]:
-    """Return what a launch passes for each parameter: where it begins, and its bytes."""
+    """Return the offset and the bytes of each parameter of a launch."""
     return [(each.offset, _value(launch, each)) for each in parameters]
 
 
@@ -48,7 +48,7 @@ def _value(launch: Launch, parameter: Parameter) -> bytes:
 
 
 def _packed(launch: Launch) -> int:
-    """Return where a launch has its parameters in one piece; 0 where it has them otherwise."""
+    """Return the address of the buffer with a launch's parameters; 0 where there is none."""
     at = 0
     while launch.extra and (key := launch.extra[at]):
         if key == _PACKED:

@@ -1,4 +1,4 @@
-"""Kernels of one symbol: the same where their code is, however often a program loads it."""
+"""Kernels of one symbol, numbered by their code: a kernel loaded twice has one number."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from hashlib import sha256
 from ikp.sass.cubins.cubin import Cubin
 
 Digest = bytes | None
-"""What tells code from other code; None where that can't be had."""
+"""The digest of a kernel's code; None where the code can't be read."""
 
 
 def digest(code: bytes, symbol: str) -> bytes:
     """Return the digest of a kernel's instructions.
 
     Raises:
-        PatchError: the file is none that is known.
+        PatchError: the file's format is not known.
     """
     return sha256(Cubin.read(code).kernel(symbol).text.data).digest()
 
 
 @dataclass(slots=True)
 class _One:
-    """A kernel: how to read its code, and what was read."""
+    """A kernel: the function that reads its digest, the digest, and the modules that hold it."""
 
     read: Callable[[], Digest]
     digest: Digest = None
     holders: set[int] = field(default_factory=set)
 
     def known(self) -> Digest:
-        """Read the code, once."""
+        """Return the digest, read once."""
         if self.digest is None:
             self.digest = self.read()
         return self.digest
@@ -40,8 +40,8 @@ class _One:
 class Same:
     """Numbers the kernels of each symbol, in the order in which they are launched.
 
-    Code is read where a second module has the symbol, and where records went into it. What can't be
-    read any more is taken for the same.
+    Code is read where a second module has the symbol, and where the kernel is patched. Code that
+    can't be read any more is taken for the same.
     """
 
     _of: dict[str, list[_One]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Same:
 
         Args:
             symbol: its name.
-            holder: the module or library that it is of.
+            holder: the id of the module or library that it is in.
             read: returns the digest of its code.
         """
         known = self._of.setdefault(symbol, [])

@@ -1,4 +1,4 @@
-"""The kernels that reach the driver, and who chooses which of their launches are recorded."""
+"""Kernels seen at the driver: names, memory and language; and ``Chooser``, which picks launches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ikp.unedited.plan import Plan
 
 
 class Chooser(Protocol):
-    """Says which launches are recorded, and counts them and the others."""
+    """The interface that picks the launches to record, and counts these and the others."""
 
     plan: Plan
     kernels: re.Pattern[str] | None
@@ -35,7 +35,7 @@ class Chooser(Protocol):
         """Return the session that records this launch, or None; count the launch."""
 
     def tell(self, kernel: Any, reason: str, times: int = 1) -> None:
-        """Count launches without marks."""
+        """Count launches that are not recorded, by their reason."""
 
     def over(self, kernel: Any) -> str | None:
         """Return why no later launch of a kernel is recorded; None where one may be."""
@@ -44,8 +44,8 @@ class Chooser(Protocol):
 class Kernel:
     """A kernel, with the names by which it is chosen and counted.
 
-    ``launched`` is what a program launches, ``holder`` the module or library that it is of.
-    ``number`` tells it from others of its symbol, whose code is another.
+    ``launched`` is the function that a program launches, ``holder`` its module or library.
+    ``number`` distinguishes kernels of one symbol and different code.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Kernel:
 
     @property
     def __name__(self) -> str:
-        """The label; it is given when somebody asks for it."""
+        """The label; it is assigned when first read."""
         named = labels(self.symbol)
         first = self._labels.of(self.symbol, named)
         if self.number == 1:
@@ -65,12 +65,12 @@ class Kernel:
 
     @property
     def full_name(self) -> str:
-        """What tells it from all others: the symbol, with a number where other code has that."""
+        """The unique name: the symbol, with a number where other code has the same symbol."""
         return self.symbol if self.number == 1 else f"{self.symbol}#{self.number}"
 
     @property
     def shown(self) -> str:
-        """What its ranges call it: by the symbol alone, as their numbers are."""
+        """The name in its ranges: made of the symbol alone, as the ids of their regions are."""
         return readable(self.symbol)
 
     @property
@@ -80,13 +80,13 @@ class Kernel:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a pattern may fit, the shortest first; each with the file that it comes from."""
+        """The names that a pattern may match, the shortest first; each with the kernel's file."""
         module = Path(self.holder.origin).name.partition(".")[0]
         every = (bare(self.symbol), readable(self.symbol), self.__name__, self.demangled)
         return tuple(f"{module}.{each}" for each in dict.fromkeys(every))
 
     def find(self, symbol: str) -> int | None:
-        """Return where the loaded plain kernel has a variable; None where it has none."""
+        """Return the address of a variable of the plain kernel's module; None where it has none."""
         library = self.holder.kind is Kind.LIBRARY
         return cuda.find(self.holder.handle, symbol, library=library)
 
@@ -99,7 +99,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the file of a kernel says of the memory that it is given, and that its module has."""
+    """The parameters of a kernel, and the constants and variables of its module, from the cubin."""
 
     parameters: list[Parameter]
     constants: list[tuple[str, int]]
@@ -107,12 +107,12 @@ class Memory:
 
     @classmethod
     def of(cls, code: bytes, name: str) -> Memory:
-        """Read it from the cubin."""
+        """Read them from the cubin."""
         return cls(Cubin.read(code).kernel(name).parameters, constants(code), variables(code))
 
 
 def ptx_of(kernel: Kernel) -> str:
-    """Return the PTX beside a file that was loaded: Triton's cache keeps both."""
+    """Return the PTX beside a loaded cubin's file, "" for none: Triton's cache keeps both."""
     beside = Path(kernel.holder.origin).with_suffix(".ptx")
     if kernel.holder.origin.endswith(".cubin") and beside.is_file():
         return beside.read_text(encoding="utf-8", errors="replace")

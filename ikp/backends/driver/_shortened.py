@@ -1,4 +1,4 @@
-"""The name of a C++ function in one line: as much of its template's arguments as fits."""
+"""A demangled C++ function name shortened to 80 characters, with a hash for the parts left out."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OF_FILES = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL__N_)_\w
 _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+(?=\w)")
 _SUFFIX = re.compile(r"(?<=\d)u?l{0,2}\b")
 _MASKED = 0xE000
-"""Private characters of Unicode stand for operators, whose brackets are none."""
+"""The first of the private characters that replace operators, whose brackets group nothing."""
 
 
 def shortened(name: str) -> str:
     """Return a function's name in at most 80 characters.
 
-    Namespaces of arguments go first, then its own. What is cut leaves a hash.
+    Namespaces of arguments are left out first, then its own. A cut name ends in a hash.
 
     Args:
         name: with its template's and its own arguments, as a demangler writes it.
@@ -40,9 +40,9 @@ def bare(name: str) -> str:
 
 
 def hashed(text: str, name: str, digits: int = _DIGITS) -> str:
-    """Return a text, cut where it is too long, with a hash of the name that it stands for.
+    """Return a text, cut where it is too long, with a hash of the full name.
 
-    What a compiler makes of the name of a file is not counted: it changes with each build.
+    Parts that a compiler makes of a file's name are not hashed: they change with each build.
     """
     room = LONGEST - 1 - digits
     text = text if len(text) <= room else f"{text[: room - 3]}..."
@@ -70,7 +70,7 @@ def _masked(text: str, masks: list[str]) -> str:
 
 @dataclass(slots=True)
 class _Group:
-    """What stands in brackets, cut at its commas."""
+    """The nodes in a pair of brackets, split at the commas."""
 
     opening: str
     parts: list[list[str | _Group]] = field(default_factory=lambda: [[]])
@@ -80,7 +80,7 @@ _Nodes = list[str | _Group]
 
 
 def _parsed(text: str) -> _Nodes:
-    """Cut a name at its brackets; one that closes nothing is a character as others."""
+    """Parse a name into groups by its brackets; an unmatched closing bracket is plain text."""
     stack = [_Group("")]
     for piece in re.split(r"([<>(){}\[\],])", text):
         here = stack[-1].parts
@@ -99,7 +99,7 @@ def _parsed(text: str) -> _Nodes:
 
 
 def _path(nodes: _Nodes) -> _Nodes:
-    """Return a function's path: without its result, its parameters and what follows them."""
+    """Return a function's path: without its result, its parameters and the text behind them."""
     ends = [at for at in _brackets(nodes, "(") if not _goes_on(nodes, at)]
     path = nodes[: ends[-1]] if ends else nodes
     for at, each in reversed(list(enumerate(path))):
@@ -120,7 +120,7 @@ def _goes_on(nodes: _Nodes, at: int) -> bool:
 
 
 def _written(nodes: Iterable[str | _Group], *, whole: bool = False) -> Iterator[str]:
-    """Write a path; without namespaces, unless it is to be whole."""
+    """Yield the text of a path; without namespaces, unless it is to be whole."""
     for each in _without_calls(list(nodes)):
         if isinstance(each, _Group):
             parts = ("".join(_written(part)).strip() for part in each.parts)
@@ -130,7 +130,7 @@ def _written(nodes: Iterable[str | _Group], *, whole: bool = False) -> Iterator[
 
 
 def _without_calls(nodes: _Nodes) -> _Nodes:
-    """Leave out what lies between a function and the last lambda in it."""
+    """Leave out the nodes between a function's name and the last lambda in it."""
     calls = [at for at in _brackets(nodes, "(") if _goes_on(nodes, at)]
     lambdas = _brackets(nodes, "{")
     if not calls or not lambdas or calls[0] > lambdas[-1]:

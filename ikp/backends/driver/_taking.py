@@ -1,9 +1,10 @@
-"""Takes a launch's buffer in another thread: nothing of torch's runs inside the program's own call.
+"""A launch's buffer, taken in a worker thread: torch makes no call inside the program's own.
 
 The CUDA runtime launches a kernel by a call of the driver, inside its own call. CUPTI makes one
 record of the two. But where another call of the runtime has begun and ended inside, in that thread,
-the driver's call gets a record, too. Both have one number, and torch.profiler ends with an internal
-error. What a buffer takes of torch, such as a view of memory, asks the runtime for the device.
+the driver's call gets a record, too. Both have one correlation id, and torch.profiler ends with an
+internal error. Taking a buffer calls torch, for a view of memory among others, and torch asks the
+runtime for the device.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ def take(make: Callable[[], Any], stream: int) -> Any:
 
     Raises:
         PatchError: the driver refuses.
-        IkpError: it can't be had, as ``make`` says.
+        IkpError: ``make`` raises it.
     """
-    if cuda.capturing(stream):  # here, torch's current stream is one that nobody captures
+    if cuda.capturing(stream):  # here, torch's current stream is one that no graph captures
         return make()
     device = cuda.device()
     job = partial(contextvars.copy_context().run, _made, make, device, stream)
-    with deferred():  # else a buffer would be taken that nobody launches with
+    with deferred():  # else a signal could leave a buffer taken without a launch
         return _workers.of(device).call(job)
 
 
 def _made(make: Callable[[], Any], device: int, stream: int) -> Any:
-    # The default stream of each thread is another one here: what is on it is read at the end.
+    # The per-thread default stream is another one here: its launches are read back at the end.
     with launching_on(device, 0 if stream == PER_THREAD else stream):
         prof = make()
     notice = getattr(getattr(prof, "data", None), "ikp_notice", None)

@@ -1,4 +1,4 @@
-"""Records launches that reach the CUDA driver: what is launched instead, and where it records."""
+"""``Launches``: decides on each launch at the CUDA driver, plain or patched, with a buffer."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from ikp.warning import warn
 _LIBRARIES = re.compile(
     r"lib(torch|c10|cu(blas|dnn|fft|rand|solver|sparse|dss|tensor)|nccl|nvrtc|npp|nvjpeg|nvshmem)"
 )
-"""Whose kernels are recorded where they are named, and not among everything that is launched."""
+"""Files of libraries whose kernels are recorded only where the user names kernels."""
 _MANY = 4
-"""How far up from a launched function its image is looked for."""
+"""The most entries from a launched function up to the module or library that has its image."""
 
 
 _NOTHING = Known(0, 0, 0, "", "", 0, Kind.UNKNOWN)
@@ -50,20 +50,20 @@ _OVERLAPS = (
     "it records would be written between the two"
 )
 _IMAGES = 2
-"""So many images are kept in memory: a program's kernels come by library, and each may be large."""
+"""The most images kept in memory: a program's kernels come by library, and each may be large."""
 _COMPILED = 64
-"""So many kernels' machine code is kept that the driver compiled: each takes a process."""
+"""The most cubins kept that the driver compiled: each takes a process."""
 _GONE = 256
-"""After so many handles of a program are gone, what was made of them is let go."""
+"""After so many dropped handles, their kernels' patches and modules are released."""
 
 
 class _NotNow(Exception):  # noqa: N818 - the program never sees it
-    """One launch is not recorded; the next may be."""
+    """The reason that one launch is not recorded; the next may be."""
 
 
 @contextmanager
 def stepping_in(launcher: Chooser) -> Iterator[None]:
-    """Have launches that reach the driver go through ``launcher``, until that is left.
+    """Have launches that reach the driver go through ``launcher``, until the context is left.
 
     Raises:
         PatchError: the driver is in this process already, or there is none.
@@ -79,14 +79,14 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
 
 
 class _Latest(threading.local):
-    """What this thread has had launched with records, until it asks again."""
+    """This thread's latest recorded launch, until it launches again."""
 
     launch: tuple[Kernel, patched.Launch] | None = None
 
 
 @dataclass(slots=True)
 class Launches:
-    """The launches of this process, as the driver sees them."""
+    """The recorder of this process's launches at the driver, and its tables of kernels and code."""
 
     hook: Hook
     launcher: Chooser
@@ -102,9 +102,9 @@ class Launches:
     _latest: _Latest = field(default_factory=_Latest)
 
     def asked(self, launch: hooks.Launch) -> None:
-        """Say what is launched. The program never sees an error of this.
+        """Choose the function to launch. The program never sees an error of it.
 
-        What a signal's handler raises meanwhile is the program's, and goes on.
+        Exceptions of signal handlers meanwhile are the program's, and are passed on.
         """
         try:
             if launch.refused:
@@ -120,7 +120,7 @@ class Launches:
         except _NotNow as reason:
             launch.instead = launch.function
             self.launcher.tell(self._kernels[launch.id], str(reason))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the plain kernel is launched
+        except Exception as error:  # noqa: BLE001 - at any error, the plain kernel is launched
             launch.instead = launch.function
             pass_on(error)
             self._fail(self._kernels.get(launch.id, _UNKNOWN), error)
@@ -138,7 +138,7 @@ class Launches:
             self._fail(kernel, PatchError(f"the driver does not launch it with records: {name}."))
 
     def count(self) -> None:
-        """Count the launches of which nobody was asked any more."""
+        """Count the launches of functions that were decided, which the library counted itself."""
         for (_, reason), (slot, kernel) in self._slots.items():
             if times := self.hook.passed[slot]:
                 self.launcher.tell(kernel, reason, times)
@@ -156,7 +156,7 @@ class Launches:
             self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, tell=True)
             return
         meant = patched.take()
-        if meant is None and patched.wanted.others:  # it is somebody else's, who has decided
+        if meant is None and patched.wanted.others:  # another launcher's, which has decided
             over = patched.wanted.over
             if over and (kernel := self._kernel(launch)) and kernel.symbol == over:
                 launch.decide()
@@ -177,7 +177,7 @@ class Launches:
     def _decide(
         self, launch: hooks.Launch, kernel: Kernel, reason: str, *, tell: bool = False
     ) -> None:
-        """Launch a function as it is from now on; what it is counted by is told at the end."""
+        """Launch a function plain from now on; ``count`` reports its launches at the end."""
         if tell:
             self.launcher.tell(kernel, reason)
         key = kernel.full_name, reason
@@ -188,7 +188,7 @@ class Launches:
                 launch.decide(self._slots[key][0])
 
     def _let_go(self, launch: hooks.Launch) -> None:
-        """Let go what was made of kernels that the program has unloaded, and in ended contexts."""
+        """Release patches and modules of kernels that are unloaded, and of ended contexts."""
         dropped = self.hook.dropped()
         if dropped - self._dropped < _GONE or cuda.capturing(launch.stream or 0):
             return
@@ -208,7 +208,7 @@ class Launches:
                 cuda.unload(module.module)
 
     def _kernel(self, launch: hooks.Launch) -> Kernel | None:
-        """Return what is launched; None where its image was not seen."""
+        """Return the launched kernel; None where its image was not seen."""
         with self._lock:
             if launch.id in self._kernels:
                 return self._kernels[launch.id]
@@ -235,21 +235,21 @@ class Launches:
             return self._images[holder.id]
 
     def _digest(self, symbol: str, holder: Known) -> bytes | None:
-        """Return what tells a kernel's code from another's; None where it can't be had any more."""
+        """Return the digest of a kernel's code; None where the code can't be read any more."""
         try:
             image = self._image(holder)
         except PatchError:
             return None
         try:
             return digest(cubin(image, symbol, cuda.chip()), symbol)
-        except PatchError:  # of code that is yet to be compiled, the image is known alone
+        except PatchError:  # the driver compiles the code: only the image is at hand
             return sha256(image).digest()
 
     def _code(self, kernel: Kernel) -> bytes:
-        """Return the machine code that has a kernel, and that the driver loaded.
+        """Return the cubin with a kernel that the driver loaded.
 
         Raises:
-            PatchError: it can't be had.
+            PatchError: it can't be obtained.
         """
         holder = kernel.holder
         image, key = self._image(holder), (holder.id, kernel.symbol)
@@ -276,7 +276,7 @@ class Launches:
         return code
 
     def _aside(self, kernel: Kernel) -> bool:
-        """Return whether a kernel is a library's that nobody has named."""
+        """Return whether a kernel is a library's, and the user has named no kernels."""
         library = _LIBRARIES.match(Path(kernel.holder.origin).name)
         if library is None or self.launcher.kernels is not None:
             return False
@@ -311,11 +311,11 @@ class Launches:
         return patched.Launch(plan, language_of(kernel), buffer, selection, tell=tell, drop=drop)
 
     def _recorded(self, kernel: Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
-        """Return the patched function, told where to record."""
+        """Return the patched function, with its buffer passed; the plain one if it gets none."""
         self._check_context()
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
-        # A graph's nodes keep arguments, and whoever changes a node passes as many as ever.
+        # A graph's nodes keep arguments, and a program that changes a node passes the plain count.
         argue = bool(launch.extensible) and not cuda.capturing(stream)
         if launch.overlaps and not argue:
             raise _NotNow(_OVERLAPS)
@@ -361,7 +361,7 @@ class Launches:
         if meant.tell is not None:
             meant.tell(meant)
         if meant.verdict is not None and meant.verdict.refused:
-            return int(launch.function)  # whoever means it says so
+            return int(launch.function)  # its own launcher reports the verdict
         words = made.point(prof, grid, warps, stream, chosen, queue)
         if made.patch.argument is not None:
             launch.append(made.patch.argument, words)
@@ -369,7 +369,7 @@ class Launches:
         return made.function
 
     def _check_context(self) -> None:
-        """Refuse a context in which torch's memory is not.
+        """Refuse a context in which torch's memory can't be used.
 
         Raises:
             PatchError: it is another one than the CUDA runtime's.
@@ -382,7 +382,7 @@ class Launches:
         self._primaries.add(context)
 
     def _launched(self, kernel: Kernel, launch: hooks.Launch) -> Launched:
-        """Return how a kernel is launched, for another process to do the same."""
+        """Return a launch of the plain kernel with its memory, for another process to repeat."""
         memory, find = self._memory[kernel.id], kernel.find
         code = self._code(kernel)
         return Launched(
@@ -425,7 +425,7 @@ class Launches:
         stream: int,
         queue: Callable[[Callable[[], None]], None],
     ) -> None:
-        """Give the patched kernel the constants that the program has written."""
+        """Copy the constants that the program has written to the patched kernel's module."""
 
         def copy() -> None:
             for name, size in written:

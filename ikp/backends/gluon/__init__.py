@@ -1,4 +1,4 @@
-"""Gluon kernels: Triton's compiler under another language, for NVIDIA and AMD GPUs."""
+"""The Gluon backend, for NVIDIA and AMD GPUs: a subclass of Triton's, as Triton compiles Gluon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton kernels: compiled for NVIDIA and AMD GPUs, or interpreted.
+"""The Triton backend: adapters and buffers for kernels on NVIDIA and AMD GPUs, or interpreted.
 
 Importing this package loads nothing of Triton: ``ikp run`` waits for the program to do so.
 """
@@ -59,13 +59,13 @@ def running() -> Dsl | None:
     from ikp.backends.triton import _structure as structure
     from ikp.backends.triton._interpreted import Interpreted
 
-    # What the interpreter knows of the program it runs, it keeps when that has ended.
+    # The interpreter keeps its state of a program after that has ended.
     here = structure.standing()
     return None if here is None else Interpreted(here)
 
 
 class TritonBackend:
-    """The host's side of the Triton verbs; one that is made installs the hooks on Triton."""
+    """The host's side of the Triton verbs; its constructor installs the hooks on Triton."""
 
     interface: ClassVar[int] = 2
     languages: ClassVar[tuple[Language, ...]] = (
@@ -75,7 +75,7 @@ class TritonBackend:
     rank: ClassVar[int] = 3
     written: ClassVar[Written] = Written.TRITON
     semantics: ClassVar[str] = "triton"
-    """In the name of the module that has the class of what callers hand on as ``_semantic``."""
+    """A part of the module name of the class whose objects callers pass as ``_semantic``."""
 
     def __init__(self) -> None:
         import triton  # noqa: F401 - this backend is there only where Triton is
@@ -94,14 +94,14 @@ class TritonBackend:
 
     @staticmethod
     def image(kernel: Any) -> Image | None:
-        """Return the machine code of what launching a kernel returned."""
+        """Return the machine code of the compiled kernel that a launch returned."""
         from ikp.backends.triton._image import image
 
         return image(kernel)
 
     @staticmethod
     def loaded_images() -> Iterator[Image]:
-        """Yield the machine code of the kernels with records that were loaded, the latest first."""
+        """Yield the machine code of the loaded kernels with marks, sorted by path."""
         from ikp.backends.triton._hooks import loaded_code
         from ikp.backends.triton._image import at
 
@@ -116,7 +116,7 @@ class TritonBackend:
         session: Callable[[], profile | None],
         buffer: Mapping[str, Any],
     ) -> Any:
-        """Return a jitted function that records as ``plan`` says; None of what is none."""
+        """Return a jitted function that records by a plan; None where ``kernel`` is none."""
         from ikp.backends.triton.unedited.instrument import mark
 
         return mark(kernel, plan, launches, session, buffer)
@@ -130,7 +130,7 @@ class TritonBackend:
         kernels: re.Pattern[str] | None,
         room: int,
     ) -> Everything:
-        """Return what launches the kernels of a whole program, once it has stepped in."""
+        """Return the launcher of a whole program's kernels, for use as a context manager."""
         from ikp.backends.triton.unedited.everything import Everything
 
         return Everything(plan, lambda: None, launches, dict(buffer), kernels=kernels, room=room)

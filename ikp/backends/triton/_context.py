@@ -1,9 +1,9 @@
-"""Open ranges as a value that Triton carries through loops, branches and helper calls.
+"""``Context``: open ranges as a value that Triton carries through loops, branches and helper calls.
 
 Triton's own tuples can't carry a name: an assignment turns their constants into tensors. So the
 functional verbs pass a value type of their own, on the same two base classes that Triton's tensors
-and tuples have. What is known at compile time is in the type; start words and run-time payloads are
-the value's tensors.
+and tuples have. Constants are in the type; start words and run-time payloads are the value's
+tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Value, _Type = foreign.value_classes()
 
 
 class _ContextClass(type):
-    """Prints a context's class as what it says, for Triton's own messages about changed types."""
+    """Prints a context's class as its open ranges, for Triton's messages about changed types."""
 
     ranges: tuple[OpenRange, ...]
 
@@ -90,10 +90,10 @@ class _ContextType(_Type):  # type: ignore[misc]
 
 
 def context(ranges: tuple[OpenRange, ...]) -> Context:
-    """Return a context of the class that stands for its type.
+    """Return a context of the class made for its type.
 
     Triton compares the Python classes of loop-carried values: one class per type makes an
-    unbalanced loop an error that says so.
+    unbalanced loop an error that names the ranges.
     """
     made: Context = _class_of(_types(ranges))(ranges)
     return made

@@ -1,15 +1,15 @@
-"""What ``ikp`` asks of Triton: passes over marked code, names in loaded kernels, bare trials.
+"""Hooks on Triton: passes over marked code, region names of loaded kernels, trials without records.
 
-The first two are Triton's own hooks, chained with whatever else is installed. They act on kernels
-that ``ikp.init`` marked, and change no other kernel's code or cache key.
+The first two are Triton's own hooks, chained with other tools' hooks. They act on kernels that
+``ikp.init`` marked, and change no other kernel's code or cache key.
 
 A kernel's cache key doesn't say whether the passes ran over it, so code without them must not get
-into the cache: what a compilation has is known by its options object, which Triton hands to the
-hook and to the verbs alike, and ``init`` refuses to go on without the hook (docs/decisions/0021).
+into the cache. A compilation is identified by its options object, which Triton passes to the hook
+and to the verbs alike. ``init`` refuses to go on without the hook (docs/decisions/0021).
 
 An autotuner's trials of a kernel with marks in its source run with recording off. They would all
-write to the one buffer that the launch was given, and each be overwritten by the next; and the
-configuration would be chosen by times that hold what recording costs.
+write to the launch's one buffer, and each would overwrite the records before. And the configuration
+would be chosen by times that include the cost of recording.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Compilation:
     stages: object  # the compiler's own dict
     wrong: str = ""  # why the passes can't run over its code
     marked: bool = False
-    needs: list[str] = field(default_factory=list)  # what would record wrongly without the passes
+    needs: list[str] = field(default_factory=list)  # features that record wrongly without them
 
     def lose(self, wrong: str) -> None:
-        """Tell that the passes don't run; refuse a kernel that needs them.
+        """Report that the passes don't run; refuse a kernel that needs them.
 
         Raises:
             KernelError: it would record wrongly.
@@ -59,7 +59,7 @@ class Compilation:
             TRITON.lose(STAGES, wrong)
 
     def need(self, what: str) -> None:
-        """Note what would record wrongly without the passes.
+        """Note a feature that would record wrongly without the passes.
 
         Raises:
             KernelError: they don't run over this kernel.
@@ -84,7 +84,7 @@ def _refused(what: str, reason: str, remedy: str) -> KernelError:
 
 
 def install() -> bool:
-    """Install all three, around what others have set since, too; tell if kernels can record.
+    """Install all three, around other tools' hooks; return whether kernels can record.
 
     A second call changes nothing.
     """
@@ -92,7 +92,7 @@ def install() -> bool:
 
 
 def _bare(trial: Callable[..., object]) -> Callable[..., object]:
-    """Return what runs a configuration as ``trial`` does, with recording off."""
+    """Return a function that runs a configuration as ``trial`` does, with recording off."""
 
     @functools.wraps(trial)
     def bare(self: object, /, *args: object, **kwargs: object) -> object:
@@ -116,10 +116,10 @@ def marks(options: object) -> None:
 
 
 def need(options: object, what: str) -> None:
-    """Note what would record wrongly if the passes did not run over the kernel.
+    """Note a feature that would record wrongly if the passes did not run over the kernel.
 
     Raises:
-        KernelError: they don't.
+        KernelError: they don't run.
     """
     _of(options).need(what)
 
@@ -142,7 +142,7 @@ def _of(options: object) -> Compilation:
 
 @dataclass(frozen=True)
 class _StagesHook:
-    """A hook on the stages that works on marked code, after ``previous`` had its turn."""
+    """A hook on the compiler's stages that runs the passes over marked code, after ``previous``."""
 
     previous: Callable[..., object] | None
     is_ikp: ClassVar[bool] = True
@@ -210,5 +210,5 @@ def _names_in(path: Path) -> dict[int, str]:
 
 
 def _off(value: object) -> object:
-    """Return what switches recording off at run time, in the same compiled code."""
+    """Return a buffer's argument with recording off at run time; other values as they are."""
     return value._replace(slots_bytes=0) if isinstance(value, Argument) else value

@@ -1,4 +1,4 @@
-"""The machine code of kernels that Triton compiled, Gluon's among them."""
+"""Cubins and PTX of kernels that Triton compiled, Gluon's among them: of an object or a file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ikp.plugins import Image
 
 
 def _with_records(kernel: Any) -> Path | None:
-    """Return where the kernel's machine code with records lies, if it was launched so."""
+    """Return the path of the kernel's patched cubin, if it was launched with probes."""
     code = sys.modules.get(f"{__package__}.unedited._machine_code")
     path = Path(code.kept(kernel)) if code else None
     return path if path and path.suffix and path.exists() else None
 
 
 def image(kernel: Any) -> Image | None:
-    """Return the machine code of what a launch returned; None of what is no kernel of Triton's.
+    """Return the cubin of the kernel that a launch returned; None of other objects than Triton's.
 
     Raises:
         InspectError: it is not for an NVIDIA GPU.
@@ -54,7 +54,7 @@ def at(path: Path) -> Image:
 
 
 def _shared(path: Path) -> int | None:
-    """Return the shared memory of a block, from what Triton keeps beside the code."""
+    """Return the shared memory of a block, from the metadata that Triton keeps beside the code."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["shared"]
     except (OSError, ValueError, LookupError, TypeError):

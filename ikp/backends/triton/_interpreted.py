@@ -1,4 +1,4 @@
-"""Kernels in Triton's CPU interpreter: the same ABI, written with numpy, on the host's clock.
+"""The adapter for Triton's CPU interpreter: headers and records of the same ABI, by numpy.
 
 The interpreter runs one program at a time and has no warps: a program is one slot. Its counts are
 exact after each record, since a program may end anywhere. Time is the host's monotonic clock,
@@ -53,10 +53,10 @@ class Context(tuple[OpenRange, ...]):
 
 
 class Start(int):
-    """A start word: where it was read, and whom to tell when it is dropped unrecorded.
+    """A start word, with the verb that read it, and a warning for when it is dropped unrecorded.
 
     Python drops a kernel's variables when it returns, and a token's when another takes its place.
-    A kernel that raised has more to tell than that its ranges are open.
+    A kernel that raised has an error of its own to report, and no warning of open ranges.
     """
 
     at = Standing()
@@ -68,14 +68,14 @@ class Start(int):
 
 
 class _Now:
-    """What the interpreter runs: one program at a time."""
+    """The program that the interpreter runs: one at a time."""
 
     program: Program | None = None
-    told: frozenset[str] = frozenset()  # what was told of its launch
+    warned: frozenset[str] = frozenset()  # the warnings of its launch
 
 
 class Interpreted:
-    """The ``Dsl`` of a verb in the program that the interpreter runs now, which stands ``here``."""
+    """The ``Dsl`` of the verb at ``here`` in the program that the interpreter runs now."""
 
     def __init__(self, here: Standing) -> None:
         self._here = here
@@ -86,14 +86,14 @@ class Interpreted:
             raise init_twice()
         _Now.program = Program(prof)
         if not any(_Now.program.identity):  # the first of a launch
-            _Now.told = frozenset()
+            _Now.warned = frozenset()
 
     def recording(self, verb: str) -> bool:
         """Return whether this program records."""
         return self._program(verb).capacity > 0
 
     def spec(self) -> Spec:
-        """Return how this program records."""
+        """Return the spec by which this program records."""
         return self._program("init").spec
 
     def region(self, value: DslValue, verb: str) -> Region:
@@ -139,7 +139,7 @@ class Interpreted:
         return one & other
 
     def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
-        """Refuse what Triton refuses, though Python can do it."""
+        """Refuse control flow around a verb that Triton's compiler refuses, and Python does not."""
         here = self._here
         if verb == "range" and here.returns:
             raise KernelError(
@@ -161,7 +161,7 @@ class Interpreted:
         region = self.plain(region)
         start = Start(time.perf_counter_ns())
         start.at = self._here
-        start.dropped = partial(_tell, _interpreter.grid_idx, repr(region), start.at.place)
+        start.dropped = partial(_warn, _interpreter.grid_idx, repr(region), start.at.place)
         return OpenRange(region, start, self.plain(payload))
 
     def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
@@ -170,7 +170,7 @@ class Interpreted:
         return replace(make(region, payload, given), opened=int(opened))
 
     def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:
-        """Return the same, though nobody will read its start."""
+        """Return a range without a warning when it is dropped: no record uses its start."""
         made = self.open(region, payload, given)
         made.start.dropped = None
         return made
@@ -202,7 +202,7 @@ class Interpreted:
         return ctx if isinstance(ctx, Context) else None
 
     def plain(self, value: DslValue) -> DslValue:
-        """Return a Python or numpy scalar for what the interpreter wraps."""
+        """Return the Python or numpy scalar that the interpreter has wrapped."""
         if isinstance(value, tl.constexpr):
             return value.value
         if isinstance(value, tl.tensor) and value.handle.data.size == 1:
@@ -229,12 +229,13 @@ class Interpreted:
         return program
 
 
-def _tell(program: DslValue, region: str, place: str) -> None:
+def _warn(program: DslValue, region: str, place: str) -> None:
+    """Warn of a range that a program never closed, once for each launch."""
     if program is not _interpreter.grid_idx or not running():
-        return  # it raised, and what it left behind is dropped later
+        return  # the program raised, and its variables are dropped later
     text = never_closed(region, place)
-    if text not in _Now.told:  # by another program of the launch
-        _Now.told |= {text}
+    if text not in _Now.warned:  # by another program of the launch
+        _Now.warned |= {text}
         try:
             warnings.warn(text, IkpWarning, stacklevel=2)
         except IkpWarning as error:  # warnings are errors here, and Python drops this one
@@ -279,7 +280,7 @@ class Program:
         blocks = chosen.count_blocks(grid[0] * grid[1] * grid[2])
         rank = chosen.rank(block) if len(chosen.chosen_warps(1)) else None
         slot_bytes = size // max(1, blocks) & -abi.ALIGNMENT
-        # The host's clock, as wide as the one that was asked for.
+        # The host's clock, as wide as the spec's.
         clock = ClockKind.HOST64 if spec.clock.bits > abi.WORD_BITS else ClockKind.HOST
         enough = slot_bytes >= abi.min_slot_bytes(spec.overflow, clock)
         capacity = abi.slot_capacity(slot_bytes, spec.overflow, clock)
@@ -326,7 +327,7 @@ class Program:
         self._put(index, tag, times, payload)
 
     def add(self, tag: int, ticks: int) -> None:
-        """Add one range or instant to a total, whose record is written anew each time."""
+        """Add one range or instant to a total, and write the total's record anew."""
         index, count, before = self.totals.get(tag, (len(self.totals), 0, 0))
         self.totals[tag] = index, count + 1, before + ticks
         self.attempted = len(self.totals)

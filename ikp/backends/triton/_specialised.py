@@ -1,9 +1,9 @@
-"""Why a kernel with marks fails to compile where a loop is divided among warps.
+"""The error for a kernel that fails to compile with marks around a ``warp_specialize=True`` loop.
 
-On Hopper, Triton gives each operation of a kernel with a ``warp_specialize=True`` loop to the warps
-that need its result. Nobody needs a mark's: inside the loop it is left out (``vanished`` tells),
-and outside, its constants are moved away from under it, which fails. Elsewhere a loop can be
-refused for the marks in it.
+On Hopper, Triton gives each operation of a kernel with such a loop to the warps that need its
+result. No operation needs a mark's: inside the loop it is left out (``vanished`` warns). Outside,
+its constants are moved to other warps, and the mark without them fails to compile. Elsewhere a loop
+can be refused for the marks in it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _KERNEL = re.compile(r"tt\.func public @(\w+)")
 def explain(
     text: str, module: Untyped, error: Exception, compile_: Callable[[Untyped], object]
 ) -> None:
-    """Raise what says that marks are the cause, if they are.
+    """Raise an error that names the marks as the cause, if they are.
 
     Args:
         text: the IR that failed; "" if it has no marks.
-        module: the module that it is of.
-        error: how it failed.
+        module: the module of the IR.
+        error: the compiler's.
         compile_: the stage that failed, as a function of a module.
 
     Raises:
@@ -52,7 +52,7 @@ def explain(
     for guilty, where in ((outside, "outside of"), (range(len(lines)), "in or around")):
         try:
             compile_(_parsed(_without_marks(lines, guilty), module.context))
-        except Exception as refused:  # noqa: BLE001 - whatever it is, these marks are not the cause
+        except Exception as refused:  # noqa: BLE001 - at any error, these marks are not the cause
             pass_on(refused)
             continue
         raise _explained(text, [lines[i] for i in guilty], where, error) from error

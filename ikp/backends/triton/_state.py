@@ -1,8 +1,8 @@
-"""What the verbs must know of the kernel that is being compiled right now.
+"""The spec of each Triton kernel while it is compiled, from its ``init`` to its other verbs.
 
-A kernel is compiled as one tree: the compiler makes a new code generator for every jitted helper it
-meets, and hands all of them the same options object. That object identifies the compilation, so
-``init`` in the kernel is seen by verbs in its helpers, and by nothing else.
+A kernel is compiled as one tree. The compiler makes a new code generator for every jitted helper,
+and passes all of them the same options object. That object identifies the compilation, so ``init``
+in the kernel is seen by verbs in its helpers, and by no others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ikp.verbs.dsl import init_twice, no_init
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """``spec`` is None where recording is off (``prof`` was None)."""
+    """How a kernel records: ``spec`` is None where recording is off (``prof`` was None)."""
 
     spec: Spec | None
 
@@ -48,7 +48,7 @@ def begin(semantic: Untyped, recording: Recording) -> None:
 
 
 def _check_passes(options: Untyped, spec: Spec) -> None:
-    """Refuse what would record wrongly if ikp's passes did not run over the kernel."""
+    """Refuse a kernel that needs ikp's passes, if they don't run over it."""
     if options.backend_name == "hip":
         hooks.need(options, "records on an AMD GPU")
     if spec.totals:
@@ -71,7 +71,7 @@ def current(semantic: Untyped, verb: str) -> Spec | None:
 
 
 def _check_in_noinline(semantic: Untyped, verb: str, spec: Spec | None) -> None:
-    """Refuse what a function that is called can't do with the registers that it is handed."""
+    """Refuse verbs that a ``noinline`` function can't do with the registers passed to it."""
     if verb == "finish":
         raise _not_in_noinline(verb, "ends the kernel that is launched", "Call it there.")
     inline = "Remove noinline=True, or put the range around the call."
@@ -90,7 +90,7 @@ def _not_in_noinline(verb: str, reason: str, remedy: str) -> KernelError:
 
 
 def _in_noinline() -> bool:
-    # Only the code generator knows, and builtins are not handed it: look where it called us from.
+    # Only the code generator knows, and builtins don't get it: look for it in the callers' frames.
     kind: Untyped = foreign.code_generator()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -1,12 +1,12 @@
-"""What a compiler would refuse of a kernel that the interpreter runs.
+"""The run-time loops and branches around a verb in an interpreted kernel, from the kernel's source.
 
-The interpreter runs Python, in which a range may begin in one branch and end in another, and a name
-may be made of a number known at run time. A compiled kernel can't do that. So where a verb stands
-is looked up in the kernel's source: the loops and branches around it that a compiled kernel decides
-at run time, from the kernel's own down through the helpers that were called on the way.
+In Python, a range may begin in one branch and end in another. A name may be made of a number known
+at run time. A compiled kernel can't do that. So the blocks around a verb are looked up in the
+source: the loops and branches that a compiled kernel decides at run time. They are those of the
+kernel, and of the helpers that it called down to the verb.
 
-A branch is decided at run time where its test has a tensor in it, or a call of Triton's language;
-others are settled when the kernel is compiled. What can't be found in a source is not refused.
+A branch is decided at run time where its test has a tensor in it, or a call of Triton's language.
+Others are decided when the kernel is compiled. A verb whose source can't be found is not refused.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _LOOPS = (ast.For, ast.While)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a verb stands. It holds no frame: a kernel's variables are dropped when it returns."""
+    """A verb's position. It holds no frame: a kernel's variables are dropped when it returns."""
 
     level: Level = ()
     place: str = ""  # file:line
     calls: tuple[tuple[str, int], ...] = ()  # that of the verb, and of the functions around it
     returns: bool = field(default=False, compare=False)  # the ``with`` around it has a ``return``
-    formats: bool = field(default=False, compare=False)  # its f-string has what no compiler knows
+    formats: bool = field(default=False, compare=False)  # its f-string has run-time values
 
     def again(self, before: Standing) -> bool:
-        """Return whether a later round of a loop comes to a place ``before``."""
+        """Return whether this is the verb at ``before`` again, in a later iteration of a loop."""
         return self == before and _loops(self.level) and not _copied()
 
 
 def standing() -> Standing | None:
-    """Return where the verb stands that is running; None where no kernel runs in this thread."""
+    """Return the position of the running verb; None where no kernel runs in this thread."""
     frames = _frames()
     if not frames:
         return None
@@ -74,7 +74,7 @@ def _loops(at: Level) -> bool:
 
 
 def _copied() -> bool:
-    """Return whether the compiler makes several of the verb that is running: one for each round."""
+    """Return whether the compiler copies the running verb, by unrolling a loop around it."""
     blocks = (
         (block, frame)
         for frame in _frames()
@@ -86,7 +86,7 @@ def _copied() -> bool:
 
 
 def _frames() -> list[FrameType]:
-    """Return the frames from the verb's up to the launch; none where nothing is launched."""
+    """Return the frames from the verb's up to the launch; none outside of a launch."""
     frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

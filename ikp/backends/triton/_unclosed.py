@@ -1,10 +1,10 @@
-"""Ranges that a Triton or Gluon kernel opens and never closes: told when the kernel is loaded.
+"""A warning, at load time, of ranges that a Triton or Gluon kernel opens and never closes.
 
-Triton has no place where an adapter learns that a kernel's function ends. But the compiler keeps
-the text of its first language, in which what no code uses is gone already: a start word that stands
-there once, where it is made, is recorded nowhere. The text is in the compile cache, so kernels that
-are not compiled anew are told of, too. It may be right all the same, where the compiler has proved
-that the end is never reached: so this warns and refuses nothing.
+Triton has no hook for the end of a kernel's function. But the compiler keeps the text of its first
+IR, in which dead code is gone already. A start word whose name is in that text once, where it is
+made, is recorded nowhere. The text is in the compile cache, so the check covers kernels that are
+not compiled anew, too. Such a kernel may be right, where the compiler has proved that the end is
+never reached: so the check warns and refuses nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ikp.verbs.dsl import never_closed
 from ikp.warning import warn
 
 _TEXTS = (".ttir", ".ttgir")
-"""The first languages of Triton's compiler: Triton's own, and Gluon's."""
+"""The first IR of Triton's compiler: for Triton, and for Gluon."""
 _START = re.compile(
     r'^\s*(?P<word>%[\w.$-]+) = tt\.elementwise_inline_asm "(?:// ikp\.clock|; ikp\.start) '
     r"(?P<region>\S.*?)\\0A.*?(?:loc\((?P<place>#loc\d*)\))?$",
@@ -30,11 +30,11 @@ _PLACE = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _FILE = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):\d+')
 _ESCAPED = re.compile(r"\\(?:(\\)|([0-9A-F]{2}))")
 """How MLIR writes a backslash, and other characters, in a string."""
-_told: set[Path] = set()
+_checked: set[Path] = set()
 
 
 def unclosed(text: str) -> Iterator[str]:
-    """Yield what is told of each range in a kernel's TTIR or TTGIR that nothing records."""
+    """Yield the warning of each range in a kernel's TTIR or TTGIR that no record uses."""
     if " ikp." not in text:
         return
     places = dict(_PLACE.findall(text))
@@ -46,22 +46,22 @@ def unclosed(text: str) -> Iterator[str]:
 
 
 def check(kernel: str, files: Mapping[str, Path]) -> None:
-    """Warn of the ranges that a kernel opens and nothing records.
+    """Warn of the ranges that a kernel opens and never closes.
 
     Args:
         kernel: its name.
         files: the texts of the compiler's stages, by suffix.
     """
     path = next((files[suffix] for suffix in _TEXTS if suffix in files), None)
-    if path is None or path in _told or not path.is_file():
+    if path is None or path in _checked or not path.is_file():
         return
-    _told.add(path)
-    for told in unclosed(path.read_text()):
-        warn(f"{kernel}: {told}", stacklevel=4)
+    _checked.add(path)
+    for message in unclosed(path.read_text()):
+        warn(f"{kernel}: {message}", stacklevel=4)
 
 
 def _region(comment: str) -> str:
-    """Return a mark's region as a message says it."""
+    """Return a mark's region in the words of a message."""
     plain = _ESCAPED.sub(lambda found: found[1] or chr(int(found[2], 16)), comment)
     if plain == HOST_NAMED:
         return "that is named on the host"

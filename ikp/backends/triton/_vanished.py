@@ -1,7 +1,7 @@
-"""What a kernel lost on its way to machine code, told when it is loaded, from a cache or not.
+"""A warning, at load time, of marks that Triton's compiler dropped from a kernel; cached ones, too.
 
-A compiler may drop marks with the code around them, or because no operation needs them. Loops are
-unrolled and copied on the way, so it is the presence of each region that counts, not how often.
+A compiler may drop marks with the code around them, or because no operation needs them. It unrolls
+and copies loops, so the check compares which regions are present, and not how often.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _lost_on_the_way(texts: list[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def regions(text: str) -> dict[int, str]:
-    """Return the regions that marks in any stage's text name, by id."""
+    """Return the names of the regions of marks in any stage's text, by id."""
     return {int(found["number"]): found["name"] for found in _REGION.finditer(text)}
 
 
@@ -85,7 +85,7 @@ def _text(kernel: str, lost: Mapping[str, list[str]], texts: Mapping[str, str]) 
 
 
 def _unpassed(kernel: str, text: str, texts: Mapping[str, str]) -> None:
-    """Tell of code that ikp's passes have not seen.
+    """Report code that ikp's passes have not run over.
 
     Raises:
         KernelError: it would record wrongly.
@@ -102,9 +102,10 @@ def _unpassed(kernel: str, text: str, texts: Mapping[str, str]) -> None:
     if needs:
         raise KernelError(
             f"the code of kernel {kernel} has ikp's marks and {needs[0]}, but ikp's passes have "
-            "not run over it: it would write to memory that nobody set. Another tool replaced "
-            "what ikp hangs on Triton's compiler. Delete the kernel from Triton's cache "
-            "(TRITON_CACHE_DIR, or ~/.triton/cache), and open the session after the tool is set up."
+            "not run over it: its registers are not set, and it would write to any memory. "
+            "Another tool replaced what ikp hangs on Triton's compiler. Delete the kernel from "
+            "Triton's cache (TRITON_CACHE_DIR, or ~/.triton/cache), and open the session after the "
+            "tool is set up."
         )
     TRITON.lose(STAGES, f"gave code of kernel {kernel} that ikp's passes have not run over")
 

@@ -1,4 +1,4 @@
-"""Kernels that Triton compiles, of any of its languages: the verbs become inline PTX."""
+"""The adapter of Triton and Gluon kernels compiled for NVIDIA GPUs: the verbs become inline PTX."""
 
 from __future__ import annotations
 
@@ -103,10 +103,10 @@ class Compiled(PtxRecorder):
         return replace(made, opened=self._semantic.to_tensor(int(opened)))
 
     def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:
-        """Return a range whose start is 0: dtypes stand where other tensors would.
+        """Return a range whose start is 0, with dtypes in the place of other tensors.
 
-        Triton takes a variable for changed by a branch only if its tensors are others. That nobody
-        reads the 0, the compiler finds out.
+        Triton takes a variable for changed by a branch only if its tensors are others. No code
+        reads the 0, so the compiler removes it.
         """
         region, payload = self.plain(region), self.plain(payload)
         if _is_scalar(region):

@@ -1,6 +1,7 @@
-"""What ``ikp`` uses of Triton's compiler and interpreter without a promise that it stays.
+"""Private names of Triton's compiler and interpreter that ikp uses, by feature.
 
-What launches kernels is in ``unedited._foreign``, which must not load Triton before programs do.
+Those of Triton's launcher are in ``unedited._foreign``, which must not load Triton before programs
+do.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _STAGES = Private(_KNOBS, "runtime.add_stages_inspection_hook")
 STAGES = Feature(
     (_STAGES,),
     "Kernels record without ikp's passes over their code: a kernel's end is recorded only where "
-    "ikp.finish() stands, records stay where they are written (schedule=True has no effect), and "
-    "kernels that need a pass (warp-specialised ones, noinline functions with verbs, "
+    "ikp.finish() is called, records stay where they are written (schedule=True has no effect), "
+    "and kernels that need a pass (warp-specialised ones, noinline functions with verbs, "
     "mode='totals') are refused.",
     "Other kernels record, and the program runs.",
 )
@@ -101,12 +102,12 @@ def install(
     stages: Callable[[_Called | None], _Called],
     trials: Callable[[_Called], _Called],
 ) -> bool:
-    """Put ikp's own on Triton, around what is set there; a second call changes nothing.
+    """Put ikp's hooks on Triton, around those set there; a second call changes nothing.
 
     Args:
         loading: is called before each kernel is loaded.
-        stages: returns what goes around a hook on the compiler's stages, where there is one.
-        trials: returns what goes around what an autotuner runs a configuration by.
+        stages: wraps the hook on the compiler's stages, or None where there is none.
+        trials: wraps the function by which an autotuner runs a configuration.
 
     Returns:
         Whether kernels can record as they run here: compiled, or interpreted.
@@ -134,7 +135,7 @@ def interprets() -> bool:
 
 
 def code_generator() -> type:
-    """Return the class of what traces one function."""
+    """Return the class of the code generator, which traces one function."""
     found: type = _GENERATOR.find()
     return found
 
@@ -145,7 +146,7 @@ def value_classes() -> tuple[Untyped, Untyped]:
 
 
 def running() -> Untyped:
-    """Return what the interpreter says of the program that it runs: ``grid_idx``, ``grid_dim``."""
+    """Return the interpreter's builder, with ``grid_idx`` and ``grid_dim`` of its program."""
     return _BUILDER.find()
 
 

@@ -1,4 +1,4 @@
-"""The passes over a kernel's code, hung on the stages of Triton's compiler."""
+"""``hook_on``: ikp's passes over TTGIR and PTX, wrapped around the stages of Triton's compiler."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from ikp.signals import pass_on
 from ikp.targets.ptx_slot import INIT_MARK
 
 TTGIR_PASSES: list[Callable[[Untyped, object], Untyped]] = []
-"""Functions of a TritonGPU module and its metadata that return the module to go on with. They act
-on kernels that ask for it in their own source, and so in their cache key."""
+"""Passes over TritonGPU IR: each takes a module and its metadata, and returns a module. They act on
+kernels that ask for it in their own source, and so in their cache key."""
 
 _Stage = Callable[..., Untyped]
 
 
 class Compilation(Protocol):
-    """What a stage must know of the compilation that it is part of."""
+    """The compilation that a stage is part of."""
 
     wrong: str
     marked: bool
 
     def lose(self, wrong: str) -> None:
-        """Tell that the passes don't run; raise KernelError for a kernel that needs them."""
+        """Report that the passes don't run; raise KernelError for a kernel that needs them."""
 
     def need(self, what: str) -> None:
-        """Note what needs the passes; raise KernelError if they don't run."""
+        """Note a feature that needs the passes; raise KernelError if they don't run."""
 
 
 def hook_on(stages: object, compilation: Compilation) -> str:

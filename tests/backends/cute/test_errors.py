@@ -239,8 +239,8 @@ def causes(error: BaseException | None) -> str:
     [
         (no_init, "ikp.range comes before ikp.init"),
         (init_twice, "ikp.init is called twice"),
-        (init_in_a_branch, "stands in a loop or a branch"),
-        (init_in_a_loop, "stands in a loop or a branch"),
+        (init_in_a_branch, "is in a loop or a branch"),
+        (init_in_a_loop, "is in a loop or a branch"),
         (wide_payload, r"has type Int64, which does not fit in 32 bits.* cutlass\.Int32\(x\)"),
         (wide_float_payload, r"has type Float64, .* cutlass\.Float32\(x\)"),
         (tensor_payload, "must be one number"),
@@ -276,7 +276,7 @@ def test_what_a_kernel_raises_in_a_range_is_what_is_told(recorded: bool) -> None
 
 
 def test_host_code_is_no_kernel() -> None:
-    with pytest.raises(KernelError, match=r"ikp\.range stands in host code"):
+    with pytest.raises(KernelError, match=r"ikp\.range is in host code"):
         compile_cute(in_host_code, floats(), number(), prof())
 
 

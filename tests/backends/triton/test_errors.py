@@ -80,7 +80,7 @@ BOTH = {
     "return_in_with": r"Cannot have `return` statements inside `with` statements",  # Triton's own
 }
 COMPILED = BOTH | {
-    "init_in_a_helper_called_twice": r"ikp\.init stands more than once in the compiled kernel",
+    "init_in_a_helper_called_twice": r"ikp\.init is more than once in the compiled kernel",
     "payload_is_int64": TOO_WIDE.format(verb="instant", type="int64", narrow="int32"),
     "payload_is_float64": TOO_WIDE.format(verb="range", type="fp64", narrow="float32"),
     "payload_is_a_pointer": TOO_WIDE.format(verb="instant", type="pointer<int32>", narrow="int32"),

@@ -147,7 +147,7 @@ def test_a_renamed_stage_is_told_once_and_the_kernel_records() -> None:
     assert f"Triton {triton.__version__}" in said
     assert "has no compiler stage 'ptx' (it has: ttir, ttgir, llir, ptx2, cubin)" in said
     assert "ikp knows Triton 3.6 to 3.9" in said
-    assert "only where ikp.finish() stands" in said
+    assert "only where ikp.finish() is called" in said
 
 
 @pytest.mark.usefixtures("no_ptx")

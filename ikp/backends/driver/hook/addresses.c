@@ -1,4 +1,4 @@
-/* Whoever asks the driver for its functions gets those of this library. */
+/* cuGetProcAddress: programs that look up functions of the driver get those of this library. */
 #include "known.h"
 
 #define PER_THREAD_FLAG 2
@@ -14,7 +14,7 @@
     each(cuCtxFromGreenCtx) each(cuGreenCtxDestroy) each(cuFuncSetCacheConfig)               \
     each(cuKernelSetCacheConfig) each(cuFuncSetSharedMemConfig) each(cuFuncSetAttribute)     \
     each(cuKernelSetAttribute) each(cuGraphNodeGetParams)
-/* What has a second version: by the first one that has it. */
+/* Functions with a second version, each with the first version of CUDA that has it. */
 #define SECOND(each)                                                                         \
     each(cuCtxDestroy, 4000) each(cuDevicePrimaryCtxRelease, 11000)                          \
     each(cuDevicePrimaryCtxReset, 11000) each(cuGraphAddKernelNode, 12000)                   \

@@ -1,8 +1,8 @@
-/* What a program loads: how long it is, where it lies, and how it is read later.
+/* Images of modules and libraries that a program loads: size, origin, and a copy or a place in a file.
 
-   The driver has its own copy, and the program may take back what it passed at once. What is a part
-   of a library that is only read from is the same in the library's file: that is read again when the
-   image is asked for, and no library of many hundred megabytes is held or copied. All else is. */
+   The driver has its own copy, and the program may free its image at once. An image in a read-only
+   segment of a library is the same in the library's file. It is read again from there when Python
+   asks for it, and no library of many hundred megabytes is held or copied. Other images are copied. */
 #include "known.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ static size_t elf_bytes(const unsigned char *image) {
     return end;
 }
 
-/* An image's first byte and its size, behind what the runtime wraps it in; 0 for what is none. */
+/* An image's size; *image* is moved to its first byte, past the runtime's wrapper. */
 static size_t extent(const void **image) {
     uint32_t magic;
     memcpy(&magic, *image, 4);
@@ -61,7 +61,7 @@ static char *file_of(const void *address) {
     return address && dladdr(address, &info) && info.dli_fname ? strdup(info.dli_fname) : NULL;
 }
 
-/* Where an address lies in a file that is mapped there to be read alone. */
+/* The offset of an address in the file that is mapped there, read-only. */
 typedef struct {
     uintptr_t address;
     size_t bytes;
@@ -105,7 +105,7 @@ static int same_as(int file, const void *image, size_t bytes, uint64_t offset) {
     return pread_all(file, had, bytes, offset) && !memcmp(had, image, bytes);
 }
 
-/* Note where an image is in a file; 0 where it is in none, or not as it is here. */
+/* Note an image's offset in its file; 0 where it is in none, or the file differs from memory. */
 static int in_file(Image *made, const void *image, const char *path) {
     Place place = {(uintptr_t)image, made->bytes, 0, 0};
     struct stat now;
@@ -175,8 +175,9 @@ void clear(Image *image) {
     free(image->options.pairs);
 }
 
-/* What ikp has patched has its cell in it: a launch of that is decided. (What is told by an argument
-   has none, but is loaded while Python is asked.) */
+/* Whether a cubin is one that ikp patched, by the name of its launch parameters in constant memory: its
+   launches are decided. (A cubin that takes them as an argument has no such name, but is loaded while
+   Python is asked.) */
 int has_records(const void *code, size_t bytes) {
     return code && bytes > 4 && !memcmp(code, "\177ELF", 4) &&
            memmem(code, bytes, "ikp_buffer", 10) != NULL;

@@ -1,4 +1,4 @@
-/* The table of what is known, by handle; and what Python asks of it. */
+/* The table of modules, libraries, functions and contexts, by handle; and Python's queries of it. */
 #include "known.h"
 
 #ifndef BUCKETS
@@ -41,8 +41,8 @@ void forget(Known *gone) {
     changes++;
 }
 
-/* Note what the driver has just given out. A parent that was not seen is noted, too, so that what
-   is of it goes with it. */
+/* Note a handle that the driver has just given out. A parent that was not seen is noted, too, so that
+   its parts are dropped with it. */
 Known *note(Handle handle, uint32_t kind, Handle parent, Handle context) {
     Known *had = find(handle), *above = NULL, *made;
     if (had) forget(had);
@@ -52,7 +52,7 @@ Known *note(Handle handle, uint32_t kind, Handle parent, Handle context) {
     made->kind = kind;
     made->context = context;
     made->id = ids++;
-    made->quiet = inside > 0; /* ikp's own; parts are as what they are of */
+    made->quiet = inside > 0; /* ikp's own; parts are as their parent */
     memset(made->cache, -1, sizeof made->cache);
     made->banks = -1;
     if (above) {
@@ -101,7 +101,7 @@ Leaving leave_context(Handle context) {
     return leaving;
 }
 
-/* What another thread has been given meanwhile has the handle, and not the mark. */
+/* An entry that another thread has made meanwhile has the same handle, but not the mark. */
 static int settle_one(Known *each, uint64_t leaving, int gone) {
     if (!each || each->leaving != leaving) return 0;
     each->leaving = 0;
@@ -130,8 +130,8 @@ Here here(void) {
     return now;
 }
 
-/* The entry of the current context. Where it is new, or its number is, one that had the handle before
-   has ended, perhaps unseen, and what was of it. */
+/* The entry of the current context. Where the context is new, or its number is, an earlier context of
+   this handle has ended, perhaps unseen: its entries are dropped. */
 Known *settled(const Here *now) {
     if (!now->context) return NULL;
     Known *each = find(now->context);
@@ -156,7 +156,7 @@ void named(Handle handle, uint32_t kind, Handle parent, const char *name, Handle
     pthread_rwlock_unlock(&lock);
 }
 
-/* --- what Python asks ------------------------------------------------------------------------- */
+/* --- Python's queries ------------------------------------------------------------------------- */
 
 typedef struct {
     uint64_t id;
@@ -181,8 +181,8 @@ SEEN(ikp_about)(Handle handle, About *about) {
 
 enum { NAME, ORIGIN, CODE };
 
-/* Copy a part of what is known: 0, or 1 where the handle is another's now, or 2 where the file that
-   had the image is another now. */
+/* Copy a part of an entry: 0, or 1 where the handle is another's now, or 2 where the file that had the
+   image has changed. */
 SEEN(ikp_copy)(Handle handle, uint64_t id, int what, void *to, size_t bytes) {
     Image from = {0};
     Result code = 1;

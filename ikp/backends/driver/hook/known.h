@@ -1,4 +1,4 @@
-/* What is known of the driver's handles, shared by the files of the library before the driver. */
+/* Table entries of the driver's handles, shared by all files of the interposed driver library. */
 #pragma once
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,18 +37,18 @@ typedef struct {
     char *file;
     uint64_t offset, device, inode, size;
     int64_t seconds, nanoseconds; /* when it was last changed */
-    char *origin; /* file of the image, or of who loaded it */
+    char *origin; /* file of the image, or of the code that loaded it */
     Options options;
 } Image;
 
 enum { DEVICES = 32 };
 
-/* An entry is dropped with its parent, and with its context: the driver gives the handles of what is
-   gone out again. So whoever finds an entry finds its parents, too. */
+/* An entry is dropped with its parent, and with its context: the driver gives handles out again. So
+   an entry's parents are in the table as long as it is. */
 typedef struct Known {
     struct Known *next;                      /* in the same bucket */
     struct Known *parent, *parts, *sibling; /* a function is a part of its module or kernel */
-    Handle handle, context;                  /* context: 0 for what belongs to none */
+    Handle handle, context;                  /* context: 0 for entries that belong to none */
     uint64_t id;                             /* of this entry alone, never given again */
     uint64_t unique;                         /* of a context: the driver's own number for it */
     Handle plain;                            /* of a patched function: for which it was launched */
@@ -57,7 +57,7 @@ typedef struct Known {
     char *name;
     Image image;
     int quiet;
-    uint64_t leaving; /* whose unloading it goes with, which has begun and may fail */
+    uint64_t leaving; /* id of the unloading that drops it, which has begun and may fail */
     signed char cache[DEVICES], banks; /* as a program has set them; -1: it has not */
 } Known;
 
@@ -68,7 +68,7 @@ typedef struct {
 } Here;
 
 extern pthread_rwlock_t lock;
-extern uint64_t changes; /* of what is known, and of what is set for functions */
+extern uint64_t changes; /* of entries, and of settings of functions */
 extern __thread int inside;
 
 Here here(void);
@@ -79,20 +79,20 @@ Known *note(Handle handle, uint32_t kind, Handle parent, Handle context);
 Known *settled(const Here *now);
 void forget(Known *gone);
 
-/* Before the driver ends something, and after that: a call may fail. A context of 0: all of them. */
+/* Before the driver unloads or destroys an object, and after: a call may fail. Context 0: all of them. */
 typedef struct {
     uint64_t id;
-    Handle handle; /* 0: whatever is marked, wherever */
+    Handle handle; /* 0: all entries with the mark */
 } Leaving;
 Leaving leave(Handle handle);
 Leaving leave_context(Handle context);
 void left(Leaving leaving, int gone);
-/* A function that the driver has given out in a way that is not known: by what it says of that. */
+/* Note a function that the driver has given out unseen, by the module and name that the driver reports. */
 void introduce(Handle function);
-/* Whether the driver says that a function is of what it is known to be of; else, it is forgotten. */
+/* Whether the driver reports the same module and name of a function as its entry; else, drop that. */
 int is_still(Handle function);
 
-/* What the driver has given out, in a context: NULL for its parent's, or the current one. */
+/* Note a handle that the driver has given out, in a context: NULL for its parent's, or the current one. */
 void named(Handle handle, uint32_t kind, Handle parent, const char *name, Handle context);
 
 void describe(Image *made, const void *image, const char *path, const void *caller);

@@ -1,8 +1,8 @@
-/* A launch that Python is asked of, and the count of those that it is not. */
+/* The launch that the library asks Python about, and the counts of launches that it does not. */
 #pragma once
 #include "python.h"
 
-/* A launch, as Python is asked of it. */
+/* A launch, as Python sees it (Launch in _hook.py). */
 typedef struct {
     Handle function;
     uint64_t id;
@@ -12,8 +12,8 @@ typedef struct {
     uint32_t extensible; /* whether one more argument can be passed */
     uint32_t overlaps;   /* whether it may begin before the launch before it has ended */
     uint32_t node;       /* it is no launch, but a node that is put into a graph */
-    uint32_t refused;    /* the driver's error, where it did not launch what was chosen */
-    Handle instead;      /* out: what to launch */
+    uint32_t refused;    /* the driver's error, where it did not launch the chosen function */
+    Handle instead;      /* out: the function to launch */
     uint32_t decided;    /* out: never ask again for this function; count its launches in a slot: 1 + */
     uint32_t ordinal, offset, bytes; /* out: of one more argument; of 0 bytes: there is none */
     uint64_t told[9];                /* out: that argument */

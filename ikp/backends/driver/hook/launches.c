@@ -1,10 +1,10 @@
-/* Launches: what is launched instead, and with which arguments. */
+/* cuLaunchKernel and its variants: ask Python, launch the function it chose, with one argument more. */
 #include "launch.h"
 
 #define MOST_PARAMETERS 255
 #define MOST_BYTES 4096 /* of all parameters */
 
-static uint64_t passed[SLOTS]; /* launches that nobody was asked of; slot 0: of no interest */
+static uint64_t passed[SLOTS]; /* launches that Python was not asked about; slot 0: not counted */
 
 SEEN(ikp_passed)(uint64_t **counts) {
     *counts = passed;
@@ -25,7 +25,7 @@ typedef struct {
 
 enum { END, BUFFER, BUFFER_SIZE }; /* CU_LAUNCH_PARAM_... */
 
-/* The buffer in which a program passes all arguments, and its size; NULL for none, or what else. */
+/* The buffer in which a program passes all arguments, and its size; NULL for none, or an unknown key. */
 static const void *packed_by(void **extra, size_t *size) {
     const void *buffer = NULL, *bytes = NULL;
     for (; *extra != (void *)END; extra += 2)
@@ -69,14 +69,14 @@ static int lengthen(Longer *made) {
     return 1;
 }
 
-/* Whether another thread is unloading what a function is of. The driver may have given its handle out
-   again already, in a way that this library does not see: which function it is now, is not known. */
+/* Whether another thread is unloading the module of a function. The driver may have given the function's
+   handle out again already, in a way that this library does not see: the entry may be another's. */
 static int is_leaving(const Known *each) {
     while (each && !each->leaving) each = each->parent;
     return each != NULL;
 }
 
-/* Return whether a launch is made plain and Python is not asked; its entry's id, else. */
+/* Return whether a launch passes without a question to Python; note its entry's id in it. */
 static int passes(Launch *launch) {
     pthread_rwlock_rdlock(&lock);
     Known *each = find(launch->function);
@@ -87,8 +87,8 @@ static int passes(Launch *launch) {
     return quiet || leaving;
 }
 
-/* Make sure of what is known of a function: what belongs to a context that ended unseen is forgotten;
-   what a program got in another way than this library knows, the driver is asked about. */
+/* Bring a function's entry up to date: entries of a context that ended unseen are dropped. The driver is
+   asked about a function that the program got unseen. */
 static void make_sure(Handle function) {
     Here now = here();
     pthread_rwlock_wrlock(&lock);
@@ -101,7 +101,7 @@ static void make_sure(Handle function) {
     if (!known || (strange && !is_still(function))) introduce(function);
 }
 
-/* Keep what was decided of a function, and for which one another was launched. */
+/* Keep the decision on a function, and note it as the plain one of the function launched for it. */
 static void keep_answer(const Launch *launch) {
     pthread_rwlock_wrlock(&lock);
     Known *each = find(launch->function);
@@ -118,7 +118,7 @@ static void keep_answer(const Launch *launch) {
     pthread_rwlock_unlock(&lock);
 }
 
-/* Ask what is launched, and with which arguments. */
+/* Ask Python for the function to launch, and its further argument. */
 static void choose(Longer *longer) {
     Launch *launch = &longer->launch;
     Handle function = launch->instead = launch->function;
@@ -135,8 +135,8 @@ static void choose(Longer *longer) {
         launch->instead = function;
 }
 
-/* The driver did not launch what was chosen, which has not run then: tell that, and what came of the
-   program's own function, which was launched in its place. Return what the program gets. */
+/* The driver refused the chosen function, which has not run then. Report that to Python, with the result
+   of the program's own function, which was launched in its place. Return that result. */
 static Result refused(Launch *launch, Result chosen, Result plain) {
     launch->refused = (uint32_t)chosen;
     launch->otherwise = (uint32_t)plain;

@@ -1,9 +1,9 @@
-/* What a program loads, looks up, sets and unloads; and the contexts that end. */
+/* Calls of the driver that load, look up, configure and unload modules and functions, or end contexts. */
 #include "known.h"
 
 #define CALLER __builtin_return_address(0)
 
-/* Before the call: the driver writes into some values. */
+/* Copy the options before the call: the driver writes into some values. */
 static Options noted(unsigned count, const unsigned *options, void *const *values) {
     Options made = {count ? calloc(count, 2 * sizeof *made.pairs) : NULL, count};
     for (unsigned i = 0; made.pairs && i < count; i++) {
@@ -75,7 +75,7 @@ PART(cuLibraryGetKernel, KERNEL, library, name, (Handle * made, Handle library, 
 PART(cuLibraryGetModule, MODULE, library, NULL, (Handle * made, Handle library), (made, library))
 PART(cuKernelGetFunction, FUNCTION, kernel, NULL, (Handle * made, Handle kernel), (made, kernel))
 
-/* Those that give out many ask the driver for each one's name. */
+/* Functions that give out many handles: the driver is asked for the name of each. */
 static void all_named(const Handle *made, unsigned count, uint32_t kind, Handle parent,
                       const char *asker) {
     Result (*ask)(const char **, Handle);
@@ -144,7 +144,7 @@ SEEN(cuFuncGetModule)(Handle *made, Handle function) {
     pthread_rwlock_wrlock(&lock);
     settled(&now);
     Known *each = find(function), *kernel = each ? each->parent : NULL;
-    /* One of another context may have ended with that unseen, and its handle be another's. */
+    /* A function of another context may have ended with it unseen, and its handle be another's. */
     if (kernel && each->context == now.context && kernel->kind == KERNEL && kernel->parent)
         library = kernel->parent->handle;
     pthread_rwlock_unlock(&lock);
@@ -190,7 +190,7 @@ SEEN(cuDevicePrimaryCtxRetain)(Handle *made, int device) {
     return result;
 }
 
-/* Nobody may hold it afterwards: then it has ended. */
+/* Where no caller retains the primary context any more, it has ended. */
 static void released(int device) {
     static Result (*state)(int, unsigned *, int *);
     unsigned flags;
@@ -258,7 +258,7 @@ SEEN(cuGreenCtxDestroy)(Handle green) {
     return result;
 }
 
-/* --- what is set for a function, and can't be read back ---------------------------------------- */
+/* --- settings of a function, which can't be read back ------------------------------------------ */
 
 #define SET(name, parameters, arguments, handle, change)            \
     static Result(*real_##name) parameters;                         \
@@ -285,7 +285,7 @@ SET(cuFuncSetAttribute, (Handle function, int which, int value), (function, whic
 SET(cuKernelSetAttribute, (int which, int value, Handle kernel, int device),
     (which, value, kernel, device), kernel, (void)each)
 
-/* What a program has set last for a function, or for its kernel: -1 where it has not. */
+/* A program's latest settings of a function, or of its kernel: -1 where there are none. */
 SEEN(ikp_preferred)(Handle function, int device, int *cache, int *banks) {
     *cache = *banks = -1;
     pthread_rwlock_rdlock(&lock);

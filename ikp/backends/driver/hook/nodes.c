@@ -1,4 +1,4 @@
-/* Kernels as nodes of CUDA graphs: those that a program adds itself, and what it reads of the others. */
+/* Kernel nodes of CUDA graphs: nodes that a program adds are counted; queries show the plain function. */
 #include "launch.h"
 
 typedef struct {
@@ -8,8 +8,8 @@ typedef struct {
     Handle kern, context; /* since version 2; kern where func is NULL */
 } Node; /* CUDA_KERNEL_NODE_PARAMS */
 
-/* A node that a program puts into a graph itself runs plain at each replay: say so, once for each
-   function, and count the others. */
+/* A node that a program puts into a graph itself runs plain at each replay: report that to Python, once
+   for each function, and count the further ones. */
 static void put(Handle function) {
     Launch launch = {function, .node = 1};
     if (!asking()) return;
@@ -69,8 +69,8 @@ SEEN(cuGraphAddNode_v2)(Handle *made, Handle graph, const Handle *before, const 
     return result;
 }
 
-/* Whoever looks at a node of a captured graph sees the function that the program launched: the CUDA
-   runtime knows no other. */
+/* Queries of a captured graph's node return the function that the program launched: the CUDA runtime
+   knows no other. */
 static Handle plain_of(Handle function, uint32_t *kind) {
     Handle plain = NULL;
     pthread_rwlock_rdlock(&lock);

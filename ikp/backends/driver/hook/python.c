@@ -1,8 +1,10 @@
-/* Asks Python, and keeps what strikes meanwhile: Ctrl-C, what a signal's handler raises.
+/* The call of ikp's Python code for a launch; exceptions raised meanwhile (Ctrl-C, signal handlers) are
+   raised anew later.
 
-   Python has no way to raise through the C and C++ that launches a kernel. What was raised while it
-   was asked is raised anew where the thread is back in Python: in the main thread, in which handlers
-   of signals run, the same object; in another thread, what another one has sent it, by its type. */
+   Python has no way to raise through the C and C++ that launches a kernel. An exception that was raised
+   meanwhile is raised anew where the thread is back in Python. In the main thread, in which handlers of
+   signals run, it is the same object. In another thread, to which another one has sent it, it is a new
+   one of its type. */
 #include "python.h"
 
 static Python python;

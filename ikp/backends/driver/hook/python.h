@@ -1,8 +1,8 @@
-/* How the library calls Python, which it is not linked with. */
+/* The table of Python's functions that the library calls: it is not linked with Python. */
 #pragma once
 #include "known.h"
 
-/* Functions of Python's own, by what Python passes. */
+/* Functions of Python's C API, at the addresses that Python passes (_FUNCTIONS in _hook.py). */
 typedef struct {
     int (*ensure)(void);
     void (*release)(int);

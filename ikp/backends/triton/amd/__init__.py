@@ -1,1 +1,1 @@
-"""Kernels for AMD GPUs: loaded when the first is compiled, and never for NVIDIA."""
+"""Adapter and compiler passes for AMD GPUs: loaded when the first AMD kernel is compiled."""

@@ -1,10 +1,10 @@
-"""Turn the verbs' marks in a kernel's LLVM IR into code for an AMD GPU.
+"""An LLVM IR pass that replaces the verbs' marks in a kernel by code for an AMD GPU.
 
-This runs on what LLVM has optimised, before it generates code. A record is then
+It runs on optimised IR, before LLVM generates code. A record is then
 
 * a clock read: an intrinsic, so that LLVM knows its latency and waits where its word is used; with
-  ``barriers``, LLVM's scheduler moves nothing across it, which it else does with all that is
-  no memory access, matrix instructions among them;
+  ``barriers``, LLVM's scheduler moves nothing across it. Without, it moves all instructions but
+  memory accesses, matrix instructions among them;
 * a vector of four words, which LLVM moves together as it likes and with the waits that matrix
   instructions in flight need: it knows none for registers that assembly writes;
 * assembly that stores the vector: one store by one lane, no branch. The cursor's registers are
@@ -13,7 +13,7 @@ This runs on what LLVM has optimised, before it generates code. A record is then
     ikp_cur        number of records attempted so far
     ikp_base       low 32 bits of the address of the slot's first record
     ikp_high       high 32 bits of every address in the segment, behind
-    ikp_low        the low 32 bits that a store makes for itself
+    ikp_low        the low 32 bits of the address, computed by each store
     ikp_lim        stop: capacity of the slot; ring: capacity - 1; 0 where the wave never records
     ikp_save       the lanes that are active, while a store changes them
 
@@ -71,7 +71,7 @@ def complete(text: str, waves: int) -> str:
 
 
 def limited(text: str, registers: int) -> str:
-    """Return LLVM IR whose kernel is compiled to at most so many scalar registers."""
+    """Return LLVM IR whose kernel is compiled to at most ``registers`` scalar registers."""
     group = re.search(r"^define .*\bamdgpu_kernel\b.* #(\d+)\b[^#]*\{$", text, re.MULTILINE)
     if group is None:
         return text
@@ -90,13 +90,13 @@ def _missing(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A verb's mark in the IR, taken apart."""
+    """A verb's mark in the IR, parsed."""
 
     result: str
     verb: str
     words: str
     operands: tuple[str, ...]  # with their types
-    place: str  # metadata that says which line this is
+    place: str  # debug metadata of its source line
 
     @property
     def values(self) -> list[str]:
@@ -116,13 +116,15 @@ def _mark(line: str) -> _Mark | None:
 
 
 class _Kernel:
+    """A kernel's lines of IR, rewritten with code in the place of its marks."""
+
     def __init__(self, body: list[str], waves: int) -> None:
         self._body, self._waves = body, waves
         marks = [mark for mark in map(_mark, body) if mark is not None]
         inits = [mark for mark in marks if mark.verb == "init"]
         if len(inits) != 1:
             raise KernelError(
-                "ikp.init stands more than once in the compiled kernel: call it once, at the top "
+                "ikp.init is more than once in the compiled kernel: call it once, at the top "
                 "of the kernel itself."
             )
         self._whole = next((mark.words for mark in marks if mark.verb == "whole"), "")
@@ -135,7 +137,7 @@ class _Kernel:
         yield head
         address, size = (self._argument(value) for value in self._init.values)
         lines = Lines("ikp")
-        self._entered = slot.anchor(lines)  # first of all: what follows takes time
+        self._entered = slot.anchor(lines)  # first of all: the code behind it takes time
         slot.init(lines, self._entered, self._spec, self._language, self._waves, address, size)
         yield from lines.text
         for number, line in enumerate(rest):
@@ -220,7 +222,7 @@ def _store(spec: Spec, where: bool, index: bool) -> list[str]:
     condition, given = "$2", f"${2 + where}"
     ring = spec.overflow is OverflowMode.WRAP
     at, limit = ("s[ikp_low]" if index else "s[ikp_cur]"), "s[ikp_lim]"
-    code = ["s_nop 0"] if where or index else []  # a vector register takes a state to be readable
+    code = ["s_nop 0"] if where or index else []  # wait state before a vector register is read
     if index:
         code.append(f"v_readfirstlane_b32 s[ikp_low], {given}")
     if where:

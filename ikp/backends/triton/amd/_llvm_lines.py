@@ -1,4 +1,4 @@
-"""Writes LLVM IR line by line."""
+"""``Lines``: LLVM IR written line by line, with inline assembly for stores by one lane."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Lines:
 
 
 def masked(*stores: str) -> list[str]:
-    """Return assembly that stores only in those lanes of the active ones that ``SAVE`` names.
+    """Return assembly that stores only in the active lanes whose bits are set in ``SAVE``.
 
-    Two states have to pass before the words of a wide store may change.
+    Two wait states have to pass before the words of a wide store may change.
     """
     return [
         f"s_and_saveexec_b64 {SAVE}, {SAVE}",

@@ -1,13 +1,13 @@
-"""The verbs for AMD GPUs, as marks that ``ir`` turns into code.
+"""The verbs for AMD GPUs as marks: lines of inline assembly that ``ir`` replaces by code.
 
-Triton's language has neither a value of four words nor the clock as something that its compiler
-knows. So a verb is one line of assembly here, a mark with its operands, and a pass over the LLVM IR
-puts in its place what LLVM understands: the clock as an intrinsic, whose wait LLVM places, a record
-as a vector, whose moves LLVM schedules, and the store of it as assembly (docs/decisions/0016).
-A mark does not assemble: where another tool has taken the hook away, compilation stops.
+Triton's language has neither a value of four words nor the clock as an operation of its compiler.
+So a verb is one line of assembly here, a mark with its operands, and a pass over the LLVM IR
+replaces it (docs/decisions/0016). The clock becomes an intrinsic, whose wait LLVM places; a record
+becomes a vector, whose moves LLVM schedules; its store becomes assembly. A mark does not assemble:
+where another tool has taken the hook away, compilation stops.
 
-What ``init`` leaves for the other verbs is in scalar registers that nothing else uses, one set per
-wave, which is AMD's word for a warp; ``registers`` finds them once the kernel is
+``init`` leaves its results for the other verbs in scalar registers that no other code uses. There
+is one set per wave, which is AMD's word for a warp. ``registers`` finds them once the kernel is
 compiled.
 """
 
@@ -31,7 +31,7 @@ _UNPLACED = '.error "ikp.init: another tool has replaced the hook of ikp on the 
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    """A mark: what it is, and what it says."""
+    """A mark: the verb's name, and its words."""
 
     name: str
     words: tuple[str, ...]
@@ -75,7 +75,7 @@ def init(spec: Spec, language: Language) -> Asm:
 
 
 def start(comment: str = "") -> Asm:
-    """No operands; the result is the start word. ``comment`` says which region is opened."""
+    """No operands; the result is the start word. ``comment`` names the opened region."""
     return _marked(_Verb("start", (comment,) if comment else ()), 0)
 
 
@@ -100,7 +100,7 @@ def whole(comment: str) -> Asm:
 
 
 def finish() -> Asm:
-    """No operands. What it does is done at every exit; the mark is taken out."""
+    """No operands. The mark is taken out: finish runs at every exit."""
     return _marked(_Verb("finish", ()), 0)
 
 

@@ -1,10 +1,9 @@
-"""Find room for ikp's scalar registers in a compiled kernel for an AMD GPU.
+"""Allocation of ikp's scalar registers in the assembly of a kernel for an AMD GPU.
 
-Assembly may name a register by a symbol: ``s[ikp_cur]``. The code that ``ir``
-has put into a kernel does, so it does not matter what LLVM took for itself: the symbols become the
-registers after those, and the kernel asks the hardware for so many more. A wave has 102; that all
-of them be used costs no occupancy by itself on the GPUs that ikp knows, where vector registers and
-shared memory bound it.
+Assembly may name a register by a symbol: ``s[ikp_cur]``. The code that ``ir`` has inserted into a
+kernel does. The symbols become the registers after those that LLVM allocated, and the kernel asks
+the hardware for so many more. A wave has 102. To use all of them costs no occupancy by itself on
+the GPUs that ikp knows, where vector registers and shared memory bound it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def reserve(text: str, compile_again: Callable[[int], str]) -> str:
 
     Args:
         text: the assembly of one kernel.
-        compile_again: gives it compiled with at most so many scalar registers for itself.
+        compile_again: returns it compiled with at most so many scalar registers of its own.
 
     Raises:
         KernelError: there is no room, or the kernel calls functions with registers of their own.
@@ -43,13 +42,13 @@ def reserve(text: str, compile_again: Callable[[int], str]) -> str:
     if first + len(NAMES) > MOST:
         raise KernelError(
             f"no room to record: the kernel takes {first} of {MOST} scalar registers, also when "
-            f"told to leave {len(NAMES)}. Split it, or give it None for the buffer."
+            f"asked to leave {len(NAMES)}. Split it, or give it None for the buffer."
         )
     return _numbered(text, first)
 
 
 def _first_free(text: str) -> int:
-    """Return the first even register that the kernel leaves alone."""
+    """Return the first even register that the kernel does not use."""
     found = _FREE.search(text)
     if found is None or not found[2].strip().isdigit():
         raise KernelError(

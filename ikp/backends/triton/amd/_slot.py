@@ -1,6 +1,6 @@
-"""``init``, ``role`` and ``finish`` for AMD GPUs: how a wave finds its slot, and its header.
+"""LLVM IR of ``init``, ``role`` and ``finish`` for AMD GPUs: a wave's slot, and the headers.
 
-Arithmetic is LLVM IR; what only one lane stores, and ikp's own registers, are assembly.
+Arithmetic is LLVM IR. Stores by one lane, and accesses to ikp's own registers, are assembly.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ INTRINSICS = {
     "@llvm.ctlz.i32": "i32 @llvm.ctlz.i32(i32, i1 immarg)",
     "@llvm.ctpop.i32": "i32 @llvm.ctpop.i32(i32)",
 }
-"""What generated code may call, and its declaration."""
+"""The intrinsics that generated code may call, with their declarations."""
 
 _LAUNCH = abi.field_offsets(abi.LAUNCH_HEADER)
 _SLOT = abi.field_offsets(abi.SLOT_HEADER)
 _HEADER = abi.SLOT_HEADER_BYTES
-_MANY = 0xFFFFFFFF  # what a product becomes that leaves 32 bits: more than a segment has bytes
+_MANY = 0xFFFFFFFF  # a product that overflows 32 bits becomes this: more than a segment has bytes
 _ADDRESS = "s[ikp_low:ikp_high]"
 
 
@@ -86,7 +86,7 @@ def init(
         lines: where to add it, with values named ``%ikp.``.
         clocks: the anchor.
         spec: how the kernel records.
-        language: what it is written in.
+        language: of the kernel's source.
         waves: per block; Triton's blocks have one dimension.
         address: value of the segment's address, a pointer.
         size: value of the bytes for slots, i32.
@@ -140,7 +140,7 @@ def _times(lines: Lines, name: str, left: str, right: str) -> str:
 
 
 def _product(lines: Lines, name: str, left: str, right: str) -> str:
-    """Return a product of 32-bit values, or the largest such value if it is none."""
+    """Return a product of 32-bit values, saturated to the largest such value."""
     wide = [
         lines.let(f"{name}.{side}", f"zext i32 {value} to i64")
         for side, value in (("left", left), ("right", right))
@@ -217,7 +217,10 @@ def _set_up(lines: Lines, high: str) -> None:
 
 
 def _grid_id(lines: Lines) -> None:
-    """Find what all waves of a launch share, and those of the last one do not: its arguments."""
+    """Take the address of the kernel's arguments as the launch's id.
+
+    All waves of a launch share it, and the launch before has another one.
+    """
     lines.let("arguments", "call ptr addrspace(4) @llvm.amdgcn.kernarg.segment.ptr()")
     lines.let("arguments.at", "ptrtoint ptr addrspace(4) %ikp.arguments to i64")
     lines.let("launch", "trunc i64 %ikp.arguments.at to i32")
@@ -318,8 +321,8 @@ def _own_slot() -> list[str]:
 def _only(condition: str, address: str) -> list[str]:
     """Return assembly that takes an address, and elects a lane where a condition is not 0.
 
-    A vector register takes a state to be readable, and a scalar one that a vector instruction wrote
-    five before a store may read it.
+    A vector register takes one wait state to be readable. A scalar one that a vector instruction
+    wrote takes five before a store may read it.
     """
     return [
         "s_nop 0",

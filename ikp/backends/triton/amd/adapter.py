@@ -1,4 +1,4 @@
-"""Kernels that Triton compiles for an AMD GPU, of any of its languages."""
+"""The adapter of Triton and Gluon kernels compiled for AMD GPUs: the verbs become marks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ikp.verbs.inline_ptx import comment, record
 
 
 class CompiledAmd(Compiled):
-    """Leaves marks, with the operands that PTX has, for a later stage of the compiler."""
+    """The ``Dsl`` whose verbs emit marks, with the operands of PTX, for a later compiler stage."""
 
     def store_range(self, region: Region, start: DslValue, payload: Payload, place: Place) -> None:
         """Read the clock and store one range record."""
@@ -31,7 +31,7 @@ class CompiledAmd(Compiled):
         self._emit(marks.role(region.number or 0, comment(region)), [])
 
     def store_whole(self, region: Region) -> None:
-        """Have the kernel's finish record a range from init to there."""
+        """Have the kernel's finish record a range from init to finish."""
         self._emit(marks.whole(comment(region)), [])
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""The passes over a kernel's code for AMD GPUs, loaded when the first is compiled."""
+"""``hook_on`` for AMD GPUs: passes over LLVM IR and assembly, wrapped around Triton's stages."""
 
 from __future__ import annotations
 

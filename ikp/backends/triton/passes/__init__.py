@@ -1,1 +1,1 @@
-"""The passes over a kernel's PTX, between Triton's compiler and the assembler."""
+"""PTX passes between Triton's compiler and ptxas: entry and exits, callees, record scheduling."""

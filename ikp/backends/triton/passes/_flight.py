@@ -1,11 +1,11 @@
-"""Which instructions have to wait: registers are followed from what makes them, through all paths.
+"""Dataflow analysis of PTX registers in flight: ``settled`` finds instructions that wait for none.
 
-A register is in flight from the load, the atomic, the shuffle (from anything but quick integer
-arithmetic on settled registers) that makes it until something has waited for it: within a block
-without branches, an instruction that can't be issued without it, or without what is made of it.
-From one block to another, what may be in flight on one way is in flight. Parameters of the kernel
-are loaded, too (LDC: some 20 cycles on an H200), and special registers take as long. Clock reads
-are settled. What assembly of the user's makes is in flight.
+A register is in flight from the instruction that writes it: a load, an atomic, a shuffle. Quick
+integer arithmetic on settled registers alone leaves none in flight. It is so until an instruction
+of the same basic block, which needs it or a value computed from it to be issued, has waited for it.
+At a block's entry, a register is in flight if it is so on any path. Parameters of the kernel are
+loaded, too (LDC: some 20 cycles on an H200), and special registers take as long. Clock reads are
+settled. Results of the user's inline assembly are in flight.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NONE: frozenset[int | str] = frozenset()
 
 @dataclass(slots=True)
 class _Block:
-    """Items ``start`` to ``stop``, run one after another; where control goes then."""
+    """A basic block: items ``start`` to ``stop``, and the blocks that follow it."""
 
     start: int
     stop: int
@@ -35,7 +35,7 @@ class _Block:
 
 
 def settled(found: list[Item]) -> list[bool]:
-    """Return for each item whether all that it reads is there when it is reached."""
+    """Return for each item whether no register that it reads is in flight when it is reached."""
     blocks = _blocks(found)
     known = [True] * len(found)
     work = list(range(len(blocks)))
@@ -75,7 +75,7 @@ def _run(found: list[Item], block: _Block, known: list[bool]) -> Names:
 
 
 def _is_settling(item: Item) -> bool:
-    """Whether what an instruction makes is there when its operands are."""
+    """Whether an instruction's results are settled when its operands are."""
     made = item.instruction
     if made is None or item.foreign:
         return False
@@ -83,7 +83,7 @@ def _is_settling(item: Item) -> bool:
 
 
 def _blocks(found: list[Item]) -> list[_Block]:
-    """Return straight-line code, and the ways between. A label without branches parts nothing."""
+    """Return the basic blocks, and their edges. A label that no branch names begins no block."""
     aimed = {name for item in found if _branches(item) for name in _NAME.findall(item.code)}
     blocks: list[_Block] = []
     labels: defaultdict[str, list[int]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A kernel's PTX as the placing pass sees it: instructions, and the two parts of each record."""
+"""``items``: a kernel's PTX parsed for the scheduling pass, each record as clock read and store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ikp.targets.ptx import CLOCK_MARK, END_MARK, STORE_MARK
 
 
 class Role(Enum):
-    """What an item is to the pass."""
+    """The kinds of items that the pass distinguishes."""
 
     NOTE = auto()  # blank, comment, .loc: no instruction
     ADDRESS = auto()  # arithmetic that a clock read may pass
@@ -28,7 +28,7 @@ class Role(Enum):
 class Item:
     """Consecutive statements that move as one.
 
-    Each knows its ``.loc``, so that what moves keeps its source line, and what stays, too.
+    Each has its ``.loc``, so that all items keep their source lines when some move.
     """
 
     role: Role
@@ -38,10 +38,10 @@ class Item:
     instruction: Instruction | None = None
     location: Statement | None = None
     foreign: bool = False  # of inline assembly that is not ikp's
-    region: str = ""  # of a store: what its mark says of it
-    closes: frozenset[str] = frozenset()  # of an end: what its store reads, the start's word too
-    ranges: frozenset[str] = frozenset()  # of an end: those it stands in; else those of its line
-    ready: bool = True  # of a store: its payload is there where the range ends
+    region: str = ""  # of a store: the region in its mark
+    closes: frozenset[str] = frozenset()  # of an end: its store's operands, with the start word
+    ranges: frozenset[str] = frozenset()  # of an end: those open at it; else those of its line
+    ready: bool = True  # of a store: its payload is not in flight where the range ends
     moved: bool = False
 
     @property
@@ -136,7 +136,7 @@ def _may_be_passed(made: Instruction) -> bool:
 
 
 def _enter(part: Statement, scopes: list[dict[str, str]], number: int) -> None:
-    """Open or close a scope, or note what is declared in one: it hides an outer register."""
+    """Open or close a scope, or note a register declared in one: it hides an outer register."""
     if part.kind is Kind.OPEN:
         scopes.append({})
     elif part.kind is Kind.CLOSE and len(scopes) > 1:

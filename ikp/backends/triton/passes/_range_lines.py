@@ -1,4 +1,4 @@
-"""Which ranges of a kernel's PTX hold which lines of its source, as the records were written."""
+"""``Ranges``: the ranges open at an item of a kernel's PTX, and those that hold a source line."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ikp.backends.triton.passes._items import Item, Role
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Where a range is open in the text: from one clock read to the last that ends it."""
+    """The items in which a range is open: from one clock read to the last that ends it."""
 
     start: int
     stop: int
-    region: str  # what its mark says of it; where that is the same, it is one range of the source
+    region: str  # in its mark; spans of one region are one range of the source
 
 
 class Ranges:
-    """The ranges of a text; items are meant by their places in it."""
+    """The ranges of a text; an item is given by its index."""
 
     def __init__(self, found: list[Item]) -> None:
         self._spans = _spans(found)
@@ -29,7 +29,7 @@ class Ranges:
                     self._of_line[item.line].add(span.region)
 
     def at(self, place: int) -> set[str]:
-        """Return the ranges that are open there, or closed by the clock read there."""
+        """Return the ranges that are open at an item, or closed by it, a clock read."""
         return {span.region for span in self._spans if span.start < place <= span.stop}
 
     def of_line(self, line: str) -> set[str]:
@@ -40,7 +40,8 @@ class Ranges:
 def _spans(found: list[Item]) -> list[_Span]:
     """Return the ranges that the text opens.
 
-    A range that is ended only further up, as in a loop that carries it, is open to the text's end.
+    A range whose end is only above its start, as in a loop that carries it, is open to the text's
+    end.
     """
     words = _Words(found)
     starts = [(at, item.writes) for at, item in enumerate(found) if item.role is Role.START]
@@ -53,14 +54,14 @@ def _spans(found: list[Item]) -> list[_Span]:
         mine = [at for at, read in stores if word & read]
         ends = [at for at in mine if start < at < again]
         region = found[(ends or mine)[0]].region if mine else ""
-        if not region[:1].isdigit():  # an id of run time: no two of them are surely one
+        if not region[:1].isdigit():  # an id known at run time: two may be different regions
             region = f"range at {start}"
         spans.append(_Span(start, _clock_of(found, ends[-1]) if ends else again, region))
     return spans
 
 
 def _clock_of(found: list[Item], store: int) -> int:
-    """Return the clock read that a store as written stands behind; of totals, the store itself."""
+    """Return the clock read directly before a store; the store itself where there is none."""
     return store - 1 if store and found[store - 1].role is Role.END else store
 
 
@@ -75,7 +76,7 @@ class _Words:
                 self._into[self._root(*item.writes)] = self._root(*item.reads)
 
     def roots(self, names: frozenset[str]) -> frozenset[str]:
-        """Return the registers that names are copies of, or copied to: any of one word the same."""
+        """Return one register for each word: all copies of a word have the same one."""
         return frozenset(map(self._root, names))
 
     def _root(self, name: str) -> str:

@@ -1,11 +1,11 @@
-"""Hand ikp's registers on to functions that a kernel calls, in compiled PTX.
+"""A PTX pass that passes ikp's registers as parameters to the functions that a kernel calls.
 
-A helper marked ``noinline`` is a function of its own, and registers are a function's own. Those
-that verbs use (see ``ikp.targets.ptx``) become further parameters of each function that records,
-or that calls one that does. How many records there are then comes back through the slot's header:
-a function returns no more than one value.
+A helper marked ``noinline`` is a function of its own, and registers are a function's own. The
+registers that verbs use (see ``ikp.targets.ptx``) become further parameters of each function that
+records, or that calls one that does. The count of records comes back through the slot's header: a
+function returns no more than one value.
 
-Functions without verbs, and kernels that call none with, are left as they are.
+Functions without verbs, and kernels that call no function with verbs, are left as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD = re.compile(
 )
 _MARKS = (CLOCK_MARK, STORE_MARK, ROLE_MARK)
 _REGISTERS = ("ikp_cur", "ikp_high", "ikp_base", "ikp_lim")
-"""Those of :mod:`ikp.targets.ptx` that a verb uses, and so a function that has one."""
+"""The registers of :mod:`ikp.targets.ptx` that a verb uses, and so a function with verbs."""
 _COUNT_AT = abi.field_offsets(abi.SLOT_HEADER)["attempted"]
 
 
@@ -72,7 +72,7 @@ def pass_on(text: str) -> str:
 
 
 def _functions(parts: list[Statement]) -> dict[int, _Function]:
-    """Return functions and declarations of some, by the places of their heads."""
+    """Return the functions and declarations, by the index of the statement of their heads."""
     return {
         at: _Function(head, _body(parts, at + 1))
         for at, part in enumerate(parts)
@@ -91,7 +91,7 @@ def _body(parts: list[Statement], start: int) -> list[Statement]:
 
 
 def _recording(helpers: list[_Function]) -> set[str]:
-    """Return the functions that have verbs in them, or call one that has."""
+    """Return the names of the functions that have verbs in them, or call one that has."""
     found = {each.name for each in helpers if each.has_verbs}
     while more := {each.name for each in helpers if each.callees & found} - found:
         found |= more
@@ -109,26 +109,26 @@ def _callee(call: Instruction) -> str:
 
 
 def _is_result(part: Statement) -> bool:
-    """Whether a statement may stand between a call and the next instruction."""
+    """Whether a statement may be between a call and the next instruction."""
     if part.kind is not Kind.INSTRUCTION:
         return part.kind in (Kind.SPACE, Kind.COMMENT, Kind.LOCATION)
     return part.code.startswith("ld.param")
 
 
 def _own_line(body: list[Statement]) -> str:
-    """Return what says that code comes from the function's first line, if lines are told at all."""
+    """Return the function's first ``.loc``, as a line; "" where it has none."""
     found = next((part.code for part in body if part.kind is Kind.LOCATION), "")
     return f"{found}\n" if found else ""
 
 
 class _Rewriting:
-    """Gives a module's functions their registers; knows which of them take any."""
+    """Rewrites a module's functions and calls, with ikp's registers as further parameters."""
 
     def __init__(self, recording: set[str]) -> None:
         self._recording = recording
 
     def function(self, function: _Function) -> str:
-        """Return a function or a declaration of one, with what it takes and what it passes on."""
+        """Return a function or a declaration, with its further parameters and rewritten calls."""
         head, body = function.head, self._with_calls(function.body)
         if function.name not in self._recording:
             return head.string + joined(body)
@@ -147,9 +147,9 @@ class _Rewriting:
         return f"{signature}{brace}{loads}{before_exits(body[1:], count)}"
 
     def _with_calls(self, body: list[Statement]) -> list[Statement]:
-        """Return a body, with what each call hands on before it, and the count behind it."""
+        """Return a body: before each call its further arguments, behind it the count's load."""
         made: list[Statement] = []
-        depth, scope = 0, -1  # the scope that the last call stands in, until the count is read
+        depth, scope = 0, -1  # the scope of the last call, until the count is read
         for part in body:
             depth += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(part.kind, 0)
             # Compilers put a call and the loads of its results into a scope.
@@ -157,7 +157,7 @@ class _Rewriting:
                 made, scope = made + self._count_read(), -1
             call = _call(part)
             if call is not None and _callee(call) in self._recording:
-                made += statements(self._handing_on(part, call))
+                made += statements(self._longer_call(part, call))
                 scope = depth
             else:
                 made.append(part)
@@ -168,7 +168,8 @@ class _Rewriting:
     def _count_read(self) -> list[Statement]:
         return statements("\n" + self._count("ld.global.b32 ikp_cur, [a+{at}];") + "\n")
 
-    def _handing_on(self, part: Statement, call: Instruction) -> str:
+    def _longer_call(self, part: Statement, call: Instruction) -> str:
+        """Return a call with ikp's registers as further arguments."""
         given = [f"ikp_out_{n}" for n in range(len(_REGISTERS))]
         stores = "".join(
             f".param .b32 {param}; st.param.b32 [{param}], {register};\n"

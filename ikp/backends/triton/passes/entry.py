@@ -1,10 +1,10 @@
-"""Move ``init`` to a kernel's entry, and ``finish`` to each of its exits, in compiled PTX.
+"""A PTX pass that moves ``init`` to a kernel's entry and ``finish`` to each of its exits.
 
-Where the user calls ``ikp.init`` is not where it has to run. A warp-specialised kernel sends its
-worker warps elsewhere before the code around the call: they would record with registers that nobody
-set. At the entry every warp of the block gets its slot. And with ``finish`` at every exit, counts
-are exact and clocks have their second anchor in kernels that return early, in worker warps, and
-where the user never thought of ``ikp.finish``; an explicit one is taken out.
+``ikp.init`` must run at the entry, wherever the user calls it. A warp-specialised kernel sends its
+worker warps elsewhere before the code around the call: they would record with registers that are
+not set. At the entry every warp of the block gets its slot. With ``finish`` at every exit, counts
+are always exact and clocks have their second anchor. That holds in kernels that return early, in
+worker warps, and where the user never calls ``ikp.finish``. An explicit one is taken out.
 
 Totals are declared at the entry, and written at the exits: by then all regions are known.
 
@@ -56,7 +56,7 @@ def complete(text: str) -> str:
 
 
 def _bodies(parts: list[Statement], kind: str) -> list[tuple[int, int]]:
-    """Return (opening brace, behind the closing one) of every function of a kind."""
+    """Return the spans of the bodies, with their braces, of all functions of a kind."""
     found = []
     opened, depth, wanted = 0, 0, False
     for at, part in enumerate(parts):
@@ -77,7 +77,7 @@ def _completed(body: list[Statement]) -> str:
     mark = _MARK.fullmatch(mark_of(init[0]))
     if mark is None or sum(INIT_MARK in mark_of(part) for part in body) != 1:
         raise KernelError(
-            "ikp.init stands more than once in the compiled kernel: call it once, at the top of "
+            "ikp.init is more than once in the compiled kernel: call it once, at the top of "
             "the kernel itself."
         )
     counters = used(joined(body))
@@ -88,7 +88,7 @@ def _completed(body: list[Statement]) -> str:
 
 
 def _is_head(part: Statement) -> bool:
-    """Whether a statement may stand before a function's code."""
+    """Whether a statement may be in a function's head, before its code."""
     if part.kind is Kind.COMMENT:  # assembly may open a scope of its own
         return mark_of(part) != BEGIN_ASSEMBLY
     return part.kind in _BEFORE_CODE or part.code.startswith(_DECLARED)
@@ -100,7 +100,7 @@ def _lines(*texts: str) -> list[str]:
 
 
 def before_exits(parts: list[Statement], code: str) -> str:
-    """Return a function's text with ``code`` wherever it is left."""
+    """Return a function's text with ``code`` at each of its exits."""
     made: list[str] = []
     for number, part in enumerate(parts):
         made += _exit(part, code, number, bool(made) and not made[-1].endswith("\n"))

@@ -1,32 +1,32 @@
-"""Place clock reads and record stores where they cost least, in compiled PTX.
+"""A PTX pass that moves clock reads and stores of records down, to where they cost least.
 
-ptxas never moves an instruction across a clock read, and a record's store takes its time where it
-stands. So, within straight-line code:
+ptxas never moves an instruction across a clock read, and a record's store takes its time at its own
+place. So, within straight-line code:
 
-* a store moves down to the next record's store, or to the end of its block: it leaves the gap
-  between a range's end and what follows, and no order between records changes. It passes the ends
-  of MAX_PENDING ranges at most: until it is stored, a record occupies registers. It comes to rest
-  in no range that begins on its way, but for one in which it meets a wait for every MMA in flight:
-  it stands before that wait, where the warp would be idle, and before a clock read there, unless
-  its payload may be in flight;
-* the clock read that ends a range moves down past address arithmetic behind it, which the plain
-  kernel computes while it waits for what the range is about. See below for how much.
+* A store moves down to the next record's store, or to the end of its block. So it is not directly
+  behind a range's end, and no order between records changes. It passes the ends of MAX_PENDING
+  ranges at most: until it is stored, a record occupies registers. It ends up in no range that
+  begins on its way, but for one with a wait for every MMA in flight. There it is put before that
+  wait, where the warp would be idle, and before a clock read there, unless its payload may be in
+  flight.
+* The clock read that ends a range moves down past address arithmetic behind it, which the plain
+  kernel computes while it waits for the range's own operations. See below for how much.
 
 **What a range holds.** A clock read that opens a range stays where it is written. One that ends a
 range passes only integer arithmetic that
 
-* takes no time of its own to wait for: its operands are settled (``flight``), and
+* needs no wait of its own: its operands are settled (``flight``), and
   it is none that takes more than a few cycles (division, shuffles, special registers);
 * yields only addresses, descriptors and masks, nothing that a user would call work;
 * is the compiler's, not of inline assembly;
 * comes from no line that another range holds part of, but for ranges around this one;
 * is HANDFUL machine instructions in all, at most, CHAIN of which may each need the one before.
 
-So a range holds all that was written in it, and at most a handful of instructions more. It never
+So a range holds all instructions that were written in it, and at most a handful more. It never
 loses one, and no wait ever moves from one range to another, into one or out of one.
 
-The moves are always valid: the text moved past neither reads what is moved nor writes what it
-reads. Only kernels that ``ikp.init`` marked are touched.
+The moves are always valid: the items passed neither read results of a moved item nor write its
+operands. Only kernels that ``ikp.init`` marked are touched.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ MAX_PENDING = 4
 """Records whose stores may be late at once. Unrolled code with dozens of ranges would spill."""
 
 HANDFUL = 8
-"""Machine instructions from behind a range that it may hold: what the addresses of four copies
-take."""
+"""Machine instructions from behind a range that it may hold: as many as the addresses of four
+copies take."""
 
 CHAIN = 4
 """How many of them may each need the one before: at five cycles each, that is 10 ns at 2 GHz."""
@@ -65,16 +65,16 @@ def schedule(text: str) -> str:
 
 
 def _text(found: list[Item]) -> str:
-    """Return the text of items, with another ``.loc`` wherever the last one is not theirs."""
+    """Return the text of items, with a ``.loc`` before each whose line is not the last one's."""
     made: list[str] = []
     last, moved = None, False
     for item in found:
-        tell = item.role is not Role.NOTE and item.location not in (None, last)
-        if (item.moved or moved or tell) and made and not made[-1].endswith("\n"):
+        new_line = item.role is not Role.NOTE and item.location not in (None, last)
+        if (item.moved or moved or new_line) and made and not made[-1].endswith("\n"):
             made.append("\n")
-        if tell and item.location:
+        if new_line and item.location:
             made.append(item.location.text)
-        if tell or item.parts[0] is item.location:
+        if new_line or item.parts[0] is item.location:
             last = item.location
         made.append(item.text)
         moved = item.moved
@@ -122,7 +122,7 @@ def _uses_as_address(user: Item, name: str) -> bool:
 
 
 def _note_ranges(found: list[Item]) -> None:
-    """Note whose line each item comes from, and in which ranges each clock read stands."""
+    """Note the ranges that are open at each clock read, and those of each address item's line."""
     ranges = Ranges(found)
     for at, item in enumerate(found):
         if item.role is Role.END:
@@ -147,7 +147,7 @@ def _resting_place(found: list[Item], at: int) -> int:
         if item.role in (Role.BORDER, Role.STORE) or item.writes & store.reads:
             break
         if _IDLE.fullmatch(item.code):
-            # A payload in flight would be waited for in that range.
+            # The store would wait for a payload in flight in that range.
             return _before_clock(found, at, after) if store.ready or not opened else to
         if item.role is Role.START:
             opened |= item.writes
@@ -162,9 +162,9 @@ def _resting_place(found: list[Item], at: int) -> int:
 
 
 def _before_clock(found: list[Item], store: int, wait: int) -> int:
-    """Return the last item that a store may pass on its way to a wait: before its clock read.
+    """Return the last item that a store may pass on its way to a wait: before the clock read there.
 
-    Between that and the wait, ptxas would move the wait up and leave the store behind it.
+    For a store between clock read and wait, ptxas would move the wait up, before the store.
     """
     at = wait - 1
     while at > store and (found[at].role in (Role.NOTE, Role.START) or _is_quick(found[at])):
@@ -183,7 +183,7 @@ def _sink_ends(found: list[Item]) -> None:
     for at in range(len(found) - 1, -1, -1):
         if found[at].role is not Role.END:
             continue
-        # A store that had to stay goes along.
+        # A store that had to stay behind it moves with it.
         count = 2 if at + 1 < len(found) and found[at + 1].role is Role.STORE else 1
         _move(found, at, count, _last_passed(found, at, count))
 

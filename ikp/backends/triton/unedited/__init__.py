@@ -1,1 +1,1 @@
-"""Marks put into Triton and Gluon kernels that nobody edited."""
+"""Recording of unedited Triton and Gluon kernels: marks in source, IR, PTX or machine code."""

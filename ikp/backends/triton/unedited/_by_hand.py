@@ -1,4 +1,4 @@
-"""Records placed by hand in a kernel's TritonGPU IR: write the IR out, edit it, run with it.
+"""Records placed by hand in a kernel's TritonGPU IR: the IR file, its edited lines, their assembly.
 
 In the file, a line of its own begins or ends a range, or records an instant::
 
@@ -7,8 +7,8 @@ In the file, a line of its own begins or ends a range, or records an instant::
     ikp.end "copies"
 
 The first line of the file says which IR it was made from. A kernel whose source, options or
-argument types have changed since has another IR, and is refused. A kernel to be recorded so says it
-in a comment that ``expressions.by_hand`` left in its source, and names what stands for the file.
+argument types have changed since has another IR, and is refused. A kernel to be recorded so has a
+comment in its source, left by ``expressions.by_hand``, with the file's token.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def register() -> None:
 
 
 def replaced(module: Untyped, metadata: object = None) -> Untyped:  # noqa: ARG001 - a stage's signature
-    """Return the TritonGPU module to go on with: that of the file that its comment names."""
+    """Return the TritonGPU module of the file in its comment; the same one where there is none."""
     text = str(module)
     asked = _MARKED.search(text)
     if asked is None or is_unwritten(asked["file"]):
@@ -82,7 +82,7 @@ def without_mark(text: str) -> str:
 
 
 def token(path: Path) -> str:
-    """Return what stands for a file in a kernel's source, and so in its cache key."""
+    """Return a file's token in a kernel's source, and so in its cache key: a digest of it."""
     content = path.read_bytes() if path.exists() else b""
     digest = hashlib.sha256(str(path).encode() + b"\0" + content).hexdigest()[:16]
     _files[digest] = path
@@ -90,16 +90,16 @@ def token(path: Path) -> str:
 
 
 def is_unwritten(found: str) -> bool:
-    """Return whether ``found`` stands for a file that is still to be written."""
+    """Return whether a token is of a file that is still to be written."""
     return found.startswith("file_") and not _files[found.removeprefix("file_")].exists()
 
 
 def edited(text: str, found: str, spec: Spec) -> str:
-    """Return the IR to compile: that of the file that ``found`` stands for.
+    """Return the IR to compile: that of a token's file.
 
     Args:
         text: the compiler's IR, without the line that asks for marks.
-        found: what ``token`` returned.
+        found: the token, from ``token``.
         spec: how the kernel records.
 
     Raises:
@@ -122,12 +122,12 @@ def write(path: Path, text: str) -> None:
 
 
 def fingerprint(text: str) -> str:
-    """Return what tells one IR from another."""
+    """Return the hash by which two IRs are compared."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def expanded(text: str, spec: Spec, path: str) -> str:
-    """Return IR with each record that was placed by hand as the assembly that makes it.
+    """Return IR with each record that was placed by hand replaced by its assembly.
 
     Raises:
         KernelError: a line is no record, or a range ends that was not begun.

@@ -1,11 +1,11 @@
-"""What marked kernels call: ``ikp``'s verbs in the forms that an expression can hold.
+"""The verbs that marked kernels call: ranges opened and closed inside an expression.
 
 A range around a call opens when the call's last argument is evaluated and closes when the call has
 returned, so the range holds the call and not the arithmetic of its arguments::
 
     x = tl.load(p, mask=m)      becomes      x = closed(tl.load(opened(p, "tl.load"), mask=m))
 
-Calls nest, so what is open is a stack. A kernel is traced, or interpreted, by one thread.
+Calls nest, so the open ranges are a stack. A kernel is traced, or interpreted, by one thread.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _open = _Open()
 
 
 def opened(value: DslValue, name: object, _semantic: Untyped = None) -> DslValue:
-    """Open the range of the call around, and return ``value``."""
+    """Open the range of the enclosing call, and return ``value``."""
     opening = range(name, _semantic=_semantic)
     opening.__enter__()
     _open.calls.append(opening)
@@ -56,7 +56,7 @@ def closed(*values: DslValue, _semantic: Untyped = None) -> DslValue:
 
 
 def whole(name: object, _semantic: Untyped = None) -> None:
-    """Open the range of the kernel. Compiled, it ends by itself, where the kernel does."""
+    """Open the range of the kernel. In a compiled kernel, ``finish`` ends and records it."""
     if _semantic is None:  # interpreted
         opening = range(name)
         opening.__enter__()
@@ -74,7 +74,7 @@ def whole(name: object, _semantic: Untyped = None) -> None:
 def leave(name: object, _semantic: Untyped = None) -> None:
     """Close the range of a function, at one of its exits.
 
-    That of a compiled kernel is not open here: ``whole`` has asked the kernel's finish for it.
+    A compiled kernel's range is not open here: ``whole`` has asked the kernel's finish for it.
     """
     if opening := _open.functions.get(_text(name)):
         opening.__exit__(None, None, None)
@@ -87,7 +87,7 @@ def passed(value: DslValue, name: object, _semantic: Untyped = None) -> DslValue
 
 
 def by_hand(file: object, _semantic: Untyped = None) -> None:
-    """Ask for the IR in a file: leave a comment that ``_by_hand`` finds."""
+    """Ask for the IR in a file, by a comment in the kernel's IR that ``_by_hand`` finds."""
     import triton.language as tl
 
     if _semantic.builder.options.backend_name == "hip":
@@ -100,7 +100,7 @@ def by_hand(file: object, _semantic: Untyped = None) -> None:
 
 
 class iteration(range):  # noqa: N801 - a verb, as `range` is
-    """The range of one iteration; its payload is the loop's variable, as far as 32 bits hold it."""
+    """The range of one iteration; its payload is the loop's variable, if that fits in 32 bits."""
 
     def __init__(
         self, name: object, variable: DslValue = None, *, _semantic: Untyped = None
@@ -117,7 +117,7 @@ def _text(name: object) -> str:
 
 
 def _narrow(value: DslValue, semantic: Untyped) -> DslValue:
-    """Return an integer in 32 bits, and nothing for what is none."""
+    """Return an integer in 32 bits; None for other values, and for constants that do not fit."""
     constant = getattr(value, "value", value)
     if isinstance(constant, int):
         return constant if -(1 << 31) <= constant < 1 << 31 else None

@@ -1,7 +1,7 @@
-"""What ``ikp`` uses of what launches kernels, Triton and torch's Inductor, without a promise.
+"""Private names of the launchers of Triton and torch's Inductor that ikp uses, by feature.
 
-Here, and not in ``ikp.backends.triton``, because nothing here loads Triton: ``ikp run`` waits until
-the program does, which may want to set its environment first.
+They are here, and not in ``ikp.backends.triton.foreign``, because this module loads no Triton.
+``ikp run`` waits until the program loads it, which may want to set its environment first.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ikp.probing import Feature, Foreign, Private, Untyped
 
 
 class Kernel(Protocol):
-    """A jitted function of Triton's, compiled or interpreted, as far as any launch looks at it."""
+    """A jitted function of Triton's, compiled or interpreted: the attributes a launch reads."""
 
     arg_names: list[str]
     fn: Untyped  # Python's own function; typed as one, checkers would take it for a method
 
     @property
     def __name__(self) -> str:
-        """What it is called."""
+        """The function's name."""
 
     def run(self, *args: object, **kwargs: object) -> object:
         """Launch it; with ``warmup=True`` compile it only."""
 
 
 def parameters(kernel: Kernel) -> tuple[list[str], Sequence[int]]:
-    """Return a function's parameters, and which are constants; none are where it is interpreted."""
+    """Return a function's parameters, and which are constants; none of an interpreted one are."""
     return kernel.arg_names, getattr(kernel, "constexprs", ())
 
 
@@ -49,7 +49,7 @@ def _own(module: str, kind: str, *attributes: str) -> tuple[Private, ...]:
     return tuple(Private(module, f"{kind}.{name}", of_instances=True) for name in attributes)
 
 
-_PLAIN = "Kernels that nobody edited run without marks (ikp run, ikp.instrument)"
+_PLAIN = "Unedited kernels run without marks (ikp run, ikp.instrument)"
 
 _PARAMETER = Private(
     JIT,
@@ -125,11 +125,11 @@ SCRATCH = Feature(
         *_own(_LAUNCHER.module, _LAUNCHER.path, "launch", "global_scratch_size"),
         *_own(_LAUNCHER.module, _LAUNCHER.path, "profile_scratch_size"),
     ),
-    "A launch that is recorded in machine code is told where by a copy of 16 bytes before it, "
-    "which takes 1 us longer.",
+    "A launch that is recorded in machine code gets its buffer's address by a copy of 16 bytes "
+    "before it, which takes 1 us longer.",
 )
-"""What a launch passes behind a kernel's own arguments: where its scratch memory is, if it has any,
-and where a profiler's is. Most have neither."""
+"""The scratch memory whose addresses a launch passes behind a kernel's own arguments: the kernel's
+and a profiler's. Most kernels have neither."""
 
 TRITON = Foreign(
     *("Triton", "triton", ("3.6", "3.9")),
@@ -153,7 +153,7 @@ TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (GENERATED,))
 
 
 def step_into_launches(around: Callable[[Untyped, Callable[..., object]], Untyped]) -> None:
-    """Have ``around(compiled, launch)`` say what launches a compiled kernel, from now on."""
+    """Launch each compiled kernel by the function that ``around(compiled, launch)`` returns."""
     launch: Untyped = _RUN.find()
 
     def run(self: Untyped) -> Untyped:
@@ -168,16 +168,16 @@ def assemble(compiled: Untyped, ptx: str) -> bytes:
     Raises:
         RuntimeError: the assembler refuses it.
     """
-    told = compiled.metadata._asdict()
-    backend = _BACKEND.find()(told["target"])
-    options = backend.parse_options(dict(told))
+    metadata = compiled.metadata._asdict()
+    backend = _BACKEND.find()(metadata["target"])
+    options = backend.parse_options(dict(metadata))
     capability = int(backend._parse_arch(options.arch))
     with redirect_stdout(StringIO()):  # of a failure it prints the whole text
-        return bytes(backend.make_cubin(ptx, dict(told), options, capability))
+        return bytes(backend.make_cubin(ptx, dict(metadata), options, capability))
 
 
 def has_no_scratch(launcher: Untyped) -> bool:
-    """Return whether what launches a kernel passes nothing where that has no scratch memory."""
+    """Return whether a launcher's kernel has no scratch memory, so that both its words are free."""
     if not (TRITON.has(SCRATCH) and isinstance(launcher, _LAUNCHER.find())):
         return False
     fits = TRITON.fits(SCRATCH, launcher)
@@ -185,10 +185,10 @@ def has_no_scratch(launcher: Untyped) -> bool:
 
 
 def passing(launcher: Untyped, words: Sequence[int]) -> Callable[..., object]:
-    """Return what launches a kernel that has no scratch memory, with two words in place of that.
+    """Return a launcher of a kernel without scratch memory, which passes two words in its place.
 
     Args:
-        launcher: what launches it otherwise.
+        launcher: Triton's launcher of the kernel.
         words: of 64 bits: one for the kernel's own memory, one for a profiler's.
     """
     mark = object()
@@ -203,10 +203,10 @@ def passing(launcher: Untyped, words: Sequence[int]) -> Callable[..., object]:
         import triton
 
         triton.set_allocator(lambda *_: mark)
-        return told(*args)
+        return copied(*args)
 
-    told = copy(launcher)
-    told.global_scratch_size, told.launch = 1, launch
+    copied = copy(launcher)
+    copied.global_scratch_size, copied.launch = 1, launch
     return partial(copy_context().run, run)
 
 
@@ -217,14 +217,14 @@ _PREFER_SHARED = 1
 def cache_of(compiled: Untyped) -> int:
     """Return the cache configuration that Triton has set for a kernel; -1 for none.
 
-    The driver does not tell it. Triton prefers shared memory where a kernel has more of it than any
-    chip gives without being asked.
+    The driver does not report it. Triton prefers shared memory where a kernel has more of it than
+    any chip gives without being asked.
     """
     return _PREFER_SHARED if int(getattr(compiled.metadata, "shared", 0)) > _LARGE else -1
 
 
 def argument_names(compiled: Untyped) -> list[str]:
-    """Return what the arguments of a compiled kernel are called, where that is known."""
+    """Return the names of a compiled kernel's arguments, where they are known."""
     return list(getattr(getattr(compiled.src, "fn", None), "arg_names", ()))
 
 
@@ -239,12 +239,12 @@ def _is_interpreted(kernel: object) -> bool:
 
 
 def parameter(number: int, described: Parameter) -> object:
-    """Return what Triton knows of a kernel's parameter that it may specialise on."""
+    """Return Triton's description of a kernel's parameter that it may specialise on."""
     return _PARAMETER.find()(number, described, False, False)
 
 
 def quieted(autotuner: object, quiet: Callable[[Callable[..., object]], object]) -> None:
-    """Put ``quiet`` around how one autotuner tries kernels."""
+    """Wrap the function by which one autotuner tries kernels in ``quiet``."""
     if hasattr(autotuner, "_bench"):
         autotuner._bench = quiet(autotuner._bench)
 

@@ -1,8 +1,8 @@
-"""Kernels that ``torch.compile`` generated: launched by a runtime of its own, not by Triton's.
+"""A hook on torch Inductor's launches, which records kernels that ``torch.compile`` generated.
 
 Inductor compiles its kernels ahead, in other processes too, tries their configurations and keeps a
 launcher for the best. A marked launch goes through Triton instead: the same jitted function, the
-same configuration and grid. What Inductor compiled and cached stays as it is.
+same configuration and grid. Inductor's compiled code and caches stay as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __tracebackhide__ = True  # pytest shows a launch that fails as it does without 
 
 
 def step_in(module: Untyped, launcher: Launcher) -> Callable[[], None]:
-    """Have Inductor's launches go through ``launcher``; return what steps out again."""
+    """Have Inductor's launches go through ``launcher``; return the function that undoes it."""
     if not TORCH.has(GENERATED):
         return lambda: None
     kind = module.CachingAutotuner
@@ -127,7 +127,7 @@ def _launch(
 
 
 def _name(key: object, names: list[str]) -> str:
-    """Return the parameter that Inductor names by itself, its index or its path."""
+    """Return the parameter that Inductor gives by its name, its index or its path."""
     if isinstance(key, tuple):
         key = key[0]
     return names[key] if isinstance(key, int) else str(key)

@@ -1,4 +1,7 @@
-"""Launches a kernel's marked twin in the kernel's place, with a buffer passed aside."""
+"""``Launcher``: decides on each launch of an unedited kernel, and launches it with a buffer.
+
+The launched kernel is an instrumented clone, or the kernel itself with probes in its machine code.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ TUNING = "tried out by an autotuner"
 _NOTHING = "Triton's interpreter makes nothing"
 NOT_CHOSEN = "not among the chosen launches"
 _TRITON_WARPS = 4
-"""Warps of a block where a launch says nothing; Triton's interpreter has one."""
+"""Warps of a block where a launch names no number; Triton's interpreter has one."""
 
 
 class _Tuning(threading.local):
@@ -49,7 +52,7 @@ _tuning = _Tuning()
 
 @contextmanager
 def tuning() -> Iterator[None]:
-    """Run kernels plain: an autotuner compares their times, and marks would blur them."""
+    """Run kernels plain: an autotuner compares their times, and marks would change them."""
     _tuning.depth += 1
     try:
         yield
@@ -59,7 +62,7 @@ def tuning() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Launcher:
-    """Decides for each launch of a kernel whether its marked twin runs, and runs it.
+    """Decides for each launch of a kernel whether it is recorded, and launches it.
 
     ``session`` returns the session that records now, or None. ``plain`` counts the launches that
     ran without marks, by kernel and reason.
@@ -86,8 +89,8 @@ class Launcher:
         Args:
             kernel: the jitted function.
             plain: its own ``run``.
-            args: what ``run`` takes.
-            kwargs: what ``run`` takes.
+            args: arguments of ``run``.
+            kwargs: arguments of ``run``.
         """
         if kwargs.get("warmup") and self.session() is not None:
             compiled = plain(*args, **kwargs)
@@ -101,7 +104,7 @@ class Launcher:
     def special(
         self, kernel: Kernel, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> Kernel:
-        """Return a function as a launch specialises it; as it is, where that is of no account."""
+        """Return a function as a launch specialises it; as it is, where none is recorded."""
         if _tuning.depth or self.session() is None:
             return kernel
         return self.specials.of(kernel, args, kwargs)
@@ -116,7 +119,7 @@ class Launcher:
         return session
 
     def tell(self, kernel: Kernel, reason: str, times: int = 1) -> None:
-        """Count launches without marks; warn where nobody chose that."""
+        """Count launches without marks; warn where a CUDA graph's capture is the reason."""
         if reason == _CAPTURED and not self.plain[kernel.__name__, reason]:
             warnings.warn(
                 f"{kernel.__name__} is {reason} and runs without marks there: a graph launches "
@@ -133,7 +136,7 @@ class Launcher:
         return NOT_CHOSEN if self.seen[full_name(kernel)] > last else None
 
     def counted(self, kernel: Kernel) -> tuple[str, str] | None:  # noqa: ARG002 - a rule
-        """Return by what later launches of a kernel are counted; None while one may be recorded."""
+        """Return the key that counts a kernel's later launches; None while one may be recorded."""
         return None
 
     def reason_for_plain(self, kernel: Kernel) -> str | None:
@@ -147,7 +150,7 @@ class Launcher:
         return None if number in self.launches else NOT_CHOSEN
 
     def way(self, kernel: Kernel) -> Plan:
-        """Return what a kernel's marks are to be."""
+        """Return a kernel's plan, with its level decided."""
         if self.plan.level != BEST or not takes_source(kernel):
             return self.plan
         return replace(self.plan, level="machine" if self.plan.needs_machine_code else "source")
@@ -160,7 +163,7 @@ class Launcher:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Launch a kernel with a buffer of ``session``; plain, where no level will do."""
+        """Launch a kernel with a buffer of ``session``; plain, where no level can record it."""
         try:
             return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
         except PatchError as error:
@@ -182,7 +185,7 @@ class Launcher:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Launch the twin that ``plan`` marks, or the kernel itself with records in its code."""
+        """Launch the clone that ``plan`` marks, or the kernel itself with probes in its code."""
         label = kernel.__name__
         _check(plan, kernel)
         if plan.afterwards:
@@ -215,12 +218,12 @@ class Launcher:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Launch the kernel as it was compiled, with records in its machine code or its PTX.
+        """Launch the kernel as it was compiled, with probes in its machine code or its PTX.
 
         Raises:
-            KernelError: what was chosen has no code in it.
-            PatchError: what the compiler made of it is not known well enough.
-            CheckError: it was to be checked, and computes something else than the plain kernel.
+            KernelError: the chosen code is not in it.
+            PatchError: ikp can't insert probes into the compiler's output.
+            CheckError: it failed the A/B check: it computes other results than the plain kernel.
         """
         from ikp.backends.triton.unedited import _machine_code as machine_code
 
@@ -250,7 +253,7 @@ class Launcher:
 
 
 def is_compiled(kernel: Kernel) -> bool:
-    """Whether a kernel is compiled, and not interpreted: by Triton, or what the driver launches."""
+    """Whether a kernel is compiled, by Triton or for the driver's backend, and not interpreted."""
     return hasattr(kernel, "cache_key") or hasattr(kernel, "launched")
 
 
@@ -301,7 +304,7 @@ class Warm:
         return getattr(self._compiled, name)
 
     def __getitem__(self, grid: object) -> Callable[..., object]:
-        """Return what launches the kernel on ``grid``."""
+        """Return a function that launches the kernel on ``grid``."""
 
         def launch(*args: object, **kwargs: object) -> object:
             if kwargs:  # a stream of its own
@@ -332,17 +335,17 @@ def _shape(
 
 
 def full_name(kernel: Kernel) -> str:
-    """Return what tells a kernel from all others: of a function, also what it is specialised to."""
+    """Return a kernel's unique name: of a jitted function, with its specialisation's values."""
     return getattr(kernel, "full_name", None) or module_and_name(kernel)
 
 
 def names(kernel: Kernel) -> tuple[str, ...]:
-    """Return what a pattern may fit, the shortest first."""
+    """Return the names that a pattern may match, the shortest first."""
     return getattr(kernel, "names", None) or (module_and_name(kernel),)
 
 
 def _twin(kernel: Kernel, plan: Plan) -> Twin:
-    """Return the marked form of a kernel.
+    """Return the instrumented clone of a kernel.
 
     Raises:
         KernelError: it can't be marked; also where Triton is not as ikp knows it.

@@ -1,9 +1,8 @@
-"""Launches a kernel's own machine code, with records put into it, or into the PTX that it is of.
+"""A hook on Triton's launches that runs a patched copy of a kernel: probes in its cubin or its PTX.
 
-Triton launches what it compiled through ``CompiledKernel.run``. There, and only for a launch that
-is to be recorded, a patched copy of the cubin takes the plain one's place: same arguments, same
-grid, same stream. Nothing is compiled again (from marked PTX, machine code is assembled again),
-and what Triton keeps stays as it is.
+Triton launches compiled kernels through ``CompiledKernel.run``. There, for a launch that is to be
+recorded, a patched copy of the cubin takes the plain one's place: same arguments, grid and stream.
+No source is compiled again (marked PTX is assembled again), and Triton's caches stay as they are.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def recorded(launch: Launch) -> Iterator[None]:
 
 @functools.cache
 def install() -> None:
-    """Step into Triton's launches; they stay as they are where nothing is pending."""
+    """Hook into Triton's launches; they stay as they are where no recorded launch is pending."""
 
     def around(compiled: Untyped, plain: Callable[..., object]) -> Untyped:
         launch = take()
@@ -94,8 +93,8 @@ def _run(
         if launch.verdict is not None and launch.verdict.refused:
             return plain(x, y, z, stream, function, *rest)
     words = module.point(prof, grid, module.patch.warps, stream, chosen)
-    told = plain if module.patch.argument is None else foreign.passing(plain, words)
-    return told(x, y, z, stream, module.function, *rest)
+    launcher = plain if module.patch.argument is None else foreign.passing(plain, words)
+    return launcher(x, y, z, stream, module.function, *rest)
 
 
 def _plainly(
@@ -117,13 +116,13 @@ def _launched(
     launch: Callable[[int], object],
     values: tuple[object, ...],
 ) -> Launched:
-    """Return how a kernel is launched, for another process to do the same.
+    """Return a launch of the plain kernel, for another process to repeat.
 
     Args:
         compiled: the kernel.
         function: the driver's handle.
         launch: launches it on a stream.
-        values: what Triton's launcher is called with.
+        values: arguments of Triton's launcher.
     """
     from ikp.checking.captured import captured
     from ikp.sass.cubins.cubin import Cubin
@@ -143,7 +142,7 @@ def _need(feature: Feature) -> None:
 def _module(
     compiled: Untyped, launch: Launch, function: int, stream: int, grid: Grid, spare: bool
 ) -> Module:
-    """Return a kernel with records in its machine code; or, where that can't be, in its PTX."""
+    """Return a loaded kernel with probes in its machine code; else, if it can't be, in its PTX."""
 
     def get(why: str = "") -> Module:
         known = grid.of_ptx if launch.plan.level == "ptx" else grid
@@ -169,20 +168,20 @@ def _module(
 
 
 def kept(compiled: Untyped) -> str:
-    """Return where the code with records lies of a compiled kernel, the latest; "" for none."""
+    """Return the path of a compiled kernel's latest patched code; "" where there is none."""
     found = modules.patched(getattr(compiled, "function", None))
     return found.kept if found else ""
 
 
 def _patch(compiled: Untyped, launch: Launch, why: str, grid: Grid, spare: bool) -> Patch:
-    """Put records into a kernel.
+    """Insert probes into a kernel.
 
     Args:
         compiled: the kernel.
-        launch: as it asks for it.
-        why: why into its PTX, in words, where nobody asked for that.
-        grid: what is known of its launches' blocks.
-        spare: whether the last 16 bytes of its arguments are whoever launches it's to set.
+        launch: the launch, with its plan.
+        why: the reason for probes in its PTX, as text, where the user did not ask for that.
+        grid: properties and selection of its launches' blocks.
+        spare: whether the last 16 bytes of its arguments are the launcher's to set.
     """
     shared = int(getattr(compiled.metadata, "shared", 0))
     code, ptx = bytes(compiled.asm["cubin"]), str(compiled.asm.get("ptx", ""))

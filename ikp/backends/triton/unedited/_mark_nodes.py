@@ -1,6 +1,6 @@
-"""What marks are as syntax: the nodes that a marked function has more than its author's.
+"""Builders of the syntax tree nodes that are marks: calls of verbs, ``with`` blocks, a parameter.
 
-Each stands at the place of a node of the author's, so that lines stay true.
+Each has the source position of a node of the author's, so that lines stay true.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import TypeVar
 from ikp.errors import UsageError
 
 VERBS = "_ikp"
-"""What ``expressions`` is called in a marked function."""
+"""The name of the module ``expressions`` in a marked function."""
 PROF = "_ikp_prof"
-"""The parameter that a marked kernel has more."""
+"""The parameter that a marked kernel has in addition."""
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
 def at(node: _Node, place: ast.AST) -> _Node:
-    """Return the node, placed where another is."""
+    """Return the node, with the source position of another one."""
     return ast.copy_location(node, place)
 
 
@@ -40,13 +40,13 @@ def block(verb: str, body: list[ast.stmt], name: str, *payload: ast.expr) -> ast
 
 
 def around(node: ast.Call, name: str) -> ast.Call:
-    """Return a call in a range, which opens when the call's last argument is known."""
+    """Return a call in a range, which opens when the call's last argument is evaluated."""
     last = node.args[-1] if node.args else None
     constant = ast.Constant(name)
     if last is not None and not isinstance(last, ast.Starred):
         node.args[-1] = at(_call("opened", last, constant), last)
         return at(_call("closed", node), node)
-    # With nothing to hang it on, the range opens before the call, and holds its arguments too.
+    # Without such an argument, the range opens before the call, and holds its arguments, too.
     return at(_call("closed", _call("opened", ast.Constant(None), constant), node), node)
 
 

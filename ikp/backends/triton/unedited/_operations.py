@@ -1,4 +1,4 @@
-"""Which calls in a kernel's source are operations that get a range, and how names are resolved."""
+"""The calls in a kernel's source that get a range as operations, and a resolver of their names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPERATIONS = frozenset(
 """Functions of Triton's languages that move data, multiply tiles or wait."""
 _PREFIXES = ("atomic_", "async_", "buffer_atomic_")
 _METHODS = ("load", "store", "gather", "scatter", "atomic_")
-"""The same, as methods of what only the compiler knows: descriptors and shared memory."""
+"""The same, as methods of objects that only the compiler knows: descriptors and shared memory."""
 
 
 _LANGUAGE = re.compile(r"triton\.(?:experimental\.\w+\.)?language\b")
@@ -33,7 +33,7 @@ _LANGUAGE = re.compile(r"triton\.(?:experimental\.\w+\.)?language\b")
 
 
 class Names:
-    """The objects that names in one function stand for, as far as the source alone says."""
+    """The objects that names in one function refer to, as far as the source alone shows."""
 
     def __init__(self, tree: ast.FunctionDef, scope: Mapping[str, object]) -> None:
         self._scope = scope
@@ -45,7 +45,7 @@ class Names:
         }
 
     def object_of(self, node: ast.expr) -> object:
-        """Return the object that a dotted name stands for; None if it is known later, or never."""
+        """Return the object that a dotted name refers to; None if the source does not show it."""
         if isinstance(node, ast.Name):
             return None if node.id in self._local else self._scope.get(node.id)
         if isinstance(node, ast.Attribute):

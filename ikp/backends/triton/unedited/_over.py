@@ -1,4 +1,4 @@
-"""Kernels of which no later launch is recorded: each passes with one look, and is counted."""
+"""``Over``: kernels of which no later launch is recorded; one look-up lets each pass, counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Counted = dict[Values | None, tuple[str, str]]
 
 
 class Over:
-    """What launches such kernels, and by what their launches are counted."""
+    """The callers that launch such kernels, and the keys that count their launches."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
@@ -27,7 +27,7 @@ class Over:
         """Count a launch by ``caller``; return whether no later one alike is recorded.
 
         Args:
-            caller: the jitted function, where arguments are given, or what launches one alone.
+            caller: the jitted function, where arguments are given, or an autotuner of one alone.
             args: of the launch.
             kwargs: of the launch.
         """
@@ -49,7 +49,7 @@ class Over:
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> None:
-        """See whether no later launch alike of a kernel by ``caller`` is recorded."""
+        """Note a caller and a kernel's specialisation of which no later launch is recorded."""
         counted = self._launcher.counted(self._launcher.special(kernel, args, kwargs))
         if counted is None:
             return

@@ -1,4 +1,4 @@
-"""What the arguments of a launch are called that point to memory."""
+"""Names of a launch's pointer arguments, by the addresses that they point to."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ def names(values: Sequence[object], names: Sequence[str]) -> dict[int, str]:
     """Return the names of arguments, by the addresses that they point to.
 
     Args:
-        values: what Triton's launcher is called with; the last ones are the kernel's arguments.
-        names: of those.
+        values: arguments of Triton's launcher; the last ones are the kernel's arguments.
+        names: of the kernel's arguments.
     """
     pairs = zip(reversed(names), reversed(values), strict=False)
     found: dict[int, list[str]] = {}

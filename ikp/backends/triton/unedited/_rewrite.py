@@ -1,7 +1,7 @@
-"""Puts marks into the syntax tree of a kernel: ranges around its loops, operations and lines.
+"""``rewrite``: inserts marks into a kernel's syntax tree, around its loops, operations and lines.
 
-The tree keeps the line of every node, so the compiler's own messages, its debug information and the
-names of the ranges all speak of the lines that the author wrote. Nothing is taken out or reordered.
+The tree keeps the line of every node. So the compiler's messages, its debug information and the
+names of the ranges all have the lines that the author wrote. No node is taken out or reordered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Source:
     path: str
     first_line: int  # of its ``def``, in the file
     tree: ast.Module  # line 1 is that of ``def``
-    scope: dict[str, object]  # what names mean outside the function
+    scope: dict[str, object]  # objects of names outside the function
 
     @property
     def definition(self) -> ast.FunctionDef:
@@ -57,7 +57,7 @@ class Source:
 
 
 class Twin(Protocol):
-    """The marked form of a jitted function."""
+    """The instrumented clone of a jitted function."""
 
     ikp_marked: Marked
 
@@ -70,7 +70,7 @@ class Twin(Protocol):
 
 
 _Helper = Callable[[Kernel], Twin | None]
-"""Returns the marked form of a helper, or None where it has none."""
+"""Returns the instrumented clone of a helper, or None where it has none."""
 
 
 @dataclass(slots=True)
@@ -88,10 +88,10 @@ def rewrite(source: Source, plan: Plan, role: str, helper: _Helper) -> Marked:
 
     Args:
         source: the function.
-        plan: what to mark.
+        plan: the marks to insert.
         role: "kernel" or "helper".
-        helper: returns the marked form of a jitted function that this one calls, or None to call it
-            as it is.
+        helper: returns the clone of a jitted function that this one calls, or None to call it as it
+            is.
     """
     tree = copy.deepcopy(source.tree)
     marked = Marked(tree)
@@ -124,11 +124,11 @@ class _Rewriter(ast.NodeTransformer):
         self._at_source = plan.level == "source"
         self._inside_helpers = self._at_source and (plan.loops or bool(plan.lines))
         self._taken: set[str] = set()
-        self._flattened = 0  # loops around, of which the compiler makes one with what is in them
-        self._inner = 0  # loops around that lie in a flattened one
+        self._flattened = 0  # enclosing loops that the compiler flattens with the loops in them
+        self._inner = 0  # enclosing loops inside a flattened one
 
     def function(self, role: str) -> None:
-        """Mark the whole function, and what is in it."""
+        """Mark the whole function, and the statements in it."""
         node = self._node
         if self._at_source and self._plan.lines:
             node.body = self._chosen_lines(node.body)
@@ -143,7 +143,7 @@ class _Rewriter(ast.NodeTransformer):
                 file = by_hand.token(Path(self._plan.ttgir))
                 node.body.insert(1, mark_nodes.statement("by_hand", file, node.body[0]))
 
-    # What is marked.
+    # Nodes to mark.
 
     def visit_For(self, node: ast.For) -> ast.AST:
         """Mark a loop and its iterations; the target is the iterations' payload."""
@@ -180,14 +180,15 @@ class _Rewriter(ast.NodeTransformer):
         return mark_nodes.around(node, self._named(text, node))
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        """Leave what runs elsewhere."""
+        """Leave a lambda as it is: its body runs elsewhere."""
         return node
 
     def _loop(self, node: ast.For | ast.While, text: str, *variable: ast.expr) -> ast.AST:
         """Mark a loop and its iterations.
 
-        Where the compiler is asked to flatten a loop nest, a mark between two loops would keep it
-        from seeing through: there, only iterations of inner loops, and what is in them, are marked.
+        Where the source asks to flatten a loop nest, a mark between two loops would keep the
+        compiler from it. There, only iterations of inner loops and the operations in them are
+        marked.
         """
         if not (self._plan.loops and self._at_source) or _has(node, ast.Return):
             return node
@@ -199,7 +200,7 @@ class _Rewriter(ast.NodeTransformer):
         return self._with("range", [node], f"{text} {place}")
 
     def _chosen_lines(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Return statements with each run of them that lies in chosen lines in a range."""
+        """Return statements, with each run of statements in chosen lines put into a range."""
         made: list[ast.stmt] = []
         group: list[ast.stmt] = []
         for statement in [*body, None]:
@@ -229,10 +230,10 @@ class _Rewriter(ast.NodeTransformer):
         self._marked.marks += 1
         return mark_nodes.block(verb, body, name, *payload)
 
-    # What is called instead.
+    # Calls of helpers.
 
     def _replace(self, call: ast.Call, function: Kernel) -> None:
-        """Call the marked form of a helper."""
+        """Have a call call the instrumented clone of a helper."""
         name = self._bound(function)
         if name is not None:
             call.func = at(ast.Name(name, ast.Load()), call.func)
@@ -271,7 +272,7 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def _is_flattened(node: ast.For) -> bool:
-    """Return whether a loop asks, or may ask, the compiler to flatten it with what it contains."""
+    """Return whether a loop asks, or may ask, the compiler to flatten it with its inner loops."""
     keywords = node.iter.keywords if isinstance(node.iter, ast.Call) else []
     values = [keyword.value for keyword in keywords if keyword.arg == "flatten"]
     return any(not (isinstance(v, ast.Constant) and not v.value) for v in values)

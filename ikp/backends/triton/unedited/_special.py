@@ -1,7 +1,7 @@
-"""What a jitted function is specialised to: constants, types and options that a user has written.
+"""Specialisations of a jitted function, with their labels: by constants, types and launch options.
 
-Triton specialises further, by whether an integer is a multiple of 16. That is not told apart:
-nobody has written it, and it changes from one launch to the next.
+Triton specialises further, by whether an integer is a multiple of 16. That is not distinguished
+here: it is not in the source, and it changes from one launch to the next.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _OPTIONS: Final = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _UNHASHABLE: Final = (list, dict, set)
 _LEFT_OUT: Final = object()
 _LONGEST: Final = 60
-"""Characters of a label's values."""
+"""The most characters of the values in a label."""
 
 
 def values(kernel: Kernel, args: tuple[object, ...], kwargs: dict[str, object]) -> Values:
-    """Return what a launch specialises a function to: each launch asks, so nothing is made of it.
+    """Return the values that a launch specialises a function to; cheap, as each launch calls it.
 
     Args:
         kernel: the jitted function.
-        args: what its ``run`` takes.
-        kwargs: what its ``run`` takes.
+        args: arguments of its ``run``.
+        kwargs: arguments of its ``run``.
     """
     (names, fixed), given = parameters(kernel), len(args)
     found: list[tuple[str, object]] = []
@@ -41,7 +41,7 @@ def values(kernel: Kernel, args: tuple[object, ...], kwargs: dict[str, object]) 
 
 
 def _with_defaults(kernel: Kernel, given: Values) -> Values:
-    """Return the same with the constants that a launch leaves to the function."""
+    """Return the values with the function's defaults of constants that a launch does not pass."""
     names, fixed = parameters(kernel)
     last = getattr(kernel.fn, "__defaults__", None) or ()
     defaults = dict(zip(names[len(names) - len(last) :], last, strict=True))
@@ -51,7 +51,7 @@ def _with_defaults(kernel: Kernel, given: Values) -> Values:
 
 
 class Special:
-    """A jitted function with what it is specialised to; in all else, it is that function."""
+    """A jitted function with a specialisation's names; all other attributes are the function's."""
 
     def __init__(self, kernel: Kernel, full_name: str, labels: list[str], known: Labels) -> None:
         self.jitted, self.full_name = kernel, full_name
@@ -59,12 +59,12 @@ class Special:
 
     @property
     def names(self) -> tuple[str]:
-        """What a pattern may fit."""
+        """The names that a pattern may match."""
         return (module_and_name(self.jitted),)
 
     @property
     def __name__(self) -> str:
-        """The label; it is given when somebody asks for it: trials of an autotuner take none."""
+        """The label; it is assigned when first read, so that an autotuner's trials take none."""
         return self._known.of(self.full_name, self._labels)
 
     def __getattr__(self, name: str) -> Untyped:
@@ -74,8 +74,8 @@ class Special:
 class Specials:
     """The specialisations that were launched.
 
-    The first of a function has its name. Another one has that with the values that differ from the
-    first one's: ``softmax<BLOCK=4096>``.
+    A function's first one has the function's name as its label. Another one has it with the values
+    that differ from the first one's: ``softmax<BLOCK=4096>``.
     """
 
     def __init__(self, labels: Labels) -> None:
@@ -93,7 +93,7 @@ class Specials:
         return Special(kernel, *self._named[key], self._known)
 
     def _names(self, kernel: Kernel, name: str, given: Values) -> tuple[str, list[str]]:
-        """Return what tells a specialisation from all others, and its labels, best first."""
+        """Return a specialisation's unique name, and its labels, best first."""
         first = self._first.setdefault(name, given)
         own = [kernel.__name__, name]
         if given == first:

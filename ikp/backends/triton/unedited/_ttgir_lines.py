@@ -1,4 +1,4 @@
-"""Records as lines of TritonGPU IR: inline assembly, as the compiler itself prints it."""
+"""Records as lines of TritonGPU IR: inline PTX assembly, in the syntax that the compiler prints."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The marked twin of a jitted function, for Triton's compiler and for its interpreter.
+"""The instrumented clone of a jitted function, for Triton's compiler and for its interpreter.
 
-A twin is a shallow copy of the function's object whose class differs in a few methods: it parses to
-the marked tree, finds the marks' verbs and the marked helpers among its names, and has a cache key
-of its own, made of the original's key and of the marked tree. So marked and plain code never meet
-in a compile cache, in memory or on disk, and nothing stale is reused: what the marks are is in the
-key by their text, and what they compile to by the spec in the buffer's argument. A marked kernel
-takes one parameter more.
+A clone is a shallow copy of the function's object whose class differs in a few methods. It parses
+to the marked tree, and finds the marks' verbs and the marked helpers among its names. Its cache key
+is made of the original's key and of the marked tree. So marked and plain code never meet in a
+compile cache, in memory or on disk. No stale code is reused: the key has the marks by their text,
+and their compiled form by the spec in the buffer's argument. A marked kernel takes one parameter
+more.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ikp.unedited.plan import Plan
 _Kind = TypeVar("_Kind")
 
 _making = threading.Lock()
-"""A twin is known before it is whole: no other thread may find it then."""
+"""A clone is in the table before it is complete: no other thread may find it then."""
 
 
 def kernel_twin(kernel: Kernel, plan: Plan) -> _Twin:
-    """Return the marked form of a jitted kernel, which takes the buffer as ``PROF``.
+    """Return the instrumented clone of a jitted kernel, which takes the buffer as ``PROF``.
 
     Raises:
         KernelError: it calls ``ikp.init`` itself, it has no source, or the plan marks nothing.
@@ -58,7 +58,7 @@ def kernel_twin(kernel: Kernel, plan: Plan) -> _Twin:
 
 
 def check(kernel: Kernel) -> None:
-    """Refuse what can never be marked, before it is launched.
+    """Refuse a kernel that can never be marked, before it is launched.
 
     Raises:
         KernelError: the kernel calls ``ikp.init`` itself, or has no source.
@@ -72,12 +72,12 @@ def check(kernel: Kernel) -> None:
 
 
 def is_twin(function: object) -> TypeGuard[_Twin]:
-    """Return whether a jitted function is marked."""
+    """Return whether a jitted function is an instrumented clone."""
     return isinstance(function, _Twin)
 
 
 def marks(twin: _Twin) -> int:
-    """Return how many marks a twin and the helpers it calls have."""
+    """Return the number of marks in a clone and the helpers it calls."""
     return sum(each.ikp_marked.marks for each in _with_helpers(twin))
 
 
@@ -93,7 +93,7 @@ def _with_helpers(twin: Twin) -> list[Twin]:
 
 
 class _Twin:
-    """What a marked function does otherwise than its original."""
+    """The methods of an instrumented clone that differ from its original's."""
 
     ikp_original: Untyped
     ikp_marked: Marked
@@ -112,11 +112,11 @@ class _Twin:
     run: Callable[..., object]
 
     def parse(self) -> ast.Module:
-        """Return the marked tree; the compiler leaves notes in it, so each time another."""
+        """Return a new copy of the marked tree: the compiler writes notes into it."""
         return copy.deepcopy(self.ikp_marked.tree)
 
     def get_capture_scope(self) -> dict[str, object]:
-        """Return what names mean outside the function."""
+        """Return the objects of names outside the function."""
         return {
             **self.ikp_original.get_capture_scope(),
             **self.ikp_marked.helpers,
@@ -125,7 +125,7 @@ class _Twin:
 
     @property
     def cache_key(self) -> str:
-        """Identify the marked code; Triton's caches take nothing else for it."""
+        """The key of the marked code in Triton's caches, which no other code has."""
         with self._hash_lock:
             if self.hash is None:
                 original = self.ikp_original
@@ -187,14 +187,14 @@ def _twin(function: Kernel, plan: Plan, role: str) -> _Twin:
 
 
 def _helper(plan: Plan, function: Kernel) -> _Twin | None:
-    """Return the marked form of a function that a marked one calls; None to call it as it is."""
+    """Return the clone of a function that a marked one calls; None to call it as it is."""
     if getattr(function, "noinline", False) or getattr(function, "kwargs", {}).get("noinline"):
         return None  # a function of its own in the machine code: no records in it
     return _twin(function, plan, "helper")
 
 
 def _version(function: object) -> str:
-    """Identify what a jitted function and its helpers say now: their source can be replaced."""
+    """Return the key of a jitted function's and its helpers' source now: it can be replaced."""
     return str(getattr(function, "cache_key", ""))
 
 
@@ -244,7 +244,7 @@ def _kept(function: Untyped) -> tuple[list[str], int]:
 
 
 def _text(function: Untyped) -> str:
-    """Return an interpreted function's source from ``def`` on, as the interpreter takes it."""
+    """Return an interpreted function's source from ``def`` on, as its rewriter prepares it."""
     lines, _ = inspect.getsourcelines(function.fn)
     return foreign.source(function.rewriter, lines)
 
@@ -278,7 +278,7 @@ def _with_parameter(signature: inspect.Signature) -> tuple[inspect.Parameter, in
 
 
 class _Hooks:
-    """The original's hooks before a launch, which see the launch that the user wrote."""
+    """The original's hooks before a launch, called without the clone's additional argument."""
 
     def __init__(self, hooks: Iterable[Callable[..., object]]) -> None:
         self._hooks = hooks  # the original's own list: it may grow
@@ -294,7 +294,7 @@ def _without_prof(hook: Callable[..., object], *args: object, **kwargs: object) 
 
 
 class _Rewriter:
-    """What Triton's rewriter of interpreted functions does otherwise for a marked one."""
+    """The methods of Triton's rewriter of interpreted functions that differ for a marked one."""
 
     ikp_marked: Marked
     ast_transformer: ast.NodeTransformer
@@ -306,8 +306,8 @@ class _Rewriter:
         return ast.increment_lineno(tree, self.def_file_lineno - 1)
 
     def _compile_and_exec(self, transformed_ast: ast.Module) -> Callable[..., object]:
-        # The marks' names reach the function as those of a function around it: the module that it
-        # comes from stays as it is.
+        # The marks' names are variables of an enclosing function: the function's own module stays
+        # as it is.
         names = {**self.ikp_marked.helpers, VERBS: expressions}
         around = super()._compile_and_exec(_enclosed(transformed_ast, list(names)))  # type: ignore[misc]
         function: Callable[..., object] = around(**names)

@@ -1,4 +1,4 @@
-"""Marks every kernel that a program launches, by stepping in where Triton launches one."""
+"""``Everything``: the launcher that records all kernels of a program, hooked into Triton."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ NO_ROOM = "no room left for recordings (--memory)"
 
 @dataclass(slots=True)
 class Everything(Launcher):
-    """Launches the kernels of a whole program; what can't be marked runs plain, and is told.
+    """Launches a whole program's kernels; kernels that can't be marked run plain, and are reported.
 
-    ``kernels`` is a pattern that a kernel's module and name must fit. ``room`` is how many
-    bytes a session may hold, up to the last launch, which may take more: buffers of the device, and
-    what was read back of others.
+    ``kernels`` is a pattern that a kernel's module and name must match. ``room`` is how many bytes
+    a session may hold, in buffers of the device and in records read back. The last launch may
+    exceed it.
     """
 
     kernels: re.Pattern[str] | None = None
@@ -51,7 +51,7 @@ class Everything(Launcher):
     aside: set[str] = field(default_factory=set)  # libraries whose kernels run plain
 
     def tell(self, kernel: Kernel, reason: str, times: int = 1) -> None:
-        """Count launches without marks; all are told at the end."""
+        """Count launches without marks; all are reported at the end."""
         self.plain[self._counted_by(kernel, reason)] += times
 
     @staticmethod
@@ -71,7 +71,7 @@ class Everything(Launcher):
         return Launcher.over(self, kernel)  # room for recordings may come back
 
     def counted(self, kernel: Kernel) -> tuple[str, str] | None:
-        """Return by what later launches of a kernel are counted; None while one may be recorded.
+        """Return the key that counts a kernel's later launches; None while one may be recorded.
 
         Only while a session records: a program may open one later.
         """
@@ -99,10 +99,10 @@ class Everything(Launcher):
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Launch a kernel with records; where that can't be, plain.
+        """Launch a kernel with records; plain, where it can't be recorded.
 
-        Triton compiles, and refuses, before it launches. What it refuses without marks as well, the
-        program sees from its own launch, at the end.
+        Triton compiles, and refuses, before it launches. If it refuses the kernel without marks as
+        well, the program gets that error from the plain launch at the end.
         """
         try:
             return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
@@ -125,12 +125,12 @@ class Everything(Launcher):
         return made
 
     def stepping_in(self) -> AbstractContextManager[None]:
-        """Have every launch in this process go through this, until that is left."""
+        """Have every launch in this process go through this, until the context is left."""
         return stepping_in(self)
 
 
 def stepping_in(launcher: Launcher) -> AbstractContextManager[None]:
-    """Have every launch in this process go through ``launcher``, until that is left."""
+    """Have every launch in this process go through ``launcher``, until the context is left."""
     return stepping_into(
         {
             foreign.JIT: lambda module: _compiled(module, launcher),
@@ -154,13 +154,13 @@ def _interpreted(module: ModuleType, launcher: Launcher) -> Callable[[], None]:
 
 
 def _nothing() -> None:
-    """Step out of what was not stepped into."""
+    """Undo nothing: no hook was set."""
 
 
 def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
-    """Step into the launches of a class of jitted functions; return what steps out again.
+    """Hook into the launches of a class of jitted functions; return the function that undoes it.
 
-    A kernel of which no later launch is recorded passes with one look, and a count.
+    A kernel of which no later launch is recorded passes with one look-up, and a count.
     """
     original = kind.run
     over = Over(launcher)

@@ -1,4 +1,4 @@
-"""One kernel of Triton's, marked without being edited: for ``ikp.instrument``."""
+"""``mark``: ``ikp.instrument`` of a jitted function, as a copy that records its launches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mark(
     session: Callable[[], profile | None],
     buffer: Mapping[str, Any],
 ) -> Any:
-    """Return what ``ikp.instrument`` does for a jitted function, or one in wrappers; else None.
+    """Return a recording copy of a jitted function, or of one in wrappers; None of other objects.
 
     Raises:
         UsageError: the wrappers have no jitted function inside, or an option is wrong.
@@ -47,7 +47,7 @@ def mark(
 def _recorded(launcher: Launcher, kernel: Any) -> Any:
     if not foreign.fits(kernel):
         return kernel
-    if not launcher.plan.ranges:  # those are the ones of a kernel that gets no buffer
+    if not launcher.plan.ranges:  # else the kernel calls ikp.init itself, and gets no buffer
         check(
             kernel
         )  # the rest is found at a launch: helpers may be defined, and globals set, later
@@ -57,7 +57,7 @@ def _recorded(launcher: Launcher, kernel: Any) -> Any:
 
 
 class _Recorded:
-    """What a kernel that records does otherwise than the one it was made of."""
+    """The methods of a recording copy that differ from the kernel's."""
 
     __name__: str
     ikp_kernel: Any

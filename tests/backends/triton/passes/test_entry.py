@@ -153,5 +153,5 @@ def test_two_inits_are_refused() -> None:
     kernel = Kernel()
     kernel.init()
     kernel.init()
-    with pytest.raises(KernelError, match=r"ikp\.init stands more than once"):
+    with pytest.raises(KernelError, match=r"ikp\.init is more than once"):
         complete(kernel.text())

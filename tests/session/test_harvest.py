@@ -11,8 +11,9 @@ import pytest
 import ikp
 from ikp.core import abi
 from ikp.core.abi import SlotState
+from ikp.core.decoding import decode
 from ikp.core.segment import Segment as Buffer
-from ikp.session import harvest, memory, recorder
+from ikp.session import harvest, memory
 from ikp.session.memory import SHARE
 from ikp.session.storage import HostStorage
 from tests.core.decoding.checks import assert_holds
@@ -314,7 +315,7 @@ def test_a_kernel_that_waits_for_a_later_launch_is_waited_for_once(
 def test_what_is_decoded_now_is_not_read_back_meanwhile(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, stream, lifted = recorder.decode, Stream(), []
+    real, stream, lifted = decode.decode, Stream(), []
 
     def decoded(*given: Any) -> Any:
         recording: Any = prof._recording
@@ -329,7 +330,7 @@ def test_what_is_decoded_now_is_not_read_back_meanwhile(
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(24)]
         with monkeypatch.context() as patched:
-            patched.setattr(recorder, "decode", decoded)
+            patched.setattr(decode, "decode", decoded)
             assert_holds(prof.trace, *truths)
         assert lifted == [0] and len(stream.events) == 1
         truths.append(launch(host, prof))

@@ -38,7 +38,8 @@ def self_times(trace: Trace) -> tuple[Ints, Ints]:
     events, slots = trace.events, trace.slots
     own, inside = np.zeros(len(events), np.int64), np.zeros(len(slots), np.int64)
     takes_time = (events.kind == Kind.RANGE) & (events.end_ns > events.start_ns)
-    for rows in _chunks(events.slot, takes_time):
+    chosen = None if takes_time.all() else np.flatnonzero(takes_time)
+    for rows in whole_slots(events.slot, chosen):
         slot, start, end = events.slot[rows], events.start_ns[rows], events.end_ns[rows]
         own[rows] = _self_times(slots, slot, start, end, inside)
     return own, inside
@@ -64,9 +65,10 @@ def _lie_in(slots: Slots, slot: Column, first: NDArray[np.intp], start: Ints, en
     return bool(np.all((opened >= slots.start_ns[slot]) & (closed <= slots.end_ns[slot])))
 
 
-def _chunks(slot: Column, chosen: NDArray[np.bool_]) -> Iterator[slice | NDArray[np.intp]]:
-    """Cut the rows that are chosen into parts of whole slots."""
-    rows = None if chosen.all() else np.flatnonzero(chosen)
+def whole_slots(
+    slot: Column, rows: NDArray[np.intp] | None = None
+) -> Iterator[slice | NDArray[np.intp]]:
+    """Cut some rows, or all, into parts of whole slots."""
     of_row = slot if rows is None else slot[rows]
     if np.any(of_row[1:] < of_row[:-1]):
         order = np.argsort(of_row, kind="stable")

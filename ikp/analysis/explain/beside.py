@@ -18,7 +18,7 @@ def with_beside(launch: Prepared, rows: NDArray[np.intp]) -> tuple[Ints, Ints]:
     That is from the end of the last range before to the next range's start. The time between two of
     ``rows`` is the first one's; a warp's time before its first range is nobody's.
     """
-    wanted = np.zeros(len(launch.row), bool)
+    wanted = np.zeros(len(launch.slot), bool)
     wanted[rows] = True
     before = _before(launch, rows)
     free = (before >= 0) & ~wanted[before]

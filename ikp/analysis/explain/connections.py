@@ -56,16 +56,19 @@ class Connection:
         That is how many stages a ring has, where it is full while a wait is under way.
         """
         span = max(launch.duration, 1) + 1
-        block = launch.block_of[launch.slot]
+
+        def block_of(rows: Rows) -> Ints:
+            found: Ints = launch.block_of[launch.slot[rows]]
+            return found
 
         def moments(rows: Rows, time: Ints) -> Ints:
-            return np.sort(block[rows] * span + np.clip(time[rows], 0, span - 1))
+            return np.sort(block_of(rows) * span + np.clip(time[rows], 0, span - 1))
 
-        one = launch.slot[self.waits] == self._one_warp_each(launch)[block[self.waits]]
+        one = launch.slot[self.waits] == self._one_warp_each(launch)[block_of(self.waits)]
         waits = self.waits[one]
         begun = moments(np.unique(self.sources), launch.opens)
         over = moments(waits, launch.closes)
-        first = np.searchsorted(over, np.sort(block[waits]) * span)
+        first = np.searchsorted(over, np.sort(block_of(waits)) * span)
         done = np.arange(len(over)) - first
         ready = np.searchsorted(begun, over, "right")
         ready -= np.searchsorted(begun, over // span * span)
@@ -84,18 +87,18 @@ class Connection:
         shortest of all.
         """
         took = launch.closes[self.waits] - launch.opens[self.sources]
-        waited = launch.took[self.waits]
+        waited = launch.took(self.waits)
         long = took[waited >= np.median(waited)]
         return (int(np.median(long)), int(took.min())) if len(took) else (0, 0)
 
     def late_share(self, launch: Prepared) -> float:
         """Return the share of the waits' time before what they wait for was done or on its way."""
-        whole = int(launch.took[self.waits].sum())
+        whole = int(launch.took(self.waits).sum())
         return float(self.late.sum()) / whole if whole else 0.0
 
     def on_its_way(self, launch: Prepared) -> bool:
         """Whether most of the waits' time is for what had begun before them, and soon was done."""
-        took = launch.took[self.waits]
+        took = launch.took(self.waits)
         begun = launch.opens[self.sources] <= launch.opens[self.waits]
         return self.late_share(launch) < 0.5 and 2 * int(took[begun].sum()) >= int(took.sum())
 
@@ -112,7 +115,7 @@ def _by_arrows(launch: Prepared, region: int, waits: Rows) -> Connection | None:
     if not len(sources):
         return None
     place = np.full(len(launch.trace.events), -1)
-    place[launch.row] = np.arange(len(launch.row))
+    place[slice(None) if launch.row is None else launch.row] = np.arange(len(launch.slot))
     sources, targets = place[sources], place[targets]
     mine = (sources >= 0) & (targets >= 0) & np.isin(targets, waits)
     if not mine.any():
@@ -124,16 +127,18 @@ def _by_arrows(launch: Prepared, region: int, waits: Rows) -> Connection | None:
 
 def _by_payloads(launch: Prepared, region: int, waits: Rows) -> Connection | None:
     """Join waits with the ranges of another group that have their block and payload."""
-    waits = waits[~np.isnan(launch.payload[waits])]
+    waits = waits[~np.isnan(launch.payload(waits))]
     if not len(waits):
         return None
     chosen = _some_blocks(launch, waits)
     waits = waits[chosen[launch.slot[waits]]]
-    group = launch.groups.of_warp[launch.slot]
     waiting = np.array([each.activity.waits for each in launch.known], bool)
-    may = chosen[launch.slot] & ~waiting[launch.region] & (launch.region != region)
-    rows = np.flatnonzero(may & ~np.isnan(launch.payload))
-    rows = rows[~np.isin(group[rows], np.unique(group[waits]))]
+    group = launch.groups.of_warp
+    others = ~np.isin(group, np.unique(group[launch.slot[waits]]))
+    sources = ~waiting
+    sources[region] = False
+    rows = np.flatnonzero((chosen & others)[launch.slot] & sources[launch.region])
+    rows = rows[~np.isnan(launch.payload(rows))]
     rows = rows[np.argsort(launch.region[rows], kind="stable")]
     found: Connection | None = None
     for some in np.split(rows, np.flatnonzero(np.diff(launch.region[rows])) + 1):
@@ -162,10 +167,9 @@ def _starts(launch: Prepared, one: Connection) -> float:
 
 def _matched(launch: Prepared, region: int, waits: Rows, rows: Rows) -> Connection | None:
     """Give each wait the last range that began before it was over, of its block and payload."""
-    block = launch.block_of[launch.slot]
     both = np.concatenate([rows, waits])
-    payloads, code = np.unique(launch.payload[both], return_inverse=True)
-    key = block[both] * len(payloads) + code
+    payloads, code = np.unique(launch.payload(both), return_inverse=True)
+    key = launch.block_of[launch.slot[both]] * len(payloads) + code
     time = np.concatenate([launch.opens[rows], launch.closes[waits]])
     is_wait = np.arange(len(both)) >= len(rows)
     order = np.lexsort((is_wait, time, key))
@@ -181,6 +185,6 @@ def _matched(launch: Prepared, region: int, waits: Rows, rows: Rows) -> Connecti
 
 
 def _made(launch: Prepared, region: int, sources: Rows, waits: Rows, how: str) -> Connection:
-    late = np.clip(launch.closes[sources] - launch.opens[waits], 0, launch.took[waits])
+    late = np.clip(launch.closes[sources] - launch.opens[waits], 0, launch.took(waits))
     source = int(launch.region[sources[0]])
     return Connection(region, source, waits, sources, late, how, int(launch.counts[region]))

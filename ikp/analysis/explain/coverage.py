@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
+_AT_ONCE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,11 @@ class Coverage:
             span: no interval ends later.
         """
         step = span + 1
-        low = np.clip(opens, 0, span) + sm * step
-        high = np.clip(closes, 0, span) + sm * step
-        order = np.argsort(low, kind="stable")
-        low, high = low[order], np.maximum.accumulate(high[order])
+        low, high = _on_axis(sm, opens, step), _on_axis(sm, closes, step)
+        np.maximum(low, high, out=high)
+        low.sort()
+        high.sort()
+        # Whatever is over before a moment has begun before it: as many as have begun are over.
         new = np.ones(len(low), bool)
         new[1:] = low[1:] > high[:-1]
         first = np.flatnonzero(new)
@@ -65,3 +69,11 @@ class Coverage:
         within = np.clip(time - self.opens[at], 0, self.closes[at] - self.opens[at])
         found: Ints = np.where(piece > 0, self.before[at] + within, 0)
         return found
+
+
+def _on_axis(sm: Ints, time: Ints, step: int) -> Ints:
+    """Return moments of SMs, one SM behind the other."""
+    found = np.clip(time, 0, step - 1)
+    for low in range(0, len(found), _AT_ONCE):
+        found[low : low + _AT_ONCE] += sm[low : low + _AT_ONCE] * step
+    return found

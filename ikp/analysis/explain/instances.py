@@ -43,12 +43,12 @@ class Meetings:
 def meetings(launch: Prepared, region: int) -> Meetings | None:
     """Return a region's meetings; None where it is no barrier among the warps that record it."""
     rows = launch.of_region([region])
-    rows = rows[np.lexsort((launch.opens[rows], launch.slot[rows]))]
+    rows = launch.in_order(rows)
     slot = launch.slot[rows]
     first = np.flatnonzero(np.diff(slot, prepend=-1))
     turn = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
     who = launch.block_of[slot] * len(launch.groups) + launch.groups.of_warp[slot]
-    what = np.unique(np.nan_to_num(launch.payload[rows], nan=-1.0), return_inverse=True)[1]
+    what = np.unique(np.nan_to_num(launch.payload(rows), nan=-1.0), return_inverse=True)[1]
     key = (who * (int(what.max(initial=0)) + 1) + what) * (int(turn.max(initial=0)) + 1) + turn
     order = np.lexsort((launch.opens[rows], key))
     rows, key = rows[order], key[order]
@@ -58,7 +58,7 @@ def meetings(launch: Prepared, region: int) -> Meetings | None:
         return None
     opens, closes = launch.opens[rows], launch.closes[rows]
     last = np.maximum.reduceat(opens, starts)
-    if np.median(launch.took[rows]) < _EMPTY * np.median(last - np.minimum.reduceat(opens, starts)):
+    if np.median(launch.took(rows)) < _EMPTY * np.median(last - np.minimum.reduceat(opens, starts)):
         closes = np.maximum(launch.next_opens[rows], closes)
     mean = np.add.reduceat(opens, starts) / count
     left = np.maximum.reduceat(closes, starts)

@@ -8,13 +8,16 @@ stands in none. Where all nest, that is the next one at depth d - 1 to end, and 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis._nested import moments, nested_depths
+from ikp.analysis._self_time import whole_slots
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.verdict import Branch
+from ikp.analysis.explain.warp_regions import sum_by
 
 _MOST: int = 12
 _DEEPEST: int = 24
@@ -27,49 +30,109 @@ def tree(launch: Prepared) -> Iterator[Branch]:
     """Yield the branches with the most time, each with the path to it, as a tree is read."""
     if not len(launch.region) or not launch.warp_time:
         return
-    path, parents, regions = _paths(launch)
-    count = np.bincount(path, minlength=len(parents))
-    total = launch.sum_by(path, launch.took, len(parents))
-    own = launch.sum_by(path, launch.own, len(parents))
-    chosen = {int(i) for i in np.argsort(-total, kind="stable")[:_MOST]}
-    names = [_names(launch, i, parents, regions) for i in range(len(parents))]
-    for i in sorted(chosen, key=lambda i: _order(i, parents, total)):
+    paths = _joined([_counted(launch, rows) for rows in whole_slots(launch.slot)], launch)
+    parents = paths.parent.tolist()
+    for i in sorted(
+        np.argsort(-paths.took, kind="stable")[:_MOST].tolist(),
+        key=lambda i: _order(i, parents, paths.took),
+    ):
         yield Branch(
-            names[i],
-            int(count[i]),
-            float(total[i]) / launch.warp_time,
-            float(own[i]) / launch.warp_time,
+            _names(launch, i, parents, paths.region),
+            int(paths.count[i]),
+            float(paths.took[i]) / launch.warp_time,
+            float(paths.own[i]) / launch.warp_time,
         )
 
 
-def _paths(launch: Prepared) -> tuple[Ints, list[int], list[int]]:
-    """Return the path of each range as a number, and of each path its parent (-1) and region."""
-    depth = _nested(launch)
-    order, holder_is = np.arange(len(launch.slot)), _NEXT
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """One row per path: its parent's row (-1 for none), its region, and sums of its ranges."""
+
+    parent: Ints
+    region: Ints
+    count: Ints
+    took: Ints
+    own: Ints
+
+
+def _joined(parts: list[list[_Paths]], launch: Prepared) -> _Paths:
+    """Return the paths of all parts, level by level, and in a level by parent and region.
+
+    In a part, parents are rows of the level above.
+    """
+    regions, found, before = len(launch.names), list[_Paths](), 0
+    rows = [np.zeros(0, np.int64)] * len(parts)  # of each part's level above, the rows in all
+    for level in range(max(map(len, parts))):
+        here = [(at, part[level]) for at, part in enumerate(parts) if level < len(part)]
+        keys = [
+            (np.append(rows[at], -1)[one.parent] + 1) * regions + one.region for at, one in here
+        ]
+        kinds, number = np.unique(np.concatenate(keys), return_inverse=True)
+        sums = (
+            sum_by(number, np.concatenate([getattr(one, name) for _, one in here]), len(kinds))
+            for name in ("count", "took", "own")
+        )
+        found.append(_Paths(kinds // regions - 1, kinds % regions, *sums))
+        ends = np.cumsum([len(key) for key in keys])
+        for (at, _), mine in zip(here, np.split(before + number, ends[:-1]), strict=True):
+            rows[at] = mine
+        before += len(kinds)
+    return _Paths(
+        *(np.concatenate([getattr(one, name) for one in found]) for name in _Paths.__slots__)
+    )
+
+
+def _counted(launch: Prepared, rows: slice | NDArray[np.intp]) -> list[_Paths]:
+    """Return the paths of some warps' ranges, level by level."""
+    ranges = _Ranges.of(launch, rows)
+    depth, holder_is = _nested(ranges), _NEXT
     if depth is None:
-        order, holder_is = _opening_order(launch), _BEFORE
-        depth = _depths(launch, order)
-    regions = len(launch.names)
-    path = np.full(len(depth), -1, np.int64)  # in that order
-    parents: list[int] = []
-    of_path: list[int] = []
-    slot, closes, region = launch.slot[order], launch.closes[order], launch.region[order]
+        ranges, holder_is = ranges.take(_opening_order(ranges)), _BEFORE
+        depth = _depths(ranges)
+    regions, found = len(launch.names), list[_Paths]()
+    number = np.empty(len(depth), np.int64)  # of each range's path, among those of its level
+    holders = np.zeros(0, np.intp)
     for level in range(int(depth.max()) + 1):
-        mine = np.flatnonzero(depth == level)
+        held = depth == level
+        mine = np.flatnonzero(held)
         above = np.full(len(mine), -1, np.int64)
         if level:
-            holds = depth == level - 1
-            at = np.cumsum(holds)[mine] + holder_is
-            holder = np.flatnonzero(holds)[np.maximum(at, 0)]
-            inside = (at >= 0) & (slot[holder] == slot[mine]) & (closes[mine] <= closes[holder])
-            above = np.where(inside, path[holder], -1)
-        kinds, number = _numbered((above + 1) * regions + region[mine])
-        path[mine] = len(parents) + number
-        parents += (kinds // regions - 1).tolist()
-        of_path += (kinds % regions).tolist()
-    found = np.empty(len(depth), np.int64)
-    found[order] = path
-    return found, parents, of_path
+            at = np.searchsorted(holders, mine) + holder_is
+            holder = holders[np.maximum(at, 0)]
+            inside = (at >= 0) & (ranges.slot[holder] == ranges.slot[mine])
+            inside &= ranges.closes[mine] <= ranges.closes[holder]
+            above = np.where(inside, number[holder], -1)
+        kinds, number[mine] = _numbered((above + 1) * regions + ranges.region[mine])
+        took = ranges.closes[mine] - ranges.opens[mine]
+        found.append(
+            _Paths(
+                kinds // regions - 1,
+                kinds % regions,
+                np.bincount(number[mine], minlength=len(kinds)),
+                sum_by(number[mine], took, len(kinds)),
+                sum_by(number[mine], ranges.own[mine], len(kinds)),
+            )
+        )
+        holders = mine
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Ranges of whole warps."""
+
+    slot: Ints
+    region: Ints
+    opens: Ints
+    closes: Ints
+    own: Ints
+
+    @classmethod
+    def of(cls, launch: Prepared, rows: slice | NDArray[np.intp]) -> _Ranges:
+        return cls(*(getattr(launch, name)[rows] for name in cls.__slots__))
+
+    def take(self, rows: NDArray[np.intp]) -> _Ranges:
+        return _Ranges(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
 _NEXT, _BEFORE = 0, -1
@@ -86,40 +149,35 @@ def _numbered(key: Ints) -> tuple[Ints, Ints]:
     return np.flatnonzero(there), (np.cumsum(there) - 1)[key]
 
 
-def _nested(launch: Prepared) -> Ints | None:
+def _nested(ranges: _Ranges) -> Ints | None:
     """Return the depths of ranges, as they stand; None if some overlap, or take no time."""
-    if _is_flat(launch):
-        return np.zeros(len(launch.slot), np.int64)
-    if np.any(launch.slot[1:] < launch.slot[:-1]) or not launch.took.all():
+    after = ranges.opens[1:] >= ranges.closes[:-1]
+    if np.all(after | (ranges.slot[1:] != ranges.slot[:-1])):
+        return np.zeros(len(ranges.slot), np.int64)
+    if np.any(ranges.closes == ranges.opens):
         return None
-    depth = nested_depths(*moments(launch.slot, launch.opens, launch.closes))
+    depth = nested_depths(*moments(ranges.slot, ranges.opens, ranges.closes))
     return None if depth is None else np.minimum(depth, _DEEPEST)
 
 
-def _is_flat(launch: Prepared) -> bool:
-    """Whether no range holds or overlaps another: each opens when the one before is over."""
-    after = launch.opens[1:] >= launch.closes[:-1]
-    return bool(np.all(after | (launch.slot[1:] != launch.slot[:-1])))
-
-
-def _opening_order(launch: Prepared) -> NDArray[np.intp]:
+def _opening_order(ranges: _Ranges) -> NDArray[np.intp]:
     """Return the ranges in the order in which they opened, outer ones first, warp by warp."""
-    recorded = -np.arange(len(launch.slot))  # of two that open together, the later one holds
-    return np.lexsort((recorded, -launch.closes, launch.opens, launch.slot))
+    recorded = -np.arange(len(ranges.slot))  # of two that open together, the later one holds
+    return np.lexsort((recorded, -ranges.closes, ranges.opens, ranges.slot))
 
 
-def _depths(launch: Prepared, order: NDArray[np.intp]) -> Ints:
+def _depths(ranges: _Ranges) -> Ints:
     """Return how many ranges of its warp are open where each one opens, in opening order."""
-    slot, opens, closes = launch.slot[order], launch.opens[order], launch.closes[order]
-    span = max(int(closes.max()), int(opens.max()), 0) - min(int(opens.min()), 0) + 2
+    opens, closes = ranges.opens, ranges.closes
     low = min(int(opens.min()), 0)
-    ends = np.sort(slot * span + (closes - low))
-    ended = np.searchsorted(ends, slot * span + (opens - low), "right")
-    depth = np.arange(len(order)) - np.minimum(ended, np.arange(len(order)))
+    span = max(int(closes.max()), int(opens.max()), 0) - low + 2
+    slot = ranges.slot.astype(np.int64) * span
+    ended = np.searchsorted(np.sort(slot + (closes - low)), slot + (opens - low), "right")
+    depth = np.arange(len(slot)) - np.minimum(ended, np.arange(len(slot)))
     return np.minimum(depth, _DEEPEST)
 
 
-def _names(launch: Prepared, path: int, parents: list[int], regions: list[int]) -> tuple[str, ...]:
+def _names(launch: Prepared, path: int, parents: list[int], regions: Ints) -> tuple[str, ...]:
     names: list[str] = []
     while path >= 0:
         names.append(launch.names[regions[path]])

@@ -81,8 +81,10 @@ def groups(launch: Prepared) -> Iterator[Group]:
     waits = np.array([each.activity.waits for each in launch.known], bool)
     time = launch.sum_by(of.of_warp, launch.end - launch.start, len(of))
     inside = launch.sum_by(of.of_warp, launch.inside, len(of))
-    own = np.where(waits[launch.region], launch.own, 0)
-    waiting = launch.sum_by(of.of_warp[launch.slot], own, len(of))
+    each = launch.by_warp
+    waiting = launch.sum_by(
+        of.of_warp[each.slot], np.where(waits[each.region], each.own, 0), len(of)
+    )
     for i, name in enumerate(of.names):
         whole = max(int(time[i]), 1)
         yield Group(
@@ -98,17 +100,13 @@ def groups(launch: Prepared) -> Iterator[Group]:
 def region_uses(launch: Prepared) -> Iterator[RegionUse]:
     """Yield the regions with the most self time."""
     order = np.argsort(-launch.own_by_region, kind="stable")
-    narrow = launch.region.astype(np.int16 if len(launch.names) < 1 << 15 else np.int64)
-    by_region = np.argsort(narrow, kind="stable")  # 16 bits sort in linear time
-    first = np.cumsum(launch.counts) - launch.counts
     for i in [i for i in order.tolist() if launch.counts[i]][:_REGIONS]:
-        mine = by_region[first[i] : first[i] + launch.counts[i]]
         known = launch.known[i]
         yield RegionUse(
             launch.names[i],
             known.activity.value,
             known.by,
             int(launch.counts[i]),
-            float(np.median(launch.took[mine])),
+            float(np.median(launch.took(launch.of_region([i])))),
             float(launch.own_by_region[i]) / max(launch.warp_time, 1),
         )

@@ -20,6 +20,7 @@ from ikp.analysis.explain.lane_time import LaneTime, lane_time
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.resident_blocks import Blocks
 from ikp.analysis.explain.warp_groups import WarpGroups, group_warps
+from ikp.analysis.explain.warp_regions import WarpRegions, at_once, sum_by
 from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
 from ikp.core.rows import take_events
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-_TIMES: Final = 64
-"""Bytes for each range that a table of all regions and warps may take."""
+_SMALL: Final = (np.int8, np.int16)
+"""What numpy sorts in linear time."""
 _FEW_REGIONS: Final = 16
 """Of more names, the ranges of a few are looked up: one pass for each name would take too long."""
 _More = ParamSpec("_More")
@@ -56,9 +57,9 @@ class Prepared:
     start: Ints  # of each warp
     end: Ints
     sm: Ints
-    row: Ints  # of each range: its row in ``trace.events``
-    slot: Ints
-    region: Ints
+    row: Ints | None  # of each range: its row in ``trace.events``; None where all are ranges
+    slot: NDArray[np.integer[Any]]
+    region: NDArray[np.integer[Any]]
     opens: Ints
     closes: Ints
     own: Ints  # self time
@@ -115,46 +116,58 @@ class Prepared:
         facts = self.facts.ranges if self.facts else {}
         kernels = frozenset((self.launch.label,))
         found = [of_region(name, facts.get(name), kernels) for name in self.names]
-        total = self.sum_by(self.region, self.took, len(found))
-        own = self.own_by_region
+        total, own = self.took_by_region, self.own_by_region
         for i, each in enumerate(found):
             if each.activity is Activity.UNKNOWN and 2 * own[i] < total[i]:
                 found[i] = Known(Activity.AROUND, "holds others")
         return found
 
+    def took(self, rows: NDArray[np.intp]) -> Ints:
+        """Return how long some ranges took."""
+        found = self.closes[rows]
+        found -= self.opens[rows]
+        return found
+
     @cached_property
-    def took(self) -> Ints:
-        """How long each range took."""
-        return self.closes - self.opens
+    def by_warp(self) -> WarpRegions:
+        """What each warp did in each region."""
+        times = self.opens, self.closes, self.own
+        return WarpRegions.of(self.slot, self.region, *times, len(self.names))
 
     @cached_property
     def counts(self) -> Ints:
         """How many ranges of each region there are."""
-        return np.bincount(self.region, minlength=len(self.names))
+        return self._of_regions(self.by_warp.count)
 
     @cached_property
     def warps_by_region(self) -> Ints:
         """How many warps recorded each region."""
-        warps, size = len(self.start), len(self.names) * len(self.start)
-        pair = self.region * warps + self.slot
-        if size > _TIMES * len(pair):
-            found = np.unique(pair)
-        else:  # twenty times as fast as to sort, in memory that the ranges explain
-            seen = np.zeros(size, np.bool_)
-            seen[pair] = True
-            found = np.flatnonzero(seen)
-        return np.bincount(found // max(warps, 1), minlength=len(self.names))
+        return np.bincount(self.by_warp.region, minlength=len(self.names))
 
     @cached_property
     def own_by_region(self) -> Ints:
         """The self time of each region."""
-        return self.sum_by(self.region, self.own, len(self.names))
+        return self._of_regions(self.by_warp.own)
 
     @cached_property
-    def payload(self) -> Floats:
-        """The payload of each range; NaN where there is none."""
+    def took_by_region(self) -> Ints:
+        """The time of each region, with what is in it."""
+        return self._of_regions(self.by_warp.took)
+
+    def _of_regions(self, values: Ints) -> Ints:
+        return self.sum_by(self.by_warp.region, values, len(self.names))
+
+    def payload(self, rows: NDArray[np.intp] | slice) -> Floats:
+        """Return the payloads of some ranges; NaN where there is none."""
         events = self.trace.events
-        return payload_values(events.payload[self.row], events.payload_type[self.row])
+        if self.row is not None:
+            rows = self.row[rows]
+        return payload_values(events.payload[rows], events.payload_type[rows])
+
+    @cached_property
+    def has_payloads(self) -> bool:
+        """Whether any range has a payload."""
+        return any(not np.isnan(self.payload(rows)).all() for rows in at_once(len(self.slot)))
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -231,7 +244,7 @@ class Prepared:
     @cached_property
     def groups(self) -> WarpGroups:
         """Which warps do the same."""
-        return group_warps(self.trace, self.slot, self.region, self.own, self.block_of)
+        return group_warps(self.trace, self.by_warp, self.block_of)
 
     @cached_property
     def next_opens(self) -> Ints:
@@ -251,10 +264,21 @@ class Prepared:
         rows = max(numbers) + 1
         return (self.duration + 2) * (rows + 1) < 1 << 62
 
-    def on_one_axis(self, slot: Ints, time: Ints) -> Ints:
+    def on_one_axis(self, slot: NDArray[np.integer[Any]], time: Ints) -> Ints:
         """Return moments of warps on one axis, a warp behind the other: what one sort orders."""
         span = max(self.duration, 1) + 1
-        return slot * span + np.clip(time, 0, span - 1)
+        found = slot.astype(np.int64)
+        found *= span
+        found += np.clip(time, 0, span - 1)
+        return found
+
+    def in_order(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return some ranges warp by warp, in the order in which they begin."""
+        slot, opens = self.slot[rows], self.opens[rows]
+        later = opens[1:] >= opens[:-1]
+        later &= slot[1:] == slot[:-1]
+        later |= slot[1:] > slot[:-1]
+        return rows if later.all() else rows[np.lexsort((opens, slot))]
 
     def regions(self, wanted: Iterable[Activity]) -> NDArray[np.intp]:
         """Return the regions that are one of some activities, and occur."""
@@ -271,9 +295,11 @@ class Prepared:
 
     def of_region(self, regions: NDArray[np.intp] | list[int]) -> NDArray[np.intp]:
         """Return the ranges of some regions."""
+        order, ends = self._by_region
+        parts = [order[ends[one] - self.counts[one] : ends[one]] for one in regions]
+        if len(parts) == 1:
+            return parts[0]
         if len(regions) < _FEW_REGIONS < len(self.names):
-            order, ends = self._by_region
-            parts = [order[ends[one] - self.counts[one] : ends[one]] for one in regions]
             return np.sort(np.concatenate([order[:0], *parts]))
         wanted = np.zeros(len(self.names), bool)
         wanted[regions] = True
@@ -282,20 +308,18 @@ class Prepared:
     @cached_property
     def _by_region(self) -> tuple[NDArray[np.intp], Ints]:
         """The ranges region by region, and where those of each region end."""
-        return np.argsort(self.region, kind="stable"), np.cumsum(self.counts)
+        small = next((each for each in _SMALL if len(self.names) <= np.iinfo(each).max), np.int64)
+        order = np.argsort(self.region.astype(small), kind="stable")
+        order.flags.writeable = False  # parts of it are handed out
+        return order, np.cumsum(self.counts)
 
-    @staticmethod
-    def sum_by(key: Ints, values: Ints, size: int) -> Ints:
-        """Return the exact sum of each key's values."""
-        found = np.zeros(size, np.int64)
-        np.add.at(found, key, values)
-        return found
+    sum_by = staticmethod(sum_by)
 
     def example(self, ranges: NDArray[np.intp]) -> int | None:
         """Return one of some ranges to look at: longer than nine in ten, but no outlier."""
         if not len(ranges):
             return None
-        took, rank = self.took[ranges], 9 * (len(ranges) - 1) // 10
+        took, rank = self.took(ranges), 9 * (len(ranges) - 1) // 10
         value = np.partition(took, rank)[rank]
         same = np.flatnonzero(took == value)
         return int(ranges[same[rank - np.count_nonzero(took < value)]])
@@ -305,7 +329,7 @@ class Prepared:
         one = self.example(ranges)
         if one is None:
             return None
-        margin = max(int(self.took[one]), 1)
+        margin = max(int(self.closes[one] - self.opens[one]), 1)
         low = max(int(self.opens[one]) - margin, 0)
         return low, min(int(self.closes[one]) + margin, max(self.duration, low))
 
@@ -314,9 +338,9 @@ class Prepared:
         one = self.example(ranges)
         if one is None:
             return ()
-        long, count = self.took[ranges], min(8 * most, len(ranges))
+        long, count = self.took(ranges), min(8 * most, len(ranges))
         longest = ranges[long >= -np.partition(-long, count - 1)[count - 1]]
-        order = longest[np.argsort(-self.took[longest], kind="stable")[:count]]
+        order = longest[np.argsort(-self.took(longest), kind="stable")[:count]]
         slots = dict.fromkeys([int(self.slot[one]), *self.slot[order].tolist()])
         return tuple(self.warp(slot) for slot in list(slots)[:most])
 
@@ -347,11 +371,18 @@ def prepare(trace: Trace, index: int) -> Prepared:
     slots, events = single.slots, single.events
     begin = first_start(single)
     own, inside = self_times(single)
-    rows = np.flatnonzero(events.kind == Kind.RANGE)
-    every = len(rows) == len(events)
+    is_range = events.kind == Kind.RANGE
+    rows = None if is_range.all() else np.flatnonzero(is_range)
 
-    def of_ranges(column: NDArray[np.int64]) -> Ints:
-        return (column if every else column[rows]).astype(np.int64, copy=False)
+    def of_ranges(column: NDArray[Any]) -> NDArray[Any]:
+        return column if rows is None else column[rows]
+
+    def since_begin(column: Ints) -> Ints:
+        if rows is None:
+            return column - begin
+        found = column[rows]
+        found -= begin
+        return found
 
     start = slots.start_ns - begin
     starts, ends = _of_label(trace, trace.launches[index].label)
@@ -365,8 +396,8 @@ def prepare(trace: Trace, index: int) -> Prepared:
         row=rows,
         slot=of_ranges(events.slot),
         region=of_ranges(events.region),
-        opens=of_ranges(events.start_ns - begin),
-        closes=of_ranges(events.end_ns - begin),
+        opens=since_begin(events.start_ns),
+        closes=since_begin(events.end_ns),
         own=of_ranges(own),
         inside=inside,
         label_starts=starts,

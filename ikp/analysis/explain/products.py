@@ -13,6 +13,7 @@ import numpy as np
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.coverage import Coverage
 from ikp.analysis.explain.prepared import Bools, Ints, Prepared, once
+from ikp.analysis.explain.warp_regions import at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ def products(launch: Prepared) -> Products | None:
     if not len(issues) and not len(waits):
         return None
     sm = np.unique(launch.sm, return_inverse=True)[1].astype(np.int64)
-    opens, closes, slot = launch.opens[issues], launch.closes[issues], launch.slot[issues]
+    opens, closes = launch.opens[issues], launch.closes[issues]
+    slot = launch.slot[issues].astype(np.int64, copy=False)
     if len(waits):
         closes = np.maximum(closes, _waited(launch, slot, opens, closes, waits))
         opens, closes, slot = (
@@ -62,12 +64,12 @@ def products(launch: Prepared) -> Products | None:
 
 def _waited(launch: Prepared, slot: Ints, opens: Ints, closes: Ints, waits: Ints) -> Ints:
     """Return when each product's wait is over: the first one of its warp that begins after it."""
-    span = max(launch.duration, 1) + 1
-    order = np.lexsort((launch.opens[waits], launch.slot[waits]))
-    waits = waits[order]
-    key = launch.slot[waits] * span + np.clip(launch.opens[waits], 0, span - 1)
-    at = np.searchsorted(key, slot * span + np.clip(opens, 0, span - 1))
-    found = waits[np.minimum(at, len(waits) - 1)]
-    hit = (at < len(waits)) & (launch.slot[found] == slot)
-    result: Ints = np.where(hit, launch.closes[found], closes)
+    waits = launch.in_order(waits)
+    key = launch.on_one_axis(launch.slot[waits], launch.opens[waits])
+    result = np.empty(len(slot), np.int64)
+    for rows in at_once(len(slot)):
+        at = np.searchsorted(key, launch.on_one_axis(slot[rows], opens[rows]))
+        found = waits[np.minimum(at, len(waits) - 1)]
+        hit = (at < len(waits)) & (launch.slot[found] == slot[rows])
+        result[rows] = np.where(hit, launch.closes[found], closes[rows])
     return result

@@ -34,14 +34,15 @@ class GroupShares:
 def group_shares(launch: Prepared) -> GroupShares:
     """Return the shares of a launch's groups."""
     groups, regions = len(launch.groups), len(launch.names)
-    of_range = launch.groups.of_warp[launch.slot]
-    own = launch.sum_by(of_range * regions + launch.region, launch.own, groups * regions)
+    each = launch.by_warp
+    group = launch.groups.of_warp[each.slot]
+    own = launch.sum_by(group * regions + each.region, each.own, groups * regions)
     life = launch.sum_by(launch.groups.of_warp, launch.end - launch.start, groups)
     shares = own.reshape(groups, regions) / np.maximum(life, 1)[:, None]
     waits = np.array(
         [one.activity.waits and one.activity is not Activity.WAIT_MMA for one in launch.known], bool
     )
     multiplies = np.array([one.activity.multiplies for one in launch.known], bool)
-    recorded = np.bincount(of_range, minlength=groups) > 0
+    recorded = np.bincount(group, minlength=groups) > 0
     busy = 1 - shares[:, waits].sum(1)
     return GroupShares(shares, busy, shares[:, multiplies].sum(1), recorded)

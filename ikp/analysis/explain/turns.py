@@ -13,6 +13,7 @@ import numpy as np
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import Phases
+from ikp.analysis.explain.warp_regions import at_once
 
 _REPEATS: Final = 4
 """Times that a warp records a region at least, if it repeats."""
@@ -24,11 +25,13 @@ def phases(launch: Prepared) -> Phases | None:
     if region is None:
         return None
     rows = launch.of_region([region])
-    block = launch.block_of[launch.slot[rows]]
     first = np.full(len(launch.block_ids), np.iinfo(np.int64).max)
     last = np.full(len(launch.block_ids), -1)
-    np.minimum.at(first, block, launch.opens[rows])
-    np.maximum.at(last, block, launch.closes[rows])
+    for some in at_once(len(rows)):
+        mine = rows[some]
+        block = launch.block_of[launch.slot[mine]]
+        np.minimum.at(first, block, launch.opens[mine])
+        np.maximum.at(last, block, launch.closes[mine])
     there = last >= 0
     warps = int(launch.warps_by_region[region])
     return Phases(

@@ -157,7 +157,7 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
             "Run it under `ikp run --level machine --detail waits`, or put ranges into the kernel.",
         )
         return
-    marked = np.bincount(launch.slot, minlength=len(launch.start)) > 0
+    marked = np.bincount(launch.by_warp.slot, minlength=len(launch.start)) > 0
     empty = len(marked) - np.count_nonzero(marked)
     if empty:
         yield Unknown(
@@ -187,7 +187,7 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
             "warps have no roles, and all record the same ranges.",
             "Where warps are specialised, name them: ikp.role(ctx, 'producer').",
         )
-    if np.isnan(launch.payload).all():
+    if not launch.has_payloads:
         yield Unknown(
             "which wait belongs to which copy or product",
             "no range has a payload.",

@@ -20,6 +20,7 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.products import Products, products
 from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.verdict import Hardware, RegionUse
+from ikp.analysis.explain.warp_regions import at_once
 
 BUSY: Final = 0.5
 """Share of memory's rate from which on it may be what is waited for, and not its latency."""
@@ -133,9 +134,14 @@ def _total_bytes(launch: Prepared) -> int | None:
 
 def _overlap(launch: Prepared, made: Products) -> float | None:
     """Return the share of the time of copies, and waits for them, with a product under way."""
-    rows = launch.of_region(launch.regions([Activity.COPY, Activity.WAIT_COPY]))
-    whole = int(launch.took[rows].sum())
+    regions = launch.regions([Activity.COPY, Activity.WAIT_COPY])
+    rows = launch.of_region(regions)
+    whole = int(launch.took_by_region[regions].sum())
     if not whole:
         return None
-    sm = made.sm[launch.slot[rows]]
-    return int(made.covered.inside(sm, launch.opens[rows], launch.closes[rows]).sum()) / whole
+    parts = (rows[some] for some in at_once(len(rows)))
+    covered = (
+        made.covered.inside(made.sm[launch.slot[one]], launch.opens[one], launch.closes[one]).sum()
+        for one in parts
+    )
+    return sum(map(int, covered)) / whole

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis.explain.warp_regions import WarpRegions
+
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
@@ -41,14 +43,12 @@ class WarpGroups:
         return len(self.names)
 
 
-def group_warps(trace: Trace, slot: Ints, region: Ints, own: Ints, block_of: Ints) -> WarpGroups:
+def group_warps(trace: Trace, did: WarpRegions, block_of: Ints) -> WarpGroups:
     """Return the groups of a launch's warps.
 
     Args:
         trace: the launch.
-        slot: of each range.
-        region: of each range.
-        own: the self time of each range.
+        did: what each warp did in each region.
         block_of: of each warp.
     """
     roles = trace.slots.role
@@ -56,16 +56,16 @@ def group_warps(trace: Trace, slot: Ints, region: Ints, own: Ints, block_of: Int
         used, of_warp = np.unique(roles, return_inverse=True)
         names = tuple(trace.roles[i] or "no role" for i in used.tolist())
         return WarpGroups(names, "role", of_warp.astype(np.int64))
-    return _by_ranges(trace, slot, region, own, block_of)
+    return _by_ranges(trace, did, block_of)
 
 
-def _by_ranges(trace: Trace, slot: Ints, region: Ints, own: Ints, block_of: Ints) -> WarpGroups:
+def _by_ranges(trace: Trace, did: WarpRegions, block_of: Ints) -> WarpGroups:
     """Group warps by the set of regions that they record, if blocks hold several such sets."""
     count, regions = len(trace.slots), len(trace.regions)
     everyone = WarpGroups(("all warps",), "all", np.zeros(count, np.int64))
-    recorded = np.unique(slot * regions + region)
+    recorded = did.slot * regions + did.region
     apart = _apart(recorded, regions, block_of)
-    if own[apart[region]].sum() < _OWN * own.sum():
+    if did.own[apart[did.region]].sum() < _OWN * did.own.sum():
         return everyone
     telling = recorded[apart[recorded % regions]]
     weights = np.random.default_rng(0).integers(1, 1 << 62, regions, dtype=np.int64)

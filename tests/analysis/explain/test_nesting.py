@@ -35,10 +35,10 @@ def test_it_is_what_sorting_finds(warps: list[list[tuple[int, int, int]]]) -> No
     ]
     made = trace(events, slots=[(0, slot) for slot in range(len(warps))], residence=60)
     launch = prepare(made, 0)
-    assert nesting._nested(launch) is not None
+    assert nesting._nested(all_ranges(launch)) is not None
     found = tuple(nesting.tree(launch))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nesting, "_nested", lambda launch: None)
+        patch.setattr(nesting, "_nested", lambda ranges: None)
         assert tuple(nesting.tree(launch)) == found
 
 
@@ -47,7 +47,11 @@ def of(*events: tuple[int, int, int]) -> Prepared:
     return prepare(made, 0)
 
 
+def all_ranges(launch: Prepared) -> nesting._Ranges:
+    return nesting._Ranges.of(launch, slice(None))
+
+
 def test_what_overlaps_is_sorted() -> None:
-    assert nesting._nested(of((0, 0, 9), (1, 5, 12))) is None
+    assert nesting._nested(all_ranges(of((0, 0, 9), (1, 5, 12)))) is None
     crossing = tuple(nesting.tree(of((0, 0, 9), (1, 5, 12), (2, 6, 7))))
     assert {one.path for one in crossing} == {("load",), ("dot",), ("dot", "tile done")}

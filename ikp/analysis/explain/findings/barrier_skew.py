@@ -72,11 +72,12 @@ def _blocks(launch: Prepared, met: Meetings) -> np.ndarray:
 
 def _before(launch: Prepared, warp: int, barrier: int) -> str:
     """Return the region in which a warp is longer than the others of its blocks; "" for none."""
-    mine = launch.trace.slots.warp[launch.slot] == warp
+    each = launch.by_warp
+    mine = launch.trace.slots.warp[each.slot] == warp
     warps = max(len(np.unique(launch.trace.slots.warp)) - 1, 1)
     count = len(launch.names)
-    own = launch.sum_by(launch.region[mine], launch.own[mine], count)
-    others = launch.sum_by(launch.region[~mine], launch.own[~mine], count) / warps
+    own = launch.sum_by(each.region[mine], each.own[mine], count)
+    others = launch.sum_by(each.region[~mine], each.own[~mine], count) / warps
     more = own - others
     more[barrier] = 0
     longest = int(np.argmax(more))

@@ -19,6 +19,7 @@ from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.products import Products, products
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.analysis.explain.warp_regions import at_once
 
 Rows = NDArray[np.intp]
 
@@ -39,11 +40,13 @@ def idle_products(launch: Prepared) -> Iterator[Finding]:
     if made is None or not made.multiplies.any():
         return
     exposed = _exposed(launch, made)
+    did = launch.by_warp
+    multiplies = made.multiplies[did.slot]
     life = float((launch.end - launch.start)[made.multiplies].sum())
     busy = made.busy_share(launch)
     each, apart = list[int](), list[int]()
     for region in np.flatnonzero(exposed).tolist():
-        count = int((made.multiplies[launch.slot] & (launch.region == region)).sum())
+        count = int(did.count[multiplies & (did.region == region)].sum())
         (each if count >= _EACH * made.count else apart).append(region)
     for name, regions in (("serial-mma", each), ("epilogue", apart)):
         rows = _counted(launch, made, regions, but_last=regions is apart)
@@ -57,12 +60,16 @@ def idle_products(launch: Prepared) -> Iterator[Finding]:
 def _exposed(launch: Prepared, made: Products) -> Ints:
     """Return, by region, the time in which no product was under way, of warps that multiply."""
     hideable = launch.regions(_HIDEABLE)
-    totals = launch.sum_by(launch.region, launch.took, len(launch.names))
+    totals = launch.took_by_region
     inner = [r for r in hideable.tolist() if launch.own_by_region[r] >= _INNER * totals[r]]
     rows = launch.of_region(inner)
     rows = rows[made.multiplies[launch.slot[rows]]]
-    covered = _covered(launch, made, rows, launch.opens[rows], launch.closes[rows])
-    return launch.sum_by(launch.region[rows], launch.took[rows] - covered, len(launch.names))
+    found = np.zeros(len(launch.names), np.int64)
+    for some in at_once(len(rows)):
+        mine = rows[some]
+        covered = _covered(launch, made, mine, launch.opens[mine], launch.closes[mine])
+        np.add.at(found, launch.region[mine], launch.took(mine) - covered)
+    return found
 
 
 def _counted(launch: Prepared, made: Products, regions: list[int], but_last: bool) -> Rows:
@@ -79,7 +86,7 @@ def _counted(launch: Prepared, made: Products, regions: list[int], but_last: boo
     for region in regions:
         rows = launch.of_region([region])
         rows = rows[made.multiplies[launch.slot[rows]]]
-        rows = rows[np.lexsort((launch.opens[rows], launch.slot[rows]))]
+        rows = launch.in_order(rows)
         slot = launch.slot[rows]
         last = np.diff(slot, append=-1) != 0
         last[np.diff(slot, prepend=-1) != 0] = False
@@ -89,7 +96,11 @@ def _counted(launch: Prepared, made: Products, regions: list[int], but_last: boo
 
 def _idle(launch: Prepared, made: Products, rows: Rows, opens: Ints, closes: Ints) -> int:
     """Return how long no product was under way, of the time from ``opens`` to ``closes``."""
-    return int((closes - opens - _covered(launch, made, rows, opens, closes)).sum())
+    return sum(
+        int((closes[some] - opens[some]).sum())
+        - int(_covered(launch, made, rows[some], opens[some], closes[some]).sum())
+        for some in at_once(len(rows))
+    )
 
 
 def _covered(launch: Prepared, made: Products, rows: Rows, opens: Ints, closes: Ints) -> Ints:

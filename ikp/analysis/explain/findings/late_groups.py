@@ -167,7 +167,7 @@ def _both_wait(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | 
     if not _copies(launch, shares, wait.late) or _copies(launch, shares, wait.group):
         return None
     joined = wait.connection
-    if joined is None and not np.isnan(launch.payload[launch.of_region([wait.region])]).all():
+    if joined is None and not np.isnan(launch.payload(launch.of_region([wait.region]))).all():
         return None  # it is for something that no other group's ranges are about
     issued = joined is not None and joined.on_its_way(launch)
     if shares.busy[wait.late] >= _BUSY and not issued:
@@ -254,8 +254,8 @@ def _steady(launch: Prepared, waits: Rows) -> float:
 
     A pipeline that waits now and then, or while it fills, has stages enough.
     """
-    waits = waits[np.lexsort((launch.opens[waits], launch.slot[waits]))]
-    took, slot = launch.took[waits], launch.slot[waits]
+    waits = launch.in_order(waits)
+    took, slot = launch.took(waits), launch.slot[waits]
     whole = len(took) // _LAP * _LAP
     laps, of = took[:whole].reshape(-1, _LAP), slot[:whole].reshape(-1, _LAP)
     laps = laps[of[:, 0] == of[:, -1]]

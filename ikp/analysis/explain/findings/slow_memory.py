@@ -48,7 +48,7 @@ def slow_memory(launch: Prepared) -> Iterator[Finding]:
 
 def _alone(launch: Prepared, region: int) -> bool:
     """Whether a region's ranges hold next to nothing of others."""
-    whole = int(launch.took[launch.of_region([region])].sum())
+    whole = int(launch.took_by_region[region])
     return int(launch.own_by_region[region]) >= _INNER * whole
 
 
@@ -95,7 +95,7 @@ def _with_beside(launch: Prepared, region: int) -> float:
     There a warp waits for what the range has asked for, or for accesses that queue before its own.
     """
     opens, closes = with_beside(launch, launch.of_region([region]))
-    inside = int(launch.took[launch.of_region([region])].sum())
+    inside = int(launch.took_by_region[region])
     return _share(launch, region) + float((closes - opens).sum() - inside) / max(
         launch.warp_time, 1
     )

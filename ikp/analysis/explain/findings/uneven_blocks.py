@@ -12,6 +12,7 @@ from ikp.analysis.evidence import plural
 from ikp.analysis.explain.prepared import Floats, Ints, Prepared
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.analysis.explain.warp_regions import at_once
 
 _SLOW: Final = 1.15
 """Times the median of SMs, or blocks: SMs of one H200 that do the same differ by a few percent."""
@@ -59,8 +60,7 @@ class _Blocks:
 
     @classmethod
     def of(cls, launch: Prepared) -> _Blocks:
-        block, count = launch.block_of[launch.slot], len(launch.block_ids)
-        sizes = np.nan_to_num(np.abs(launch.payload), posinf=0.0)
+        count, each = len(launch.block_ids), launch.by_warp
         ran = launch.blocks
         took = (ran.end - ran.start).astype(np.float64)
         recorded = np.isin(ran.ids, launch.block_ids)
@@ -70,8 +70,8 @@ class _Blocks:
         return cls(
             *(ran.ids, ran.sm, ran.start, ran.end, took),
             launch.block_end - launch.block_start,
-            np.bincount(block, minlength=count).astype(np.float64),
-            np.bincount(block, sizes, count).astype(np.float64),
+            launch.sum_by(launch.block_of[each.slot], each.count, count).astype(np.float64),
+            _sums_of_payloads(launch),
         )
 
     @property
@@ -94,6 +94,16 @@ class _Blocks:
         if not (usual := np.median(self.took[middle])):
             return None
         return sms, self.took[middle] / usual
+
+
+def _sums_of_payloads(launch: Prepared) -> Floats:
+    """Return the sum of the payloads of each block's ranges, by their sizes."""
+    found = np.zeros(len(launch.block_ids), np.float64)
+    if launch.has_payloads:
+        for rows in at_once(len(launch.slot)):
+            sizes = np.nan_to_num(np.abs(launch.payload(rows)), posinf=0.0)
+            np.add.at(found, launch.block_of[launch.slot[rows]], sizes)
+    return found
 
 
 def _slow_sms(launch: Prepared, blocks: _Blocks, sms: Ints, ratios: Floats) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ def test_a_launch_of_centuries_is_not_explained() -> None:
     ends[0] = (1 << 63) - 1
     made = replace(made, slots=replace(made.slots, end_ns=ends))
     verdict = made.explain()
-    assert verdict.launch is None and "its times are wrong" in verdict.unknown[0].because
+    assert verdict.launch is None and "its times are wrong" in verdict.unknown[0].rationale
 
 
 def test_a_range_of_iterations_that_no_warp_recorded_is_no_phase() -> None:

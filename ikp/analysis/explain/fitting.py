@@ -84,7 +84,8 @@ def _short_finding(one: Finding) -> Finding:
         roles=tuple(name[:_NAME] for name in one.where.roles[:2]),
     )
     texts = {
-        name: getattr(one, name)[: 2 * _NAME] for name in ("title", "what_if", "because", "do")
+        name: getattr(one, name)[: 2 * _NAME]
+        for name in ("title", "what_if", "rationale", "suggestion")
     }
     return replace(
         one, where=where, number=replace(one.number, what=one.number.what[:_NAME]), **texts

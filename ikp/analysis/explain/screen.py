@@ -103,10 +103,10 @@ def _time(verdict: Verdict) -> Iterator[str]:
 def _findings(verdict: Verdict) -> Iterator[str]:
     for place, one in enumerate(verdict.findings[:_FINDINGS], 1):
         yield f"{place}. {printable(one.title)}"
-        yield f"   {printable(one.what_if)} [{one.id}, {one.sure}]"
+        yield f"   {printable(one.what_if)} [{one.id}, {one.confidence}]"
         if looks := _where(one):
             yield f"   look at {looks}"
-        yield f"   {printable(one.do)}"
+        yield f"   {printable(one.suggestion)}"
     more = len(verdict.findings) - _FINDINGS
     if more > 0:
         yield f"   and {more} more, with less at stake"
@@ -148,7 +148,7 @@ def _unknown(verdict: Verdict) -> Iterator[str]:
     yield "Not known:"
     for one in verdict.unknown[:_UNKNOWN]:
         mark = f" {one.mark}" if one.mark else ""
-        yield printable(f"  {one.what}: {one.because}{mark}")
+        yield printable(f"  {one.what}: {one.rationale}{mark}")
     if len(verdict.unknown) > _UNKNOWN:
         yield f"  and {len(verdict.unknown) - _UNKNOWN} more (--format json)"
 

@@ -22,10 +22,10 @@ def finding(
     number: Number,
     at_stake: float,
     without: str,
-    sure: str,
-    because: str,
+    confidence: str,
+    rationale: str,
     where: Where,
-    do: str,
+    suggestion: str,
 ) -> Finding:
     """Return a finding with its bound, which never exceeds the launch.
 
@@ -36,10 +36,10 @@ def finding(
         number: what it was found by.
         at_stake: nanoseconds of the launch's duration.
         without: what would be gone: "without the wait for full".
-        sure: one of ``WEIGHT``.
-        because: why so sure, and when it is wrong.
+        confidence: one of ``WEIGHT``.
+        rationale: why so sure, and when it is wrong.
         where: the evidence.
-        do: what to do.
+        suggestion: what to do.
     """
     total = float(max(launch.duration, 1))
     saved = min(max(at_stake, 0.0), total)
@@ -48,14 +48,14 @@ def finding(
         id=name,
         title=title,
         number=number,
-        at_stake_ns=saved,
-        at_stake_share=share,
+        bound_ns=saved,
+        bound_share=share,
         speedup_at_most=1 / max(1 - share, 1e-3),
         what_if=f"{without}: at most {100 * share:.1f} % less time",
-        sure=sure,
-        because=because,
+        confidence=confidence,
+        rationale=rationale,
         where=where,
-        do=do,
+        suggestion=suggestion,
     )
 
 
@@ -66,4 +66,4 @@ def enough(launch: Prepared, at_stake: float, least: float = LEAST) -> bool:
 
 def worth(one: Finding) -> float:
     """Return what findings are ordered by: the time at stake, less where it is less sure."""
-    return one.at_stake_ns * WEIGHT[one.sure]
+    return one.bound_ns * WEIGHT[one.confidence]

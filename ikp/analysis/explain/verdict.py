@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """Raised when a field goes or changes its meaning. New fields may come without."""
 MOST_BYTES: Final = 8192
 """That ``to_json`` takes in UTF-8; what is left out is counted in ``left_out``."""
@@ -47,14 +47,14 @@ class Finding:
     id: str  # "tail", "late-producer", ...: docs/reading-a-trace.md has one section for each
     title: str  # one sentence
     number: Number
-    at_stake_ns: float  # of the launch's duration: what would go if the cause did, at most
-    at_stake_share: float  # the same, over the launch's duration
-    speedup_at_most: float  # 1 / (1 - at_stake_share)
+    bound_ns: float  # of the launch's duration: what would go if the cause did, at most
+    bound_share: float  # the same, over the launch's duration
+    speedup_at_most: float  # 1 / (1 - bound_share)
     what_if: str  # "without the wait for full: at most 11.0 % less time"
-    sure: str  # "measured" | "likely" | "possible"
-    because: str  # why so sure, and what would make it wrong
+    confidence: str  # "measured" | "likely" | "possible"
+    rationale: str  # why so sure, and what would make it wrong
     where: Where
-    do: str  # what a change could be, or what to look at
+    suggestion: str  # what a change could be, or what to look at
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Unknown:
     """What can't be said, why, and what to record so that it can."""
 
     what: str
-    because: str
+    rationale: str
     mark: str = ""
 
 

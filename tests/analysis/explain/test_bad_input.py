@@ -15,7 +15,7 @@ pytestmark = pytest.mark.any_pins
 
 
 def unknown(scene: Scene, **changes: object) -> dict[str, str]:
-    return {one.what: one.because for one in scene.trace(**changes).explain().unknown}
+    return {one.what: one.rationale for one in scene.trace(**changes).explain().unknown}
 
 
 def one_block(**how: int) -> Scene:
@@ -54,7 +54,7 @@ def test_ranges_of_the_code_that_no_warp_recorded_are_named() -> None:
     (missing,) = (one for one in verdict.unknown if one.what == "what 1 of 2 warps did")
     assert f"{told}, copy:" in missing.mark
     (unseen,) = (one for one in verdict.findings if one.id == "unseen-wait")
-    assert f"{told}, such as copy:" in unseen.do
+    assert f"{told}, such as copy:" in unseen.suggestion
     without = two_roles().explain()
     assert told not in str(without) and "let all warps record" in str(without)
 

@@ -80,7 +80,7 @@ def test_accesses_that_take_far_longer_than_shared_memory_needs_conflict() -> No
     facts = CodeFacts("sm_90a", 64, None, False, {"exchange": RangeFacts("compute", 0, 0, 64, 70)})
     (found,) = explained(turns(5000), facts).findings  # 10,000 cycles; 8 warps need 512
     assert found.id == "bank-conflicts"
-    assert found.at_stake_share == pytest.approx(1 - 512 / 10_000)
+    assert found.bound_share == pytest.approx(1 - 512 / 10_000)
     assert explained(turns(500), facts).findings == ()
     busy = CodeFacts("sm_90a", 64, None, False, {"exchange": RangeFacts("compute", 0, 0, 64, 4000)})
     assert explained(turns(5000), busy).findings == ()  # arithmetic takes that long
@@ -113,7 +113,7 @@ def test_time_beside_accesses_that_conflict_counts_as_theirs() -> None:
     exchange = RangeFacts("compute", 0, 0, 64, 70)
     (found,) = explained(scene, CodeFacts("sm_90a", 64, ranges={"exchange": exchange})).findings
     told = 5600 - 400 / 50  # what is before a warp's first range is nobody's
-    assert found.at_stake_share == pytest.approx(told / 6000 * (1 - 512 / 10_000))
+    assert found.bound_share == pytest.approx(told / 6000 * (1 - 512 / 10_000))
 
 
 def test_narrow_loads_and_who_waits_for_them() -> None:
@@ -126,7 +126,7 @@ def test_narrow_loads_and_who_waits_for_them() -> None:
     facts = CodeFacts("sm_90a", 58, None, False, {"read": read, "mix": mix})
     (found,) = explained(scene, facts).findings
     assert found.id == "narrow-loads" and "mix waits for" in found.title
-    assert found.at_stake_share == pytest.approx(0.2 + 0.8 * (1 - 640 / 4 / 1600))
+    assert found.bound_share == pytest.approx(0.2 + 0.8 * (1 - 640 / 4 / 1600))
     wide = CodeFacts(
         "sm_90a", 58, None, False, {"read": replace(read, lane_bytes=None), "mix": mix}
     )
@@ -143,7 +143,7 @@ def test_registers_that_leave_room_for_few_warps() -> None:
     verdict = explained(scene, facts, device="NVIDIA H200")
     found = verdict.findings[0]
     assert found.id == "low-occupancy" and "registers" in found.title
-    assert found.at_stake_share == pytest.approx(1 - 1 / 3)  # all six blocks of an SM at once
+    assert found.bound_share == pytest.approx(1 - 1 / 3)  # all six blocks of an SM at once
     assert "1 wave of blocks in place of 3" in found.what_if
     hardware = verdict.hardware
     assert hardware is not None and hardware.limited_by == "registers"

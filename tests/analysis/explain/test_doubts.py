@@ -34,16 +34,16 @@ def waiting(name: str, share: float, *before: Range, warps: int = 2) -> Scene:
     return scene
 
 
-@pytest.mark.parametrize(("size", "sure"), [(64_000, "likely"), (128_000, "possible")])
-def test_a_wait_for_memory_at_its_rate_is_no_sure_cause(size: int, sure: str) -> None:
+@pytest.mark.parametrize(("size", "confidence"), [(64_000, "likely"), (128_000, "possible")])
+def test_a_wait_for_memory_at_its_rate_is_no_sure_cause(size: int, confidence: str) -> None:
     scene = waiting("wait for x @k.py:2", 0.5, ("load @k.py:1", 0, 100))
     ranges = {
         "load @k.py:1": RangeFacts("load", 0, size),
         "wait for x @k.py:2": RangeFacts("", 0, 0),
     }
     one = found(explained(scene, ranges), "exposed-load")  # 264 warps in 10 us, of 4,800 GB/s
-    assert one.sure == sure and one.at_stake_share == pytest.approx(0.5)
-    assert ("memory is asked for 70 % of its rate" in one.title) == (sure == "possible")
+    assert one.confidence == confidence and one.bound_share == pytest.approx(0.5)
+    assert ("memory is asked for 70 % of its rate" in one.title) == (confidence == "possible")
 
 
 def behind_copies(came: int, over: int, apart: int) -> Scene:
@@ -67,7 +67,7 @@ def behind_copies(came: int, over: int, apart: int) -> Scene:
 def test_a_blocks_barrier_is_no_wait_for_copies_that_had_come() -> None:
     """Its warps come together, and leave one by one: nobody is late, nor are copies."""
     verdict = explained(behind_copies(20, 320, 200))
-    assert found(verdict, "barriers").sure == "possible"
+    assert found(verdict, "barriers").confidence == "possible"
     assert "late-copy" not in {one.id for one in verdict.findings}
 
 
@@ -76,9 +76,9 @@ def test_a_barrier_behind_copies_that_are_late_is_theirs() -> None:
     assert ids.count("late-copy") == 2 and "barriers" not in ids
 
 
-@pytest.mark.parametrize(("at_once", "sure"), [(1, "measured"), (2, "likely")])
+@pytest.mark.parametrize(("at_once", "confidence"), [(1, "measured"), (2, "likely")])
 def test_time_between_blocks_is_lost_for_sure_where_no_other_block_is(
-    at_once: int, sure: str
+    at_once: int, confidence: str
 ) -> None:
     scene, block = Scene(), 0
     for sm in range(4):
@@ -87,7 +87,7 @@ def test_time_between_blocks_is_lost_for_sure_where_no_other_block_is(
                 scene.add(Warp(block, 0, sm, start, start + 1000, [("mix", start, start + 1000)]))
                 block += 1
     one = found(explained(scene), "block-switch")
-    assert one.sure == sure
+    assert one.confidence == confidence
 
 
 def test_what_recording_took_is_told() -> None:
@@ -113,7 +113,7 @@ def test_copies_that_take_long_to_issue() -> None:
         scene.add(*(Warp(block, w, block, 0, 10_000, ranges) for w in range(8)))
     copies = {name: RangeFacts("copy", 0, 6144, 0, 41)}
     one = found(explained(scene, copies), "copy-issue")
-    assert one.sure == "possible" and one.at_stake_share == pytest.approx(0.35)
+    assert one.confidence == "possible" and one.bound_share == pytest.approx(0.35)
     assert "700 cycles for 6,144 bytes" in one.title
     engine = {name: RangeFacts("copy", 0, None, 0, 41)}
     assert "copy-issue" not in {each.id for each in explained(scene, engine).findings}
@@ -122,7 +122,7 @@ def test_copies_that_take_long_to_issue() -> None:
 def test_a_grid_that_leaves_sms_next_to_empty() -> None:
     norm = {"norm": RangeFacts("compute", 0, 0, 0, 400)}
     one = found(explained(waiting("norm", 0.9, warps=4), norm), "few-warps")
-    assert one.sure == "possible" and one.at_stake_share == pytest.approx(1 - 4 / 64)
+    assert one.confidence == "possible" and one.bound_share == pytest.approx(1 - 4 / 64)
     for ranges, warps in ((norm, 8), ({"norm": RangeFacts("mma", 1024, 0, 0, 400)}, 4)):
         verdict = explained(waiting("norm", 0.9, warps=warps), ranges)
         assert "few-warps" not in {each.id for each in verdict.findings}
@@ -149,6 +149,6 @@ def test_registers_are_the_plain_kernels_and_those_of_its_copy_are_told(
     assert it.limited_by == ("recording" if at_most else "registers")
     told = "96 for each thread, and 128 in the copy with records" in str(verdict)
     assert told == (plain == 96)
-    unknown = [one.because for one in verdict.unknown if "when nobody records" in one.what]
+    unknown = [one.rationale for one in verdict.unknown if "when nobody records" in one.what]
     assert bool(unknown) == bool(at_most) and all("room for 16" in one for one in unknown)
     assert ("low-occupancy" in {one.id for one in verdict.findings}) == (at_most is None)

@@ -52,6 +52,6 @@ def test_of_the_interpreter_no_figure_of_a_gpu_is_told() -> None:
     assert "SM" not in text.replace("SMs, waves", "") and "slots" not in text
     assert "lanes:" not in text and "at once" not in text
     (said,) = [one for one in verdict.unknown if "SMs, waves" in one.what]
-    assert "interpreter" in said.because
+    assert "interpreter" in said.rationale
     page = made.report().html
     assert "waves" not in page.split("Not known")[-1].split("</p>", 1)[1] and ">SMs<" not in page

@@ -48,7 +48,7 @@ def test_a_last_wave_that_is_not_full_is_a_tail() -> None:
     verdict = waves(17).trace().explain()
     (tail,) = verdict.findings
     assert tail.id == "tail" and tail.where.count == 1
-    assert tail.at_stake_ns == pytest.approx(7 * 10_000 / 8)
+    assert tail.bound_ns == pytest.approx(7 * 10_000 / 8)
     assert verdict.lanes is not None and verdict.lanes.waves == pytest.approx(17 / 8)
 
 
@@ -108,8 +108,8 @@ def test_an_sm_all_of_whose_blocks_are_slow_is_found() -> None:
         took = 16_000 if sm == 5 else 10_000
         scene.add(*(Warp(3 * sm + i, 0, sm, i * took, (i + 1) * took) for i in range(3)))
     (slow,) = scene.trace().explain().findings
-    assert slow.id == "slow-sm" and slow.where.sms == (5,) and slow.sure == "measured"
-    assert slow.at_stake_ns == 3 * 6_000
+    assert slow.id == "slow-sm" and slow.where.sms == (5,) and slow.confidence == "measured"
+    assert slow.bound_ns == 3 * 6_000
 
 
 def unequal(turns: list[int]) -> Scene:
@@ -123,10 +123,12 @@ def unequal(turns: list[int]) -> Scene:
 
 def test_blocks_that_do_more_are_an_imbalance() -> None:
     (found,) = unequal([10, 20, 30, 40, 10, 20, 30, 40]).trace().explain().findings
-    assert found.id == "imbalance" and found.sure == "measured"
-    assert found.where.warps[0][0] in (3, 7) and "how many ranges" in found.because
-    assert found.at_stake_ns == pytest.approx(15_000)
-    assert found.do.startswith("the long blocks start no later")  # each has an SM of its own
+    assert found.id == "imbalance" and found.confidence == "measured"
+    assert found.where.warps[0][0] in (3, 7) and "how many ranges" in found.rationale
+    assert found.bound_ns == pytest.approx(15_000)
+    assert found.suggestion.startswith(
+        "the long blocks start no later"
+    )  # each has an SM of its own
 
 
 def test_a_long_block_that_ends_last_is_no_tail_though_a_wave_is_not_full() -> None:
@@ -151,7 +153,7 @@ def test_uneven_blocks_are_no_tail_though_the_last_sm_had_more_of_them() -> None
         free[sm] = at + count * 1000
     assert free == [60_000, 40_000, 40_000, 30_000], "the first had three, and most had two"
     (found,) = scene.trace().explain().findings
-    assert found.id == "imbalance" and found.sure == "measured"
+    assert found.id == "imbalance" and found.confidence == "measured"
 
 
 @pytest.mark.parametrize(("turns", "told"), [((10, 40), "start the long"), ((40, 10), "the long")])
@@ -166,13 +168,13 @@ def test_an_order_of_blocks_is_advised_where_long_ones_start_late(
             scene.add(Warp(block, 0, sm, at, at + count * 1000, ranges))
             at, block = at + count * 1000, block + 1
     (found,) = scene.trace().explain().findings
-    assert found.id == "imbalance" and found.do.startswith(told)
+    assert found.id == "imbalance" and found.suggestion.startswith(told)
 
 
 def test_one_block_that_does_more_is_a_slow_block() -> None:
     (found,) = unequal([10] * 30 + [40]).trace().explain().findings
     assert found.id == "slow-block" and found.where.warps[0] == (30, 0)
-    assert found.at_stake_ns == pytest.approx(30 * 30_000 / 31)
+    assert found.bound_ns == pytest.approx(30 * 30_000 / 31)
 
 
 def test_blocks_that_did_not_record_leave_nothing_to_say_of_lanes() -> None:

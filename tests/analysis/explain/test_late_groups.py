@@ -78,10 +78,10 @@ def duration(**how: int) -> int:
 def test_a_producer_that_is_always_busy_is_late() -> None:
     slow = {"produce": 1000, "flight": 100, "consume": 300, "stages": 4}
     found = first(pipeline(**slow))
-    assert found.id == "late-producer" and found.sure == "measured"
+    assert found.id == "late-producer" and found.confidence == "measured"
     assert set(found.where.roles) == {"adds", "loads"} and "full" in found.where.regions
     gain = 1 - duration(**{**slow, "produce": 100}) / duration(**slow)
-    assert found.at_stake_share == pytest.approx(gain, abs=0.05)
+    assert found.bound_share == pytest.approx(gain, abs=0.05)
 
 
 def test_a_consumer_that_is_always_busy_is_late() -> None:
@@ -89,15 +89,18 @@ def test_a_consumer_that_is_always_busy_is_late() -> None:
     found = first(pipeline(**slow))
     assert found.id == "late-consumer" and "empty" in found.where.regions
     gain = 1 - duration(**{**slow, "consume": 100}) / duration(**slow)
-    assert found.at_stake_share == pytest.approx(gain, abs=0.05)
+    assert found.bound_share == pytest.approx(gain, abs=0.05)
 
 
 def test_a_consumer_that_its_instructions_keep_busy_is_not_told_to_have_more_warps() -> None:
     full, waits = busy(1900), busy(500)
-    assert (full.id, full.sure) == ("late-consumer", "possible") and "95 %" in full.because
-    assert "fewer instructions" in full.do
-    assert (waits.id, waits.sure) == ("late-consumer", "likely") and "more warps" in waits.do
-    assert full.at_stake_share == waits.at_stake_share
+    assert (full.id, full.confidence) == ("late-consumer", "possible") and "95 %" in full.rationale
+    assert "fewer instructions" in full.suggestion
+    assert (waits.id, waits.confidence) == (
+        "late-consumer",
+        "likely",
+    ) and "more warps" in waits.suggestion
+    assert full.bound_share == waits.bound_share
 
 
 def test_a_busy_producer_is_late_however_long_its_copies_fly() -> None:
@@ -105,16 +108,16 @@ def test_a_busy_producer_is_late_however_long_its_copies_fly() -> None:
     found = first(pipeline(**slow))  # most of each wait is for a copy in flight, begun in it
     assert found.id == "late-producer" and "most of it in find" in found.title
     gain = 1 - duration(**{**slow, "look_up": 1}) / duration(**slow)
-    assert found.at_stake_share == pytest.approx(gain, abs=0.05)
+    assert found.bound_share == pytest.approx(gain, abs=0.05)
 
 
 def test_copies_that_queue_for_memory_need_no_more_stages() -> None:
     slow = {"produce": 50, "flight": 800, "consume": 200, "stages": 6, "apart": 700}
     (found,) = pipeline(**slow).findings
-    assert found.id == "queued-copies" and found.sure == "possible"
+    assert found.id == "queued-copies" and found.confidence == "possible"
     assert duration(**{**slow, "stages": 12}) == pytest.approx(duration(**slow), rel=0.02)
     gain = 1 - duration(**{**slow, "apart": 0}) / duration(**slow)
-    assert found.at_stake_share >= gain
+    assert found.bound_share >= gain
 
 
 def test_copies_that_stages_cannot_hide_are_too_few_stages() -> None:
@@ -123,7 +126,7 @@ def test_copies_that_stages_cannot_hide_are_too_few_stages() -> None:
     assert found.id == "few-stages" and found.where.roles == ("adds", "loads")
     assert "with 4 copies under way at once in place of 3" in found.what_if
     gain = 1 - duration(**{**few, "stages": 4}) / duration(**few)
-    assert found.at_stake_share == pytest.approx(gain, abs=0.05)
+    assert found.bound_share == pytest.approx(gain, abs=0.05)
     assert [f.id for f in pipeline(**{**few, "stages": 6}).findings] != ["few-stages"]
 
 
@@ -139,9 +142,9 @@ def test_what_was_joined_is_told() -> None:
 
 def test_without_payloads_the_busiest_group_is_a_guess_and_said_to_be_one() -> None:
     verdict = pipeline(produce=1000, flight=100, consume=300, stages=4, payloads=False)
-    assert first(verdict).id == "late-producer" and first(verdict).sure == "likely"
+    assert first(verdict).id == "late-producer" and first(verdict).confidence == "likely"
     assert verdict.connected == ()
-    assert any("payload" in one.because for one in verdict.unknown)
+    assert any("payload" in one.rationale for one in verdict.unknown)
 
 
 def test_one_warp_that_stores_is_no_role_of_its_own() -> None:

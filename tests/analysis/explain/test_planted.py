@@ -90,13 +90,13 @@ def test_one_block_in_seven_tells_the_same(name: str, twin: str) -> None:
     for fact in ("limited_by", "warps_at_once", "shared_bytes"):
         assert getattr(some.hardware, fact) == getattr(whole.hardware, fact), fact
     for mine, all_of in zip(some.findings, whole.findings, strict=True):
-        assert mine.at_stake_share == pytest.approx(all_of.at_stake_share, abs=0.02)
+        assert mine.bound_share == pytest.approx(all_of.bound_share, abs=0.02)
 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_the_bound_is_near_what_the_repair_gained(name: str) -> None:
     times = GAINS[name]
     gain = 1 - times["repaired_us"] / times["faulty_us"]
-    bound = findings(name, "faulty")[0]["at_stake_share"]
+    bound = findings(name, "faulty")[0]["bound_share"]
     assert bound > 0.9 * gain  # it is what can be won at most
     assert (bound <= 1.1 * gain) == (name not in FAR)

@@ -49,7 +49,7 @@ def test_arithmetic_behind_each_product_is_serial() -> None:
     found = steps(serial=True).findings[0]
     assert found.id == "serial-mma" and found.where.regions == ("exp",)
     gain = 1 - 600 / 1000
-    assert found.at_stake_share == pytest.approx(gain, abs=0.02)
+    assert found.bound_share == pytest.approx(gain, abs=0.02)
 
 
 def test_arithmetic_beside_products_is_not() -> None:
@@ -80,7 +80,7 @@ def tiles(teams: int, count: int = 12, mma: int = 800, finish: int = 400) -> Ver
 def test_an_epilogue_that_nothing_overlaps() -> None:
     found = tiles(1).findings[0]
     assert found.id == "epilogue" and found.where.regions == ("store",)
-    assert found.at_stake_share == pytest.approx(11 / 36, abs=0.01)  # all but the last
+    assert found.bound_share == pytest.approx(11 / 36, abs=0.01)  # all but the last
 
 
 def test_what_is_in_no_range_beside_an_epilogue_is_hidden_with_it() -> None:
@@ -95,11 +95,11 @@ def test_what_is_in_no_range_beside_an_epilogue_is_hidden_with_it() -> None:
     found = scene.trace().explain().findings[0]
     assert found.id == "epilogue"
     assert found.number.value == pytest.approx(11 * 300 / (12 * 1200))  # all but the last
-    assert found.at_stake_share == pytest.approx(11 * 400 / (12 * 1200))
+    assert found.bound_share == pytest.approx(11 * 400 / (12 * 1200))
 
 
 def test_an_epilogue_beside_another_groups_products_is_none() -> None:
-    assert [f.id for f in tiles(2).findings if f.at_stake_share > 0.05] == []
+    assert [f.id for f in tiles(2).findings if f.bound_share > 0.05] == []
 
 
 def phases(work: list[int], turns: int = 20) -> Verdict:
@@ -119,7 +119,7 @@ def phases(work: list[int], turns: int = 20) -> Verdict:
 def test_warps_that_come_apart_are_a_skew() -> None:
     found = phases([310, 270, 230, 190, 150, 110, 70, 30]).findings[0]
     assert found.id == "barrier-skew" and "warp 0" in found.title and "row" in found.title
-    assert found.at_stake_share == pytest.approx(140 / 320, abs=0.01)
+    assert found.bound_share == pytest.approx(140 / 320, abs=0.01)
 
 
 def test_warps_that_come_together_are_none() -> None:

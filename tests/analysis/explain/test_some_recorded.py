@@ -47,12 +47,12 @@ def test_warps_at_once_are_counted_or_not_told() -> None:
     assert some.hardware.warps_at_once is None and some.hardware.limited_by is None
     for one in some.findings:
         if one.id == "low-occupancy":
-            assert "holds" not in one.title and "perhaps fewer" in one.because
+            assert "holds" not in one.title and "perhaps fewer" in one.rationale
 
 
 def test_time_between_launches_may_be_that_of_blocks_that_left_nothing() -> None:
     sure = [
-        (one.sure, "may fill the gaps" in one.because)
+        (one.confidence, "may fill the gaps" in one.rationale)
         for blocks in (12, 132)
         for one in launches(blocks, 132, "load", 6).explain().findings
         if one.id == "launch-gaps"

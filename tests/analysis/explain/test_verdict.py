@@ -62,8 +62,8 @@ def checked(trace: Trace) -> dict[str, Any]:
     check_schema(said, json_schema())
     assert all(len(line) <= 100 for line in str(verdict).splitlines())
     for one in verdict.findings:
-        assert 0 <= one.at_stake_share <= 1 and one.speedup_at_most >= 1
-        assert one.sure in ("measured", "likely", "possible")
+        assert 0 <= one.bound_share <= 1 and one.speedup_at_most >= 1
+        assert one.confidence in ("measured", "likely", "possible")
     return said
 
 
@@ -114,7 +114,7 @@ def test_the_interpreters_times_are_no_findings(trace: Trace, name: str) -> None
     said = checked(replace(trace, launches=launches))
     assert said["findings"] == []
     if said["launch"] is not None:
-        assert "interpreter" in said["unknown"][0]["because"] or said["left_out"]
+        assert "interpreter" in said["unknown"][0]["rationale"] or said["left_out"]
 
 
 def test_the_tree_has_self_times_that_the_columns_have() -> None:

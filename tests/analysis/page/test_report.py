@@ -111,9 +111,9 @@ def test_it_shows_what_the_table_and_the_difference_say(pair):
 def test_findings_are_shown_as_a_verdict_words_them(pair, monkeypatch):
     class Verdict:
         def to_dict(self):
-            finding = {"title": "a <tail>", "what_if": "without it", "sure": "likely"}
-            finding |= {"because": "so it is", "do": "cut blocks finer"}
-            unknown = {"what": "roles", "because": "There are none.", "mark": "Name them."}
+            finding = {"title": "a <tail>", "what_if": "without it", "confidence": "likely"}
+            finding |= {"rationale": "so it is", "suggestion": "cut blocks finer"}
+            unknown = {"what": "roles", "rationale": "There are none.", "mark": "Name them."}
             return {"launch": {"label": "gemm"}, "findings": [finding], "unknown": [unknown]}
 
     monkeypatch.setattr(ikp.Trace, "explain", lambda _: Verdict(), raising=False)

@@ -51,17 +51,17 @@ def _skew(launch: Prepared, region: int, met: Meetings) -> Iterator[Finding]:
         number=Number("last arrival after the mean one, of the blocks' time", share, "share"),
         at_stake=at_stake,
         without="with the same work spread evenly over the warps",
-        sure="measured",
-        because="the same warps leave it together, as the last one comes; only warps that recorded "
-        "count.",
+        confidence="measured",
+        rationale="the same warps leave it together, as the last one comes; only warps that "
+        "recorded count.",
         where=Where(
             regions=(name, *([doing] if doing else [])),
             warps=tuple(launch.warp(int(slot)) for slot in dict.fromkeys(launch.slot[worst])),
             window_ns=launch.window(longest),
             count=len(lost),
         ),
-        do="give each warp as much to do between two barriers, or let those go on that need not "
-        "wait (a named barrier, an mbarrier)",
+        suggestion="give each warp as much to do between two barriers, or let those go on that "
+        "need not wait (a named barrier, an mbarrier)",
     )
 
 

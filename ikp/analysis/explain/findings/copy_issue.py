@@ -40,8 +40,8 @@ def _found(launch: Prepared, region: int, share: float, size: int) -> Finding:
         number=Number(f"{name}, of the warps' time", share, "share"),
         at_stake=share * launch.duration,
         without=f"with the copies of {name} issued by one thread, in no time",
-        sure="possible",
-        because="each lane copies for itself, through the queue of loads and stores, which takes "
+        confidence="possible",
+        rationale="each lane copies for itself, through the queue of loads and stores, which takes "
         "128 bytes a cycle of an SM; how much of it products hide is not known.",
         where=Where(
             regions=(name,),
@@ -49,6 +49,7 @@ def _found(launch: Prepared, region: int, share: float, size: int) -> Finding:
             window_ns=launch.window(rows),
             count=len(rows),
         ),
-        do="let the copy engine do it (TMA, tensor descriptors): one thread asks for a tile; one "
-        "more stage, so that copies are issued while products run; larger tiles, copied less often",
+        suggestion="let the copy engine do it (TMA, tensor descriptors): one thread asks for a "
+        "tile; one more stage, so that copies are issued while products run; larger tiles, "
+        "copied less often",
     )

@@ -49,16 +49,17 @@ def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         number=Number("time of lanes after their last block", at_stake / launch.duration, "share"),
         at_stake=at_stake,
         without="with every lane full to the end",
-        sure="measured",
-        because="the end of lanes, counted; that the same blocks can be spread evenly is assumed.",
+        confidence="measured",
+        rationale="the end of lanes, counted; that the same blocks can be spread evenly is "
+        "assumed.",
         where=Where(
             warps=tuple((int(ran.ids[i]), 0) for i in last.tolist()),
             sms=tuple(dict.fromkeys(ran.sm[last].tolist())),
             window_ns=(int(ran.start[last].min()), launch.duration),
             count=rest,
         ),
-        do="choose a block size that makes a whole number of waves, or let as many blocks as there "
-        "are lanes take tiles one by one (a persistent kernel, split-K, stream-K)",
+        suggestion="choose a block size that makes a whole number of waves, or let as many blocks "
+        "as there are lanes take tiles one by one (a persistent kernel, split-K, stream-K)",
     )
 
 
@@ -77,16 +78,16 @@ def _late_start(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         ),
         at_stake=at_stake,
         without="with all lanes started at once",
-        sure="measured",
-        because="starts of blocks, on clocks fitted between SMs"
+        confidence="measured",
+        rationale="starts of blocks, on clocks fitted between SMs"
         + (
             f" to {launch.launch.clock.residual_max_ns:.0f} ns."
             if launch.launch.clock.residual_max_ns is not None
             else "; how well is not known."
         ),
         where=Where(window_ns=(0, int(firsts[-1])), count=len(firsts)),
-        do="a launch of a few microseconds is mostly its start: give each launch more work, or put "
-        "several into one; on some SMs only, another kernel still held them",
+        suggestion="a launch of a few microseconds is mostly its start: give each launch more "
+        "work, or put several into one; on some SMs only, another kernel still held them",
     )
 
 
@@ -103,13 +104,13 @@ def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         number=Number("time of lanes between blocks", at_stake / launch.duration, "share"),
         at_stake=at_stake,
         without="without the time between blocks",
-        sure=_surely_idle(launch, lanes),
-        because="from each end to the next start on one SM; what the next block could not start "
+        confidence=_surely_idle(launch, lanes),
+        rationale="from each end to the next start on one SM; what the next block could not start "
         "for (room, or a grid that was used up) is not seen. Where an SM holds several blocks, the "
         "others go on meanwhile; where memory is at its rate, they lose nothing.",
         where=Where(count=switches),
-        do="fewer, larger blocks, with more to do side by side in each; or a persistent kernel "
-        "that loads its next tile before it is done with this one",
+        suggestion="fewer, larger blocks, with more to do side by side in each; or a persistent "
+        "kernel that loads its next tile before it is done with this one",
     )
 
 
@@ -134,9 +135,10 @@ def _unused(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         number=Number("SMs without a block", idle, "share"),
         at_stake=idle * launch.duration,
         without="with the same work spread over all SMs",
-        sure="possible",
-        because="SMs counted; that the work can be cut finer, at no cost, is assumed: a block with "
-        "half the work takes more than half the time where it waits for one step after another.",
+        confidence="possible",
+        rationale="SMs counted; that the work can be cut finer, at no cost, is assumed: a block "
+        "with half the work takes more than half the time where it waits for one step after "
+        "another.",
         where=Where(count=peak.sms - len(lanes.sms)),
-        do="smaller tiles, or split the longest dimension (split-K)",
+        suggestion="smaller tiles, or split the longest dimension (split-K)",
     )

@@ -142,9 +142,9 @@ def _found(
         ),
         at_stake=min(shares.beside, shares.busy) * launch.duration,
         without=f"with {told}, and the time in no range beside, hidden by products",
-        sure="measured" if by_code else "likely",
-        because="a product lasts from its range's start to the end of the wait for it, on any warp "
-        "of the SM that recorded; what warps do right beside these ranges, in none, counts as "
+        confidence="measured" if by_code else "likely",
+        rationale="a product lasts from its range's start to the end of the wait for it, on any "
+        "warp of the SM that recorded; what warps do right beside these ranges, in none, counts as "
         "theirs" + ("." if by_code else "; what the ranges are is read from their names."),
         where=Where(
             regions=tuple(names[:4]),
@@ -153,7 +153,7 @@ def _found(
             window_ns=launch.window(rows),
             count=len(rows),
         ),
-        do=(
+        suggestion=(
             "issue the next product before what needs the last one, and wait for it after that; or "
             "let two groups of warps take turns"
             if serial

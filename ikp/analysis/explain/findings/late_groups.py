@@ -67,7 +67,7 @@ def late_groups(launch: Prepared) -> Iterator[Finding]:
         found = _late(launch, shares, wait) or _both_wait(launch, shares, wait)
         if found is not None:
             key = wait.late, found.id
-            if key not in best or found.at_stake_ns > best[key].at_stake_ns:
+            if key not in best or found.bound_ns > best[key].bound_ns:
                 best[key] = found
     yield from best.values()
 
@@ -139,8 +139,8 @@ def _late(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
         number=Number(f"{launch.names[wait.region]}, of its warps' time", wait.share, "share"),
         at_stake=at_stake,
         without=f"if {names[wait.late]} were never late",
-        sure="possible" if full else counted,
-        because=_why(launch, wait)
+        confidence="possible" if full else counted,
+        rationale=_why(launch, wait)
         + (
             f" The instructions of {launch.names[busiest[0]]} alone take {100 * issues:.0f} % of "
             "its time: what fewer of them would take is not known."
@@ -148,7 +148,7 @@ def _late(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
             else ""
         ),
         where=_where(launch, wait, busiest),
-        do=_faster(names[wait.late], producer, full),
+        suggestion=_faster(names[wait.late], producer, full),
     )
 
 
@@ -204,12 +204,12 @@ def _few_stages(
         without=f"with {stages + 1} copies under way at once in place of {stages}"
         if stages
         else f"without the wait in {launch.names[wait.region]}",
-        sure="likely",
-        because=_why(launch, wait)
+        confidence="likely",
+        rationale=_why(launch, wait)
         + " Where memory is at its bandwidth, more stages win nothing: the bytes are what counts.",
         where=_where(launch, wait),
-        do="one more stage, if shared memory has room; else smaller stages, or copies issued "
-        "earlier",
+        suggestion="one more stage, if shared memory has room; else smaller stages, or copies "
+        "issued earlier",
     )
 
 
@@ -229,12 +229,13 @@ def _queued_copies(
         number=Number("copies over the quickest one", median / max(quickest, 1e-3), "ratio"),
         at_stake=at_stake,
         without=f"without the wait in {launch.names[wait.region]}",
-        sure="possible",
-        because=_why(launch, wait) + " More copies at once would queue, too; what memory could do "
+        confidence="possible",
+        rationale=_why(launch, wait)
+        + " More copies at once would queue, too; what memory could do "
         "at most, and whether the same bytes come twice, the trace doesn't say.",
         where=_where(launch, wait),
-        do="move fewer bytes: narrower types, larger tiles that are loaded less often, or an order "
-        "of blocks in which neighbours find them in the cache",
+        suggestion="move fewer bytes: narrower types, larger tiles that are loaded less often, or "
+        "an order of blocks in which neighbours find them in the cache",
     )
 
 

@@ -33,16 +33,16 @@ def launch_gaps(launch: Prepared) -> Iterator[Finding]:
         title=f"{len(starts):,} launches of {took / 1000:.2f} us, and {gap / 1000:.2f} us between "
         "one and the next",
         number=Number("time between launches, from one start to the next", share, "share"),
-        at_stake_ns=gap,
-        at_stake_share=share,
+        bound_ns=gap,
+        bound_share=share,
         speedup_at_most=1 / (1 - share),
         what_if=f"without the time between launches: at most {100 * share:.1f} % less time",
-        sure="likely" if gap < _SHORT and launch.every_block else "possible",
-        because=("" if launch.every_block else _NOT_ALL)
+        confidence="likely" if gap < _SHORT and launch.every_block else "possible",
+        rationale=("" if launch.every_block else _NOT_ALL)
         + "the median of the gaps between launches of this label; what else ran in them the "
         "trace doesn't say, and recording makes launches slower on the host.",
         where=Where(count=len(gaps)),
-        do="put the work of several launches into one, or launch them as a CUDA graph",
+        suggestion="put the work of several launches into one, or launch them as a CUDA graph",
     )
 
 

@@ -42,7 +42,7 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
         least = _UNSEEN if _kind(launch, region) == "unseen-wait" else LEAST
         if enough(launch, saved * launch.duration, least):
             found.append(_found(launch, region, group, share, saved))
-    found.sort(key=lambda one: -one.at_stake_ns)
+    found.sort(key=lambda one: -one.bound_ns)
     yield from found[:_MOST]
 
 
@@ -76,8 +76,8 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
         number=Number(f"{name}, of its warps' time", share, "share"),
         at_stake=saved * launch.duration,
         without=f"without the wait in {name}",
-        sure="possible" if queues or kind in ("unseen-wait", "barriers") else "likely",
-        because=_BECAUSE.get(kind, _ALONE),
+        confidence="possible" if queues or kind in ("unseen-wait", "barriers") else "likely",
+        rationale=_BECAUSE.get(kind, _ALONE),
         where=Where(
             regions=(name,),
             roles=(launch.groups.names[group],) if launch.groups.by == "role" else (),
@@ -85,7 +85,7 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
             window_ns=launch.window(rows),
             count=len(rows),
         ),
-        do=_DO[kind] if kind != "unseen-wait" else _let_record(launch),
+        suggestion=_DO[kind] if kind != "unseen-wait" else _let_record(launch),
     )
 
 

@@ -48,8 +48,8 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
         at_stake=at_stake,
         without=f"with room for {room.possible} warps, {plural(room.fewest, 'wave')} of blocks in "
         f"place of {room.waves}, and memory as fast for each",
-        sure="likely",
-        because=("" if room.counted else _NOT_COUNTED)
+        confidence="likely",
+        rationale=("" if room.counted else _NOT_COUNTED)
         + "more warps hide latency as long as memory has bandwidth left, and where fewer "
         "registers don't spill.",
         where=Where(
@@ -58,7 +58,7 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
             window_ns=launch.window(rows),
             count=len(rows),
         ),
-        do=_LIMITS[room.limited_by],
+        suggestion=_LIMITS[room.limited_by],
     )
 
 
@@ -80,11 +80,12 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
         number=Number("warps on an SM over those it has room for", full, "ratio"),
         at_stake=(1 - most) * launch.duration,
         without=f"with the same work spread over {room.possible} warps of each SM",
-        sure="possible",
-        because="what a warp waits for, others could hide; that the work can be cut so fine is "
+        confidence="possible",
+        rationale="what a warp waits for, others could hide; that the work can be cut so fine is "
         "assumed, and that what a block does again and again needs no step before it.",
         where=Where(count=len(launch.start)),
-        do="more warps for each block (num_warps) with less for each lane, or more, smaller blocks",
+        suggestion="more warps for each block (num_warps) with less for each lane, or more, "
+        "smaller blocks",
     )
 
 

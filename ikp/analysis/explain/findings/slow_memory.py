@@ -80,12 +80,13 @@ def _conflicts(launch: Prepared, region: int, known: RangeFacts) -> Iterator[Fin
         number=Number(f"{name} over its accesses without conflicts", took / least, "ratio"),
         at_stake=at_stake,
         without=f"with no two lanes in a bank in {name}",
-        sure="likely" if _kernels(launch) == 1 else "possible",
-        because=_ambiguous(launch)
+        confidence="likely" if _kernels(launch) == 1 else "possible",
+        rationale=_ambiguous(launch)
         + "accesses are counted in the machine code; that all warps of the SM make them at "
         "once is assumed, and what else the range waits for is not seen.",
         where=_where(launch, region),
-        do="pad rows by one element, or swizzle, so that the lanes of a warp meet all banks",
+        suggestion="pad rows by one element, or swizzle, so that the lanes of a warp meet all "
+        "banks",
     )
 
 
@@ -118,14 +119,14 @@ def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
         number=Number(f"{name} and waits for it, of the warps' time", share, "share"),
         at_stake=share * launch.duration,
         without=f"without the time that {name} takes, and what waits for it",
-        sure="likely" if _kernels(launch) == 1 else "possible",
-        because=_ambiguous(launch)
+        confidence="likely" if _kernels(launch) == 1 else "possible",
+        rationale=_ambiguous(launch)
         + "a compiler loads so little at once where addresses of neighbours are apart "
         "(uncoalesced), or not known to be aligned; which of them, the machine code doesn't say. "
         "The loads themselves need some of this time.",
         where=_where(launch, region),
-        do="let neighbouring lanes read neighbouring addresses: another layout, or a transposition "
-        "in shared memory",
+        suggestion="let neighbouring lanes read neighbouring addresses: another layout, or a "
+        "transposition in shared memory",
     )
 
 
@@ -172,12 +173,12 @@ def _long(launch: Prepared, region: int, share: float) -> Iterator[Finding]:
         number=Number(f"{name}, of the warps' time", share, "share"),
         at_stake=share * launch.duration,
         without=f"without the time in {name}",
-        sure="possible",
-        because="it is where the time is, in accesses to memory; whether they are slow for their "
+        confidence="possible",
+        rationale="it is where the time is, in accesses to memory; whether they are slow for their "
         "pattern, or for their number, the trace doesn't say.",
         where=_where(launch, region),
-        do="see whether neighbouring lanes read neighbouring addresses, whether the data is read "
-        "twice, and whether loads could be issued earlier",
+        suggestion="see whether neighbouring lanes read neighbouring addresses, whether the data "
+        "is read twice, and whether loads could be issued earlier",
     )
 
 

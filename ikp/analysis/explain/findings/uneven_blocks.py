@@ -130,16 +130,17 @@ def _slow_sms(launch: Prepared, blocks: _Blocks, sms: Ints, ratios: Floats) -> I
         number=Number("time of its blocks over the median SM's", float(ratio[0]), "ratio"),
         at_stake=at_stake,
         without="with these SMs as fast as the others",
-        sure=sure,
-        because=because,
+        confidence=sure,
+        rationale=because,
         where=Where(
             warps=((int(blocks.ids[last]), 0),),
             sms=tuple(worst.tolist()),
             window_ns=(int(blocks.end[~there].max()), launch.duration),
             count=int(there.sum()),
         ),
-        do="see whether something else runs on these SMs, or whether their blocks touch memory "
-        "that others don't; blocks that fetch their next tile themselves would go round them",
+        suggestion="see whether something else runs on these SMs, or whether their blocks touch "
+        "memory that others don't; blocks that fetch their next tile themselves would go round "
+        "them",
     )
 
 
@@ -183,15 +184,15 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
         number=Number("longest block over the median one", ratio, "ratio"),
         at_stake=at_stake,
         without="with the same time spread evenly over all lanes",
-        sure=sure,
-        because=because,
+        confidence=sure,
+        rationale=because,
         where=Where(
             warps=tuple((int(blocks.ids[i]), 0) for i in slowest.tolist()),
             sms=tuple(dict.fromkeys(blocks.sm[slowest].tolist())),
             window_ns=(int(blocks.start[slowest[0]]), int(blocks.end[slowest[0]])),
             count=long,
         ),
-        do=(_CUT if _start_first(blocks) else _BY_WORK) if by_work else _BY_CHANCE,
+        suggestion=(_CUT if _start_first(blocks) else _BY_WORK) if by_work else _BY_CHANCE,
     )
 
 

@@ -34,13 +34,15 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
     found = []
     for region in launch.regions(_KINDS).tolist():
         kind = launch.known[region].activity
-        if kind is not Activity.WAIT_MEMORY and (not alone or meetings(launch, region)):
-            continue  # told of with the groups, or the warps, that are late
+        if kind is not Activity.WAIT_MEMORY and not alone:
+            continue  # told of with the groups that are late
         group = int(shares.own[:, region].argmax())
         share = float(shares.own[group, region])
         saved = min(share, 1 - shares.limit(group))
         least = _UNSEEN if _kind(launch, region) == "unseen-wait" else LEAST
-        if enough(launch, saved * launch.duration, least):
+        if not enough(launch, saved * launch.duration, least):
+            continue
+        if kind is Activity.WAIT_MEMORY or not meetings(launch, region):  # told of with the last
             found.append(_found(launch, region, group, share, saved))
     found.sort(key=lambda one: -one.bound_ns)
     yield from found[:_MOST]

@@ -1,4 +1,4 @@
-"""Proves of a patched kernel, from both cubins alone, that it is the plain one and what was added.
+"""An independent verifier: from two cubins alone, a patched kernel is the plain one and its probes.
 
-Nothing here is shared with what patches kernels: an error of that is to be found here.
+It shares no code with the patching of kernels, so that it finds errors of that code.
 """

@@ -151,9 +151,9 @@ def patch(
     most = None if instrumenter.most is None else instrumenter.most + instrumenter.margin
     ours = tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count))
     beside = None if apart.code is None else apart.code.stands(added[0])
-    stands = chip.stands(cell.offset) if cell.bank == 0 else cell.offset
+    offset = chip.stands(cell.offset) if cell.bank == 0 else cell.offset
     ordinal = None if argument is None else argument.ordinal
-    declared = Declared(name, count, ours, beside, cell.bank, stands, nbytes, ordinal)
+    declared = Declared(name, count, ours, beside, cell.bank, offset, nbytes, ordinal)
     patched = file.write()
     verify(cubin, patched, text, declared)
     return Patch(

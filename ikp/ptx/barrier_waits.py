@@ -1,8 +1,8 @@
 """Inserts waits behind barriers in PTX, so that no clock is read between a barrier and its wait.
 
 A barrier blocks a warp where the warp next reaches memory: a clock read behind it would show the
-time before the wait. The instruction that ``bar.warp.sync`` becomes is held back by it, too, once
-the barrier has issued seven cycles before, and the assembler lets six pass (see
+time before the wait. The instruction that ``bar.warp.sync`` becomes is held back by it, too, if the
+barrier has issued seven cycles before. The assembler lets six pass (see
 ``ikp.sass.dataflow.pending_barriers``).
 """
 

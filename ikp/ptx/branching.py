@@ -13,7 +13,7 @@ from ikp.sass.control_flow.jumps import Jumps, inverse
 from ikp.sass.disassembly.listing import Instruction
 
 ENDS = ("ret", "exit")
-"""Operations that end a thread and store its header. A trap ends it, too, but stores no header."""
+"""Operations that end a thread: its header is stored before. Before a trap, none is stored."""
 _LEAVING = (JUMP, TABLE_JUMP, "trap", *ENDS)
 
 

@@ -8,8 +8,8 @@ from functools import cache
 from ikp.sass.disassembly.landmarks import Landmark
 
 _HOW = r"(?:\.(?:relaxed|acquire|release|volatile|weak|gpu|sys|cta|cluster))*"
-"""Memory order, scope and cache qualifiers. Without a state space, an address is generic, and may
-be global."""
+"""Qualifiers of memory order and scope. An address without a state space is generic: it may be
+global."""
 _OPERATIONS = {
     Landmark.PRODUCT: r"wgmma\.mma_async|mma\.|wmma\.mma|tcgen05\.mma",
     Landmark.PRODUCT_WAIT: r"wgmma\.wait_group",

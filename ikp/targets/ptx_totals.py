@@ -2,8 +2,8 @@
 
 A range that ends adds its ticks and counts itself; an instant counts itself. Nothing is stored
 before ``finish``: a pair of verbs is two clock reads and some integer arithmetic. Each counter is a
-set of registers at function scope, named after its region, so that nothing is threaded through the
-DSL's values, and no bank of them can be too small::
+set of registers at function scope, named after its region. So nothing is threaded through the DSL's
+values, and no bank of them can be too small::
 
     ikp_sum_<region>     ranges: their ticks, 64 bits
     ikp_count_<region>   ranges: how many

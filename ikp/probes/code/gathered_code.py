@@ -1,9 +1,9 @@
 """Probe code of gathered records: up to eight threads of a warp hold one each, for one store.
 
 All threads of a warp read the clock, and one of them stores it: so what a record costs is mostly
-its time in the queue to memory. Here each of up to eight records has a thread of its own, which
-keeps its words when those of the next records are made, and one store takes all of them. Only the
-store needs a predicate: each thread has a byte, of eight, whose highest bit is set.
+its time in the queue to memory. Here each of up to eight records has a thread of its own. That
+thread keeps its words when those of the next records are made, and one store takes all of them.
+Only the store needs a predicate: each thread has a byte, of eight, whose highest bit is set.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The position of one record in a batch of records that share an address and a predicate."""
+"""The position of one record in a batch: its number, and how many records share registers."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from ikp.sass.disassembly.resources import P, R, span
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The launch parameters that probes read: offsets in constant bank 0, as sm_90 has them."""
+    """The constants that probes read: offsets in bank 0 of sm_90's launch parameters."""
 
     block: int = 0x0  # threads of a block: x, y, z
     grid: int = 0xC  # blocks: x, y, z

@@ -6,12 +6,13 @@ serves every choice; one that is not has neither these constants nor any of this
     | offset u32 | inverse u32 | shift u32 | blocks u32 | rows u32 | row of each warp u8 x 32 |
 
 A chosen warp's slot is ``number of its block among the chosen x rows + its row``. Every n-th block
-from the first is found without a division: ``block - first`` times the inverse of n's odd part,
-rotated by what makes n even, is the block's number where n divides it, and more than any number
-of a block where it doesn't, or where the block comes before the first.
+from the first is found without a division. ``block - first`` is multiplied by the inverse of n's
+odd part, and rotated by n's trailing zero bits. The result is the block's number where n divides
+``block - first``. It is more than any block's number where n does not, or where the block comes
+before the first.
 
-Where blocks are chosen, with all warps of each, the others run the plain kernel's code, a copy of
-which lies in front of that with probes (``part``). The test of its number is all that such a block
+Where blocks are chosen, with all warps of each, the others run the plain kernel's code (``part``):
+a copy of it lies in front of the code with probes. The test of its number is all that such a block
 adds, so the choice is in the code: reading it would take longer. Where warps are chosen, all run
 the code with probes: those of one block may have to be at the same instruction (WGMMA).
 """

@@ -1,10 +1,10 @@
 """Instrumentation per role: reserved registers of its own for each role behind a setmaxnreg.
 
 Some kernels leave no registers that are free in all their code. Where warps hand registers over
-(setmaxnreg), each role has code of its own, and it is seldom the same registers that one role and
-another use up: one that loads has few of its own, one that multiplies few uniform ones. So each
-role has its own reserved registers, and so does the code before them. A warp that comes to its role
-copies the values from there.
+(setmaxnreg), each role has code of its own. Two roles seldom use up the same registers: one that
+loads has few of each thread's own, one that multiplies few uniform ones. So each role has its own
+reserved registers, and so does the code before them. A warp that comes to its role copies the
+values from there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ikp.sass.insertion.displacement import Insertion
 from ikp.sass.insertion.insert import OnEdge
 
 _COUNTED: Final = replace(NOP, stall=12)
-"""A NOP behind which the cursor's last addition can be read, whatever code comes before."""
+"""A NOP behind which the cursor's last addition can be read, for any code before it."""
 
 
 @dataclass

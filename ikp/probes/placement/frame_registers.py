@@ -24,7 +24,7 @@ def frame(
 
     Where there are pairs enough, these hold addresses. Where few are left, the clocks are stored at
     the entry. Where fewer are, the frame shares the kernel's own pair with the descriptor of global
-    memory, and has a part in threads' own registers, which are reserved in ``room``. Where the
+    memory. Part of it is then in threads' own registers, which are reserved in ``room``. Where the
     kernel keeps no such pair, each probe has a scavenged one.
 
     Args:
@@ -74,12 +74,12 @@ def _made(pair: int, others: list[int], warps: int | None, cell: Cell) -> Frame:
 
 def _descriptors(room: FreeRegisters, chip: Chip) -> list[int]:
     """Return the pairs in which the kernel keeps the descriptor of global memory and no more."""
-    stands = chip.stands(PLACES.descriptor)
+    offset = chip.stands(PLACES.descriptor)
     code = room.liveness.flow.code
     loads: dict[int, set[int]] = {}
     for at in code.having(lambda opcode: opcode == "ULDC.64"):
         found = _LOADED.fullmatch(code.instructions[at].text)
-        if found and int(found[2], 16) == stands:
+        if found and int(found[2], 16) == offset:
             loads.setdefault(int(found[1]), set()).add(at)
     effects = room.liveness.effects
     return [

@@ -25,8 +25,8 @@ MOST: Final = 8
 _FEW: Final = 4
 """Up to so many records, a mask of four bytes is enough."""
 _WORTH: Final = 0.2
-"""The share of records that gathering must save: others then lie in cache lines of each warp's own,
-which costs more."""
+"""The share of stores that gathering must save: a kernel's other records then lie in cache lines of
+each warp's own, which costs more."""
 _THREADS: Final = 3
 """How many registers keep a thread's number and both masks."""
 _WORDS: Final = 3

@@ -99,7 +99,7 @@ class Instrumenter:
         """Return an instrumenter of the same code that has each warp store its header only.
 
         Args:
-            beside: the bytes of a slot beside its records: headers stand behind all slots then.
+            beside: the bytes of a slot beside its records: headers lie behind all slots then.
         """
         frame = replace(self.frame, blocks=None, behind=beside, gathers=False, threads=())
         return Instrumenter(self.room, frame, [], self.full, self.chip, self.regions)

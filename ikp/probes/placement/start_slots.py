@@ -1,8 +1,8 @@
 """Start slots: the register that keeps the start of each range until its end.
 
-A uniform register that the kernel never names is free whatever the code between. Where these are
-used up, it is one of each thread's own that is free on every path from start to end. In one block,
-where many are free, that is best: writing it takes one cycle.
+A uniform register that the kernel never names is free in any code between. Where these are used up,
+it is one of each thread's own that is free on every path from start to end. In one block, where
+many are free, that is best: writing it takes one cycle.
 """
 
 from __future__ import annotations

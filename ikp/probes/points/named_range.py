@@ -2,8 +2,8 @@
 
 A range in source means all code from its first line to its last, calls included. So the longest
 region is taken that holds nearly all its code, no landmark of other lines, and less of their work
-than of its own; one for each call of its function. Where a compiler has spread the code, or
-unrolled the loop around it, each cluster of landmarks is a piece of its own, as with chosen lines.
+than of its own; one for each call of its function. A compiler may have spread the code, or unrolled
+the loop around it. Then each cluster of landmarks is a piece of its own, as with chosen lines.
 """
 
 from __future__ import annotations

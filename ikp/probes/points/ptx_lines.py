@@ -2,7 +2,7 @@
 
 Warpgroups' products: ptxas gives them other lines, but keeps their order. Inline assembly of
 several lines: LLVM counts the source's line on with each of them (Triton 3.9 loads that way, CuTe
-waits for mbarriers), so its instructions seem to come from some lines below; the line before it is
+waits for mbarriers). So its instructions seem to come from some lines below; the line before it is
 the right one. Inlined functions: Triton 3.6 names their callers in comments alone,
 ``k.py:44:26 @[ k.py:63:60 ]``. Barriers keep their order, too: so in a function with several calls,
 each barrier gets the lines of its own call.

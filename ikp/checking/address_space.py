@@ -1,11 +1,11 @@
-"""Memory at chosen addresses: where a program has it, another process maps memory of its own.
+"""Mapping of device memory at chosen addresses: those that the checked program's buffers have.
 
-What pointers in that memory, in parameters and in code lead to is then the same in both. The driver
-maps memory in pieces, so what is mapped begins before, and ends behind, what was asked for.
+So pointers in that memory, in parameters and in code are valid in both processes. The driver maps
+memory in pieces, so a mapping begins before, and ends behind, the buffers.
 
 A driver may give memory from a region that is the same in every process, in which nothing can be
-reserved once there is a context. So what a context has taken is reserved in a new process before it
-has one.
+reserved once there is a context. So addresses that a context has taken are reserved in a new
+process before it has a context.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ikp.errors import PatchError
 
 _PINNED, _DEVICE, _READ_WRITE = 1, 1, 3
 _RESERVED_BYTES: Final = 32 << 20
-"""A driver (580.159.04) moves what is to be reserved up to a multiple of this."""
+"""A driver (580.159.04) moves reservations up to a multiple of this."""
 
 
 class TakenError(Exception):
     """An address is in use in this process; in another one it may be free.
 
-    ``place`` is where what was asked for begins and ends.
+    ``place`` is the range of addresses that was asked for.
     """
 
     def __init__(self, text: str, place: tuple[int, int]) -> None:
@@ -36,7 +36,7 @@ class TakenError(Exception):
 
 
 class _Properties(ctypes.Structure):
-    """Of memory that is allocated: ``CUmemAllocationProp``."""
+    """The properties of memory to allocate: ``CUmemAllocationProp``."""
 
     _fields_ = (
         ("kind", ctypes.c_int),
@@ -48,7 +48,7 @@ class _Properties(ctypes.Structure):
 
 
 class _Access(ctypes.Structure):
-    """Who may access mapped memory: ``CUmemAccessDesc``."""
+    """The devices that may access mapped memory: ``CUmemAccessDesc``."""
 
     _fields_ = (("place", ctypes.c_int), ("device", ctypes.c_int), ("how", ctypes.c_int))
 
@@ -57,7 +57,7 @@ class Reserved:
     """Addresses that this process keeps for memory of the program, from before its context."""
 
     def __init__(self, places: Iterable[tuple[int, int]]) -> None:
-        """Reserve what can be had of some places: where each begins and ends."""
+        """Reserve those of some ranges of addresses that are free."""
         self._places: list[tuple[int, int]] = []
         for start, end in pieces((Buffer("", start, end - start) for start, end in places), 1):
             with suppress(TakenError), ExitStack() as made:
@@ -72,10 +72,10 @@ class Reserved:
 
 @contextmanager
 def mapped(buffers: Sequence[Buffer], device: int, reserved: Reserved) -> Iterator[None]:
-    """Have memory of a device where buffers are in another process, until that is left.
+    """Map memory of a device at the addresses of buffers, until the ``with`` block is left.
 
     Raises:
-        TakenError: something else is there.
+        TakenError: an address is in use.
         NoRoomError: the device has not so much memory left.
         PatchError: the driver refuses.
     """
@@ -90,7 +90,7 @@ def mapped(buffers: Sequence[Buffer], device: int, reserved: Reserved) -> Iterat
 
 
 def pieces(buffers: Iterable[Buffer], size: int) -> list[tuple[int, int]]:
-    """Return where memory begins and ends that holds all buffers, in pieces of a size in bytes."""
+    """Return the ranges of addresses that hold all buffers, in multiples of a size in bytes."""
     made: list[tuple[int, int]] = []
     for each in sorted(buffers, key=lambda buffer: buffer.address):
         start = each.address // size * size
@@ -110,7 +110,7 @@ def _granularity(wish: _Properties) -> int:
 
 
 def _map(made: ExitStack, start: int, nbytes: int, wish: _Properties) -> None:
-    """Map memory at reserved addresses; ``made`` gives it back."""
+    """Map memory at reserved addresses; ``made`` unmaps and releases it."""
     size, address = ctypes.c_size_t(nbytes), ctypes.c_uint64(start)
     handle = ctypes.c_uint64()
     try:

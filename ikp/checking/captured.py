@@ -1,6 +1,6 @@
-"""How a launcher that can't be looked into launches a kernel: it does so into a CUDA graph.
+"""Captures an opaque launch into a CUDA graph, to read its grid, block, attributes and arguments.
 
-A graph that is captured has the launch, with a copy of its arguments, and nothing runs.
+A captured graph has the launch, with a copy of its arguments, and nothing runs.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class _Node(ctypes.Structure):
 def captured(
     launch: Callable[[int], object], parameters: Sequence[Parameter]
 ) -> tuple[Shape, list[tuple[int, bytes]]]:
-    """Return how a kernel is launched: its shape; and where each parameter begins, and its bytes.
+    """Return the shape of a launch, and the offset and bytes of each parameter.
 
     Args:
-        launch: launches it on a stream, by the driver's handle.
+        launch: launches the kernel on a stream, by the driver's handle.
         parameters: the kernel's.
 
     Raises:
-        PatchError: it launches something else, or the driver refuses.
+        PatchError: ``launch`` launches no kernel or several, or the driver refuses.
     """
     with _graph(launch) as graph:
         node, made = _only_node(graph), _Node()
         cuda.call(
             *("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(made)),
-            to="tell how a kernel is launched",
+            to="report how a kernel is launched",
         )
         if parameters and not made.parameters:
             raise PatchError("a captured launch does not show its arguments.")
@@ -87,7 +87,7 @@ def _graph(launch: Callable[[int], object]) -> Iterator[ctypes.c_void_p]:
 
 
 def _only_node(graph: ctypes.c_void_p) -> ctypes.c_void_p:
-    """Return the kernel that a graph has.
+    """Return the only kernel node of a graph.
 
     Raises:
         PatchError: it has none, or several.
@@ -101,7 +101,7 @@ def _only_node(graph: ctypes.c_void_p) -> ctypes.c_void_p:
     for each in nodes:
         kind = ctypes.c_int()
         node = ctypes.c_void_p(each)
-        cuda.call("cuGraphNodeGetType", node, ctypes.byref(kind), to="tell what was captured")
+        cuda.call("cuGraphNodeGetType", node, ctypes.byref(kind), to="report what was captured")
         found += [node] if kind.value == _KERNEL else []
     if len(found) != 1:
         raise PatchError(f"a launch was captured that has {len(found)} kernels.")

@@ -1,4 +1,4 @@
-"""Has a launch checked in another process, and says what came of it."""
+"""Entry point of the A/B check: a launch is checked in another process, with a verdict."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ikp.checking.request import Request
 from ikp.driver import cuda
 
 _LIMIT: Final = 2 << 30
-"""Bytes of memory that are copied: the device has room for three times as many then."""
+"""The most bytes of memory that are copied: the device must have room for three times as many."""
 _MIB: Final = 1 << 20
 _TRIES: Final = 5
-"""Processes that are tried until one has the addresses free."""
+"""How many processes are tried until the addresses are free in one."""
 
 
 def check(request: Request, limit: int = _LIMIT) -> Verdict:
     """Compare a kernel with records with the plain one, on copies of the memory that both reach.
 
-    The program's memory is read alone. Everything that was launched before has to have ended.
+    The program's memory is only read. All launches before must have ended.
 
     Args:
-        request: what is launched.
-        limit: bytes that are copied.
+        request: the launch.
+        limit: the most bytes that are copied.
 
     Raises:
         PatchError: the driver refuses to read memory.

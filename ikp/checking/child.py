@@ -1,7 +1,8 @@
-"""The process that checks kernels: it has a CUDA context of its own, and nothing of the program's.
+"""Main loop of the process that checks kernels: it has a CUDA context of its own.
 
-It is no child of the program: who waits for all its children does not wait for this one. It ends
-when the program does, and after a kernel has failed: its context can't be used any more.
+It is no child of the program: a program that waits for all its children does not wait for this
+process. It shares only staged memory and a connection with the program. It ends when the program
+does, and after a kernel has failed: its context can't be used any more.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _FROM_BELOW: Final = 0x0200000
 
 
 def begin(arguments: list[str]) -> None:
-    """Become a process of its own, with another layout of addresses, and serve.
+    """Fork to a process of its own, with another layout of addresses, and serve.
 
     Args:
         arguments: of this process: descriptors of a connection and of shared memory, the identity
-            of the device, addresses to keep free, and how to start it again.
+            of the device, addresses to keep free, and the command that starts it again.
     """
     connection, shared, device, places, *again = arguments
     if again:
@@ -46,7 +47,7 @@ def begin(arguments: list[str]) -> None:
 
 
 def _lay_out(again: list[str]) -> None:
-    """Start again, with libraries where they are in no one's way.
+    """Start again, with libraries at low addresses, where no device memory is.
 
     Where the system does not allow that, an address may be taken; another process is tried then.
     """
@@ -64,8 +65,8 @@ def serve(
     Args:
         connection: to the program.
         shared: descriptor of the memory through which copies go.
-        device: its identity.
-        places: addresses that a context must not take: where each begins and ends.
+        device: the device's identity.
+        places: ranges of addresses that a context must not take.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     staged = mmap.mmap(shared, STAGED_BYTES)
@@ -91,25 +92,25 @@ def _check(
         with mapped(request.memory, device, reserved):
             connection.send(Ready(os.getpid()))
             _fill(connection, staged)
-            stage: Callable[[bool, float], Any] = lambda *told: connection.send(Stage(*told))  # noqa: E731
+            stage: Callable[[bool, float], Any] = lambda *one: connection.send(Stage(*one))  # noqa: E731
             verdict = run(request, memory, stage)
             if not memory.lasts:
                 connection.send(Last(verdict))
-                os._exit(0)  # in a context that is lost, nothing can be given back
+                os._exit(0)  # in a context that is lost, no memory can be freed
     except TakenError as error:
         connection.send(Failure(str(error), error.place))
     except NoRoomError as error:
         connection.send(Failure(f"no room for copies of its buffers: {error}"))
     except PatchError as error:
         connection.send(Failure(str(error)))
-    except Exception as error:  # noqa: BLE001 - the program says it, in its own words
+    except Exception as error:  # noqa: BLE001 - the program reports it
         connection.send(Failure(f"{type(error).__name__}: {error}"))
     else:
         connection.send(verdict)
 
 
 def _fill(connection: Connection, staged: mmap.mmap) -> None:
-    """Take the contents of memory, a piece after the other."""
+    """Copy the program's memory to this process, piece by piece, until ``Run`` comes."""
     held = (ctypes.c_char * STAGED_BYTES).from_buffer(staged)
     while not isinstance(piece := connection.recv(), Run):
         assert isinstance(piece, Piece)  # noqa: S101 - both ends are ikp's

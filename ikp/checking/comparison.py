@@ -1,8 +1,8 @@
-"""Whether a kernel with records computes what it does without, bit for bit: both are launched.
+"""A/B comparison: a kernel runs plain twice, then with records, and memory is compared bit for bit.
 
 The memory that a launch may write is copied, and put back before each run: plain, plain again,
-recorded. The second plain run shows what can't be compared: results that differ anyway, as those
-of atomics on floats do.
+recorded. The second plain run shows which buffers can't be compared: results that differ anyway, as
+those of atomics on floats do.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the check found."""
+    """The result of an A/B check."""
 
     text: str
     refused: bool = False  # the kernel with records must not run
 
 
 class FailedRunError(Exception):
-    """A kernel that faulted, or did not end in time; its text is what a sentence says of it."""
+    """A kernel that faulted, or did not end in time; its text is a predicate: "has not ended"."""
 
 
 class NoRoomError(Exception):
@@ -51,7 +51,7 @@ class Memory(Protocol):
         """Return the address of new memory."""
 
     def free(self, address: int) -> None:
-        """Give memory back."""
+        """Free memory."""
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copy on the device, and wait for it."""
@@ -69,7 +69,7 @@ def compare(
     """Run a kernel plain twice, then with records, on the same memory, and compare.
 
     Args:
-        buffers: what a launch may write; they don't overlap.
+        buffers: the memory that a launch may write; they don't overlap.
         plain: runs the kernel, until it has ended.
         recorded: runs it with records, until it has ended.
         memory: the device's.
@@ -114,7 +114,7 @@ def _compared(
 
 
 def size_of(buffers: Sequence[Buffer]) -> str:
-    """Return in words how many buffers there are, and their size."""
+    """Return the number of buffers, and their size, in words."""
     size = sum(each.nbytes for each in buffers)
     shown = f"{size / _MIB:,.0f} MiB" if size >= 10 * _MIB else f"{size:,} bytes"
     return f"{len(buffers)} buffer{'s' * (len(buffers) != 1)}, {shown}"
@@ -148,7 +148,7 @@ def _restore(copies: Mapping[Buffer, int], memory: Memory) -> None:
 
 
 def _difference(buffer: Buffer, copy: int, memory: Memory) -> str:
-    """Return in words where a buffer is not its copy; "" where it is."""
+    """Return in words where a buffer differs from its copy; "" where it does not."""
     first, different = 0, 0
     for at in range(0, buffer.nbytes, _CHUNK):
         count = min(_CHUNK, buffer.nbytes - at)
@@ -171,7 +171,7 @@ def _exclusive_or(one: bytes, other: bytes) -> bytes:
 
 
 def disjoint(found: Sequence[Buffer]) -> list[Buffer]:
-    """Return buffers with those that overlap made one."""
+    """Return buffers, overlapping ones merged."""
     made: list[Buffer] = []
     for each in sorted(found, key=lambda buffer: buffer.address):
         if made and each.address < made[-1].address + made[-1].nbytes:

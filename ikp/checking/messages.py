@@ -1,4 +1,4 @@
-"""What a program and the process that checks its kernels say to each other, and in which order.
+"""Messages between a program and the process that checks its kernels, and their order.
 
 The process begins with ``Ready``, and again when it has a context. Then, for each kernel, comes a
 ``Request``, answered by ``Ready``; a ``Piece`` for each piece of memory, answered by ``Ready``; and
@@ -14,21 +14,21 @@ from typing import Final
 from ikp.checking.comparison import Verdict
 
 STAGED_BYTES: Final = 64 << 20
-"""Memory that both processes have, through which copies go."""
+"""The size of the memory that both processes share, through which copies go."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Go on. ``pid`` is of the process."""
+    """The process is ready for the next message. ``pid`` is its own."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A kernel can't be checked: why.
+    """The reason why a kernel can't be checked.
 
-    ``taken`` is where addresses begin and end that are in use, and may be free in a new process.
+    ``taken`` is the range of addresses that are in use, and may be free in a new process.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """So many of the staged bytes belong at an address."""
+    """So many of the staged bytes are to be copied to an address."""
 
     address: int
     nbytes: int
@@ -45,12 +45,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All memory is there."""
+    """All memory is copied: run the kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What is run next, and how many seconds that may take."""
+    """Which kernel runs next, plain or with records, and how many seconds it may take."""
 
     recorded: bool
     seconds: float
@@ -58,6 +58,6 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """What was found; the process ends, because a kernel has failed in it."""
+    """The last verdict: the process ends, because a kernel has failed in it."""
 
     verdict: Verdict

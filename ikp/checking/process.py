@@ -1,4 +1,4 @@
-"""The process that checks kernels, as the program sees it: started, asked, ended."""
+"""The program's side of the process that checks kernels: start, requests, end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ikp.driver import cuda
 _WHO: Final = "the process that checks kernels"
 _BEGIN_S: Final = 60.0
 _ANSWER_S: Final = 60.0
-"""Seconds for what should take less than one: the process is taken for dead then."""
+"""Seconds for an answer that should take less than one: then the process counts as dead."""
 _ROOT: Final = str(Path(__file__).parents[2])
 _CODE: Final = (
     f"import sys; sys.path.insert(0, {_ROOT!r}); "
@@ -36,13 +36,13 @@ _NOT_FOR_IT: Final = (
     *("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD"),
     *("CUDA_LAUNCH_BLOCKING", "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"),
 )
-"""Variables of tools that look at the program, or that keep a kernel's end from being seen."""
+"""Variables of tools that observe the program, or that keep a kernel's end from being seen."""
 _NO_SERVER: Final = {"CUDA_MPS_PIPE_DIRECTORY": "/dev/null"}
 """Clients of one MPS server share faults: this process is to be none."""
 
 
 class LostError(Exception):
-    """The process has died, or answers no more; ``recorded`` tells whether records ran."""
+    """The process has died, or answers no more; ``recorded``: while the kernel with records ran."""
 
     def __init__(self, text: str, *, recorded: bool = False) -> None:
         super().__init__(text)
@@ -65,11 +65,11 @@ class Process:
     """A process that checks kernels of one device."""
 
     def __init__(self, device: bytes, places: Sequence[tuple[int, int]] = ()) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            device: its identity.
-            places: addresses that its context must not take: where each begins and ends.
+            device: the device's identity.
+            places: ranges of addresses that its context must not take.
 
         Raises:
             LostError: it can't be started, or can't use the device.
@@ -119,7 +119,7 @@ class Process:
         return answer
 
     def _pass(self, address: int, nbytes: int) -> None:
-        """Pass a copy of the program's memory."""
+        """Copy a piece of the program's memory to the process."""
         held = (ctypes.c_char * STAGED_BYTES).from_buffer(self._staged)
         cuda.copy_to_host(ctypes.addressof(held), address, nbytes)
         self._send(Piece(address, nbytes))
@@ -152,12 +152,12 @@ class Process:
         return answer
 
     def leave(self) -> None:
-        """Close this end in a process that the program forked: it is the program's to end."""
+        """Close this end in a process that the program forked: only the program ends it."""
         with suppress(OSError):
             self._connection.close()
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """End the process with SIGKILL."""
         if self._connection.closed:
             return
         with suppress(OSError):  # its end of the connection is open as long as it lives
@@ -208,7 +208,7 @@ def _started(shared: int, device: bytes, places: Sequence[tuple[int, int]]) -> C
 
 _processes: dict[bytes, Process] = {}
 _taken: dict[bytes, list[tuple[int, int]]] = {}
-"""Addresses of the program's memory that a context had taken, by device."""
+"""Addresses of the program's memory that a context of the process had taken, by device."""
 _lock = threading.Lock()
 
 
@@ -217,7 +217,7 @@ def process_for(device: bytes) -> Iterator[Process]:
     """Lend the process of a device; start it where there is none. After an error, it is ended.
 
     Args:
-        device: its identity.
+        device: the device's identity.
 
     Raises:
         LostError: it can't be started.

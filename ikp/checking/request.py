@@ -1,6 +1,6 @@
-"""What is passed to the process that checks a kernel: two forms of it, and how it is launched.
+"""The request of an A/B check: a kernel's plain and patched code, launch shape and buffers.
 
-All of it is bytes and numbers: the process shares nothing with the program but what is in here.
+All of it is bytes and numbers: the process that checks shares no objects with the program.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from ikp.checking.comparison import Buffer
 
 ATTRIBUTE_BYTES: Final = 72
-"""Of a launch's attribute: its number, in eight bytes, and 64 bytes of its value."""
+"""The size of a launch attribute: its number, in eight bytes, and 64 bytes of its value."""
 _COOPERATIVE: Final = 2
 KEPT: Final = (_COOPERATIVE, 4, 5, 11)
 """Attributes that change what a kernel may compute: whether all blocks run at once, clusters' size,
@@ -22,27 +22,27 @@ context, say when the kernel may begin, or are about speed."""
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a kernel is launched, but for its arguments."""
+    """The configuration of a launch, without its arguments."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared: int  # bytes of dynamic shared memory
     attributes: bytes = b""  # as the driver takes them
-    settings: tuple[tuple[int, int], ...] = ()  # what the program has set for the function
+    settings: tuple[tuple[int, int], ...] = ()  # the function's attributes that the program set
     limits: tuple[tuple[int, int], ...] = ()  # of the context: stack, heap, print buffer
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One form of a kernel, with what it is passed."""
+    """One form of a kernel, plain or with records, with its parameters and constants."""
 
     cubin: bytes
     parameters: bytes  # the values of all parameters, in one piece
-    offsets: tuple[int, ...]  # where each begins
+    offsets: tuple[int, ...]  # of each parameter
     constants: Mapping[str, bytes]  # of the module, by name
 
     def with_argument(self, offset: int, value: bytes) -> Code:
-        """Return it with one more parameter, or another value for some of the last bytes."""
+        """Return the code with one more parameter, or another value for some of the last bytes."""
         packed = bytearray(self.parameters.ljust(offset + len(value), b"\0"))
         packed[offset : offset + len(value)] = value
         offsets = tuple(sorted({*self.offsets, offset}))
@@ -57,8 +57,8 @@ class Request:
     shape: Shape
     plain: Code
     recorded: Code
-    buffers: tuple[Buffer, ...]  # what a launch may write, and is compared
-    beside: tuple[Buffer, ...] = ()  # memory that it needs beside: records, scratch
+    buffers: tuple[Buffer, ...]  # memory that a launch may write, and that is compared
+    beside: tuple[Buffer, ...] = ()  # other memory that it needs: records, scratch
 
     @property
     def memory(self) -> tuple[Buffer, ...]:
@@ -67,7 +67,7 @@ class Request:
 
 
 def kept_attributes(attributes: bytes, *, cooperative: bool) -> bytes:
-    """Return the attributes of a launch with which another process can make it, too."""
+    """Return the attributes of a launch that another process can use, too."""
     each = [
         attributes[at : at + ATTRIBUTE_BYTES] for at in range(0, len(attributes), ATTRIBUTE_BYTES)
     ]
@@ -87,10 +87,10 @@ def attribute(which: int, value: bytes) -> bytes:
 
 
 def packed(values: Sequence[tuple[int, bytes]]) -> tuple[bytes, tuple[int, ...]]:
-    """Return parameters in one piece, and where each begins.
+    """Return parameters in one piece, and the offset of each.
 
     Args:
-        values: of each, where it begins and its bytes.
+        values: the offset and bytes of each.
     """
     size = max((offset + len(value) for offset, value in values), default=0)
     made = bytearray(size)

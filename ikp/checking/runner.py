@@ -1,4 +1,4 @@
-"""Runs two forms of a kernel in the process that checks it, each for so long as it may take."""
+"""Runs a kernel plain and with records in the process that checks it, each within a time limit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ikp.errors import PatchError
 PLAIN_S: Final = 10.0
 """Seconds that the plain kernel may take: one that waits for another launch never ends."""
 TIMES: Final = 50
-"""So many times as long as the plain one may a kernel with records take, beside ``PLAIN_S``."""
+"""A kernel with records may take so many times as long as the plain one, and ``PLAIN_S``."""
 _APART: Final = 1
-"""The flag of a stream that waits for no other one."""
+"""The flag of a stream that waits for no other stream."""
 
 
 Stage = Callable[[bool, float], object]
@@ -38,7 +38,7 @@ class _Config(ctypes.Structure):
 
 
 class DeviceMemory:
-    """The memory of the current device. After a kernel has failed, nothing is given back."""
+    """The memory of the current device. After a kernel has failed, no memory is freed."""
 
     lasts = True
 
@@ -47,7 +47,7 @@ class DeviceMemory:
         return cuda.allocate(nbytes)
 
     def free(self, address: int) -> None:
-        """Give memory back."""
+        """Free memory."""
         if self.lasts:
             cuda.free(address)
 
@@ -62,22 +62,22 @@ class DeviceMemory:
 
 
 def run(request: Request, memory: DeviceMemory, stage: Stage) -> Verdict:
-    """Run a kernel plain and with records, on memory that is there, and compare.
+    """Run a kernel plain and with records, on memory that is mapped already, and compare.
 
     Args:
-        request: what is launched.
+        request: the launch.
         memory: of the device.
-        stage: is passed whether the form with records runs next, and how many seconds it may.
+        stage: takes whether the form with records runs next, and how many seconds it may.
 
     Raises:
-        PatchError: the driver refuses something before a kernel runs.
+        PatchError: the driver refuses a call before a kernel runs.
         NoRoomError: there is no memory for copies.
     """
     cuda.give_limits(request.shape.limits)
     with ExitStack() as loaded:
         plain = _Loaded(loaded, request.name, request.plain, request.shape, memory)
         recorded = _Loaded(loaded, request.name, request.recorded, request.shape, memory)
-        cuda.wait()  # for what was copied: kernels run on streams that don't wait for it
+        cuda.wait()  # for copies: kernels run on streams that don't wait for them
 
         def run_plain() -> None:
             stage(False, PLAIN_S)
@@ -92,7 +92,7 @@ def run(request: Request, memory: DeviceMemory, stage: Stage) -> Verdict:
 
 
 class _Loaded:
-    """A form of a kernel that the driver has loaded."""
+    """A form of a kernel, plain or with records, that the driver has loaded."""
 
     def __init__(
         self, loaded: ExitStack, name: str, code: Code, shape: Shape, memory: DeviceMemory
@@ -116,7 +116,7 @@ class _Loaded:
             cuda.call("cuModuleUnload", ctypes.c_void_p(module), to="unload a module")
 
     def run(self, limit: float) -> None:
-        """Launch it, and wait until it has ended.
+        """Launch the kernel, and wait until it has ended.
 
         Args:
             limit: seconds.

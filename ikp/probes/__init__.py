@@ -1,1 +1,1 @@
-"""Probes: records, put into a kernel's finished machine code."""
+"""Probes in machine code: probe points, probe code, and their placement in a compiled kernel."""

@@ -1,7 +1,7 @@
-"""Keeps the machine code that is launched, so that ``ikp inspect`` finds it as it finds any other.
+"""Writes a patched cubin, its plain cubin and PTX to Triton's cache, for ``ikp inspect``.
 
-It goes into Triton's cache, in a folder of its own: a cubin, and beside it the kernel's PTX with
-what the cubin can't say, the names of its ranges and which instructions were put in.
+They lie in a folder of their own. The PTX ends in a comment with what the cubin can't say: the
+names of its ranges, and which instructions were inserted.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from ikp.probes.made_patch import Patch
 
 KEPT: Final = "machine code of "
-"""How a trace says where the machine code of a launch's kernel lies: the label follows."""
+"""The prefix of a trace's note on where the machine code of a kernel lies: the label follows."""
 _NAME = 100
-"""Characters of a name that a file is called by: those of C++ have no limit."""
+"""The most characters of a kernel's name in a file's name: those of C++ have no limit."""
 MACHINE_MARK: Final = "// ikp.machine"
-"""What stands in front of what the PTX beside it says of it."""
+"""The prefix of the comment in the PTX with the facts on the patched cubin."""
 DECLARED: Final = "declared"
-"""The key of how it differs from the plain cubin."""
+"""The key of how the patched cubin differs from the plain one."""
 PLAIN: Final = ".plain"
-"""How the name of the plain cubin ends, which is kept beside it."""
+"""The suffix of the plain cubin, which is kept beside the patched one."""
 
 
 def files(path: str) -> list[Path]:
-    """Return the cubin of ``keep``, and what it puts beside it."""
+    """Return the paths that ``keep`` writes: the patched cubin, the plain one and the PTX."""
     return [Path(path).with_suffix(each) for each in (".cubin", PLAIN, ".ptx")]
 
 
@@ -39,11 +39,11 @@ def keep(
     """Return the path of the cubin, written if it is not there; or why it could not be.
 
     Args:
-        patch: the machine code.
+        patch: the patched machine code.
         name: the kernel's.
         ptx: its PTX.
         shared: bytes of shared memory that a block has, where that is known.
-        plain: the cubin that was patched, which ``ikp verify`` holds the other one against.
+        plain: the plain cubin, which ``ikp verify`` holds the patched one against.
     """
     folder = triton_cache() / f"ikp-{hashlib.sha256(patch.cubin).hexdigest()[:16]}"
     facts: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Patches that are kept: a kernel that was recorded before is patched by none of ikp's code.
+"""A cache of verified patches and refusals, so that a kernel that was patched before is not again.
 
 A patch was verified when it was made. It is used again for the same cubin, options, sources of the
-kernel and of ikp, and disassembler; what is kept of it is sealed, and has the hash of its machine
+kernel and of ikp, and disassembler. Its cache entry is sealed, and has the hash of its machine
 code, which lies where ``kept_code`` put it. Where any of that differs, the kernel is patched again.
 Why a kernel was refused is kept in the same way.
 """
@@ -28,21 +28,21 @@ from ikp.sass.disassembly import sources, tools
 from ikp.verifier.declared import Declared
 
 _ROOMS: Final = ("*.py", "core/**/*.py", "sass/**/*.py", "probes/**/*.py", "verifier/**/*.py")
-"""The files of ikp's that a patch is made and verified by."""
+"""The source files of ikp that make and verify a patch, as patterns."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptPatch:
-    """One patch's place."""
+    """The cache entry of one patch: its path, and the key that seals it."""
 
     path: Path
     key: bytes
 
     @classmethod
     def of(cls, cubin: bytes, name: str, options: Mapping[str, object]) -> KeptPatch | None:
-        """Return that of what ``patch`` makes of a kernel with some options.
+        """Return the entry for what ``patch`` makes of a kernel with some options.
 
-        None where it can't be told what makes it: the source of ikp, or a disassembler.
+        None where the source of ikp, or the disassembler, can't be read.
         """
         try:
             said = repr((name, sorted(options.items()), _own_sources(), _disassembler()))
@@ -52,7 +52,7 @@ class KeptPatch:
         return cls(triton_cache() / f"ikp-patch-{hashlib.sha256(key).hexdigest()[:32]}.json", key)
 
     def read(self) -> Patch | str | None:
-        """Return the patch, or why the kernel was refused; None where neither is known for sure."""
+        """Return the patch, or why the kernel was refused; None where neither is kept intact."""
         with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, PatchError):
             content = caches.kept(self.path, self.key)
             facts = None if content is None else json.loads(content)
@@ -62,17 +62,17 @@ class KeptPatch:
         return None
 
     def write(self, found: Patch | str) -> None:
-        """Keep a patch whose machine code is kept, or why a kernel was refused, if that can be."""
+        """Keep a patch whose machine code is kept, or why a kernel was refused, if files allow."""
         with suppress(OSError):
             facts = found if isinstance(found, str) else _facts(found)
             caches.keep(self.path, self.key, json.dumps(facts).encode())
 
 
 def _facts(patch: Patch) -> dict[str, Any]:
-    """Return what a patch is, but for its machine code.
+    """Return a patch as JSON, but for its machine code.
 
     Raises:
-        OSError: that is not kept.
+        OSError: the machine code is not kept.
     """
     named = {each: sources.digest(each) for each in patch.sources}
     (cubin, *_), digests = _contents(patch.kept)
@@ -84,7 +84,7 @@ def _facts(patch: Patch) -> dict[str, Any]:
 
 
 def _patch(facts: dict[str, Any]) -> Patch | None:
-    """Return the patch that some facts tell of; None where it is another one by now.
+    """Return the patch of a cache entry; None where its files or sources differ by now.
 
     Raises:
         OSError: its machine code is not there.
@@ -101,10 +101,10 @@ def _patch(facts: dict[str, Any]) -> Patch | None:
 
 
 def _contents(kept: str) -> tuple[list[bytes], list[str]]:
-    """Return the kept machine code and what is beside it, and their SHA-256.
+    """Return the kept machine code and the files beside it, and their SHA-256.
 
     Raises:
-        OSError: some of it is not there.
+        OSError: one of them is not there.
     """
     contents = [each.read_bytes() for each in files(kept)]
     return contents, [hashlib.sha256(each).hexdigest() for each in contents]
@@ -120,10 +120,10 @@ def _tuples(value: Any) -> Any:
 
 @cache
 def _own_sources() -> str:
-    """Return the hash of all that a patch is made by.
+    """Return the hash of the source files of ikp that make a patch.
 
     Raises:
-        OSError: it can't be read, as in an archive.
+        OSError: they can't be read, as in an archive.
     """
     root, made = Path(caches.__file__).parent, hashlib.sha256()
     made.update((root / "caches.py").read_bytes())
@@ -135,7 +135,7 @@ def _own_sources() -> str:
 
 @cache
 def _disassembler() -> tuple[str, int, int]:
-    """Return which file the disassembler is.
+    """Return the disassembler's path, size and time of change.
 
     Raises:
         InspectError: there is none.

@@ -1,4 +1,4 @@
-"""What comes of putting records into a kernel: to know it, nothing that makes it is imported."""
+"""The data of a patch: patched cubin, range names, registers, cell. It imports no patching code."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ikp.verifier.declared import Declared
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A patched cubin, and what is recorded in it.
+    """A patched cubin, and what its probes record.
 
-    ``most`` is how many records a warp should have room for, None where loops say how many.
+    ``most`` is how many records a warp should have room for, None where loops decide the number.
     ``warps`` is how many a block has, 0 where the file doesn't say. ``notes`` say what is not
     recorded, and what the rest costs.
     """
@@ -25,14 +25,14 @@ class Patch:
     registers: tuple[int, int]  # of a thread: before, and now
     most: int | None = None
     notes: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()  # what recording is expected to cost; what chosen lines' ranges hold
-    ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
-    plain: tuple[int, int] | None = None  # what of that is the kernel's own code once more
-    kept: str = ""  # the file that it is in; "" where nobody keeps it
+    told: tuple[str, ...] = ()  # messages: the cost expected; what the ranges of chosen lines hold
+    ours: tuple[tuple[int, int], ...] = ()  # the inserted code: from byte to byte of all code
+    plain: tuple[int, int] | None = None  # which of that is a second copy of the plain kernel
+    kept: str = ""  # the file that it is in; "" where it is not kept
     cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
-    select: bool = False  # behind the cell stands which warps record
-    sample: Selection = EVERYTHING  # which blocks do, where the others leave their headers alone
-    argument: Argument | None = None  # the cell is this of each launch; None: the module's memory
+    select: bool = False  # the choice of warps that record lies behind the cell
+    sample: Selection = EVERYTHING  # which blocks record, where the others write only headers
+    argument: Argument | None = None  # the one that is the cell; None: it is the module's memory
     margin: int = 0  # how many records a warp may write behind the last that it keeps
     fewer_blocks: bool = False  # an SM has room for fewer than before, as far as registers go
     declared: Declared | None = None  # how it differs from the plain one; None: it was compiled so
@@ -48,7 +48,7 @@ class Patch:
         return slot_bytes >= self.beside_bytes + abi.RECORD_BYTES
 
     def size_for_cell(self, slot_bytes: int) -> int:
-        """Return what the cell says of a slot of so many bytes."""
+        """Return the size of a slot as the cell has it: in records, or in bytes."""
         if self.cell_counts_records:
             return max(0, slot_bytes - self.beside_bytes) // abi.RECORD_BYTES
         return slot_bytes

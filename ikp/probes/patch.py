@@ -1,4 +1,4 @@
-"""A kernel's own machine code, with records put into it."""
+"""Patches a kernel of a cubin: places probes, inserts them, and has the verifier check them."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ from ikp.verifier.declared import Declared
 from ikp.verifier.verify import verify
 
 _MOST_CALLED: Final = 3
-"""Functions that a refusal names: a kernel for a debugger (-G) calls dozens."""
+"""The most functions that a refusal names: a kernel compiled for a debugger (-G) calls dozens."""
 DETAILS: Final = {level.name.lower(): level for level in Level}
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Keep Python's collector of cycles away: what is made meanwhile, it would look at in vain."""
+    """Disable Python's cyclic garbage collector: it would scan new objects in vain meanwhile."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -87,35 +87,36 @@ def patch(
     flat: bool = False,
     sure: bool = False,
 ) -> Patch:
-    """Put records into a kernel.
+    """Insert probes into a kernel.
 
     Args:
         cubin: the file that the compiler wrote.
-        name: the kernel's.
+        name: the kernel's name in it.
         detail: how much is recorded: "kernel", "loops", "waits" or "ops".
         ptx: the kernel's PTX, for the lines that the cubin has wrong.
-        language: what it was written in.
-        block: threads of the blocks that it is launched with, where the kernel does not say.
+        language: the kernel language that it was written in.
+        block: threads of a block in each dimension, where the kernel does not say.
         lines: chosen lines of its source, which get ranges of their own.
         functions: names of functions, whose lines are chosen, too.
         ranges: whether the ranges that its source names are recorded, where their lines' code is.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
-        untested: whether to do so for chips on which that was never run.
+        untested: whether to patch for chips on which patched kernels were never run.
         select: whether sessions choose, launch by launch, which warps and blocks record.
-        blocks: which blocks do, with all their warps, where that is chosen once: the others run
-            the kernel's own code, if it can be there twice. If not, it is as with ``select``; or,
-            where the others are to leave when and where they ran, all blocks record. So they do
-            where the kernel has no range but itself.
-        argue: whether whoever launches it can pass one more argument, by which it is told.
-        spare: whether the last 16 bytes of its arguments are for that, where it reads none of them.
+        blocks: which blocks record, with all their warps, where that is chosen once. The other
+            blocks run the plain kernel's code, if it can be in the cubin twice. If not, the choice
+            is as with ``select``; or, where the others are to write slot headers (when and where
+            they ran), all blocks record. All do, too, where the kernel has no range but itself.
+        argue: whether the launcher can pass one more argument, which holds the cell.
+        spare: whether the last 16 bytes of its arguments may hold the cell, where it reads none of
+            them.
         flat: whether it is launched with blocks in one dimension alone.
-        sure: whether each launch is told of slots for all its warps, or of room for no record.
+        sure: whether each launch has slots for all its warps, or room for no record.
 
     Raises:
-        VerifyError: what was made is not the kernel and records; see ``ikp.verifier``.
+        VerifyError: the patched code is not the kernel and probes; see ``ikp.verifier``.
         PatchError: the kernel, or its chip, is not known well enough.
-        KernelError: nothing that was chosen has code in it.
+        KernelError: no chosen line or function has code in it.
         InspectError: there is no disassembler, or it refuses the file.
     """
     kernel = (file := Cubin.read(cubin)).kernel(name)
@@ -135,37 +136,37 @@ def patch(
     argument = _argument(file, code, nbytes, chip, argue, spare)
     cell = _cell(file, nbytes, argument)
     setting = _Setting(cell, size, language, chip, places.regions, select, blocks, flat, sure)
-    count, weaver, added = _woven(code, wanted, tried, setting)
-    if (apart := apart.with_headers(cubin, name, language, weaver)).chosen != blocks:
+    count, instrumenter, added = _instrumented(code, wanted, tried, setting)
+    if (apart := apart.with_headers(cubin, name, language, instrumenter)).chosen != blocks:
         setting = replace(setting, blocks=apart.chosen)
-        count, weaver, added = _woven(code, wanted, tried, setting)
+        count, instrumenter, added = _instrumented(code, wanted, tried, setting)
     if count > before:
         set_registers(file, name, count)
-    if apart.code is not None:  # what the entrance begins with ends in the branch over it
+    if apart.code is not None:  # the first insertion ends in the branch over the plain code
         added[0] = apart.code.behind(added[0].words, file.sm)
-    moved = insert(file, name, added, edges := weaver.on_edges())
+    moved = insert(file, name, added, edges := instrumenter.on_edges())
     if apart.code is not None:
         apart.code.follow(file, name, added[0])
     fewer = occupancy.cost(warps, before, count, chip)
-    most = None if weaver.most is None else weaver.most + weaver.margin
+    most = None if instrumenter.most is None else instrumenter.most + instrumenter.margin
     ours = tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count))
     beside = None if apart.code is None else apart.code.stands(added[0])
-    stands = chip.stands(cell.offset) if cell.bank == 0 else cell.offset
+    offset = chip.stands(cell.offset) if cell.bank == 0 else cell.offset
     ordinal = None if argument is None else argument.ordinal
-    declared = Declared(name, count, ours, beside, cell.bank, stands, nbytes, ordinal)
+    declared = Declared(name, count, ours, beside, cell.bank, offset, nbytes, ordinal)
     patched = file.write()
     verify(cubin, patched, text, declared)
     return Patch(
-        *(patched, tuple(weaver.names), warps or 0, (before, count), even(most)),
-        notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *weaver.notes),
+        *(patched, tuple(instrumenter.names), warps or 0, (before, count), even(most)),
+        notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *instrumenter.notes),
         told=(*expected, *(each.told for each in places.asked_for if each.piece and each.told)),
         ours=ours,
         plain=beside,
         select=select,
         sample=apart.sample,
         argument=argument,
-        cell_counts_records=weaver.frame.near,
-        margin=weaver.margin,
+        cell_counts_records=instrumenter.frame.near,
+        margin=instrumenter.margin,
         fewer_blocks=bool(fewer),
         declared=declared,
         sources=tuple(sorted(code.flow.code.files)),
@@ -175,7 +176,7 @@ def patch(
 def _argument(
     file: Cubin, code: Liveness, nbytes: int, chip: Chip, argue: bool, spare: bool
 ) -> Argument | None:
-    """Return in which of its arguments a kernel can be told so many bytes; None where in none."""
+    """Return the kernel argument that can hold a cell of so many bytes; None where none can."""
     name, listed = code.flow.code.name, code.flow.code.instructions
     if spare and (found := spare_argument(file.kernel(name), listed, nbytes, chip.parameters)):
         return found
@@ -183,21 +184,21 @@ def _argument(
 
 
 def _cell(file: Cubin, nbytes: int, argument: Argument | None) -> Cell:
-    """Make room for what a kernel is told, where no argument has it."""
+    """Return the cell: in a kernel argument, or else in constants added to the module."""
     if argument is not None:
         return Cell(0, HOPPER.parameters + argument.offset)
     return Cell(3, add_constant(file, CELL, nbytes))
 
 
 def _in_rows(size: Sequence[int]) -> bool:
-    """Whether the threads of each warp are known to stand in one row of their block."""
+    """Whether the threads of each warp are known to lie in one row of their block."""
     return bool(size) and size[0] % LANES == 0
 
 
 def _wanted(
     places: ProbeRegions, level: Level, most: float | None, resident: int
 ) -> tuple[list[ProbeRegion], list[str]]:
-    """Return what is to be recorded, and what that is expected to cost if that is bounded."""
+    """Return the probe regions to record, and a message on their cost if that is bounded."""
     wanted = places.at(level)
     if most is None:
         return wanted, []
@@ -206,13 +207,16 @@ def _wanted(
 
 
 def _worth_it(blocks: Selection | None, wanted: Sequence[ProbeRegion]) -> Selection | None:
-    """Return who records: all, where nothing is recorded but what a sample's others leave, too."""
+    """Return the choice of blocks, or None: all record, where headers alone are written anyway.
+
+    A sample's other blocks write headers, too, and these hold all of a kernel's own range.
+    """
     more = any(place.kind != "kernel" for place in wanted)
     return None if blocks is not None and blocks.others and not more else blocks
 
 
 def _code(file: Cubin, kernel: Kernel, text: str) -> Liveness:
-    """Return a kernel's instructions, and what each leaves alive."""
+    """Return a kernel's code with its liveness, once its calls are known to be its own."""
     name = kernel.name
     code = next((each for each in parsed(text) if each.flow.code.name == name), None)
     if code is None:
@@ -235,7 +239,7 @@ def _code(file: Cubin, kernel: Kernel, text: str) -> Liveness:
 
 
 def _ours(moved: Displacement, count: int) -> Iterator[tuple[int, int]]:
-    """Yield where the code is that was put in: the bytes between the kernel's own, and behind."""
+    """Yield the byte ranges of inserted code: between the kernel's instructions, and behind all."""
     ends = np.concatenate([[0], moved.new[:-1] + 1])
     for at in np.flatnonzero(ends < moved.new).tolist():
         yield int(ends[at]) * BYTES, int(moved.new[at]) * BYTES
@@ -244,10 +248,10 @@ def _ours(moved: Displacement, count: int) -> Iterator[tuple[int, int]]:
 
 
 def _unplaced(places: ProbeRegions) -> list[str]:
-    """Return why some of what was chosen has no range.
+    """Return why some chosen lines, functions and named ranges have no probe region.
 
     Raises:
-        KernelError: none of it has.
+        KernelError: no chosen line or function has one.
     """
     missing = [each.told for each in places.choices if each.piece is None]
     if missing and len(missing) == len(places.choices):
@@ -260,7 +264,7 @@ def _unplaced(places: ProbeRegions) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What a kernel's records depend on beside its code."""
+    """What a kernel's probes depend on beside its code: cell, block size, chip, selection."""
 
     cell: Cell
     size: list[int]  # threads of a block; [] where that is not known
@@ -274,7 +278,7 @@ class _Setting:
     gather: bool = True  # whether records may be stored at once
 
     def framed(self, room: FreeRegisters, *, near: bool = False) -> Frame | None:
-        """Return what is kept in some code; None where it leaves too little alone."""
+        """Return the reserved registers for some code; None where too few are free."""
         one_way = occupancy.warps_of(self.size[0]) if self.size[1:] == [1, 1] else None
         made = frame(room, one_way, self.cell, self.chip, near=near)
         selection = self.cell.beyond(CELL_BYTES) if self.select else None
@@ -283,15 +287,15 @@ class _Setting:
         )
 
 
-def _woven(
+def _instrumented(
     code: Liveness, places: list[ProbeRegion], counts: list[int], setting: _Setting
 ) -> tuple[int, Instrumenter | ByRole, list[Insertion]]:
-    """Return the first number of registers that does, who put records there, and all of these."""
+    """Return the first register count that suffices, the instrumenter, and its insertions."""
     room, size, name = FreeRegisters(code, counts[0] - RESERVED), setting.size, code.flow.code.name
     kept = setting.framed(room, near=not setting.select)
     if kept is None:
         if counts[1:]:
-            return _woven(code, places, counts[1:], setting)
+            return _instrumented(code, places, counts[1:], setting)
         roles = by_role(room, places, setting.framed, setting.chip, setting.regions)
         if roles is None:
             raise PatchError(_used_up(name, len(room.unused_uniform)))
@@ -299,19 +303,19 @@ def _woven(
     rows = bool(size) and math.prod(size) % LANES == 0
     full = rows and setting.regions.divergent.isdisjoint(room.liveness.flow.graph.leaves)
     gather = rows and kept.near and setting.gather
-    weaver = Instrumenter(room, kept, places, full, setting.chip, setting.regions, gather)
+    instrumenter = Instrumenter(room, kept, places, full, setting.chip, setting.regions, gather)
     try:
-        return counts[0], weaver, weaver.woven(name, setting.language)
+        return counts[0], instrumenter, instrumenter.woven(name, setting.language)
     except NotAllError:
-        return _woven(code, places, counts, replace(setting, gather=False))
+        return _instrumented(code, places, counts, replace(setting, gather=False))
     except NoRoomError:
         if not counts[1:]:
             raise
-        return _woven(code, places, counts[1:], setting)
+        return _instrumented(code, places, counts[1:], setting)
 
 
 def _used_up(name: str, left: int) -> str:
-    """Say why a kernel has no frame."""
+    """Return the message for a kernel with too few free uniform registers."""
     return (
         f"{name} uses all its uniform registers but {left}; records need seven that it never "
         f"names, or one and some of each thread's own."
@@ -319,7 +323,7 @@ def _used_up(name: str, left: int) -> str:
 
 
 def even(records: int | None) -> int | None:
-    """Return for how many records there should be room: with an even number, a slot is a multiple
-    of 32 bytes, which is what memory is written by.
+    """Return the number of records to make room for, made even: so a slot is a multiple of 32
+    bytes, the unit in which memory is written.
     """
     return None if records is None else max(2, records + records % 2)

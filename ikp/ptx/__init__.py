@@ -1,1 +1,1 @@
-"""PTX as the language is: read as statements and as control flow, and marked."""
+"""PTX: parsing to statements, instructions and control flow, and instrumentation of its kernels."""

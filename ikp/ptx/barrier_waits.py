@@ -1,8 +1,9 @@
-"""Has a warp wait at a barrier, in PTX, before what comes behind it reads the clock.
+"""Inserts waits behind barriers in PTX, so that no clock is read between a barrier and its wait.
 
 A barrier blocks a warp where the warp next reaches memory: a clock read behind it would show the
-time before the wait. What ``bar.warp.sync`` becomes is held back by it, too, once the barrier has
-issued seven cycles before, and the assembler lets six pass (see ``machine.live.pending_barriers``).
+time before the wait. The instruction that ``bar.warp.sync`` becomes is held back by it, too, if the
+barrier has issued seven cycles before. The assembler lets six pass (see
+``ikp.sass.dataflow.pending_barriers``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _ALIGNED = re.compile(
     r"bar(?:\.cta)?\.(?:sync|red)\b|barrier(?:\.cta)?\.(?:sync|red)\.aligned"
     r"|barrier\.cluster\.wait(?:\.acquire)?\.aligned"
 )
-"""Those that all threads of a warp reach together: of others, some may be elsewhere."""
+"""Barriers that all threads of a warp reach together: at others, some threads may be elsewhere."""
 _REACHES_MEMORY = re.compile(r"(?:ld|st)(?!\.(?:param|const))\.|atom\.|red\.|(?:ld|st)matrix\.")
 _CLOCK = re.compile(r"%(?:clock|globaltimer)")
 _LEAVES = ("bra", "brx", "call", "ret", "exit")
@@ -28,7 +29,7 @@ _TIMES = 3
 def held_back(text: str) -> str:
     """Return PTX in which no clock is read between a barrier and its wait.
 
-    Barriers that memory is reached behind, before a clock, a label or a branch, stay as they are.
+    Barriers stay as they are where memory is reached before a clock, a label or a branch.
     """
     if _CLOCK.search(text) is None:
         return text
@@ -49,7 +50,7 @@ def _is_barrier(part: Statement) -> bool:
 
 
 def _reaches_memory(parts: Sequence[Statement], first: int) -> bool:
-    """Return whether code reaches memory before it goes elsewhere or reads a clock."""
+    """Return whether code reaches memory before a label, a branch or a clock read."""
     for at in range(first, len(parts)):
         part = parts[at]
         if part.kind in (Kind.LABEL, Kind.CLOSE, Kind.HEAD):

@@ -1,4 +1,4 @@
-"""One kernel of a PTX text: its instructions, where they stand, and where they come from."""
+"""One kernel of a PTX text: its instructions as code, their statements, and their source lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Named = TypeVar("_Named")
 
 @dataclass(slots=True)
 class _Names:
-    """What names stand for, each in its scope."""
+    """Labels and branch tables, each by its scope and name."""
 
     labels: dict[tuple[int, str], int] = field(default_factory=dict)  # the instruction that follows
     tables: dict[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)  # their labels
@@ -38,8 +38,8 @@ class Body:
     """A kernel in its module.
 
     ``code`` has its instructions, in the order of the text; the target of a jump is a number there,
-    as all labels are, and those of a jump by a table stand where its name stood. ``at`` says which
-    statement each instruction is.
+    as all labels are, and the targets of a jump by a table replace the table's name. ``at`` has the
+    statement of each instruction.
     """
 
     parts: Sequence[Statement]  # of the whole module
@@ -50,7 +50,7 @@ class Body:
 
     @classmethod
     def read(cls, ptx: str, name: str) -> Body:
-        """Find a kernel.
+        """Return a kernel of a PTX text.
 
         Raises:
             PatchError: it is not there, or not known well enough.
@@ -71,17 +71,17 @@ class Body:
 
     @property
     def limits_registers(self) -> bool:
-        """Whether the kernel says itself how many registers a thread may have."""
+        """Whether the kernel has a ``.maxnreg`` directive."""
         return ".maxnreg" in self.parts[self.head].code
 
     def location(self, at: int) -> Statement | None:
         """Return the ``.loc`` that holds for a statement, if any does.
 
-        Of one that names no line, it is the last one that does: the assembler goes on with that.
+        One with line 0 names no line: the assembler goes on with the last one that does.
         """
         before = (self.parts[each] for each in range(at, self.head, -1))
-        told = (each for each in before if each.kind is Kind.LOCATION)
-        return next((each for each in told if each.code.split()[2] != "0"), None)
+        locations = (each for each in before if each.kind is Kind.LOCATION)
+        return next((each for each in locations if each.code.split()[2] != "0"), None)
 
     def with_head(self, directive: str) -> Body:
         """Return the same kernel with one more directive."""
@@ -118,7 +118,7 @@ def _end(parts: Sequence[Statement], head: int) -> int:
 def _read(
     parts: Sequence[Statement], head: int, end: int, name: str
 ) -> tuple[tuple[int, ...], Code]:
-    """Return the statements that are instructions, and these as code."""
+    """Return the indices of the statements that are instructions, and their code."""
     lines = Locations(parts, head, end)
     at: list[int] = []
     parsed: list[Parsed] = []
@@ -164,7 +164,7 @@ def _parsed(part: Statement, name: str) -> Parsed:
 def _words(
     made: Parsed, around: tuple[int, ...], names: _Names, count: int, name: str
 ) -> tuple[str, str, str]:
-    """Return guard, opcode and operands; a jump's are where it leads."""
+    """Return guard, opcode and operands; a jump's operands are the numbers of its targets."""
     guard = ("!" if made.negated else "") + made.guard
     operands = list(made.operands)
     if made.name in (JUMP, TABLE_JUMP):
@@ -177,7 +177,7 @@ def _words(
 
 
 def _place(label: str, around: tuple[int, ...], names: _Names, count: int, name: str) -> str:
-    """Return the number of the instruction that a label stands before."""
+    """Return the number of the instruction behind a label."""
     to = _found(names.labels, label, around)
     if to is None or to >= count:
         raise PatchError(f"{name} jumps to {label}, which is not in it.")
@@ -187,7 +187,7 @@ def _place(label: str, around: tuple[int, ...], names: _Names, count: int, name:
 def _found(
     known: Mapping[tuple[int, str], _Named], name: str, around: Sequence[int]
 ) -> _Named | None:
-    """Return what a name stands for in the innermost scope that has it."""
+    """Return the value of a name in the innermost scope that has it."""
     scopes = (scope for scope in reversed(around) if (scope, name) in known)
     inner = next(scopes, None)
     return None if inner is None else known[inner, name]

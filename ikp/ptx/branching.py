@@ -1,4 +1,4 @@
-"""Where control goes in a kernel's PTX, in the terms that machine code has for it."""
+"""Control flow of PTX kernels: jumps, basic blocks and regions, as subclasses of those of SASS."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ikp.sass.control_flow.jumps import Jumps, inverse
 from ikp.sass.disassembly.listing import Instruction
 
 ENDS = ("ret", "exit")
-"""Operations after which a thread is gone. After a trap it is, too, but nothing is stored."""
+"""Operations that end a thread: its header is stored before. Before a trap, none is stored."""
 _LEAVING = (JUMP, TABLE_JUMP, "trap", *ENDS)
 
 
 @dataclass(frozen=True)
 class Branches(Jumps):
-    """The jumps of one kernel: PTX says of each where it leads."""
+    """The jumps of one kernel: PTX names the targets of each."""
 
     @cached_property
     def leaving(self) -> dict[int, list[tuple[int, str]]]:
@@ -33,7 +33,7 @@ class Branches(Jumps):
 
     @cached_property
     def calls(self) -> dict[int, list[int]]:
-        """None: a function is another body, and a call goes on to the next instruction."""
+        """Empty: a function is another body, and a call goes on to the next instruction."""
         return {}
 
     def ends(self, at: int) -> bool:
@@ -42,7 +42,7 @@ class Branches(Jumps):
 
 
 def _targets(instruction: Instruction) -> list[int]:
-    """Return where an instruction leads that does not just go on."""
+    """Return the targets of a jump; none for other instructions."""
     if instruction.op == JUMP:
         return [int(instruction.rest)]
     if instruction.op == TABLE_JUMP:
@@ -52,11 +52,11 @@ def _targets(instruction: Instruction) -> list[int]:
 
 @dataclass(frozen=True)
 class Blocks(Graph):
-    """The blocks of one kernel."""
+    """The graph of one kernel's basic blocks."""
 
     @cached_property
     def jumps(self) -> Jumps:
-        """The instructions that don't just go on."""
+        """The jumps and other ends of blocks."""
         return Branches(self.code)
 
 
@@ -72,9 +72,9 @@ class Control(Flow):
 
 @dataclass(frozen=True)
 class Ways(Regions):
-    """Stretches of one kernel, as one thread goes through them."""
+    """Regions of one kernel for a single thread, with no divergence."""
 
     @cached_property
     def divergent(self) -> set[int]:
-        """None: a record is of a warp's first thread, wherever the others are meanwhile."""
+        """Empty: a record is of a warp's first thread, wherever the others are meanwhile."""
         return set()

@@ -1,8 +1,8 @@
-"""Keep the source lines of compiled PTX true around assembly blocks.
+"""Removes the ``.loc`` directives inside inline assembly of compiled PTX: their lines are wrong.
 
 LLVM counts: it says that the n-th line of an assembly block comes from the n-th source line after
-the block's own, and what follows the block without a line of its own then seems to come from there,
-too. Debuggers, profilers and ``ikp inspect`` would show the wrong lines.
+the block's own. Code behind the block without a line of its own then seems to come from there, too.
+Debuggers, profilers and ``ikp inspect`` would show the wrong lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a kernel's machine code takes of an SM, as its cubin says it."""
+"""A kernel's footprint on an SM, read from its cubin: registers, stack, and blocks per SM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ikp.sass.cubins.cubin import Cubin
 class Footprint:
     """A thread's registers and stack, and how many blocks an SM has room for.
 
-    ``warps`` is how many a block has; 0 where that is not known, and blocks can't be told.
+    ``warps`` is how many a block has; 0 where that is not known, and so neither are blocks.
     """
 
     registers: int
@@ -26,7 +26,7 @@ class Footprint:
 
     @classmethod
     def of(cls, cubin: bytes, name: str, warps: int, shared: int) -> Footprint:
-        """Read it.
+        """Return the footprint of a kernel in a cubin.
 
         Args:
             cubin: the machine code.
@@ -40,8 +40,8 @@ class Footprint:
         file = Cubin.read(cubin)
         kernel = file.kernel(name)
         info = file.elf.find(".nv.info")
-        told = attributes.parse(info.data) if info is not None else []
-        frames = [each.words for each in told if each.code == Code.FRAME_SIZE]
+        found = attributes.parse(info.data) if info is not None else []
+        frames = [each.words for each in found if each.code == Code.FRAME_SIZE]
         stack = next((words[1] for words in frames if words[0] == kernel.symbol), 0)
         return cls(kernel.registers, stack, warps, shared, _chip(f"sm_{file.sm}"))
 
@@ -54,7 +54,7 @@ class Footprint:
 
     @property
     def most_registers(self) -> int:
-        """With how many registers, at most, an SM has room for as many blocks of known warps."""
+        """The most registers a thread with which an SM has room for as many blocks."""
         return most_registers(self.registers, self.warps, self.shared, self.chip)
 
     def spills_beside(self, plain: Footprint) -> bool:
@@ -66,7 +66,7 @@ class Footprint:
         return self.blocks < plain.blocks
 
     def worse_than(self, plain: Footprint) -> str:
-        """Return what a kernel with records loses to the plain one, in words; "" for nothing."""
+        """Return a message on what a kernel with records loses to the plain one; "" for nothing."""
         if self.spills_beside(plain):
             return f"{self.stack - plain.stack} bytes of a thread's registers would spill"
         if self.crowds_beside(plain):

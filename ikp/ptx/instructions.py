@@ -1,7 +1,7 @@
-"""What an instruction of PTX reads and writes, and whether its result is there in a few cycles.
+"""PTX instructions: the registers that each reads and writes, and whether its latency is short.
 
-What is not known here is taken for the worst: that it writes all it names, after any time. Names
-are the language's identifiers, so no register is overlooked, whatever an assembly block calls it.
+An unknown operation is taken for the worst: it writes all that it names, after any time. Names are
+the language's identifiers, so no register is overlooked, however an assembly block names it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SLOW = frozenset(
         "vote", "ex2", "lg2", "sin", "cos", "tanh",
     )
 )  # fmt: skip
-"""They write their first operand, after some time: from memory, other lanes, a unit of its own."""
+"""Operations that write their first operand late: from memory, other lanes, a unit of its own."""
 _SILENT = frozenset(
     (
         "applypriority", "bar", "barrier", "bra", "brx", "cp", "discard", "exit", "fence",
@@ -38,7 +38,7 @@ _SILENT = frozenset(
         "ret", "setmaxnreg", "st", "stmatrix", "trap",
     )
 )  # fmt: skip
-"""They write no register."""
+"""Operations that write no register."""
 _MEMORY = frozenset(("atom", "ld", "ldmatrix", "ldu"))
 _SILENT_FORMS = (
     "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "mbarrier.init", "mbarrier.inval",
@@ -50,7 +50,7 @@ _SPECIAL = re.compile(
 )
 _ADDRESSED = ("cp.async", "cp.reduce", "wgmma.mma_async", "tcgen05", "mbarrier", "prefetch",
               "ldmatrix")  # fmt: skip
-"""Their register operands are addresses, descriptors and masks; vectors are data."""
+"""Operations whose register operands are addresses, descriptors and masks; vectors are data."""
 _BORDERS = ("bra", "brx", "call", "ret", "exit", "trap", "bar.warp", "setmaxnreg", "brkpt")
 
 
@@ -78,7 +78,7 @@ class Instruction:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The names that it may read: a guarded one leaves what it does not write as it was."""
+        """The names that it may read: a guarded one keeps the old value where it does not write."""
         known = (self.name in _QUICK or self.name in _SLOW) and not self.guard
         guard = frozenset([self.guard] if self.guard else [])
         return names(",".join(self.operands[1:] if known else self.operands)) | guard

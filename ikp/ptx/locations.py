@@ -1,4 +1,4 @@
-"""Which lines of source the instructions of a PTX text come from: ``.file`` and ``.loc``."""
+"""Source lines of the instructions in a PTX text, from ``.file``, ``.loc`` and ``inlined_at``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _Place = tuple[int, int, int]
 
 
 class Locations:
-    """Where the instructions of one kernel come from.
+    """The source lines of one kernel's instructions.
 
-    ``inlined_at`` says who calls the function that a line is of; whose call that is in turn, the
-    location of that place says. Triton 3.6 writes the whole way in a comment instead.
+    ``inlined_at`` has the source location of the call of a line's function; that location may have
+    an ``inlined_at`` itself. Triton 3.6 writes the whole chain in a comment instead.
     """
 
     def __init__(self, parts: Sequence[Statement], head: int, end: int) -> None:

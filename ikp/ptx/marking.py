@@ -1,4 +1,4 @@
-"""A kernel with records in its PTX, assembled anew: where its machine code can't take them."""
+"""Instruments a kernel in its PTX, and has it assembled: where its cubin can't be patched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ikp.ptx.weaving import Weaving
 
 @dataclass(frozen=True, slots=True)
 class MarkedPtx:
-    """A kernel that the assembler has made with records in it, and the PTX that it is of."""
+    """A kernel assembled with records in its PTX, and that PTX."""
 
     patch: Patch
     text: str
@@ -38,7 +38,7 @@ def mark(
     shared: int = 0,
     select: bool = False,
 ) -> MarkedPtx:
-    """Put records into a kernel's PTX, and have it assembled.
+    """Insert records into a kernel's PTX, and have it assembled.
 
     Args:
         ptx: the plain kernel's.
@@ -46,8 +46,8 @@ def mark(
         name: the kernel's.
         assemble: makes machine code of PTX, as the plain kernel's was made.
         detail: one of ``DETAILS``.
-        language: what it was written in.
-        block: threads of the blocks that it is launched with, where the kernel does not say.
+        language: the kernel language that it was written in.
+        block: threads of a block in each dimension, where the kernel does not say.
         shared: bytes of shared memory that a block is launched with, where that is known.
         select: whether sessions choose, launch by launch, which warps and blocks record.
 
@@ -90,7 +90,7 @@ def _another(before: int, after: int) -> str:
 
 
 def _most(spots: Spots, places: Sequence[ProbeRegion]) -> int | None:
-    """Return for how many records a warp should have room; None where loops say how many."""
+    """Return for how many records a warp should have room; None where loops decide the number."""
     looped = {block for body in spots.flow.bodies.values() for block in body}
     ends = [spots.regions.block(place.end) for place in places if place.end]
     if looped.intersection(ends):

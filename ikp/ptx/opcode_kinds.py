@@ -1,4 +1,4 @@
-"""What an instruction of PTX is to somebody who wants to know where time goes."""
+"""Kinds of PTX opcodes: the landmark that each is, and the title of a group of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import cache
 from ikp.sass.disassembly.landmarks import Landmark
 
 _HOW = r"(?:\.(?:relaxed|acquire|release|volatile|weak|gpu|sys|cta|cluster))*"
-"""In which order with others'. Without a space, memory may be global: generic addresses."""
+"""Qualifiers of memory order and scope. An address without a state space is generic: it may be
+global."""
 _OPERATIONS = {
     Landmark.PRODUCT: r"wgmma\.mma_async|mma\.|wmma\.mma|tcgen05\.mma",
     Landmark.PRODUCT_WAIT: r"wgmma\.wait_group",
@@ -30,19 +31,19 @@ _COMMITS = re.compile(r"wgmma\.commit_group")
 
 @cache
 def kind_of(opcode: str) -> Landmark | None:
-    """Return what an operation with its types is; None for most."""
+    """Return the landmark that an operation with its types is; None for most."""
     found = _ANY.match(opcode)
     return Landmark[found.lastgroup] if found and found.lastgroup else None
 
 
 def commits(opcode: str) -> bool:
-    """Whether it closes a group of products that are waited for together."""
+    """Whether an operation commits a group of products, which are waited for together."""
     return _COMMITS.match(opcode) is not None
 
 
 @cache
 def title(opcode: str) -> str:
-    """Return what a group of such operations is called, as those of machine code are."""
+    """Return the title of a group of such operations, as for machine code."""
     kind = kind_of(opcode)
     if kind is Landmark.PRODUCT:
         family = opcode.partition(".")[0]

@@ -1,17 +1,17 @@
-"""What a marked kernel runs beside its own instructions, as PTX: entry, ranges, exit.
+"""The PTX text of record code: entry, starts and ends of ranges, and exits.
 
 The *cell* says where to record: 16 bytes of the module's constant memory, which the host writes
 before a launch. All zero, they say that nothing is recorded::
 
     | address of the segment u64 | records of a slot u32 | slots u32 |
 
-What stands behind it where a session chooses warps or blocks is as in machine code.
+Where a session chooses warps or blocks, a selection lies behind it, as in machine code.
 
-Two registers live from the entry to the last record: how many records the warp has made, and the
-low half of where its first one is. All else is in the cell, whose constants machine code names as
-operands. Lanes that never record begin to count at 2**31, which is more than any slot has room for:
-so one comparison elects the lane and bounds the store. A place is made of a number below the room,
-so no number of records leads out of a slot.
+Two registers live from the entry to the last record: the cursor, and the low half of the address of
+the warp's first record. All else is in the cell, whose constants machine code names as operands.
+Lanes that never record begin to count at 2**31, which is more than any slot has room for: so one
+comparison elects the lane and bounds the store. A record's address is made of a number below the
+slot's capacity, so no number of records leads out of a slot.
 
 Segments are dense, as those of finished machine code (decision 47).
 """
@@ -32,7 +32,7 @@ from ikp.probes.placement.occupancy import warps_of
 from ikp.sass.cubins.register_file import LANES
 
 _SILENT: Final = 1 << 31
-"""How many records lanes have made, as they count, that make none."""
+"""The first cursor of lanes that never record."""
 _MOST_IN_A_ROW: Final = 8
 _LAUNCH = abi.field_offsets(abi.LAUNCH_HEADER)
 _HEADER = abi.field_offsets(abi.DENSE_HEADER)
@@ -40,7 +40,7 @@ _HEADER = abi.field_offsets(abi.DENSE_HEADER)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of a kernel's blocks before it is launched."""
+    """The size of a kernel's blocks, as far as known before its launch, and whether it selects."""
 
     threads: tuple[int, int, int] | None
     select: bool = False  # sessions choose which warps and blocks record
@@ -53,7 +53,7 @@ class Shape:
 
     @property
     def together(self) -> int:
-        """How many warps' records stand in a row: a power of two that divides a block."""
+        """How many warps' records lie in a row: a power of two that divides a block."""
         if self.select:
             return 1
         return min(self.warps & -self.warps, _MOST_IN_A_ROW) or 1
@@ -65,24 +65,24 @@ class Shape:
 
 
 def declaration(shape: Shape) -> str:
-    """Return the declaration of the cell, and of what stands behind it where some are chosen."""
+    """Return the declaration of the cell, with a selection behind it where sessions choose."""
     size = CELL_BYTES + SELECTION_BYTES * shape.select
     return f".visible .const .align 16 .b8 {CELL}[{size}];\n"
 
 
 def registers(starts: int) -> str:
-    """Return the declaration of what records need: so many ranges' starts, beside the rest."""
+    """Return the declaration of the registers of records, with those of so many ranges' starts."""
     kept = f".reg .b32 %ikp_start<{starts}>;\n" if starts else ""
     return f".reg .b32 ikp_cur, ikp_base;\n{kept}"
 
 
 def entry(shape: Shape, whole: int, language: Language) -> str:
-    """Return what stands before a kernel's first instruction.
+    """Return the code before a kernel's first instruction.
 
     Args:
-        shape: what is known of its blocks.
+        shape: the size of its blocks.
         whole: the id of the range from each warp's entry to its exit.
-        language: what it was written in.
+        language: the kernel language that it was written in.
     """
     return f"""{{
 .reg .pred ok, first; .reg .b32 low, high, ns, clk, room, part, row, sm, who, t, u, gx, gy, gz;
@@ -107,16 +107,16 @@ mov.b64 a, {{u, high}}; mov.u32 sm, 0;
 
 
 def starts(numbers: Sequence[int]) -> str:
-    """Return what begins ranges at one place: the clock is read once, and kept for each."""
+    """Return the code that begins ranges at one point: the clock is read once, kept for each."""
     read = f"mov.u32 %ikp_start{numbers[0]}, %clock;\n"
     return read + "".join(f"mov.b32 %ikp_start{n}, %ikp_start{numbers[0]};\n" for n in numbers[1:])
 
 
 def ends(shape: Shape, ranges: Sequence[tuple[int, int]]) -> str:
-    """Return what ends ranges at one place, and stores their records.
+    """Return the code that ends ranges at one point, and stores their records.
 
     Args:
-        shape: what is known of the kernel's blocks.
+        shape: the size of the kernel's blocks.
         ranges: (number of the start, region), the inner ones first.
     """
     bytes_apart = abi.RECORD_BYTES * shape.together
@@ -137,12 +137,12 @@ ld.const.b32 high, [{CELL}+4]; ld.const.b32 room, [{CELL}+8];
 
 
 def leave(shape: Shape, number: int, guard: str = "") -> str:
-    """Return what stands where threads end: the first of a warp completes the slot's header.
+    """Return the code where threads end: the first of a warp completes the slot's header.
 
     Args:
-        shape: what is known of the kernel's blocks.
+        shape: the size of the kernel's blocks.
         number: of this exit.
-        guard: of the instruction that ends them, "!%p1"; those that stay skip this.
+        guard: of the instruction that ends threads, "!%p1"; those that go on skip this code.
     """
     stays = guard[1:] if guard.startswith("!") else f"!{guard}"
     skip, here = (
@@ -165,7 +165,7 @@ _SLOT_REGISTERS = ".reg .b32 slot, lane, block, thread, warps, bx, by, bz;\n"
 
 
 def _slot(shape: Shape) -> str:
-    """Return what finds the number of a warp's slot, and of a thread in it."""
+    """Return the code for the number of a warp's slot, and of a thread in its warp."""
     thread = (
         f"mov.u32 thread, %tid.x; mov.u32 warps, {shape.warps};\n"
         if shape.one_way
@@ -195,17 +195,17 @@ mov.b32 block, slot;
 mad.lo.u32 slot, number, rows, row; selp.b32 slot, slot, {NO_SLOT}, mine;
 }}
 """
-"""Makes a warp's number one among those that record, if it does; ``block`` holds that among all."""
+"""Code for a warp's number among those that record, if it does; ``block`` has that among all."""
 
 
 def _launch_header(shape: Shape, whole: int, language: Language) -> str:
-    """Return what lets one thread of the launch write what the launch is."""
+    """Return the code by which one thread of the launch writes the launch header."""
     at = _LAUNCH
     threads = shape.threads if shape.one_way else None
     x, y, z = threads or ("bx", "by", "bz")
     fixed = f"{int(ClockKind.CYCLES)}, {int(OverflowMode.STOP)}"
     options = Option.DENSE | Option.SELECTED * shape.select
-    # Where some are chosen, the launch's first warp need not be one of them.
+    # Where some warps are selected, the launch's first warp need not be one of them.
     first = (
         """or.b32 u, block, lane; setp.eq.u32 first, u, 0; setp.ne.and.u32 first, room, 0, first;
 """

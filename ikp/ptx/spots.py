@@ -1,6 +1,6 @@
-"""What of a kernel can be marked in its PTX: the places that machine code has, as PTX shows them.
+"""Probe regions of a kernel in its PTX: loops, iterations, waits and groups of operations.
 
-A load's wait is no place here: which instruction waits for it, only the machine code says.
+A load's wait is none of them: only the machine code says which instruction waits for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ikp.sass.disassembly.landmarks import ISSUED, Landmark
 from ikp.sass.disassembly.listing import Line
 
 _SPIN = 12
-"""Instructions that a loop has at most that only waits."""
+"""The most instructions of a loop that only waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +35,24 @@ class _Group:
 
 @dataclass(frozen=True)
 class Spots:
-    """The places of one kernel."""
+    """The probe regions of one kernel."""
 
     body: Body
     flow: Control = field(init=False)
     regions: Regions = field(init=False)
 
     def __post_init__(self) -> None:
-        """Share what is known of the control flow."""
+        """Build the control flow and its regions."""
         object.__setattr__(self, "flow", Control(self.body.code))
         object.__setattr__(self, "regions", Ways(self.flow))
 
     def at(self, level: Level) -> list[ProbeRegion]:
-        """Return what can be marked at a level, in the order of the starts, outer places first."""
+        """Return the regions of a level, in the order of their starts, outer regions first."""
         return [place for place, why in self._judged if not why and place.level <= level]
 
     @cached_property
     def left_out(self) -> list[str]:
-        """Loops that are no places, in words."""
+        """Messages on the loops that are not recorded."""
         return [
             f"{naming.title('loop', [loop_lines(self.flow, header)])} is not recorded: {why}."
             for header in self.flow.bodies
@@ -60,7 +60,7 @@ class Spots:
         ]
 
     def _why_open(self, header: int) -> str:
-        """Return why a loop has no one place where it ends; "" if it has."""
+        """Return why a loop has no single entry and exit; "" if it has."""
         if self.flow.bodies[header] & self.flow.graph.leaves:
             return "threads leave the kernel in it"
         return "" if loop_ends(self.flow, header) else "it is entered or left at several places"
@@ -96,15 +96,15 @@ class Spots:
                 *("loop", Level.LOOPS, naming.title("loop", [lines]), ends[0], ends[1:], ()),
                 lines=lines[:1],
             )
-        if turn := iteration(self.flow, header, self.regions):
+        if points := iteration(self.flow, header, self.regions):
             where = f" @{PurePath(lines[0].file).name}:{lines[0].number}" if lines else ""
             yield ProbeRegion(
-                *("iteration", Level.LOOPS, f"iteration{where}", turn[0], turn[1:], ()),
+                *("iteration", Level.LOOPS, f"iteration{where}", points[0], points[1:], ()),
                 lines=lines[:1],
             )
 
     def _tests(self, header: int) -> tuple[int, ...]:
-        """Return the tests of a barrier in a loop, if it does nothing but that."""
+        """Return the tests of a barrier in a loop, if the loop only waits."""
         blocks = [self.flow.graph.blocks[block] for block in self.flow.bodies[header]]
         body = [at for block in blocks for at in range(block.first, block.end)]
         kinds = {at: kind_of(self.body.code.instructions[at].opcode) for at in body}
@@ -113,7 +113,7 @@ class Spots:
         return tuple(sorted(at for at, kind in kinds.items() if kind))
 
     def _groups(self) -> Iterator[_Group]:
-        """Yield the groups: in one block, nothing else of note between them."""
+        """Yield the groups: in one basic block, no other landmark between them."""
         for number in sorted(self.flow.dominance.entered):
             block = self.flow.graph.blocks[number]
             members: list[int] = []
@@ -134,12 +134,12 @@ class Spots:
     def _cut(
         self, kind: Landmark | None, members: Sequence[int], end: Point | None = None
     ) -> Iterator[_Group]:
-        """Cut a group by its lines, where each line's instructions stand together.
+        """Cut a group by its lines, where each line's instructions adjoin.
 
         Args:
-            kind: what they are.
+            kind: their landmark.
             members: the instructions.
-            end: what closes them all, where that is another instruction.
+            end: the point behind the commit that closes them, if there is one.
         """
         if not members or kind is None:
             return

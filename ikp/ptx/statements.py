@@ -1,4 +1,4 @@
-"""PTX text as statements, and back: nothing is lost, joined texts are the text byte for byte.
+"""Splits PTX text into statements; joined again, they are the text byte for byte.
 
 PTX is free-form, as C is: several statements may share a line, one may take several, and braces
 open scopes. Compilers write a line each, but hand-written inline assembly need not, so every pass
@@ -16,15 +16,15 @@ from enum import Enum, auto
 
 BEGIN_ASSEMBLY = "// begin inline asm"
 _END_ASSEMBLY = "// end inline asm"
-"""What LLVM writes around inline assembly, the user's and Triton's own alike."""
+"""The comments that LLVM writes around inline assembly, the user's and Triton's own alike."""
 
 
 class Kind(Enum):
-    """What a statement is."""
+    """The kind of a statement."""
 
     SPACE = auto()  # a blank line
     COMMENT = auto()  # a comment on a line of its own, or before a statement
-    LOCATION = auto()  # .loc: where the code after it comes from
+    LOCATION = auto()  # .loc: the source line of the code after it
     LABEL = auto()
     OPEN = auto()  # the brace that opens a scope or a function's body
     CLOSE = auto()
@@ -50,7 +50,7 @@ class Statement:
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = r"//[^\n]*|/\*.*?\*/"
 _BLANKS = r"[ \t\r\f\v]*"
-# Marks are comments that mean something: they never count as the rest of another line.
+# Marks are comments that passes read: they never count as the rest of another line.
 _REST = rf"{_BLANKS}(?://(?! (?:ikp\.|begin inline asm|end inline asm))[^\n]*)?(?:\n|\Z)|{_BLANKS}"
 _LOC = (
     r"\.loc\s+\d+\s+\d+\s+\d+"
@@ -77,7 +77,7 @@ _COMMENTS = re.compile(rf"{_STRING}|{_COMMENT}", re.DOTALL)
 
 
 def statements(text: str) -> list[Statement]:
-    """Return the statements of PTX; of any other text, something that joins to it again."""
+    """Return the statements of PTX; of any other text, parts that join to it again."""
     return list(_each(text))
 
 
@@ -92,7 +92,7 @@ def mark_of(part: Statement) -> str:
 
 
 def in_assembly(parts: Iterable[Statement]) -> list[bool]:
-    """Return for each statement whether it stands in inline assembly, the brackets included."""
+    """Return for each statement whether it is in inline assembly, its two comments included."""
     found, inside = [], False
     for part in parts:
         inside = inside or mark_of(part) == BEGIN_ASSEMBLY
@@ -114,7 +114,7 @@ def _each(text: str) -> Iterator[Statement]:
 
 
 def _long(text: str, at: int) -> tuple[Kind, int]:
-    """Return the kind of the statement at ``at``, and where its semicolon or its brace is."""
+    """Return the kind of the statement at ``at``, and its end: behind a semicolon or at a brace."""
     if _HEAD.match(text, at):
         return _ended(text, at, Kind.HEAD, before="{")
     if _SECTION.match(text, at):

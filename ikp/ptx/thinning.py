@@ -1,7 +1,7 @@
-"""How many of the places of a kernel can be recorded before it becomes another kernel.
+"""Search for the most probe regions that a PTX kernel can record without spills or lost blocks.
 
-Marks in PTX go through the assembler, which gives them registers. Where these are used up,
-something spills, or an SM has room for fewer blocks: then the dearest marks are left out.
+Records in PTX go through the assembler, which gives them registers. Where these are used up,
+registers spill, or an SM has room for fewer blocks: then the dearest regions are left out.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from ikp.ptx.weaving import Weaving
 
 @dataclass(frozen=True, slots=True)
 class Thinned:
-    """A kernel with records at as many places as it has room for."""
+    """A kernel that records as many probe regions as it has room for."""
 
     text: str
     cubin: bytes
     places: tuple[ProbeRegion, ...]
     footprint: Footprint
-    told: str = ""  # what was left out, and why
+    told: str = ""  # a message on the regions left out, and why
 
 
 @dataclass(frozen=True)
 class Thinning:
-    """Finds the most places of one kernel that can be recorded.
+    """Finds the most probe regions of one kernel that can be recorded.
 
     Args:
-        weaving: puts them into its PTX.
-        plain: what it takes without.
+        weaving: inserts records into its PTX.
+        plain: the plain kernel's footprint.
         assemble: makes machine code of PTX, as the plain kernel's was made.
     """
 
@@ -42,10 +42,10 @@ class Thinning:
     assemble: Callable[[str], bytes]
 
     def most(self, places: Sequence[ProbeRegion]) -> Thinned:
-        """Return the kernel with as many of the places as do no harm.
+        """Return the kernel with as many of the regions as cost no spill and no block.
 
         Raises:
-            PatchError: even the kernel's own range does.
+            PatchError: even the kernel's own range costs one.
         """
         ordered = sorted(places, key=_dearness)
         found, why = self._tried(ordered)
@@ -65,10 +65,10 @@ class Thinning:
                 too_many, why = count, because
             else:
                 fits, least = count, found
-        return replace(least, told=_told(ordered[fits:], why))
+        return replace(least, told=_message(ordered[fits:], why))
 
     def _tried(self, places: Sequence[ProbeRegion]) -> tuple[Thinned | None, str]:
-        """Return the kernel with these places; or what it loses with them."""
+        """Return the kernel with these regions recorded; or None, and what it loses with them."""
         plain, body = self.plain, self.weaving.body
         made = self._assembled(self.weaving, places)
         spills, crowds = made.footprint.spills_beside(plain), made.footprint.crowds_beside(plain)
@@ -86,10 +86,10 @@ class Thinning:
 
 
 def _dearness(place: ProbeRegion) -> tuple[int, bool, int, int]:
-    """Order places: the coarsest first; of one detail barriers last, and what is short."""
+    """Return a sort key: coarse levels first; within a level, barriers and short regions last."""
     size = place.end.index - place.start.index if place.end else 0
     return place.level, place.kind == "barrier", -size, place.start.index
 
 
-def _told(left: Sequence[ProbeRegion], why: str) -> str:
+def _message(left: Sequence[ProbeRegion], why: str) -> str:
     return f"not recorded, since with more records {why}: {naming.some(p.name for p in left)}."

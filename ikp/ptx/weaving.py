@@ -1,4 +1,4 @@
-"""Records, put into the text of a kernel."""
+"""Inserts record code into the PTX text of a kernel: at its entry, its ranges and its exits."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ikp.ptx.record_text import Shape, declaration, ends, entry, leave, register
 from ikp.ptx.statements import Kind
 
 OWN_LINE = 0xFFFFFF
-"""The line that records come from, as line info has it: no file has so many, and nobody takes them
-for the kernel's. A file of their own would be clearer; but the assembler mixes files up then, in
-what it says of inlined functions."""
+"""The source line of record code in line info: no file has so many, so it is none of the kernel's.
+A file of its own would be clearer, but the assembler then mixes up the files of inlined functions.
+"""
 
 
 @dataclass
 class Weaving:
-    """Puts records around places of one kernel.
+    """Inserts records around the probe regions of one kernel.
 
     Args:
         body: the kernel.
-        shape: what is known of its blocks.
-        language: what it was written in.
+        shape: the size of its blocks, and whether sessions select.
+        language: the kernel language that it was written in.
     """
 
     body: Body
@@ -39,7 +39,7 @@ class Weaving:
     _after: dict[int, list[str]] = field(init=False, default_factory=lambda: defaultdict(list))
 
     def text(self, places: Sequence[ProbeRegion]) -> str:
-        """Return the module with records around the places; the kernel itself is always one."""
+        """Return the module with records around the regions; the kernel itself is always one."""
         self._before.clear()
         self._after.clear()
         ranges = [place for place in places if place.end is not None]
@@ -54,15 +54,15 @@ class Weaving:
     def _ranges(self, ranges: Sequence[ProbeRegion]) -> None:
         numbers = {id(place): number for number, place in enumerate(ranges)}
         sites: dict[tuple[Point, int], list[ProbeRegion]] = {}
-        turn, last = 0, (Point(-1), True)
+        read, last = 0, (Point(-1), True)
         for point, place, opens in marks(ranges):
-            turn += (point, opens) != last  # of one kind in a row: one clock read for all
+            read += (point, opens) != last  # of one kind in a row: one clock read for all
             last = point, opens
-            sites.setdefault((point, turn), []).append(place)
-            if len(sites[point, turn]) == 1:
+            sites.setdefault((point, read), []).append(place)
+            if len(sites[point, read]) == 1:
                 self._put(point, "")
             side = self._after if point.after else self._before
-            side[self.body.at[point.index]][-1] = self._made(sites[point, turn], numbers, opens)
+            side[self.body.at[point.index]][-1] = self._made(sites[point, read], numbers, opens)
 
     def _made(self, places: Sequence[ProbeRegion], numbers: dict[int, int], opens: bool) -> str:
         if opens:
@@ -74,7 +74,7 @@ class Weaving:
         side[self.body.at[point.index]].append(code)
 
     def _exits(self) -> Iterator[tuple[Point, str]]:
-        """Yield where threads end, and the guards of those that may go on."""
+        """Yield the points where threads end, and the guards of the instructions that end them."""
         code = self.body.code.instructions
         for at, each in enumerate(code):
             if each.op in ENDS:
@@ -83,7 +83,7 @@ class Weaving:
             yield Point(len(code) - 1, after=True), ""
 
     def _pieces(self) -> Iterator[str]:
-        """Yield the text: ours with a line of its own, after which the kernel's is told again."""
+        """Yield the text: record code has a line of its own, and the kernel's line is set again."""
         first = next(at for at, part in enumerate(self.body.parts) if part.kind is Kind.HEAD)
         for at, part in enumerate(self.body.parts):
             yield declaration(self.shape) if at == first else ""

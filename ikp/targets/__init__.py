@@ -1,1 +1,1 @@
-"""Device code for one instruction set each, generated from the ABI; knows no DSL."""
+"""Device code of ikp's verbs, as PTX generated from the ABI, for any kernel language."""

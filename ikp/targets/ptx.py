@@ -1,4 +1,6 @@
-"""The verbs as PTX, generated from ``ikp.core.abi``; ``init`` and ``finish`` are in ``ptx_slot``.
+"""PTX inline assembly of the verbs that write records, generated from ``ikp.core.abi``.
+
+``init`` and ``finish`` are in ``ptx_slot``, totals in ``ptx_totals``.
 
 The write cursor lives in PTX registers that ``init`` declares at function scope and every later
 verb uses by name. Nothing is threaded through the DSL's values, so loops, branches and inlined
@@ -18,7 +20,7 @@ by one unconditional add that compilers fold where several records follow each o
 
 Every verb is volatile assembly: compilers neither drop, merge nor reorder it against loads, stores
 and other such blocks. A record is two parts between comment marks, the clock read and the store,
-so that the pass ``schedule`` can place each where it costs least. The mark of a store names
+so that Triton's pass ``schedule`` can place each where it costs least. The mark of a store names
 its region: the host reads names from the kept PTX of a kernel that came from a compile cache.
 """
 
@@ -36,7 +38,7 @@ STORE_MARK = "// ikp.store"
 ROLE_MARK = "// ikp.role"
 END_MARK = "// ikp.end"
 HOST_NAMED = "region named on the host"
-"""What a mark says of a region whose name the kernel does not know."""
+"""The comment in a mark for a region whose name the kernel does not know."""
 
 SLOT_ADDRESS = f"sub.u32 slot, ikp_base, {abi.SLOT_HEADER_BYTES};"
 """The instruction that makes ``slot`` the low half of the slot header's address."""
@@ -64,7 +66,7 @@ class Asm:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a record's code is generated from.
+    """The parameters of a record's code: tag, comment, and optional operands.
 
     ``tag`` is None where it is known only at run time. ``where`` says that an operand decides
     whether the record is stored, ``index`` that an operand is its index in the slot.
@@ -77,14 +79,14 @@ class Record:
 
 
 def region_comment(region: int, name: str) -> str:
-    """Return what a mark says of its region: ``<id> <name as JSON>``, pure ASCII."""
+    """Return the comment in a mark for its region: ``<id> <name as JSON>``, pure ASCII."""
     return f"{region} {json.dumps(name)}".replace("$", r"\u0024")  # LLVM would expand a dollar
 
 
 def start(spec: Spec, comment: str = "") -> Asm:
     """No operands; the result is the start word, as wide as the clock is read.
 
-    ``comment`` says in the mark which region is opened, for who looks for ranges without an end.
+    ``comment`` names in the mark the region that is opened, for the check for ranges without end.
     """
     mark = f"{CLOCK_MARK} {comment}".strip()
     return Asm(f"{mark}\n{CLOCK_READ[spec.clock]}\n{END_MARK}", f"={_clock_word(spec)}")
@@ -108,7 +110,7 @@ def role(number: int, comment: str) -> Asm:
 
 
 def opened(code: str) -> str | None:
-    """Return which region the assembly of a start opens, as a message says it; None of others."""
+    """Return the region that the assembly of a start opens, as in messages; None of other code."""
     first, _, rest = code.partition("\n")
     comment = first.removeprefix(CLOCK_MARK).strip()
     if not first.startswith(CLOCK_MARK) or not comment or STORE_MARK in rest:

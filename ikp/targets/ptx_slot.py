@@ -1,4 +1,4 @@
-"""``init`` and ``finish`` as PTX: how a warp finds its slot, and what it leaves in its header.
+"""PTX of ``init`` and ``finish``: a warp finds its slot, and writes launch and slot headers.
 
 Registers that other verbs use are declared by ``init`` at function scope (see ``ikp.targets.ptx``).
 All others, and labels, are inside braces, so that compilers may copy a block.
@@ -25,8 +25,8 @@ def init(spec: Spec, language: Language = Language.OTHER, counters: Iterable[Cou
 
     ``counters`` are those of the kernel's totals, where they are known.
 
-    The block's first line repeats them for the pass ``entry``, which moves the block to the
-    kernel's entry; the second has the spec, from which that makes ``finish``. The third lets
+    The block's first line repeats them for Triton's pass ``entry``, which moves the block to the
+    kernel's entry; the second has the spec, from which that pass makes ``finish``. The third lets
     the pass ``schedule`` place the kernel's records.
     """
     lines = [
@@ -81,7 +81,7 @@ def finish_block(spec: Spec, counters: Iterable[Counter] = ()) -> str:
 _LAUNCH = abi.field_offsets(abi.LAUNCH_HEADER)
 _SLOT = abi.field_offsets(abi.SLOT_HEADER)
 _HEADER = abi.SLOT_HEADER_BYTES
-_MANY = 0xFFFFFFFF  # what a product becomes that leaves 32 bits: more than a segment has bytes
+_MANY = 0xFFFFFFFF  # the value of a product beyond 32 bits: more than a segment has bytes
 
 
 # Which warp this is: ``warp`` of ``warps`` in ``block``; ``layer`` blocks have one z. The anchor is

@@ -1,8 +1,8 @@
-"""Totals as PTX: what a region takes is summed up in registers, and written once, by ``finish``.
+"""PTX of totals: ticks and counts of each region are summed in registers, and stored by ``finish``.
 
-A range that ends adds its ticks and counts itself; an instant counts itself. Nothing is stored on
-the way: a pair of verbs is two clock reads and some integer arithmetic. Each counter is a set of
-registers at function scope, named after its region, so that nothing is threaded through the DSL's
+A range that ends adds its ticks and counts itself; an instant counts itself. Nothing is stored
+before ``finish``: a pair of verbs is two clock reads and some integer arithmetic. Each counter is a
+set of registers at function scope, named after its region. So nothing is threaded through the DSL's
 values, and no bank of them can be too small::
 
     ikp_sum_<region>     ranges: their ticks, 64 bits
@@ -10,8 +10,8 @@ values, and no bank of them can be too small::
     ikp_times_<region>   instants: how many
 
 Which counters a kernel has is known when all of it is compiled or traced. Only then can ``init``
-declare them and ``finish`` write them: the pass ``entry`` does so in the text of Triton's
-PTX, the adapter of CuTe in the operations that it has traced.
+declare them and ``finish`` write them: Triton's pass ``entry`` does so in the text of its PTX, the
+adapter of CuTe in the operations that it has traced.
 
 Ticks of one range are 32 bits, modulo 2**32, as in a record; their sum has 64.
 """
@@ -33,19 +33,19 @@ _USED = re.compile(r"\b(ikp_count|ikp_times)_(\d+)\b")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Counter:
-    """What a warp counts: the ranges of a region, or its instants."""
+    """A counter of a warp: of the ranges of a region, or of its instants."""
 
     kind: Kind
     region: int
 
     @property
     def count(self) -> str:
-        """The register that says how many there were."""
+        """The register with the number of ranges, or of instants."""
         return f"{_COUNT[self.kind]}_{self.region}"
 
     @property
     def sum(self) -> str:
-        """The register that has the ticks of the ranges."""
+        """The register with the ticks of the ranges."""
         return f"ikp_sum_{self.region}"
 
     @property
@@ -107,8 +107,8 @@ def declarations(counters: Iterable[Counter]) -> list[str]:
 def records(spec: Spec, counters: Iterable[Counter]) -> str:
     """Return the part of ``finish`` that writes the totals, one record each, as far as they fit.
 
-    A region that the warp never came by takes no record. What is written is counted anew, so that a
-    second ``finish`` adds to the first.
+    A region that the warp never entered takes no record. Counters that are written start anew, so
+    that a second ``finish`` adds to the first.
     """
     return "\n".join(_record(spec, counter) for counter in counters)
 

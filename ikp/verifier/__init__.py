@@ -1,4 +1,5 @@
-"""Proves of a patched kernel, from both cubins alone, that it is the plain one and what was added.
+"""An independent verifier: a patched cubin must be the plain one and its declared probes.
 
-Nothing here is shared with what patches kernels: an error of that is to be found here.
+It reads the two cubins, and nothing of the patching but what that declares.
+It shares no code with the patching of kernels, so that it finds errors of that code.
 """

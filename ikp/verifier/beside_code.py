@@ -1,7 +1,7 @@
-"""Whether all of a cubin but a kernel's code is as it was, or differs as declared.
+"""Comparison of two cubins beside the kernel's code: sections, symbols, attributes, relocations.
 
-Both files are read so that what names a place in the code names an original instruction, by number.
-Then what is declared is done to what the plain one says, and both must say the same.
+Both files are read so that references into the code are numbers of original instructions. Then the
+declared differences are applied to the facts of the plain one, and both must be equal.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ikp.verifier.moved import BYTES, Moved
 from ikp.verifier.stored import ALLOCATED, SYMBOLS, TABLES, Elf, Section
 
 _DEBUGGING = (".debug_line", ".debug_frame", ".nv_debug_line_sass")
-"""Sections that no kernel is run by."""
+"""Sections that no kernel needs to run."""
 _BANKS, _NAMES = (".nv.constant3", ".nv.merc.nv.constant.user"), 3
 _PLACES = {
     **dict.fromkeys((0x1C, 0x1D, 0x25, 0x27, 0x28, 0x31, 0x46, 0x47), (4, 0)),
     **dict.fromkeys((0x2E, 0x44), (8, 0)), 0x39: (16, 0), 0x55: (8, 4),
 }  # fmt: skip
-"""Attributes that hold places in the code: bytes of an entry, and where in it the place is."""
+"""Attributes that hold offsets into the code -> bytes of an entry, and the offset's position."""
 _OTHERS = frozenset(
     (
         *(
@@ -49,16 +49,16 @@ _OTHERS = frozenset(
         *(0x37, 0x3B, 0x3D, 0x3F, 0x42, 0x45, 0x4F, 0x5E, 0x66),
     )
 )
-"""Those with a size that hold none, or that are looked at by name."""
+"""Attributes with a size that hold no such offsets, or that are compared by name."""
 _PLACED, _SIZE, _PARAMETER, _PARAMETER_TOO, _REGISTERS = 0x0A, 0x19, 0x17, 0x45, 0x2F
 _BRANCHES, _SIZED, _MOST_THREADS = 0x34, 4, (0x05, 0x10)
 _BASES = {8: 0x160, 9: 0x210, 10: 0x380, 12: 0x380}
-"""Where parameters begin in the constants, by generation, of kernels that have none."""
+"""The offset of parameters in the constants, by generation, for kernels that have none."""
 _IN_A_PART, _PARTS, _PORTION, _WARP, _MOST = 16384, 4, 8, 32, 255
 
 
 def attributes(data: bytes) -> list[list[Any]]:
-    """Return what a section of attributes says: code and value of each; ValueError: damaged."""
+    """Return the attributes of a section: code and value of each; ValueError: damaged."""
     found, at = [], 0
     while at < len(data):
         form, code, value = struct.unpack_from("<BBH", data, at)
@@ -79,7 +79,7 @@ def words(value: bytes) -> list[int]:
 
 
 def branches(value: bytes) -> list[tuple[int, list[int]]]:
-    """Return the indirect branches that an attribute lists, each with where it leads: bytes."""
+    """Return the indirect branches that an attribute lists, each with its targets, in bytes."""
     found, at, numbers = [], 0, words(value)
     while at + 3 <= len(numbers):
         end = at + 3 + numbers[at + 2]
@@ -90,12 +90,12 @@ def branches(value: bytes) -> list[tuple[int, list[int]]]:
 
 @dataclass
 class Facts:
-    """What a file says beside a kernel's code.
+    """The facts of a cubin beside a kernel's code.
 
     Args:
-        elf: the file.
+        elf: the cubin.
         kernel: the kernel's name.
-        moved: what became of the code; None for the plain file.
+        moved: the patched code, matched with the plain one's; None for the plain file.
     """
 
     elf: Elf
@@ -109,13 +109,13 @@ class Facts:
 
     @property
     def parameters(self) -> tuple[int, int]:
-        """Where the kernel's parameters begin in the constants, and how many bytes they are."""
+        """The offset of the kernel's parameters in the constants, and their size in bytes."""
         found = [words(value)[1] for code, value in self.listed if code == _PLACED]
         begin, size = _BASES.get(self.elf.sm // 10, 0), 0
         return (found[0] & 0xFFFF, found[0] >> 16) if found else (begin, size)
 
     def read(self) -> dict[str, Any]:
-        """Return all of it, by section."""
+        """Return all facts, by section."""
         found: dict[str, Any] = {"header": self.elf.kind}
         for number, each in enumerate(self.elf.sections):
             if each.kind == _NAMES or (each.name in _DEBUGGING and not each.rest[0] & ALLOCATED):
@@ -141,7 +141,7 @@ class Facts:
         return made
 
     def _reached(self, byte: int) -> Any:
-        """Return the original instruction that one comes to from a byte of the code."""
+        """Return the original instruction that control reaches from a byte of the code."""
         if self.moved is None or byte == 0:
             return byte / BYTES
         found = self.moved.reached(byte // BYTES)
@@ -173,7 +173,7 @@ class Facts:
         return names == [f".text.{self.kernel}"]
 
     def symbol(self, name: int, kind: int, section: int, at: int, nbytes: int) -> Any:
-        """Return what a symbol says: its name, its kind, and where it begins and ends."""
+        """Return a symbol's name, kind, beginning and end."""
         texts = self.elf.sections[self.elf.symbols.rest[2]].data
         text = texts[name : texts.index(b"\0", name)]
         if not self._ours(section):
@@ -196,7 +196,7 @@ class Facts:
 
 
 def differences(old: Facts, new: Facts, declared: Declared) -> Iterator[str]:
-    """Yield what two files say differently, beside what is declared."""
+    """Yield the differences between two files that are not declared."""
     before, found = old.read(), new.read()
     base, end = old.parameters
     added = declared.bank == 0 and declared.cell >= base + end
@@ -224,7 +224,7 @@ def _is_symbols(old: Facts, name: str) -> bool:
 
 
 def _changed(name: str, value: Any, old: Facts, declared: Declared, added: bool) -> Any:
-    """Return what a section says if a kernel has what is declared."""
+    """Return the facts of a section with the declared differences."""
     section, kernel = name.rpartition(" ")[0], declared.kernel
     if section == f".text.{kernel}" and value[2][0] >> 24:
         info = value[2][0] & 0xFFFFFF | declared.registers << 24
@@ -242,7 +242,7 @@ def _changed(name: str, value: Any, old: Facts, declared: Declared, added: bool)
 
 
 def _register(listed: list[list[Any]], old: Facts, declared: Declared) -> None:
-    """Have a kernel have the registers that are declared."""
+    """Set the declared number of registers in the attributes."""
     for each in listed:
         if each[0] == _REGISTERS:
             text, *_ = old.symbol(*old.elf.symbols.table[words(each[1])[0]].tolist())
@@ -251,7 +251,7 @@ def _register(listed: list[list[Any]], old: Facts, declared: Declared) -> None:
 
 
 def _one_more(listed: list[list[Any]], declared: Declared, base: int) -> None:
-    """Have a kernel have the parameter that is declared."""
+    """Add the declared parameter to the attributes."""
     offset, last = declared.cell - base, declared.cell - base + declared.nbytes
     for each in listed:
         if each[0] == _SIZE:
@@ -264,7 +264,7 @@ def _one_more(listed: list[list[Any]], declared: Declared, base: int) -> None:
 
 
 def _fits(old: Facts, new: Facts, declared: Declared, added: bool) -> Iterator[str]:
-    """Yield why a kernel can't have what is declared."""
+    """Yield why a kernel can't have the declared registers or parameter."""
     listed, count = old.listed, declared.registers
     threads = [int(np.prod(words(value))) for code, value in listed if code in _MOST_THREADS]
     warps = [-(-n // _WARP) for n in threads]
@@ -278,7 +278,7 @@ def _fits(old: Facts, new: Facts, declared: Declared, added: bool) -> Iterator[s
             first, size = offset + old.parameters[0], size >> 18 if code == _PARAMETER else size
             if first < declared.cell + declared.nbytes and declared.cell < first + size:
                 ordinals.append(ordinal)
-    own = declared.ordinal or 0  # what nobody reads is two of 64 bits
+    own = declared.ordinal or 0  # an unread argument in its place is two of 64 bits
     if sorted(ordinals) != ([] if added or declared.bank else [own, own + 1]):
         yield "the argument that is declared overlaps others"
     for line in new.moved.text.lines if new.moved is not None and ordinals else ():
@@ -296,7 +296,7 @@ def _reads(line: str, begin: int, end: int) -> bool:
 
 
 def _loaded(elf: Elf, made: bool) -> list[Any]:
-    """Return what each segment loads, but for the constants that the host writes."""
+    """Return the sections that each segment loads, but for the constants that the host writes."""
     found = []
     for each in elf.segments:
         names = [name for name in elf.inside(each) if name != _BANKS[0]]

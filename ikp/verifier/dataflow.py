@@ -1,7 +1,8 @@
-"""Where control goes in patched code, and what is needed or in flight there.
+"""Control flow of patched code, and dataflow checks: live registers, and registers in flight.
 
-A node is a place of the code. Who leaves at an EXIT with a guard may run code in front of it that
-the others skip: that has nodes of its own, because those who come there surely leave.
+A node is an instruction of the code. Threads that leave at an EXIT with a guard may run code in
+front of it that the others skip. That code has nodes of its own, because the threads that come
+there surely leave.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ikp.verifier.probe_forms import LATE, Inserted, decode
 _BMOV = (0x355, 0x356, 0x955, 0x956)
 _ULDC = 0xAB9
 _DOES = (1 << 105) - 1
-"""The bits of an instruction that are not about when it runs."""
+"""The bits of an instruction without those of its scheduling."""
 _T = TypeVar("_T")
 _LEAVES, _ENDS, _RET, _CALL, _BRA = (0x343, 0x943), (0x95B, 0x95C), 0x950, 0x944, 0x947
 _QUEUES = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
@@ -25,20 +26,20 @@ _SLOW_TOO = (
     *("SHFL", "MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV", "MATCH", "FCHK"),
     *("MOVM", "QSPC", "BMOV", "NANOSLEEP", "PIXLD", "DMMA"),
 )
-"""What may read its operands long after it was issued: what begins so, and these."""
+"""Operations that may read their operands long after they were issued: by prefix, and by name."""
 _ARGUMENTS, _ALWAYS = (1 << 32) - 1, 7
-_PRODUCTS, _UNTOLD = 24, 25
-"""Places of a state, behind four for each scoreboard: what warpgroups' products have, and what is
-read though no scoreboard says when: one for each queue, and one for all others."""
+_PRODUCTS, _NO_BOARD = 24, 25
+"""Indices into a state, behind four for each scoreboard: registers of warpgroups' products, and
+registers that are read with no scoreboard held: one set for each queue, and one for all others."""
 State = tuple[int, ...]
 
 
 class Flow:
-    """The patched code, as nodes and blocks of them.
+    """The patched code, as nodes and basic blocks of them.
 
     Args:
-        moved: it.
-        tables: of each original indirect branch, the places that it may lead to.
+        moved: the patched code, matched with the plain one's.
+        tables: of each original indirect branch, the instructions that it may lead to.
         asserts: original calls that never return.
     """
 
@@ -52,7 +53,7 @@ class Flow:
             self.named |= each.reads | each.writes
         self.where = list(range(len(moved.new)))
         self.after: dict[int, list[int]] = {}
-        self.leaving: dict[int, int] = {}  # node of who leaves -> the EXIT's
+        self.leaving: dict[int, int] = {}  # node of the threads that leave -> the EXIT's
         for start, places in moved.parts:
             self._ways(start, places, tables)
         for at in self.ours:
@@ -67,7 +68,7 @@ class Flow:
     def _ways(self, start: int, places: list[int], tables: dict[int, list[int]]) -> None:
         moved, code = self.moved, self.moved.new
         met: dict[int, list[tuple[int, int]]] = {}  # of a barrier: old and new targets
-        # Where BMOV copies barriers to registers and back, each may hold what any BSSY began.
+        # Where BMOV copies barriers to registers and back, each may be that of any BSSY.
         which = 0 if any(word & 0xFFF in _BMOV for word in moved.old) else 15
         for number, at in enumerate(places):
             if code[at] & 0xFFF == BSSY:
@@ -90,7 +91,7 @@ class Flow:
                 self.after[at] = to
 
     def _way(self, number: int, at: int, returns: list[int]) -> list[int]:
-        """Return where any other instruction may lead."""
+        """Return the successors of any other instruction."""
         word, line = self.moved.new[at], self.moved.text.lines[number]
         opcode, next_ = word & 0xFFF, [at + 1]
         if opcode == EXIT:
@@ -105,9 +106,9 @@ class Flow:
         return next_
 
     def _effects(self) -> dict[int, Effect]:
-        """Return what original instructions do to registers that inserted ones name."""
+        """Return the effects of original instructions on registers that inserted ones name."""
         own = list(map(effect, self.moved.text.lines))
-        written = ALL >> P << P  # of a thread's registers, those have values
+        written = ALL >> P << P  # the registers that have values: of threads' own, those written
         for each in own:
             written |= each.writes if each.writes != ALL else 0
         for number, word in enumerate(self.moved.old):
@@ -118,7 +119,7 @@ class Flow:
         return {at: known[each] for at, each in enumerate(self.moved.origin) if each >= 0}
 
     def _apart(self, leave: int) -> None:
-        """Give nodes of their own to those who surely leave at an EXIT."""
+        """Add nodes for the code of threads that surely leave at an EXIT."""
         first, code = leave, self.moved.new
         while first - 1 in self.ours:
             first -= 1
@@ -144,7 +145,7 @@ class Flow:
         self.after[leave + beyond] = []
 
     def _divide(self) -> None:
-        """Find the blocks."""
+        """Find the basic blocks."""
         count = len(self.where)
         first = {
             0,
@@ -159,7 +160,7 @@ class Flow:
             for block in self.blocks
         ]
         self.block = number
-        self.come, work = set[int](), [0]  # blocks that are ever come to
+        self.come, work = set[int](), [0]  # blocks that can be reached
         while work:
             here = work.pop()
             work += [] if here in self.come else self.to[here]
@@ -170,7 +171,7 @@ class Flow:
         return self.ours.get(self.where[node])
 
     def said(self, node: int) -> str:
-        """Return where a node is, in words."""
+        """Return a node's position, in words."""
         at, origin = self.where[node], self.moved.origin
         behind = next((each for each in origin[at:] if each >= 0), None)
         before = "the end" if behind is None else self.moved.said(behind).rstrip(",")
@@ -179,7 +180,7 @@ class Flow:
     def forward(
         self, begin: _T, through: Callable[[_T, range], _T], merged: Callable[[_T, _T], _T]
     ) -> list[_T | None]:
-        """Return the state in which each block is entered, on any way there; None: on no way."""
+        """Return the state in which each block is entered, on any path; None: on no path."""
         entering: list[_T | None] = [None] * len(self.blocks)
         entering[0] = begin
         work = [0]
@@ -197,11 +198,11 @@ class Flow:
         return entering
 
     def needed(self, restored: set[int], addresses: set[int]) -> Iterator[str]:
-        """Yield where an inserted instruction destroys what an original one needs, or is in vain.
+        """Yield inserted instructions that overwrite a live original value, or that nothing reads.
 
         Args:
             restored: nodes that give a predicate the value which original code gave it.
-            addresses: nodes that make one, which may be in vain.
+            addresses: nodes that make an address, which no store need read.
         """
         entry = self._entry()
         for node, live in self._live(lambda node: self._theirs(node, restored), UNIFORM):
@@ -219,7 +220,7 @@ class Flow:
                 yield f"{self.said(node)} sets {names(made)}, which nothing reads"
 
     def _makes_the_same(self, node: int) -> bool:
-        """Return whether original code sets what a node sets in the same way alone: a constant."""
+        """Return whether original code sets a node's target only to the same constant."""
         at = self.where[node]
         ours, word = self.ours[at], self.moved.new[at] & _DOES
         others = [each for each, does in self.effects.items() if does.writes & ours.writes]
@@ -227,27 +228,27 @@ class Flow:
         return bool(others) and same and ours.opcode == _ULDC
 
     def _theirs(self, node: int, restored: set[int]) -> tuple[int, int]:
-        """Return what original code reads and overwrites."""
+        """Return the registers that original code reads and overwrites at a node."""
         if (own := self.inserted(node)) is None:
             each = self.effects[self.where[node]]
             return each.reads, each.kills
         return 0, own.writes if node in restored else 0
 
     def _own(self, node: int) -> tuple[int, int]:
-        """Return what inserted code reads and overwrites."""
+        """Return the registers that inserted code reads, and those that a node overwrites."""
         at = self.where[node]
-        if (own := self.inserted(node)) is None:  # behind a trap, what is read does not matter
+        if (own := self.inserted(node)) is None:  # behind a trap, all counts as read
             return ALL * (self.moved.new[at] & 0xFFF in _ENDS), self.effects[at].kills
         return own.reads, own.writes if own.guard < 0 else 0
 
     def _live(
         self, does: Callable[[int], tuple[int, int]], stays: int
     ) -> Iterator[tuple[int, int]]:
-        """Yield what is read later, for each node of inserted code, as a set.
+        """Yield the live registers behind each node of inserted code, as a set.
 
         Args:
-            does: what a node reads and overwrites.
-            stays: what those may read who stay where others leave.
+            does: the registers that a node reads and overwrites.
+            stays: the registers that threads may read that stay where others leave.
         """
         live, before = [0] * len(self.blocks), [list[int]() for _ in self.blocks]
         summary = [[does(node) for node in reversed(block)] for block in self.blocks]
@@ -283,7 +284,7 @@ class Flow:
         return now
 
     def _entry(self) -> set[int]:
-        """Return the nodes in front of all original code: no thread's register has a value."""
+        """Return the nodes before all original code, where threads' registers have no values."""
         found, work = set[int](), [0]
         while work:
             node = work.pop()
@@ -294,7 +295,7 @@ class Flow:
         return set() if again & found else found
 
     def pending(self) -> Iterator[str]:
-        """Yield where something in flight is overwritten, or read before it is there."""
+        """Yield conflicts with registers in flight: overwritten, or read before they are there."""
 
         def through(state: State, block: range) -> State:
             now = list(state)
@@ -302,7 +303,7 @@ class Flow:
                 self._issue(node, now)
             return tuple(now)
 
-        begin = (0,) * (_UNTOLD + len(_QUEUES) + 1)
+        begin = (0,) * (_NO_BOARD + len(_QUEUES) + 1)
         entering = self.forward(
             begin, through, lambda a, b: tuple([x | y for x, y in zip(a, b, strict=True)])
         )
@@ -350,13 +351,13 @@ class Flow:
 
     @property
     def counted(self) -> int:
-        """The scoreboards of which a wait counts what is in flight, as bits."""
+        """The scoreboards of counting waits, as bits."""
         return self._counted
 
     _counted = 0
 
     def _issue(self, node: int, now: list[int]) -> None:
-        """Change a state as an instruction does that is issued."""
+        """Change a state by the issue of an instruction."""
         at = self.where[node]
         word, own = self.moved.new[at], self.ours.get(at)
         for each in range(6):
@@ -376,20 +377,20 @@ class Flow:
         line, each = self.moved.text.lines[self.moved.origin[at]], self.effects[at]
         if "DEPBAR" in line or "WARPGROUP" in line or "GMMA" in line:
             self._products(at, line, now)
-        if not (each.reads or each.writes or ((read < 6 or write < 6) and any(now[_UNTOLD:]))):
+        if not (each.reads or each.writes or ((read < 6 or write < 6) and any(now[_NO_BOARD:]))):
             return
         guard = word >> 12 & 7
         reads = each.reads & ~(1 << P + guard if guard != 7 else 0)
         op = line.split(" ")[1 if line.startswith("@") else 0].partition(".")[0]
         reads &= UNIFORM | (1 << P) - 1 if op == "LDGSTS" else ALL
-        queue = _UNTOLD + (_QUEUES.index(op) if op in _QUEUES else len(_QUEUES))
+        queue = _NO_BOARD + (_QUEUES.index(op) if op in _QUEUES else len(_QUEUES))
         if write < 6:
             now[4 * write] |= each.writes
         if read < 6 or write < 6:
-            told = read if read < 6 else write
-            now[4 * told + 1] |= reads
+            board = read if read < 6 else write
+            now[4 * board + 1] |= reads
             if op in _QUEUES and guard == 7:
-                now[4 * told + 1] |= now[queue]
+                now[4 * board + 1] |= now[queue]
                 now[queue] = 0
         elif op.startswith(_SLOW) or op in _SLOW_TOO:
             now[queue] |= reads
@@ -412,7 +413,7 @@ class Flow:
             now[_PRODUCTS] |= self.effects[at].reads | self.effects[at].writes
 
     def _given(self, at: int) -> int:
-        """Return what the products have that follow, up to what is said of others."""
+        """Return the registers of the products that follow, up to the next WARPGROUP operation."""
         found, seen, work = 0, set[int](), self.after.get(at, [at + 1])[:]
         while work:
             here = work.pop()
@@ -431,7 +432,7 @@ class Flow:
 
 
 def conditions(word: int) -> list[int]:
-    """Return the predicates by which an EXIT is one, with 8 where it is one without."""
+    """Return the predicates of an EXIT's guards, each plus 8 where it is negated."""
     return [each for each in (word >> 12 & 15, word >> 87 & 15) if each != _ALWAYS]
 
 

@@ -1,4 +1,4 @@
-"""What a patch declares of itself, and what verification raises."""
+"""The differences that a patch declares: registers, insertions, cell. And ``VerifyError``."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class VerifyError(PatchError):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """How a patched kernel differs from the plain one, by the patch's own account."""
+    """The differences between a patched kernel and the plain one, as the patch declares them."""
 
-    kernel: str  # the name that its code's section has
+    kernel: str  # the kernel's name, as its section has it
     registers: int  # of each thread
     inserted: tuple[tuple[int, int], ...]  # from byte to byte of the patched code
-    beside: tuple[int, int] | None  # of these: the plain kernel once more, as such blocks run it
+    beside: tuple[int, int] | None  # of these: the plain code again, for blocks that don't record
     bank: int  # of the constants that hold the cell
-    cell: int  # where in these it begins
-    nbytes: int  # that it has
-    ordinal: int | None = None  # the parameter that it is; None where it is the module's memory
+    cell: int  # the cell's offset in these
+    nbytes: int  # the cell's size
+    ordinal: int | None = None  # the parameter that is the cell; None: the module's memory is
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON stores it."""
+        """Return the fields as JSON stores them."""
         return asdict(self)
 
     @classmethod
@@ -34,7 +34,7 @@ class Declared:
         """Return what ``to_json`` stored.
 
         Raises:
-            VerifyError: it is not that.
+            VerifyError: the data are of another form.
         """
         try:
             beside = data["beside"] and (int(data["beside"][0]), int(data["beside"][1]))

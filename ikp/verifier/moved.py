@@ -1,7 +1,7 @@
-"""Whether every original instruction is there, in its order and with its bits, and leads as before.
+"""Match of patched code with the plain kernel's: each instruction is there, with the same targets.
 
-Only what names a place may differ: it must lead to the same instruction, by way of inserted ones at
-the most. A place is the number of an instruction in the patched code.
+Only the distances in branches may differ: each must lead to the same instruction, through inserted
+ones at the most. A place is the number of an instruction in the patched code.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Words = NDArray[np.uint64]
 _BRA, _CALL, _RET, _MOVE = 0x947, 0x944, 0x950, 0x802
 BSSY, BSYNC, EXIT = 0x945, 0x941, 0x94D
 TABLED = (0x949, 0x958)
-"""BRX and BRXU."""
+"""The opcodes of BRX and BRXU."""
 _FAR, _NEAR_FAR = ((0, 16, 8), (0, 34, 30), (1, 0, 18)), ((0, 34, 30), (1, 0, 18))
 _OWN = {BSSY: (((0, 32, 32),), 1), 0x94E: (((0, 24, 40), (1, 0, 18)), 1)}
-"""Opcode -> where a distance is (half, first bit, how many), and its unit, for BSSY and LEPC."""
+"""Opcode -> the fields of a distance (half, first bit, width), and its unit, for BSSY and LEPC."""
 _PLACED = {_BRA, 0x547, _CALL, _RET, *TABLED, *_OWN}
 _BEFORE, _COLLECTIVES = 128, (0x348, 0x948)
 _COLLECTIVE, _ABSOLUTE = 1 << 86, 1 << 85
 
 
 def names_place(word: int) -> bool:
-    """Whether an instruction holds the distance to a place."""
+    """Whether an instruction holds the distance to another one."""
     opcode = word & 0xFFF
     if opcode in _COLLECTIVES:
         return bool(word & _COLLECTIVE)
@@ -66,7 +66,7 @@ def numbers(words: Words) -> list[int]:
 class Moved:
     """A patched kernel's code, matched with the plain one's.
 
-    ``origin`` says of each place which original instruction is there, -1 for inserted ones.
+    ``origin`` has the original instruction of each place, -1 for inserted ones.
     """
 
     text: Text
@@ -74,9 +74,9 @@ class Moved:
     new: list[int]
     sm: int
     linked: frozenset[int]  # original instructions that the loader writes into
-    functions: frozenset[int]  # original instructions that functions begin with
+    functions: frozenset[int]  # the first instructions of functions
     origin: list[int]
-    parts: list[tuple[int, list[int]]]  # where a whole plain code begins, and its places
+    parts: list[tuple[int, list[int]]]  # copies of the plain code: first place, and all its places
     faults: list[str] = field(default_factory=list)
 
     @classmethod
@@ -96,13 +96,13 @@ class Moved:
         for first, end in inserted:
             ours[first // BYTES : -(-end // BYTES)] = True
         made = cls(text, numbers(old), numbers(new), sm, linked, functions, [-1] * len(new), [])
-        made._take(0, np.flatnonzero(~ours).tolist()[: len(old)])  # what is behind, fills up
+        made._take(0, np.flatnonzero(~ours).tolist()[: len(old)])  # padding lies behind
         if beside is not None:
             made._take(beside[0] // BYTES, made._beside(beside[0] // BYTES, beside[1] // BYTES))
         return made
 
     def _beside(self, first: int, end: int) -> list[int]:
-        """Return where each original instruction is once more, the earliest that can be."""
+        """Return the places of the second copy of the original instructions, the earliest ones."""
         found, at = [], first
         for word in self.old:
             bare = _without_place(word, self.sm) if names_place(word) else word
@@ -119,7 +119,7 @@ class Moved:
         return (new ^ word) & (~(0xFFFFFFFF << 32) if moved else -1) == 0
 
     def _take(self, start: int, places: list[int]) -> None:
-        """Have these places be those of all original instructions, in their order."""
+        """Take these places for those of all original instructions, in their order."""
         if len(places) != len(self.old):
             self.faults.append(f"{len(places)} of {len(self.old)} original instructions are there")
         self.parts.append((start, places))
@@ -146,11 +146,11 @@ class Moved:
 
     @cached_property
     def returns(self) -> frozenset[int]:
-        """The bytes behind calls, where functions return to."""
+        """The return addresses of calls, in bytes."""
         return frozenset((at + 1) * BYTES for at in self.calls)
 
     def reached(self, place: int) -> frozenset[tuple[int, int]]:
-        """Return the originals that one comes to first from a place, each with its part's start."""
+        """Return the original instructions reached first from a place, with their parts' starts."""
         found, seen, work = set(), set(), [place]
         while work:
             at = work.pop()
@@ -166,7 +166,7 @@ class Moved:
         return frozenset(found)
 
     def after_inserted(self, at: int) -> list[int]:
-        """Return where an inserted instruction may lead."""
+        """Return the successors of an inserted instruction."""
         word = self.new[at]
         if word & 0xFFF != _BRA:
             return [at + 1]
@@ -178,13 +178,13 @@ class Moved:
         return start if len(self.parts) > 1 and places and places[0] <= place <= places[-1] else 0
 
     def leads(self, byte: int, start: int, number: int) -> bool:
-        """Whether one comes from a byte of the code to an original instruction of a part."""
+        """Whether control at a byte of the code leads to an original instruction of a part."""
         return byte % BYTES == 0 and self.reached(byte // BYTES) == {(start, number)}
 
     def _returns(self, call: int, start: int, places: list[int]) -> bool:
-        """Whether an instruction says that a call returns to what is behind it.
+        """Whether an instruction sets a call's return address to the instruction behind it.
 
-        It is before the call, or in the function where that is called from one place alone.
+        It is before the call, or in the function if that has a single call.
         """
         target = led(self.old[call], call, self.sm) // BYTES
         if target not in self.functions:
@@ -199,7 +199,7 @@ class Moved:
         return any(self.leads(each, start, call + 1) for each in new)
 
     def check(self) -> Iterator[str]:
-        """Yield what does not lead as before."""
+        """Yield the instructions that are missing, changed, or lead to other instructions."""
         yield from self.faults
         if len(self.text.words) != len(self.old) or numbers(self.text.words) != self.old:
             yield "the disassembly is not that of the plain kernel's code"
@@ -240,7 +240,7 @@ class Moved:
                 yield from self._led(number, word, start, places)
 
     def _led(self, number: int, word: int, start: int, places: list[int]) -> Iterator[str]:
-        """Yield where an instruction that names a place leads elsewhere in a part."""
+        """Yield an instruction with a distance that leads to another target in a part."""
         at = places[number]
         old, new = led(word, number, self.sm), led(self.new[at], at, self.sm)
         to = old // BYTES

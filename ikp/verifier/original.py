@@ -1,6 +1,6 @@
-"""The plain kernel's instructions: what each reads and writes, by the disassembler's text.
+"""Register effects of the plain kernel's instructions, by the disassembler's text.
 
-The text is held against the cubin's words first, so a cut or a stale one is found. Sets of
+``moved`` compares the text with the cubin's words first, so a cut or a stale one is found. Sets of
 registers are bits: R0 is the first; then predicates, uniform registers, uniform predicates. Where
 a width is not known, an instruction is taken to read more, and to overwrite less.
 """
@@ -33,7 +33,7 @@ _NOISE = re.compile(r"\(\*.*\*\)|\.reuse|&\w+=\S+|\?\w+")
 
 
 class Text(NamedTuple):
-    """What the disassembler says of a kernel."""
+    """The disassembly of a kernel: lines, labels and words."""
 
     lines: list[str]  # an instruction each
     labels: dict[str, int]  # name -> the number of the instruction behind it
@@ -41,7 +41,7 @@ class Text(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What an instruction does, as sets."""
+    """The registers that an instruction reads and writes, as sets."""
 
     reads: int
     writes: int  # at most
@@ -49,7 +49,7 @@ class Effect(NamedTuple):
 
 
 def read(text: str, kernel: str) -> Text:
-    """Return what a disassembly says of a kernel; ValueError: nothing."""
+    """Return the code of a kernel in a disassembly; ValueError: it is not there, or not whole."""
     found = re.search(rf"^//-+ \.text\.{re.escape(kernel)} +-+$", text, re.MULTILINE)
     if found is None:
         raise ValueError(f"the disassembly has no code of {kernel}")
@@ -71,7 +71,7 @@ def read(text: str, kernel: str) -> Text:
 
 
 def targets(line: str) -> list[str]:
-    """Return the labels that an instruction names as places."""
+    """Return the labels that an instruction names."""
     return [one or other for one, other in _LABEL.findall(_NOISE.sub("", line))]
 
 
@@ -87,7 +87,7 @@ class _Rule(NamedTuple):
 
 
 _Maker = Callable[[frozenset[str], int, int], _Rule]
-"""Makes one of what follows an opcode's points, and of how many registers that says: up to 8; 2."""
+"""Makes a rule of an opcode's modifiers, and of their sizes: up to 8 registers; up to 2."""
 
 
 def _named(opcodes: str, make: _Maker) -> dict[str, _Maker]:
@@ -161,7 +161,7 @@ _RULES: dict[str, _Maker] = {
 _VOTES = ("VOTE", "VOTEU")
 _JUMPS = ("RET", "BRX", "BRXU", "JMX", "JMXU", "CALL")
 _EXTENDED = ("LD", "LDG", "LDGMC", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL")
-"""What takes a pair as an address, if it is extended, though that is not always written."""
+"""Operations whose address is a pair with ``.E``, though ``.64`` is not always written there."""
 _WIDE = frozenset(("64", "U64", "S64", "F64", "B64", "WIDE", "TRANS64", "64H"))
 _TILES = {
     "HMMA.16816.F32": (4, 4, 2, 4), "HMMA.1688.F32": (4, 2, 1, 4),
@@ -172,7 +172,7 @@ _TILES = {
     "IMMA.16832": (4, 4, 2, 4), "QMMA.16816": (4, 4, 2, 4), "QMMA.16832": (4, 4, 2, 4),
     "QMMA.16816.F16": (2, 4, 2, 4), "QMMA.16832.F16": (2, 4, 2, 4),
 }  # fmt: skip
-"""Of a product of tiles: the registers of what it makes, and of what it takes."""
+"""Tile products: the registers of the result, and of each source."""
 
 
 @cache
@@ -192,7 +192,7 @@ def _rule(opcode: str) -> _Rule | None:
 
 
 def _product(op: str, opcode: str, parts: frozenset[str]) -> _Rule | None:
-    """Return the widths of a product of matrices, or of what moves tensor memory."""
+    """Return the operand widths of a product, or of a load or store of tensor memory."""
     if op.endswith("GMMA") and (found := re.search(r"\.64x(\d+)x\d+\.(\w+)", opcode)):
         width = int(found[1]) // (4 if found[2] in ("F16", "BF16") else 2)
         return _Rule(width, width, (4, width, 1) if "SP" in parts else (4, width))
@@ -209,12 +209,12 @@ def _product(op: str, opcode: str, parts: frozenset[str]) -> _Rule | None:
 
 
 class _Operand(NamedTuple):
-    kind: str  # R, UR, P, UP: one of these; PR: all predicates; "": anything else
-    first: int = -1  # its bit; -1 for what is always zero, or true
+    kind: str  # R, UR, P, UP: one register of that file; PR: all predicates; "": anything else
+    first: int = -1  # its bit; -1 for RZ, URZ, PT and UPT
     width: int = 1
     negated: bool = False
-    reads: int = 0  # of anything else
-    bare: int = 0  # what of that is a pair in an extended address
+    reads: int = 0  # registers inside of any other operand
+    bare: int = 0  # of these, first halves of a pair in an extended address
 
 
 @cache
@@ -240,7 +240,7 @@ def _operand(text: str) -> _Operand:
 
 
 def effect(line: str) -> Effect:
-    """Return what an instruction reads and writes; all of it, if that is not known."""
+    """Return the registers that an instruction reads and writes; all, if its opcode is unknown."""
     if "(" in line or ".reuse" in line or "?" in line:
         line = _NOISE.sub("", line)
     found = _PARTS.match(line)
@@ -278,7 +278,7 @@ def _written(parts: list[_Operand], rule: _Rule) -> tuple[int, int]:
 
 def _read(parts: list[_Operand], rule: _Rule, extended: bool) -> int:
     numbers = [each.kind in ("R", "UR") or not (each.kind or each.reads) for each in parts]
-    at = max(len(rule.sources) - sum(numbers), 0)  # the first may be missing
+    at = max(len(rule.sources) - sum(numbers), 0)  # the first source may be missing
     reads = 0
     for part, number in zip(parts, numbers, strict=True):
         width = part.width
@@ -292,7 +292,7 @@ def _read(parts: list[_Operand], rule: _Rule, extended: bool) -> int:
 
 
 def _defined(op: str, parts: list[_Operand], rule: _Rule) -> int:
-    """Return how many operands an instruction defines: these come first."""
+    """Return how many operands an instruction writes: these come first."""
     registers = predicates = 0
     for at, part in enumerate(parts):
         behind = parts[at + 1 :]
@@ -313,5 +313,5 @@ def _defined(op: str, parts: list[_Operand], rule: _Rule) -> int:
 
 
 def _words(parts: list[_Operand]) -> bool:
-    """Whether there is more than predicates."""
+    """Whether there are operands other than predicates."""
     return any(each.kind not in ("P", "UP") for each in parts)

@@ -1,6 +1,7 @@
-"""The instructions that a patch may insert, by their bits: all others are refused.
+"""Decoder of the instructions that a patch may insert: all other opcodes are refused.
 
-A field is a file of registers and its first bit; ``+`` means a pair, ``*`` as many as it says.
+A field is a register file and its first bit; ``+`` means a pair, ``*`` as many registers as the
+instruction's size says.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ FORMS = {
     0x803: "save|R16|R24", 0x986: "store||R24 R32* UR64+", 0x98E: "store||R24+ R32* UR64+",
     0x947: "branch||P87", 0x918: "none||",
 }  # fmt: skip
-"""Opcode -> what it makes of its sources | what it writes | what it reads."""
+"""Opcode -> the kind of its result | the fields that it writes | the fields that it reads."""
 LATE = frozenset((0x919, 0x9C3, 0x7AC, 0xB82, 0x3C2))
-"""Those whose results come when a scoreboard says so."""
+"""Opcodes of variable latency: a scoreboard says when their results are there."""
 _BITS = {"R": 8, "UR": 8, "P": 3, "UP": 3}
 _DESCRIBED, _EXTENDED = 1 << 90, 1 << 76
 
 
 class Inserted(NamedTuple):
-    """One of them."""
+    """One inserted instruction, decoded."""
 
     opcode: int
     word: int
     kind: str
-    targets: tuple[tuple[int, int], ...]  # (first bit of a set of ``original``, how many); -1: none
+    targets: tuple[tuple[int, int], ...]  # (first bit in sets of ``original``, how many); -1: none
     sources: tuple[tuple[int, int], ...]
     guard: int  # the bit of its predicate, -1 for none
     holds: bool  # whether it runs where that is set
@@ -54,7 +55,7 @@ class Inserted(NamedTuple):
 
 @cache
 def decode(word: int, sm: int) -> Inserted:
-    """Return one instruction; ValueError: none that a patch may insert."""
+    """Return a decoded instruction; ValueError: a patch may not insert it."""
     opcode = word & 0xFFF
     if opcode not in FORMS:
         raise ValueError(f"opcode {opcode:#x} is none that is inserted")
@@ -94,7 +95,7 @@ def _field(text: str, word: int, opcode: int, sm: int) -> tuple[int, int]:
         count = 1 + (word >> 80 & 1)
     elif text[-1] == "*":
         count = {4: 1, 5: 2, 6: 4}.get(word >> 73 & 7, 1)
-    if opcode == 0x986 and text == "R24":  # beside uniform registers, an offset
+    if opcode == 0x986 and text == "R24":  # with a uniform address, an offset of one register
         count = 2 if word & _DESCRIBED else 1
     if file == "UR":
         number = 255 if number == 63 and sm < 100 else number & (0xFF if sm >= 100 else 0x3F)
@@ -103,7 +104,7 @@ def _field(text: str, word: int, opcode: int, sm: int) -> tuple[int, int]:
 
 
 def near(each: Inserted) -> bool:
-    """Whether a store's address is in uniform registers, beside an offset."""
+    """Whether a store's address is in uniform registers, with a thread's offset."""
     return each.opcode == 0x986 and not each.word & _DESCRIBED
 
 

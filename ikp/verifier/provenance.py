@@ -1,9 +1,9 @@
-"""What the registers of inserted code hold: whether each of its stores is where ikp records.
+"""Provenance of register values in inserted code: each store's address, offset and guard.
 
 An address is made of the cell's first 64 bits, whose upper half is never changed: to the lower one,
-numbers are added. Clocks are none. A store must have a guard that says that there is room, by what
-the cell says of it. Whatever original code writes, and what differs by the way that led there, is
-unknown from then on.
+numbers are added. Clocks are no numbers. A store must have a guard that says that there is room, by
+a size in the cell. Registers that original code writes, or that differ by path, are unknown from
+then on.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ZERO, NUMBER, SIZE, LOW, HIGH, ROOM, OTHER, LOST = (
     *("zero", "number", "size", "low", "high", "room"),
     *("other", "lost"),
 )
-"""The last: original code has written there since."""
-MEMORY = ("memory", "memory+")  # the two halves of what says what global memory is
+"""Abstract values of a register; ``LOST``: original code has written it since."""
+MEMORY = ("memory", "memory+")  # the two halves of the descriptor of global memory
 _MEMORY_AT: Final = {0x160: 0x118, 0x210: 0x208, 0x380: 0x358}
-"""By where parameters begin in the constants."""
+"""The offset of parameters in the constants -> that of the descriptor of global memory."""
 _NUMBERS = (ZERO, NUMBER, SIZE)
 _LIMIT, _KEPT = -1, 2
-"""The key of how many registers a thread has at least, of which no code may use the last two."""
+"""A state's key of the least registers of a thread, and how many of the last no code may use."""
 _COPIES = (0x202, 0xC02, 0xC82, 0x2CA, 0x3C2)
 _BELOW, _DIFFERS, _UNSIGNED_AND, _CLOCKS = 1, 5, 0xE00, (0x50, 0x53)
 _PREDICATES, _ALWAYS = (1 << FILES["UR"]) - (1 << FILES["P"]), 7
@@ -35,12 +35,12 @@ State = dict[int, object]
 
 
 class Values:
-    """Follows them.
+    """Computes the abstract values of registers along the control flow.
 
     Args:
         flow: the patched code.
-        declared: where the cell is.
-        base: where a kernel's parameters begin in the constants.
+        declared: the differences that the patch declares: its cell, and registers.
+        base: the offset of a kernel's parameters in the constants.
     """
 
     def __init__(self, flow: Flow, declared: Declared, base: int) -> None:
@@ -49,10 +49,10 @@ class Values:
         self.addresses: set[int] = set()
 
     def check(self) -> Iterator[str]:
-        """Yield what is wrong.
+        """Yield the faults.
 
-        Afterwards, ``restored`` has the nodes that give predicates back, and ``addresses`` those
-        that make one: where nothing is recorded, some are made in vain.
+        Afterwards, ``restored`` has the nodes that restore predicates, and ``addresses`` those that
+        make an address: where nothing is recorded, no store reads some of these.
         """
         begin: State = {_LIMIT: self.declared.registers}
         entering = self.flow.forward(begin, self._through, _merged)
@@ -105,7 +105,7 @@ class Values:
 
     @cached_property
     def _limits(self) -> dict[int, int]:
-        """Where warps hand registers over, and how many each thread has then."""
+        """Register hand-overs -> how many registers each thread has then."""
         lines = self.flow.moved.text.lines
         counts = {
             n: min(int(e.split()[-1], 0), 255) for n, e in enumerate(lines) if "USETMAXREG" in e
@@ -154,7 +154,7 @@ class Values:
         return plain and now.get(own.sources[0][0]) == ("saved", own.targets[0][0])
 
     def _made(self, own: Inserted, now: State) -> Sequence[object]:
-        """Return what an instruction makes."""
+        """Return the abstract values of an instruction's results."""
         values = [self._of(now, first) for first, _ in own.sources]
         mask = own.word >> 32 & 0xFFFFFFFF
         found: Sequence[object] = ()

@@ -1,4 +1,4 @@
-"""A cubin's sections, symbols, relocations and segments, as they are stored."""
+"""ELF parser of the verifier: a cubin's sections, symbols, relocations and segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SYMBOLS, _NO_BYTES, ALLOCATED = 2, 8, 2
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section."""
+    """One section of a cubin."""
 
     name: str
     kind: int
@@ -31,15 +31,15 @@ class Section:
 
     @property
     def table(self) -> NDArray[np.void]:
-        """A table's entries: of relocations, or of symbols."""
+        """The entries of a relocation table, or of the symbol table."""
         return np.frombuffer(self.data, TABLES.get(self.kind, _SYMBOL))
 
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """A cubin."""
+    """A parsed cubin."""
 
-    kind: tuple[int, ...]  # what the file is: all of its header but where things stand
+    kind: tuple[int, ...]  # the fields of its header but offsets
     sm: int
     sections: list[Section]
     segments: list[tuple[int, ...]]
@@ -67,7 +67,7 @@ class Elf:
 
     @property
     def symbols(self) -> Section:
-        """The table of symbols."""
+        """The section with the symbol table."""
         return [each for each in self.sections if each.kind == SYMBOLS][0]  # noqa: RUF015
 
     def inside(self, segment: tuple[int, ...]) -> list[str]:

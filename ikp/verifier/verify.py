@@ -1,4 +1,4 @@
-"""Verifies a patched kernel before its first launch, from the two cubins and what is declared."""
+"""Verifies a patched cubin against the plain one and the declared differences, before a launch."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ASSERTS = ("__assertfail", "__assert_fail")
 
 
 def verify(before: bytes, after: bytes, text: str, declared: Declared) -> None:
-    """Raise an error unless a patched cubin is the plain one and what is declared.
+    """Raise an error unless a patched cubin is the plain one with the declared differences.
 
     Args:
         before: the plain cubin.
         after: the patched one.
-        text: what NVIDIA's disassembler says of the plain one, with its words (``-c -hex``).
-        declared: how the patch says that they differ.
+        text: the disassembly of the plain one by NVIDIA's tool, with its words (``-c -hex``).
+        declared: the differences that the patch declares.
 
     Raises:
         VerifyError: it is not; the message has the first reasons.
@@ -62,7 +62,7 @@ def _faults(old: Elf, new: Elf, text: str, declared: Declared) -> Iterator[str]:
     )
     yield from (wrong := list(moved.check()))
     if wrong:
-        return  # what follows needs places
+        return  # the other checks need a whole match of instructions
     plain_facts, facts = Facts(old, declared.kernel, None), Facts(new, declared.kernel, moved)
     yield from differences(plain_facts, facts, declared)
     tables = {
@@ -82,13 +82,13 @@ def _faults(old: Elf, new: Elf, text: str, declared: Declared) -> Iterator[str]:
 
 
 def _linked(elf: Elf, index: int) -> frozenset[int]:
-    """Return the instructions of a section into which the loader writes."""
+    """Return the instructions of a section that relocations change when the cubin is loaded."""
     tables = [each.table for each in elf.sections if each.kind in TABLES and each.info == index]
     return frozenset(int(at) // BYTES for table in tables for at in table["offset"])
 
 
 def _functions(elf: Elf, index: int) -> frozenset[int]:
-    """Return the instructions that functions in a section begin with."""
+    """Return the first instructions of the functions in a section."""
     return frozenset(
         int(each["at"]) // BYTES
         for each in elf.symbols.table
@@ -97,7 +97,7 @@ def _functions(elf: Elf, index: int) -> frozenset[int]:
 
 
 def _asserts(elf: Elf, lines: Sequence[str]) -> frozenset[int]:
-    """Return the calls of functions elsewhere that end the kernel, by the table of addresses."""
+    """Return the calls of external assert functions, which never return, by the address table."""
     symbols = elf.symbols
     names = elf.sections[symbols.rest[2]].data
     ending = set()
@@ -112,7 +112,7 @@ def _asserts(elf: Elf, lines: Sequence[str]) -> frozenset[int]:
 
 
 def _address(lines: Sequence[str], call: int) -> int | None:
-    """Return where in the table the address is that a call goes to; None if that isn't plain."""
+    """Return the offset in the table of a call's address; None if the code does not show it."""
     wanted, load = lines[call].split()[-1], r"LDC\.64 {}, c\[0x4\]\[(\w+)\]"
     for line in reversed(lines[max(call - _BEFORE, 0) : call]):
         if found := re.fullmatch(load.format(wanted), line):

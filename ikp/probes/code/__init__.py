@@ -1,1 +1,1 @@
-"""The instructions that ikp inserts: each, in which runs, and as which chip has them."""
+"""Probe code: the instruction sequences that ikp inserts for records, headers and selection."""

@@ -1,22 +1,23 @@
-"""What a patched kernel runs where it begins: ``header_code`` has what it runs where it ends.
+"""Probe code at a kernel's entry: it reads both clocks, and later finds the warp's slot.
 
-The *cell* says where to record: 16 bytes of constants, the last argument of a launch, or memory of
-the module's, which the host writes before it. All zero, they say that nothing is recorded::
+The code at the exits is in ``header_code``. The *cell* says where to record: 16 bytes of constants,
+the last argument of a launch, or memory of the module's, which the host writes before it. All zero,
+they say that nothing is recorded::
 
     | address of the segment u64 | bytes of a slot u32 | slots u32 |
 
-Where a session chooses warps or blocks, ``selecting`` says what stands behind it.
+Where a session chooses warps or blocks, a selection lies behind it (``selection_code``).
 
-What a warp keeps is in uniform registers alone: where its header and its records are, how many of
-these it has made, both clocks at the entry, and who it is. Whichever of its threads come to a
+A warp keeps in uniform registers alone: the addresses of its header and its records, how many of
+these it has made, both clocks at the entry, its SM and the grid's id. The threads that come to a
 record elect one of them to store it. Until a warp leaves, only its records are stored: its header
 is, at the exit.
 
-What warps write lies close together: that is what recording costs. All headers stand side by side,
-and the records of a few neighbouring warps in rows, the first of each, the second of each, ...
+The stores of warps lie close together: recording costs what memory costs. All headers lie side by
+side, and the records of a few neighbouring warps in rows: the first of each, the second of each.
 
-Where a warp's slot is takes some steps to find. Nothing needs it before the first record, so that
-is done where the kernel waits anyway: for what it loaded first.
+Finding a warp's slot takes some steps. The first record is the first to need it, so the kernel
+finds it where it waits anyway: for the data that it loaded first.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from ikp.sass.assembly.forms import RZ, URZ
 from ikp.sass.assembly.scheduling import reordered
 
 CELL: Final = "ikp_buffer"
-"""The symbol of the cell."""
+"""The name of the cell's symbol."""
 CELL_BYTES: Final = 16
 FEW: Final = 7
 MANY: Final = 12
-"""How many single registers ``locate`` takes, where a block's threads are known or not."""
+"""How many single registers ``locate`` takes: where a block's size is known, and where not."""
 
 
 def entry(frame: Frame, quad: int) -> list[Step]:
-    """Return what stands before a kernel's first instruction: both clocks are kept.
+    """Return the code before a kernel's first instruction: it reads and keeps both clocks.
 
     Args:
-        frame: what the kernel keeps.
+        frame: the kernel's reserved registers.
         quad: four free registers.
     """
     f, held = forms, PLACES.descriptor
@@ -59,12 +60,12 @@ def entry(frame: Frame, quad: int) -> list[Step]:
 
 
 def read_clocks(quad: int) -> list[Step]:
-    """Return what reads both clocks into four registers."""
+    """Return the code that reads both clocks into four registers."""
     return [forms.wide(quad, forms.GLOBAL_TIMER), forms.wide(quad + 2, forms.CLOCK)]
 
 
 def keep_clocks(frame: Frame, quad: int) -> list[Step]:
-    """Return what keeps both clocks, once they are in four registers."""
+    """Return the code that copies both clocks from four registers to uniform ones."""
     return [forms.to_uniform(each, quad + 2 * n) for n, each in enumerate(frame.entered[:2])]
 
 
@@ -74,11 +75,11 @@ def locate(
     told: Told,
     clocks: int | None = None,
 ) -> list[Step]:
-    """Return what finds a warp's slot. It stands where every warp comes once, all threads together.
+    """Return the code that finds a warp's slot, for a point that each warp passes once, converged.
 
     Args:
-        frame: what the kernel keeps.
-        ground: what is free there.
+        frame: the kernel's reserved registers.
+        ground: the registers that are free there.
         told: what the launch's header says of the kernel.
         clocks: the registers with both clocks at the entry, where they are to be stored.
     """
@@ -117,11 +118,11 @@ def locate(
 
 
 def _in_slot(frame: Frame, ground: Ground, margin: int) -> list[Step]:
-    """Make of a slot's number where its header and its records are, and for how many is room.
+    """Return the code for the addresses of a slot's header and records, and its room for records.
 
     Args:
-        frame: what the kernel keeps.
-        ground: what is free there, and what ``locate`` has in it.
+        frame: the kernel's reserved registers.
+        ground: the registers of ``locate``, with the values that it has in them.
         margin: how many records a warp may write behind the last that it keeps.
     """
     f, sizes, ok = forms, ground.sizes, ground.predicate
@@ -142,7 +143,7 @@ def _in_slot(frame: Frame, ground: Ground, margin: int) -> list[Step]:
 
 
 def _behind(frame: Frame, ground: Ground) -> list[Step]:
-    """Make of a warp's number where its header is, which stands behind all slots."""
+    """Return the code for the address of the header of a warp without a slot, behind all slots."""
     f, sizes = forms, ground.sizes
     warp, _, x, y, z, _, rows = ground.single[:FEW]
     return [
@@ -150,14 +151,14 @@ def _behind(frame: Frame, ground: Ground) -> list[Step]:
         f.multiply(z, warp, y, x),
         f.to_uniform(frame.header, z),
         f.to_uniform(frame.high, ground.cell + 1),
-        f.to_uniform(frame.room, sizes),  # it has none for records, but that tells that it is on
+        f.to_uniform(frame.room, sizes),  # no room for records: it only says that recording is on
     ]
 
 
 def _block(
     frame: Frame, axes: tuple[int, int, int], sizes: tuple[int, int]
 ) -> tuple[list[Step], list[Step]]:
-    """Return what reads where a block is, and what makes its number of that, in the first axis."""
+    """Return the code that reads a block's indices, and that for its number, in the first axis."""
     if frame.blocks is not None:  # it is known
         return [forms.from_uniform(axes[0], frame.records)], []
     return read_block(axes, sizes), number_block(axes, sizes)
@@ -166,7 +167,7 @@ def _block(
 def _slot(
     frame: Frame, ground: Ground, warp: int, place: tuple[int, int], free: tuple[int, int]
 ) -> list[Step]:
-    """Make the number of a warp's slot of that of the warp in its block."""
+    """Return the code that makes a slot's number of the warp's number in its block."""
     if frame.selection is not None:
         return selected(ground, frame.selection, warp, place, free)
     warps, block = place
@@ -176,7 +177,7 @@ def _slot(
 def _first_record(
     frame: Frame, ground: Ground, slot: int, begin: int, free: tuple[int, int]
 ) -> list[Step]:
-    """Add to where all records begin what lies before a warp's first one."""
+    """Return the code that adds the bytes before a warp's first record to the records' address."""
     f, (factor, before) = forms, free
     return [
         f.shift_right(before, slot, frame.row_bits),
@@ -190,7 +191,7 @@ def _first_record(
 
 
 def _warp(frame: Frame, thread: int, warps: int, more: Sequence[int]) -> list[Step]:
-    """Get a thread's number in its block, and how many warps that has."""
+    """Return the code for a thread's number in its block, and the number of the block's warps."""
     f = forms
     if frame.warps is not None:
         return [f.special(thread, f.TID_X), f.immediate(warps, frame.warps)]

@@ -1,9 +1,9 @@
-"""What a patched kernel runs where ranges end whose records are stored at once.
+"""Probe code of gathered records: up to eight threads of a warp hold one each, for one store.
 
 All threads of a warp read the clock, and one of them stores it: so what a record costs is mostly
-its turn in the queue to memory. Here each of up to eight records has a thread of its own, which
-keeps its words when those of the next records are made, and one store takes all of them. Nothing
-but the store needs a predicate: each thread has a byte, of eight, whose highest bit is set.
+its time in the queue to memory. Here each of up to eight records has a thread of its own. That
+thread keeps its words when those of the next records are made, and one store takes all of them.
+Only the store needs a predicate: each thread has a byte, of eight, whose highest bit is set.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ikp.sass.assembly.assembler import Step
 from ikp.sass.assembly.forms import URZ
 
 _NEEDED: Final = 1
-"""The first record that only one thread takes: all of them have made the one before."""
+"""The number of the first record that a mask selects a thread for: all threads make record 0."""
 
 
 def end(
     frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: Part
 ) -> list[Step]:
-    """Return what ends a range; the last one stores all records for which there is room.
+    """Return the code that ends a range; the last one stores all records for which there is room.
 
     Args:
-        frame: what the kernel keeps.
-        scratch: what is free here.
-        tag: the record's.
+        frame: the kernel's reserved registers.
+        scratch: the registers that are free here.
+        tag: the record's tag.
         kept: as for ``range_code.end``.
         part: which record it is.
     """
@@ -39,13 +39,13 @@ def end(
 
 
 def wait(frame: Frame, scratch: Scratch, tag: int, scoreboards: int, part: Part) -> list[Step]:
-    """Return a whole range that holds nothing but a wait, and nothing of ours.
+    """Return the code of a range that holds only a wait, and no other probe code.
 
     Args:
-        frame: what the kernel keeps.
-        scratch: what is free here.
-        tag: the record's.
-        scoreboards: what is waited for, as a mask.
+        frame: the kernel's reserved registers.
+        scratch: the registers that are free here.
+        tag: the record's tag.
+        scoreboards: the scoreboards that are waited for, as a mask.
         part: which record it is.
     """
     begun = scratch.start if part.number else _shared(scratch).words + 1
@@ -61,14 +61,14 @@ def _shared(scratch: Scratch) -> Gathered:
 
 
 def _ended(scratch: Scratch, part: Part) -> int:
-    """Return where a record's end is read: that of the first is, at first, every thread's."""
+    """Return the register that a record's end is read into: every thread has the first record's."""
     return scratch.last if part.number else _shared(scratch).words + 2
 
 
 def _made(
     frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: Part
 ) -> list[Step]:
-    """Return all that is done with a record but for its end."""
+    """Return the code that makes a record but for its end: thread numbers, tag, start, guard."""
     shared = _shared(scratch)
     words, mask = shared.words, scratch.first
     steps: list[Step] = []
@@ -89,7 +89,7 @@ def _made(
 
 
 def _begun(into: int, kept: tuple[int, bool] | None, mask: int | None = None) -> list[Step]:
-    """Return what copies a start to its word, in the threads of a mask if there is one."""
+    """Return the code that copies a start to its word, in the threads of a mask if there is one."""
     if kept is None or kept == (into, True):
         return []
     register, own = kept
@@ -100,7 +100,7 @@ def _begun(into: int, kept: tuple[int, bool] | None, mask: int | None = None) ->
 
 
 def _counted(frame: Frame, number: int, records: int) -> list[Step]:
-    """Give each thread the number of its record among all of the warp, which counts them."""
+    """Return the code for the number of each thread's record in the warp, and for its cursor."""
     lane = frame.threads[0] if frame.threads else number
     return [
         lane_forms.add_uniform(number, lane, frame.count),
@@ -109,7 +109,7 @@ def _counted(frame: Frame, number: int, records: int) -> list[Step]:
 
 
 def _numbered(frame: Frame, scratch: Scratch, board: int, records: int) -> list[Step]:
-    """Do so, and give each thread its byte, once the numbers are there that are read."""
+    """Return the code of ``_counted`` and of each thread's byte, once lane ids have been read."""
     shared = _shared(scratch)
     made = lane_forms.own_byte(shared.number, scratch.first, shared.masks)
     first, *rest = [*made, *_counted(frame, shared.number, records)]
@@ -117,7 +117,7 @@ def _numbered(frame: Frame, scratch: Scratch, board: int, records: int) -> list[
 
 
 def _guard(frame: Frame, scratch: Scratch, records: int) -> list[Step]:
-    """Return what tells which threads store a record for which there is room, and where."""
+    """Return the code for the store's predicate (a record, and room for it) and its address."""
     f, number, room, saved = forms, _shared(scratch).number, scratch.predicate, scratch.saved
     first = f.below(room, number, frame.count)
     if frame.threads:
@@ -131,7 +131,7 @@ def _guard(frame: Frame, scratch: Scratch, records: int) -> list[Step]:
 
 
 def _done(frame: Frame, scratch: Scratch, part: Part) -> list[Step]:
-    """Return what is done once a record's end is there."""
+    """Return the code behind the end's clock read: select it; with the last record, store all."""
     shared, room, saved = _shared(scratch), scratch.predicate, scratch.saved
     mask, last = scratch.first, shared.words + 2
     steps = [lane_forms.select(last, mask, scratch.last, last)] if part.number else []

@@ -1,6 +1,6 @@
-"""What a patched kernel runs before an EXIT: both clocks are read, and a warp's header is stored.
+"""Probe code before an EXIT: it reads both clocks and stores a warp's header.
 
-Where a warp's threads leave apart, the last of them have the last word.
+Where a warp's threads leave apart, the header that the last of them store remains.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _HEADER: Final = abi.field_offsets(abi.DENSE_HEADER)
 
 
 def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> list[Step]:
-    """Return what has one thread store the header.
+    """Return the code by which one thread stores the header.
 
     Args:
-        frame: what the kernel keeps.
+        frame: the kernel's reserved registers.
         quads: rows of four free registers, one at least; with four, no store waits for another.
         address: two free registers, the first even; not needed where uniform ones name addresses.
         predicate: a free one.
@@ -44,12 +44,12 @@ def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> l
 def leave_together(
     frame: Frame, quad: int, address: int, predicates: tuple[int, int]
 ) -> list[Step]:
-    """Return what stands before the only EXIT, where all threads leave: two store the header.
+    """Return the code before the only EXIT, where all threads leave: two store the header.
 
     Each has half of it, so it goes to memory at once.
 
     Args:
-        frame: what the kernel keeps, the clocks at the entry too.
+        frame: the kernel's reserved registers, those of the clocks at the entry too.
         quad: four free registers in a row.
         address: two free registers, the first even; one, where uniform ones name addresses.
         predicates: free ones.
@@ -69,13 +69,13 @@ def leave_together(
 
 
 def leave_by_words(frame: Frame, words: Sequence[int], address: int, predicate: int) -> list[Step]:
-    """Return what does so where too few registers are free side by side: word by word.
+    """Return the code that stores the header word by word, where no four free registers adjoin.
 
-    That is so where the last stores may still read nearly all: nothing tells when they have. It
-    takes six registers still, but only two in a row.
+    That is so where the last stores may still read nearly all registers: no scoreboard says when
+    they have. This takes six registers still, but only two in a row.
 
     Args:
-        frame: what the kernel keeps.
+        frame: the kernel's reserved registers.
         words: four free registers.
         address: two others, the first even: the clocks are read into these.
         predicate: a free one.
@@ -102,7 +102,7 @@ def leave_by_words(frame: Frame, words: Sequence[int], address: int, predicate: 
 
 
 def _own(frame: Frame, address: int) -> int:
-    """Return what of a header's address each thread has."""
+    """Return the thread's own register of a header's address: RZ where uniform ones hold it all."""
     return RZ if frame.near else address
 
 
@@ -114,17 +114,17 @@ def _addressed(frame: Frame, address: int) -> list[Step]:
 
 
 def _kept(frame: Frame) -> tuple[int, ...]:
-    """Return the uniform registers of what is stored then; the clocks only if not stored yet."""
+    """Return the uniform registers to store; the entry's clocks only if not stored yet."""
     return (*frame.entered[:2], frame.count, *frame.entered[2:])
 
 
 def _first(frame: Frame) -> int:
-    """Return where in the header these stand."""
+    """Return the offset in the header of the first word in ``_kept``."""
     return 0 if frame.entered else _HEADER["attempted"]
 
 
 def _copied(frame: Frame, into: int) -> list[Step]:
-    """Copy these to registers in a row."""
+    """Copy the registers of ``_kept`` to a row of each thread's own."""
     if frame.near:
         pairs = (frame.entered[0], frame.count)
         return [forms.from_uniform_pair(into + 2 * n, each) for n, each in enumerate(pairs)]

@@ -1,4 +1,4 @@
-"""What one thread of a launch's first warp writes: what the launch is."""
+"""Probe code that writes the launch header, run by one thread of a launch's first warp."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ikp.sass.assembly.scheduling import reordered
 
 _HERE: Final = abi.field_offsets(abi.LAUNCH_HEADER)
 _Put = Callable[..., Step]
-"""Stores registers in a field: its name, the first of them, and how many, if not four."""
+"""Stores registers in a field: the field's name, the first register, and how many, if not four."""
 
 
 class Told(NamedTuple):
-    """What a launch's header says of its kernel."""
+    """What a launch header says of its kernel."""
 
     whole: int  # the id of the range from each warp's entry to its exit
     language: Language = Language.OTHER
@@ -28,14 +28,17 @@ class Told(NamedTuple):
 
 
 def launch_header(frame: Frame, ground: Ground, warps: int, told: Told) -> list[Step]:
-    """Return what writes it where the cell says. A register has the number of a block's warps."""
+    """Return the code that writes the header at the cell's address.
+
+    The register ``warps`` has the number of a block's warps.
+    """
     f, ok = forms, ground.predicate
     which, size, how, once, last = (ground.quads[n % len(ground.quads)] for n in range(5))
 
     def put(name: str, value: int, words: int = 4) -> Step:
         return f.store(ground.cell, _HERE[name], value, words, frame.descriptor).when(ok)
 
-    # Where some are chosen, the launch's first warp need not be one of them.
+    # Where some warps are selected, the launch's first warp need not be one of them.
     some = frame.selection is not None
     first = [f.elect(ok), f.below_other(ok, RZ, ground.sizes, where=ok)]
     body = [
@@ -55,9 +58,9 @@ def launch_header(frame: Frame, ground: Ground, warps: int, told: Told) -> list[
 
 
 def launch_header_near(frame: Frame, ground: NearGround, told: Told) -> list[Step]:
-    """Return the same where uniform registers name addresses.
+    """Return the code that writes the header where uniform registers hold addresses.
 
-    The warp's slot is the first: what it keeps of its header is where the launch's header is.
+    The warp's slot is the first: the address kept for its slot header is the launch header's.
     """
     f, ok = forms, ground.predicate
     which, size, how, once, last = (ground.quads[n % len(ground.quads)] for n in range(5))
@@ -97,7 +100,7 @@ def _constants(into: int, offset: int, count: int) -> list[Step]:
 
 
 def _begun(put: _Put, which: int, size: int) -> list[Step]:
-    """Write what it begins with, up to the sizes of the grid and of a block."""
+    """Write the header's beginning, up to the sizes of the grid and of a block."""
     return [
         *[forms.immediate(which, abi.MAGIC), forms.immediate(which + 1, abi.ABI_VERSION)],
         *_constants(which + 2, PLACES.grid, 2),
@@ -108,7 +111,7 @@ def _begun(put: _Put, which: int, size: int) -> list[Step]:
 
 
 def _ended(put: _Put, last: int, frame: Frame, told: Told) -> list[Step]:
-    """Write what it ends with: the range of the whole kernel, and how records stand in rows."""
+    """Write the header's end: the range of the whole kernel, and how many records are in a row."""
     margin = [forms.immediate(last + 2, told.margin), put("margin", last + 2, 1)]
     return [
         *[forms.immediate(last, told.whole), forms.immediate(last + 1, 1 << frame.row_bits)],

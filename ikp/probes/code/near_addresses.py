@@ -1,12 +1,12 @@
-"""What a patched kernel runs where it begins and ends, if uniform registers name its addresses.
+"""Probe code that finds a warp's slot, where stores take their address from uniform registers.
 
 A store of sm_90 can take its address from two uniform registers, and add a thread's own to it. A
-warp whose header and records are named so copies no address, keeps nothing that says what global
-memory is, and works out where its slot is on the uniform datapath: once, and where it is kept. What
-that does to a warp is what ``sequences`` says, in fewer instructions.
+warp whose header and records are addressed so copies no address and keeps no descriptor of global
+memory. It computes its slot on the uniform datapath: once, in the registers where it is kept. The
+effect is that of ``entry_code.locate``, in fewer instructions.
 
-It is told by the same cell, which has how many records a slot has room for in the place of its
-bytes. Every address it keeps is that much too low that a launch's header fits in.
+The cell is the same, but holds how many records a slot has room for instead of its bytes. Every
+address that is kept is too low by the size of a launch's header.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ikp.sass.assembly.scheduling import reordered
 
 _HEADER_BITS: Final = abi.DENSE_HEADER_BYTES.bit_length() - 1
 _TO_MULTIPLY: Final = 14
-"""One more than others, compilers let pass until a copied number is multiplied or added to that."""
+"""Cycles from R2UR to a multiplication: compilers leave one more than before other readers."""
 _CONSTANT_TIME = 6
-"""On these chips, compilers let 2 cycles pass until whoever reads a constant so loaded."""
+"""Cycles until a uniform constant may be read: on these chips, compilers let 2 cycles pass."""
 
 
 def locate(
@@ -37,11 +37,11 @@ def locate(
     told: Told,
     clocks: int | None = None,
 ) -> list[Step]:
-    """Return what finds a warp's slot. It stands where every warp comes once, all threads together.
+    """Return the code that finds a warp's slot, for a point that each warp passes once, converged.
 
     Args:
-        frame: what the kernel keeps.
-        ground: what is free there.
+        frame: the kernel's reserved registers.
+        ground: the registers that are free there.
         told: what the launch's header says of the kernel.
         clocks: four registers with both clocks at the entry, where they are to be kept yet.
     """
@@ -71,11 +71,11 @@ def locate(
 
 
 def _slot(frame: Frame, ground: NearGround, margin: int) -> list[Step]:
-    """Make of a warp's number where its header and its records are; tell whether it is the first.
+    """Compute the addresses of a warp's header and records, and whether the warp is the first.
 
     Args:
-        frame: what the kernel keeps.
-        ground: what is free there; the number is in the first of its uniform registers.
+        frame: the kernel's reserved registers.
+        ground: the free registers; the warp's number is in the first of the uniform ones.
         margin: how many records a warp may write behind the last that it keeps.
     """
     f, room, slots, slot = forms, frame.room, frame.room + 1, ground.pair
@@ -93,9 +93,10 @@ def _slot(frame: Frame, ground: NearGround, margin: int) -> list[Step]:
 
 
 def _behind(frame: Frame, warp: int) -> list[Step]:
-    """Make of a warp's number, which the register behind it is for, where its header is.
+    """Compute the address of the header of a warp without a slot, from the warp's number.
 
-    It stands behind all slots: they are so many headers, and records for each.
+    It lies behind all slots: they are so many headers, and records for each. The uniform register
+    behind that of the number is free.
     """
     f, room, slots, header, free = forms, frame.room, frame.room + 1, frame.header, warp + 1
     return [
@@ -107,7 +108,7 @@ def _behind(frame: Frame, warp: int) -> list[Step]:
 
 
 def _threads(frame: Frame, free: int) -> list[Step]:
-    """Get what each thread keeps to gather records, if it does."""
+    """Return the code for the registers that each thread keeps to gather records, if any."""
     if not frame.threads:
         return []
     lane, low, high = frame.threads
@@ -119,7 +120,7 @@ def _constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
 
 
 def _block(frame: Frame) -> list[Step]:
-    """Get a block's number among those that record, where the address of records will be."""
+    """Compute a block's number among those that record, in the register of the records' address."""
     if frame.blocks is not None:
         return []
     f, grid = forms, PLACES.grid
@@ -137,9 +138,9 @@ def _block(frame: Frame) -> list[Step]:
 
 
 def _records_before(frame: Frame, block: int, slot: int, other: int, margin: int) -> list[Step]:
-    """Make a warp's number in its block that of the records before its first one.
+    """Compute how many records lie before a warp's first one, in the register of the warp's number.
 
-    Where all warps of a block are one row, that number is the warp's in its row, too.
+    Where all warps of a block are one row, the warp's number in its block is that in its row, too.
     """
     f, warp, room, before = forms, frame.count, frame.room, (1 << frame.row_bits) - 1
     if not before:

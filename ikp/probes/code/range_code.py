@@ -1,8 +1,8 @@
-"""What a patched kernel runs where ranges begin and end: clocks are read, records stored.
+"""Probe code of ranges: it reads the clock at their starts and ends, and stores their records.
 
-What a record costs is mostly the cycles for which a warp is held back until its store may issue:
-whether it may, and by which thread, must be known 13 cycles before, and that takes 8 to find out.
-A warp that waits for a load has these cycles to spare *before* what it waits for is there.
+What a record costs is mostly the cycles for which a warp is held back until its store may issue.
+Whether it may, and by which thread, must be known 13 cycles before, and takes 8 to compute. A warp
+that waits for a load has these cycles to spare *before* the data are there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def range_tag(region: int) -> int:
 
 
 def start(register: int) -> list[Step]:
-    """Return what begins a range: the clock is read into a register, to be kept or stored."""
+    """Return the code that begins a range: it reads the clock into a register."""
     return [forms.clock(register)]
 
 
 def keep(uniform: int, register: int) -> list[Step]:
-    """Return what keeps a start in a uniform register."""
+    """Return the code that copies a start to a uniform register."""
     return [forms.to_uniform(uniform, register)]
 
 
@@ -43,16 +43,16 @@ def end(
     kept: tuple[int, bool] | None = None,
     part: Part = ALONE,
 ) -> list[Step]:
-    """Return what ends a range, and stores its record if there is room.
+    """Return the code that ends a range, and stores its record if there is room.
 
-    What is kept is read last: a range may be so short that its start is only just on its way.
+    The start slot is read last: a range may be so short that its start is only just on its way.
 
     Args:
-        frame: what the kernel keeps.
-        scratch: what is free here.
-        tag: the record's.
-        kept: the register with the range's start, and whether it is one of each thread's own, not
-            a uniform one; None where the start is in place.
+        frame: the kernel's reserved registers.
+        scratch: the registers that are free here.
+        tag: the record's tag.
+        kept: the range's start slot, and whether it is a register of each thread's own, not a
+            uniform one; None where the start is already in the record's words.
         part: which record of a batch it is.
     """
     if scratch.gathered is not None:
@@ -64,13 +64,13 @@ def end(
 def wait(
     frame: Frame, scratch: Scratch, tag: int, scoreboards: int, part: Part = ALONE
 ) -> list[Step]:
-    """Return a whole range that holds nothing but a wait: its record is made ready meanwhile.
+    """Return the code of a range that holds only a wait: its record is made ready meanwhile.
 
     Args:
-        frame: what the kernel keeps.
-        scratch: what is free here, for a record that is not piecemeal.
-        tag: the record's.
-        scoreboards: what is waited for, as a mask.
+        frame: the kernel's reserved registers.
+        scratch: the registers that are free here, for a record that is not piecemeal.
+        tag: the record's tag.
+        scoreboards: the scoreboards that are waited for, as a mask.
         part: which record of a batch it is.
     """
     if scratch.gathered is not None:
@@ -86,13 +86,13 @@ def wait(
 def prepared(
     frame: Frame, scratch: Scratch, records: int = 1, meanwhile: Sequence[Step] = ()
 ) -> list[Step]:
-    """Return all that is known of records before their ends are: where they go, and who stores.
+    """Return the code for address and predicate of a batch's stores, which needs no end of a range.
 
     Args:
-        frame: what the kernel keeps.
-        scratch: what is free from there to the last of them.
-        records: how many they are.
-        meanwhile: what else is to be done, while results are on their way.
+        frame: the kernel's reserved registers.
+        scratch: the registers that are free from here to the batch's last record.
+        records: how many records the batch has.
+        meanwhile: other instructions to run while results are on their way.
     """
     f, here, room, saved = forms, scratch.address, scratch.predicate, scratch.saved
     elected = [f.elect(room)]
@@ -100,7 +100,7 @@ def prepared(
     high = [] if frame.near else [f.from_uniform(here + 1, frame.high)]
     base = URZ if frame.near else frame.records
     first = [*elected, *begun]
-    if saved is not None:  # what stands between is as long as the predicate is read
+    if saved is not None:  # the instructions between take as long as the predicate is read
         between = [*begun, *high]
         short = max(f.SAVING_STALL - len(between), 1)
         first = [replace(f.save(saved, room), stall=short), *between, *elected]
@@ -114,7 +114,7 @@ def prepared(
 
 
 def led(frame: Frame, scratch: Scratch, records: int) -> list[Step]:
-    """Return the same of records that are made so much later that all results are there."""
+    """Return the code of ``prepared`` for a batch so much later that all its results are there."""
     steps = prepared(frame, scratch, records)
     last = {each: at for at, step in enumerate(steps) for each in step.writes}
     return [
@@ -124,7 +124,7 @@ def led(frame: Frame, scratch: Scratch, records: int) -> list[Step]:
 
 
 def _ready(frame: Frame, scratch: Scratch, tag: int, part: Part) -> list[Step]:
-    """Return what else makes a record, but for its end: the first of a batch finds out for all."""
+    """Return the code for a record's tag; with the first of a batch, that of ``prepared``, too."""
     named = [] if scratch.piecemeal else [forms.immediate(scratch.first, tag)]
     if part.number or part.led:
         return named
@@ -132,7 +132,7 @@ def _ready(frame: Frame, scratch: Scratch, tag: int, part: Part) -> list[Step]:
 
 
 def stores_home(scratch: Scratch, kept: tuple[int, bool] | None) -> bool:
-    """Whether a record's start is stored right from where it is kept."""
+    """Whether a record's start is stored right from its start slot."""
     apart = scratch.apart is not None and scratch.gathered is None
     return apart and kept is not None and kept[1]
 
@@ -140,13 +140,13 @@ def stores_home(scratch: Scratch, kept: tuple[int, bool] | None) -> bool:
 def _stored(
     frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: Part
 ) -> list[Step]:
-    """Return what stores a record's words, by the thread that is to, and gives back what it took.
+    """Return the code by which one thread stores a record, and a saved predicate is restored.
 
     Args:
-        frame: what the kernel keeps.
-        scratch: what is free here.
-        tag: the record's.
-        kept: where the start is; None where it is in place.
+        frame: the kernel's reserved registers.
+        scratch: the registers that are free here.
+        tag: the record's tag.
+        kept: the start slot; None where the start is already in the record's words.
         part: which record of a batch it is.
     """
     room, saved = scratch.predicate, scratch.saved
@@ -169,7 +169,7 @@ def _words(
     def put(offset: int, value: int, words: int = 1) -> Step:
         return put_record(frame, here, behind + offset, value, words)
 
-    if scratch.in_a_row:  # nobody reads what is stored as the payload
+    if scratch.in_a_row:  # the fourth word is the payload, which no reader of this tag looks at
         return [*begun, put(0, first, 4)]
     tagged = [forms.immediate(first, tag)] if scratch.piecemeal else []
     if scratch.apart is not None:

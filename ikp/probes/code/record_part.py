@@ -1,4 +1,4 @@
-"""Which of the records that share something one is."""
+"""The position of one record in a batch: its number, and how many records share registers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 
 class Part(NamedTuple):
-    """One record of a batch."""
+    """The position of one record in its batch."""
 
     number: int = 0
     records: int = 1  # of the batch
-    led: bool = False  # what is shared is found out before the first of them begins
+    led: bool = False  # address and predicate are computed before the first range begins
 
     @property
     def last(self) -> bool:

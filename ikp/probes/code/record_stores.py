@@ -1,7 +1,7 @@
-"""Stores into a warp's slot, in either of the forms in which a store names its address.
+"""Store instructions for a warp's records and header, with uniform or per-thread addresses.
 
-Where uniform registers name it, a register of each thread's is added to that, or RZ; else, two of
-each thread's are all of it.
+A uniform address is a pair of uniform registers, to which a register of each thread's is added, or
+RZ. A per-thread address is two registers of each thread's own.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
 QUAD: Final = 16
 """Bytes of four registers, the most that one store takes."""
 _BEYOND: Final = abi.LAUNCH_HEADER_BYTES
-"""Uniform registers keep every address so much too low that a launch's header fits in."""
+"""Addresses in uniform registers are too low by so much: the size of a launch header."""
 
 
 def elected(frame: Frame, predicate: int) -> list[Step]:
-    """Set a predicate for one thread of a warp that records."""
+    """Return the code that sets a predicate in one thread of a warp that records."""
     f = forms
     return [f.elect(predicate), f.below(predicate, RZ, frame.room, where=predicate)]
 
 
 def put_header(frame: Frame, address: int, beyond: int, value: int, words: int = 4) -> Step:
-    """Return a store into a warp's header, so many bytes behind what registers say."""
+    """Return a store into a warp's header, so many bytes behind the address in registers."""
     return _put(frame, frame.header, address, beyond, value, words)
 
 
 def put_record(frame: Frame, address: int, beyond: int, value: int, words: int) -> Step:
-    """Return the same for a warp's records."""
+    """Return a store into a warp's records, so many bytes behind the address in registers."""
     return _put(frame, frame.records, address, beyond, value, words)
 
 

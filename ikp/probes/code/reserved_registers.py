@@ -1,4 +1,4 @@
-"""The registers that records use: those a kernel keeps for them, and those free at one place."""
+"""The registers of probes: reserved uniform registers, and those that are free at one point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ikp.sass.disassembly.resources import P, R, span
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where sm_90 keeps what the entry reads: offsets in the constant bank 0."""
+    """The constants that probes read: offsets in bank 0 of sm_90's launch parameters."""
 
     block: int = 0x0  # threads of a block: x, y, z
     grid: int = 0xC  # blocks: x, y, z
@@ -23,67 +23,67 @@ PLACES: Final = Places()
 
 
 class Cell(NamedTuple):
-    """Where in its constants a kernel is told where to record."""
+    """The constants that hold where a launch records: address, slot size, number of slots."""
 
     bank: int  # 3: of the module; 0: the kernel's last argument
     offset: int  # as sm_90 has it
 
     def beyond(self, nbytes: int) -> Cell:
-        """Return what stands so many bytes behind it."""
+        """Return the constants so many bytes behind it."""
         return Cell(self.bank, self.offset + nbytes)
 
 
 _BEGIN: Final = Cell(3, 0)
 LENT: Final = 126
-"""A frame's number for the pair of global memory where it keeps none: see ``lent_pair``."""
+"""A frame's ``descriptor`` where it keeps no pair for it: see ``scavenged_pair``."""
 NEAR: Final = 124
-"""That where it needs none: its uniform registers name addresses. See ``near``."""
+"""A frame's ``descriptor`` where it needs none: uniform registers hold addresses. See ``near``."""
 _MOST = 3
-"""Eight records are a line of the cache."""
+"""The most ``row_bits``: eight records are a line of the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The uniform registers that a patched kernel keeps for its records from its entry on."""
+    """The uniform registers that a patched kernel reserves for probes from its entry on."""
 
-    descriptor: int  # two, the first even: what global memory is; or LENT, or NEAR
+    descriptor: int  # two, the first even: the descriptor of global memory; or LENT, or NEAR
     records: int  # the address of the warp's first record; of two with its upper half, if NEAR
     high: int  # the upper half of every address in the segment
     room: int  # how many records there is room for, 0 where it records nothing; even, if NEAR
     count: int  # how many it has made, those without room among them
     header: int  # the address of the warp's header; of two, if NEAR
-    entered: tuple[int, ...] = ()  # both clocks at the entry, and who it is; if none, stored then
+    entered: tuple[int, ...] = ()  # both clocks at the entry, SM and grid id; none: stored then
     cell: Cell = _BEGIN
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
-    own: tuple[int, ...] = ()  # threads' registers that it has, too: see ``own_frame``
+    own: tuple[int, ...] = ()  # threads' registers that it has, too: see ``thread_frame``
     flat: bool = False  # whether each launch's blocks are in one dimension
     sure: bool = False  # whether each launch has slots for all its warps, or room for no record
     gathers: bool = False  # whether a warp stores several records at once
     threads: tuple[int, ...] = ()  # a thread's number in its warp, and the masks of ``Gathered``
-    selection: Cell | None = None  # where there stands which warps record; None: all that come
-    blocks: Selection | None = None  # those that come, each with its number in ``records``
+    selection: Cell | None = None  # the constants that say which warps record; None: all do
+    blocks: Selection | None = None  # those that record, each with its number in ``records``
     behind: int | None = None  # if these have no slot: the bytes of one beside its records
 
     @property
     def lends(self) -> bool:
-        """Whether each run of instructions has another pair for global memory."""
+        """Whether each probe loads the descriptor into a scavenged pair of its own."""
         return self.descriptor == LENT
 
     @property
     def near(self) -> bool:
-        """Whether stores name their addresses by its pairs."""
+        """Whether stores take their addresses from its uniform pairs."""
         return self.descriptor == NEAR
 
     @property
     def row_bits(self) -> int:
-        """How many warps' records stand in a row, as a power of two; rows divide a block."""
+        """How many warps' records lie in a row, as a power of two; rows divide a block."""
         if self.warps is None or self.selection is not None or self.gathers:
             return 0
         return min((self.warps & -self.warps).bit_length() - 1, _MOST)
 
     @property
     def all(self) -> frozenset[int]:
-        """All of them."""
+        """All its uniform registers."""
         own = (self.records, self.high, self.room, self.count, self.header, *self.entered)
         pair = (self.descriptor, self.descriptor + 1)
         return frozenset((*own, self.records + 1) if self.near else (*own, *pair))
@@ -91,7 +91,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Registers that are free where a warp finds its slot."""
+    """The registers that are free where a warp finds its slot."""
 
     cell: int  # two, the first even
     sizes: int  # two, the first even
@@ -103,7 +103,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class NearGround:
-    """The same, where uniform registers name addresses."""
+    """The registers that are free there, where stores take addresses from uniform registers."""
 
     thread: int
     pair: int  # two uniform registers, the first even, beside that of the frame's room
@@ -114,18 +114,18 @@ class NearGround:
 
 
 def address_at(first: int, *, near: bool) -> int:
-    """Return the registers of an address, as bits: one, where uniform ones name the rest."""
+    """Return the registers of an address, as bits: one, where uniform ones hold the rest."""
     return (1 if near else 3) << first
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the records of a batch share."""
+    """The registers that the records of a batch share: address and predicate."""
 
     address: int  # two registers, the first even; one if ``near``
     predicate: int
     saved: int | None = None  # the register that the predicate is saved in, if the kernel needs it
-    near: bool = False  # whether uniform registers name the rest of the address
+    near: bool = False  # whether uniform registers hold the rest of the address
 
     @property
     def where(self) -> int:
@@ -134,24 +134,24 @@ class Shared:
 
     @property
     def bits(self) -> int:
-        """All of it, as bits."""
+        """All these registers, as bits."""
         own = 0 if self.saved is None else 1 << R.first + self.saved
         return 1 << P.first + self.predicate | self.where | own
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What records share that are stored at once, each by a thread that holds its words."""
+    """The registers of records that one store takes, each from a thread that holds its words."""
 
     words: int  # a multiple of four: tag, start, end
-    masks: tuple[int, int]  # in whose bytes each thread has its own; the second may be RZ
-    number: int  # of a thread's record, and then where that is stored
-    board: int | None  # what tells when threads' numbers are read; None: the frame has all that
-    early: bool = True  # whether they are read where the first record is made
+    masks: tuple[int, int]  # the byte with the highest bit set is the thread's; the 2nd may be RZ
+    number: int  # of a thread's record, and then the address that it is stored at
+    board: int | None  # the scoreboard of reading lane ids; None: the frame has masks and number
+    early: bool = True  # whether lane ids are read where the first record is made
 
     @property
     def bits(self) -> int:
-        """The registers that are theirs from the first record to the last, as bits."""
+        """The registers in use from the first record to the last, as bits."""
         made = () if self.board is None else (self.number, *self.masks)
         own = sum(1 << R.first + each for each in made if each < R.count)
         return span(R.first + self.words, 3) | own
@@ -164,7 +164,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """What is free at one place, and used there alone.
+    """The registers of one probe, free at its probe point and used there alone.
 
     A record is stored at once if its words are in a row: ``first`` a multiple of four, ``last`` two
     behind it. Else it is stored in pieces: tag and start, if they are side by side, and the end; or
@@ -177,14 +177,14 @@ class Scratch:
     predicate: int
     scoreboard: int
     saved: int | None = None  # the register that the predicate is saved in, if the kernel needs it
-    pair: int | None = None  # two uniform registers for global memory, where none are kept
+    pair: int | None = None  # two uniform registers for the descriptor, where none are reserved
     apart: int | None = None  # a record's start, where it is not behind an even ``first``
-    near: bool = False  # whether uniform registers name the rest of the address
-    gathered: Gathered | None = None  # what it is stored with, if not by itself; ``first``: a mask
+    near: bool = False  # whether uniform registers hold the rest of the address
+    gathered: Gathered | None = None  # those it is gathered in, if it is; ``first``: a mask
 
     @property
     def start(self) -> int:
-        """A record's start."""
+        """The register of a record's start."""
         return self.first + 1 if self.apart is None else self.apart
 
     @property
@@ -199,5 +199,5 @@ class Scratch:
 
     @property
     def busy(self) -> int:
-        """The mask of the scoreboard, which is held until stores have read their registers."""
+        """The mask of the scoreboard that is held until stores have read their registers."""
         return 1 << self.scoreboard

@@ -1,10 +1,10 @@
-"""A frame of which a part is in each thread's own registers, because uniform ones are used up.
+"""Rewrites probe code to keep part of a frame in per-thread registers, where uniform ones run out.
 
-What never changes may lie there: all threads of a warp have it alike, whether they are together or
-apart. How many records there are is the warp's, if one uniform register is left. If none is, each
-thread counts, and all alike: records are made only where all threads of a warp come. If some came
-later than others, theirs would overwrite the same record. Runs of instructions are made as if all
-were uniform; this puts in those that name a thread's register in the place of a uniform one.
+Values that never change may lie there: all threads of a warp have them alike, converged or
+diverged. The cursor is the warp's, if one uniform register is left. If none is, each thread counts,
+and all alike: records are made only where all threads of a warp come. If some came later than
+others, theirs would overwrite the same record. Probe code is made as if all registers were uniform;
+``fitted`` replaces the instructions of which a register is a thread's own.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from ikp.sass.assembly.assembler import Resource, Step
 from ikp.sass.assembly.forms import add, copy, immediate
 
 FIRST: Final = 64
-"""A frame's numbers from here on are no uniform registers: they count its own ones."""
+"""A frame's register numbers from here on are no uniform registers: they index ``Frame.own``."""
 
 _TO_UNIFORM, _FROM_UNIFORM = 0x2CA, 0xE24
 _ZERO, _ADD = 0xC82, 0x890
-"""What starts a count, and what adds to it."""
+"""The opcodes that set the cursor to zero, and add to it."""
 _OPERAND: Final = 0xE00
-"""What differs in an opcode whose second operand is uniform, and not the thread's."""
+"""The bits of an opcode that differ where its second operand is uniform, not a thread's."""
 _UNIFORM: Final = 0x08000000
-"""The same, of the upper half."""
+"""The bits that differ in the upper half."""
 _OTHERS: Final = (0xC0C, 0xC11)
 
 
 def fitted(steps: Sequence[Step], own: Sequence[int]) -> list[Step]:
-    """Return a run of instructions with a frame's own registers.
+    """Return instructions with a frame's per-thread registers in place of uniform numbers.
 
     Raises:
-        PatchError: an instruction has no form for that.
+        PatchError: an instruction has no form with a per-thread register.
     """
     return [_fit(step, own) if own else step for step in steps]
 

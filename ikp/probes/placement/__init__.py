@@ -1,1 +1,1 @@
-"""Records put into a kernel: where each stands, and with which registers."""
+"""Probe placement: where in a kernel each probe is inserted, and with which registers."""

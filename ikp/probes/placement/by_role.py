@@ -1,9 +1,10 @@
-"""Records in a kernel whose code uses up the registers that all of it would have to leave alone.
+"""Instrumentation per role: reserved registers of its own for each role behind a setmaxnreg.
 
-Where warps hand registers over (setmaxnreg), each role has code of its own, and it is seldom the
-same registers that one role and another use up: one that loads has few of its own, one that
-multiplies few uniform ones. So each role keeps what records need where it has room, and so does the
-code before them. A warp that comes to its role copies it from there.
+Some kernels leave no registers that are free in all their code. Where warps hand registers over
+(setmaxnreg), each role has code of its own. Two roles seldom use up the same registers: one that
+loads has few of each thread's own, one that multiplies few uniform ones. So each role has its own
+reserved registers, and so does the code before them. A warp that comes to its role copies the
+values from there.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from ikp.sass.insertion.displacement import Insertion
 from ikp.sass.insertion.insert import OnEdge
 
 _COUNTED: Final = replace(NOP, stall=12)
-"""What a record has counted is there behind it, whatever stands before."""
+"""A NOP behind which the cursor's last addition can be read, for any code before it."""
 
 
 @dataclass
 class ByRole:
-    """Puts records into such a kernel, as a ``Instrumenter`` does.
+    """Inserts probes into such a kernel, as an ``Instrumenter`` does.
 
     Args:
-        first: who puts them into the code before all roles.
-        roles: the same for each role.
+        first: the instrumenter of the code before all roles.
+        roles: each role with its instrumenter.
         notes: what is not recorded, and why.
     """
 
@@ -47,17 +48,17 @@ class ByRole:
 
     @property
     def frame(self) -> Frame:
-        """What is kept from the entry on."""
+        """The registers reserved from the entry on."""
         return self.first.frame
 
     @property
     def names(self) -> list[str]:
-        """Those of all ranges."""
-        return list(dict.fromkeys(name for each in self._weavers for name in each.names))
+        """The names of all ranges."""
+        return list(dict.fromkeys(name for each in self._instrumenters for name in each.names))
 
     @property
     def most(self) -> int | None:
-        """How many records a warp makes; None where loops say how many."""
+        """How many records a warp makes; None where loops decide the number."""
         counts = [each.most for _, each in self.roles]
         known = [each for each in (self.first.most, *counts) if each is not None]
         return None if len(known) <= len(counts) else known[0] + max(known[1:])
@@ -65,46 +66,46 @@ class ByRole:
     @property
     def margin(self) -> int:
         """How many records a warp may write behind the last that it keeps."""
-        return max(each.margin for each in self._weavers)
+        return max(each.margin for each in self._instrumenters)
 
     def woven(self, name: str, language: Language) -> list[Insertion]:
-        """Return what is put before which instruction; see ``Instrumenter``.
+        """Return all insertions; see ``Instrumenter``.
 
         Raises:
-            PatchError: there is no room for what every kernel needs.
+            PatchError: there are too few registers for entry or exits.
         """
         made = self.first.woven(name, language)
-        for role, weaver in self.roles:
-            records = weaver.records()
-            made += [self._handed_on(role, weaver), *records]
-        self.notes += [note for each in self._weavers for note in each.notes]
+        for role, instrumenter in self.roles:
+            records = instrumenter.records()
+            made += [self._handed_on(role, instrumenter), *records]
+        self.notes += [note for each in self._instrumenters for note in each.notes]
         return made
 
     def on_edges(self) -> list[OnEdge]:
-        """Return what is run on the ways that jumps lead, once ``woven`` has chosen it all."""
-        return [edge for each in self._weavers for edge in each.on_edges()]
+        """Return the probe code on the edges of jumps, once ``woven`` has chosen it all."""
+        return [edge for each in self._instrumenters for edge in each.on_edges()]
 
     def alone(self, beside: int) -> ByRole:
-        """Return who has each warp leave its header, and nothing else; see ``Instrumenter``."""
+        """Return an instrumenter that has each warp store its header only; see ``Instrumenter``."""
         leaving = [(role, each.alone(beside)) for role, each in self.roles]
         return ByRole(self.first.alone(beside), leaving, [])
 
     @property
-    def _weavers(self) -> Iterator[Instrumenter]:
+    def _instrumenters(self) -> Iterator[Instrumenter]:
         yield self.first
         yield from (each for _, each in self.roles)
 
-    def _handed_on(self, role: Role, weaver: Instrumenter) -> Insertion:
-        """Return what copies all that is kept to where a role keeps it.
+    def _handed_on(self, role: Role, instrumenter: Instrumenter) -> Insertion:
+        """Return the code that copies the reserved registers to those of a role.
 
-        Stores of records may still read what that writes: they are waited for.
+        Stores of records may still read the registers that it writes: it waits for them.
         """
-        its, spare = weaver.frame, weaver.room.at(role.entrance)
+        its, spare = instrumenter.frame, instrumenter.room.at(role.entrance)
         if not spare.scoreboards or len(spare.registers) < len(_kept(its)):
             raise NoRoomError("too little is free where its warps hand registers over.")
         steps = _copied(_kept(self.first.frame), its, spare.registers)
         first = _COUNTED.after(self.first.boards)
-        words = weaver.assembled([first, *steps], spare.scoreboards[-1])
+        words = instrumenter.assembled([first, *steps], spare.scoreboards[-1])
         return Insertion(role.entrance, words, skipped=role.falls)
 
 
@@ -115,14 +116,14 @@ def by_role(
     chip: Chip,
     regions: Regions,
 ) -> ByRole | None:
-    """Return what puts records into a kernel by its roles; None where that can't be.
+    """Return the instrumenter of a kernel by its roles; None where there can be none.
 
     Args:
-        room: what is free where.
-        places: what is recorded.
-        framed: finds what is kept in a part of the kernel; None where it is too little.
-        chip: what the kernel is for.
-        regions: tells where all threads of a warp are.
+        room: the free registers.
+        places: the probe regions to record.
+        framed: finds the reserved registers of a part of the kernel; None where too few are free.
+        chip: the chip that the kernel is for.
+        regions: knows where all threads of a warp are.
     """
     found = roles(room.liveness.flow)
     if not found:
@@ -146,7 +147,7 @@ def by_role(
 
 
 def _stored(frame: Frame) -> Frame:
-    """Return a frame without the clocks at the entry: these are stored at once."""
+    """Return a frame without the clocks at the entry, which are stored at once then."""
     return replace(frame, entered=())
 
 
@@ -155,13 +156,13 @@ def _points(place: ProbeRegion) -> frozenset[int]:
 
 
 def _kept(frame: Frame) -> tuple[int, ...]:
-    # Blocks that leave their headers alone make no record, and have no address for one.
+    # Blocks that store only headers make no record, and have no address for one.
     records = () if frame.behind is not None else (frame.records,)
     return (*records, frame.high, frame.room, frame.count, frame.header)
 
 
 def _copied(kept: Sequence[int], frame: Frame, free: Sequence[int]) -> list[Step]:
-    """Return what copies some uniform registers to those of a frame.
+    """Return the code that copies uniform registers to those of a frame.
 
     Both may share registers: all are read before one is written.
     """

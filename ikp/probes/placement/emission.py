@@ -1,9 +1,9 @@
-"""Runs of instructions, written where they stand: what each waits for, and what stands in it.
+"""Emission of probes: their instructions with waits, interleaved with the kernel's own code.
 
-A record's store reads its registers some time after it has issued, so they, and the scoreboard that
-tells, are the kernel's again only behind a wait. That stands as far behind the store as can be:
-before the first instruction that would write one of the registers or take the scoreboard, before
-the next record, or at the end of the block.
+A record's store reads its registers some time after it has issued. So the registers, and the
+scoreboard of that read, are the kernel's again only behind a wait. The wait is as far behind the
+store as can be: before the first instruction that would write one of the registers or take the
+scoreboard, before the next record, or at the end of the block.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ikp.sass.insertion.insert import OnEdge
 
 @dataclass(frozen=True)
 class Emitter:
-    """Writes those of one kernel.
+    """Emits the probes of one kernel.
 
     Args:
-        room: what is free where.
-        chooser: what tells when the kernel needs again what a run uses.
-        runs: what is put at each site.
-        batches: what records share, by the site of each.
-        leads: the same, by where it is found out, if that is before the first of them.
-        fitted: makes of a run what the chip has, and the frame.
-        late: whether nothing of the kernel's may stand in a run.
+        room: the free registers.
+        chooser: knows when the kernel next needs the registers that a probe uses.
+        runs: the probe code at each site.
+        batches: the batch of records that each site belongs to.
+        leads: the batch whose address and predicate are computed at a site before its records.
+        fitted: rewrites probe code to the chip's instructions and the frame's registers.
+        late: whether no instruction of the kernel may be interleaved with a probe's.
     """
 
     room: FreeRegisters
@@ -50,12 +50,12 @@ class Emitter:
     leads: Mapping[Site, Batch]
     fitted: Callable[[list[Step]], list[Step]]
     late: bool
-    _waits: dict[Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
-    _late: dict[Site, int] = field(default_factory=dict)  # last there
-    _over: dict[Site, int] = field(default_factory=dict)  # where what a run uses is needed again
+    _waits: dict[Site, int] = field(default_factory=dict)  # before a site's code: scoreboards' bits
+    _late: dict[Site, int] = field(default_factory=dict)  # behind a site's code: the same
+    _over: dict[Site, int] = field(default_factory=dict)  # where a probe's registers must be free
 
     def inline(self) -> Iterable[Insertion]:
-        """Yield what is run between the kernel's own instructions."""
+        """Yield the probe code between the kernel's own instructions."""
         for site, each in self.runs.items():
             if each.stores and site.rank != TAKEN:
                 self._wait_behind(site, each)
@@ -72,7 +72,7 @@ class Emitter:
                 yield Insertion(site.index + passed, tuple(words), site.rank == 0 and not passed)
 
     def on_edges(self) -> list[OnEdge]:
-        """Return what is run on the ways that jumps lead."""
+        """Return the probe code on the edges of jumps."""
         return [
             OnEdge(site.index, self._apart(run, site.index))
             for site, run in sorted(self.runs.items())
@@ -80,7 +80,7 @@ class Emitter:
         ]
 
     def on_leaving(self) -> list[Insertion]:
-        """Return what those run alone whom an EXIT lets leave a loop."""
+        """Return the probe code that only the threads run that leave a loop by an EXIT."""
         return [
             Insertion(site.index, self._apart(run, site.index, leaves=True))
             for site, run in sorted(self.runs.items())
@@ -88,16 +88,16 @@ class Emitter:
         ]
 
     def _steps(self, run: Run, index: int) -> list[Step]:
-        """Return what a run does beside an instruction."""
+        """Return the steps of a probe before an instruction."""
         steps = lent(run.steps, run.scratch.pair)
         return behind_barrier(steps) if index in self.room.pending_barriers else steps
 
     def _apart(self, run: Run, index: int, *, leaves: bool = False) -> tuple[int, ...]:
-        """Return a run that stands on a way of its own: its last store is waited for there.
+        """Return the words of a probe on an edge of its own: its last store is waited for there.
 
         Args:
-            run: it.
-            index: the jump that leads there, or the EXIT by which those leave that run it.
+            run: the probe.
+            index: the jump of that edge, or the EXIT of the threads that run the probe.
             leaves: whether it is an EXIT.
         """
         steps = [*self._steps(run, index), NOP.after(run.scratch.busy)]
@@ -110,7 +110,7 @@ class Emitter:
         return self.room.liveness.flow.code.instructions
 
     def _wait_behind(self, site: Site, run: Run) -> None:
-        """Have a run's last store waited for before the kernel needs what it reads."""
+        """Place the wait for a probe's last store before the kernel needs the store's registers."""
         registers, board = used(run.scratch) | run.stored, run.scratch.scoreboard
         if run.scratch.gathered is not None:
             if site != self.batches[site].last:
@@ -125,7 +125,7 @@ class Emitter:
         needed = self._collective.get(needed, needed)
         at = needed if met is None else min(needed, met.index)
         waited = choose.waited(index, board)
-        left = waited < end and self._code[waited].op == "EXIT"  # what is put there comes before
+        left = waited < end and self._code[waited].op == "EXIT"  # the header's code precedes it
         if waited <= at and not left and (met is None or waited < met.index):
             self._over[site] = waited
             return
@@ -135,7 +135,7 @@ class Emitter:
         waits[there] = waits.get(there, 0) | run.scratch.busy
 
     def _met(self, site: Site, end: int, registers: int) -> Site | None:
-        """Return the next run of a block that writes one of these registers."""
+        """Return the next site of a block whose probe writes one of these registers."""
         later = self._inline[bisect_right(self._inline, site) :]
         ahead = takewhile(lambda each: each.index < end, later)
         return next((each for each in ahead if self._meets(each, registers)), None)
@@ -146,28 +146,28 @@ class Emitter:
 
     @cached_property
     def _inline(self) -> list[Site]:
-        """Where something is run between the kernel's own instructions, in order."""
+        """The sites between the kernel's own instructions, in order."""
         return sorted(each for each in self.runs if each.rank != TAKEN)
 
     def _meets(self, site: Site, registers: int) -> bool:
-        """Return whether a run writes one of these registers."""
+        """Return whether a site's probe writes one of these registers."""
         batch = self.batches.get(site)
         shared = 0 if batch is None or site == batch.first else batch.shared.bits
         led = self.leads[site].shared.bits if site in self.leads else 0
         return bool(registers & (written(self.runs[site]) & ~shared | self.runs[site].kept | led))
 
     def _light(self, site: Site, needed: int = 0) -> bool:
-        """Whether a site has nothing but clocks, kept in registers that are not ``needed``."""
+        """Whether a site only reads clocks, into registers that are not ``needed``."""
         run = self.runs.get(site)
         if run is None or site in self._waits or site in self._late:
             return False
         return run.clocks_alone and not run.kept & needed
 
     def _fillers(self, site: Site, run: Run, later: Sequence[Site]) -> list[int]:
-        """Return how long the instructions take that may stand in a run; see ``filling``."""
+        """Return the cycles of the kernel's instructions that may fill a probe's latencies."""
         scratch, graph = run.scratch, self.room.liveness.flow.graph
         block = graph.blocks[graph.block(site.index)]
-        falls = not site.rank and site.index == block.first  # what follows is others', too
+        falls = not site.rank and site.index == block.first  # other edges lead to that code, too
         if falls or self.late or scratch.pair is not None:
             return []
         next_ = next((each.index for each in later if not self._light(each, run.begun)), block.end)

@@ -1,4 +1,4 @@
-"""Which uniform registers a kernel keeps for its records."""
+"""Choice of a kernel's reserved registers: a frame of uniform registers, and some per thread."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def frame(
 ) -> Frame | None:
     """Return a frame of registers that the kernel never names; None where they are too few.
 
-    Where there are pairs enough, these name addresses. Where few are left, the clocks at the entry
-    are stored there. Where fewer are, it shares the pair that the kernel keeps for global memory,
-    and has a part in threads' own registers: those are free no more, in the room. Where the kernel
-    keeps no pair, each record is lent one.
+    Where there are pairs enough, these hold addresses. Where few are left, the clocks are stored at
+    the entry. Where fewer are, the frame shares the kernel's own pair with the descriptor of global
+    memory. Part of it is then in threads' own registers, which are reserved in ``room``. Where the
+    kernel keeps no such pair, each probe has a scavenged one.
 
     Args:
-        room: of the kernel.
+        room: the kernel's free registers.
         warps: of a block, in one dimension; None where it is not fixed.
-        cell: where the kernel is told where to record.
-        chip: what the kernel is for.
-        near: whether its pairs may name addresses, if the chip can do that.
+        cell: the constants that say where to record.
+        chip: the chip that the kernel is for.
+        near: whether its pairs may hold addresses, if the chip can do that.
     """
     free = list(room.unused_uniform)
     if near and chip.near and warps is not None and (made := _near(free, warps, cell)):
@@ -49,14 +49,14 @@ def frame(
         own = room.unused_own[-missing:] if missing > 0 else ()
         if len(others) + len(own) >= _LEAST:
             room.reserve(R.first + each for each in own)
-            # The count is the warp's where it can be: threads that come apart have one count then.
+            # The cursor is the warp's where it can be: diverged threads have one cursor then.
             kept = [*others[1:], *range(FIRST, FIRST + len(own)), *others[:1]]
             return replace(_made(pair, kept, warps, cell), own=own)
     return None
 
 
 def _near(free: list[int], warps: int, cell: Cell) -> Frame | None:
-    """Return a frame whose pairs name addresses, if one more is left for the entry."""
+    """Return a frame whose pairs hold addresses, if one more pair is left for the entry."""
     pairs = [each for each in free if each % 2 == 0 and each + 1 in free]
     if len(pairs) <= _PAIRS:
         return None
@@ -66,20 +66,20 @@ def _near(free: list[int], warps: int, cell: Cell) -> Frame | None:
 
 
 def _made(pair: int, others: list[int], warps: int | None, cell: Cell) -> Frame:
-    """Return a frame of a pair and others; the last one that has to be is the count."""
+    """Return a frame of a pair and others; the last of the five that it needs is the cursor."""
     records, high, room_left, header, count = others[:_LEAST]
     clocks = others[_LEAST : _LEAST + _CLOCKS] if len(others) > _LEAST + _CLOCKS else []
     return Frame(pair, records, high, room_left, count, header, tuple(clocks), cell, warps)
 
 
 def _descriptors(room: FreeRegisters, chip: Chip) -> list[int]:
-    """Return the pairs in which the kernel itself keeps what global memory is, and nothing else."""
-    stands = chip.stands(PLACES.descriptor)
+    """Return the pairs in which the kernel keeps the descriptor of global memory and no more."""
+    offset = chip.stands(PLACES.descriptor)
     code = room.liveness.flow.code
     loads: dict[int, set[int]] = {}
     for at in code.having(lambda opcode: opcode == "ULDC.64"):
         found = _LOADED.fullmatch(code.instructions[at].text)
-        if found and int(found[2], 16) == stands:
+        if found and int(found[2], 16) == offset:
             loads.setdefault(int(found[1]), set()).add(at)
     effects = room.liveness.effects
     return [

@@ -1,7 +1,7 @@
-"""Records that are made one after another, and stored at once: see ``gathered_code``.
+"""Choice of the records of a basic block that one store takes together, and of their registers.
 
-All of the warp's threads must come there, and for as long as they are gathered, the kernel must
-leave three registers alone, or up to six. It need leave no predicate alone.
+Their code is in ``gathered_code``. All of the warp's threads must come to them. From the first of
+them to the last, three registers must be free, or up to six, but no predicate.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.resources import R
 
 MOST: Final = 8
-"""A thread's byte is one of eight."""
+"""The most records of one store: a thread's byte is one of eight."""
 _FEW: Final = 4
-"""With so many, four bytes do."""
+"""Up to so many records, a mask of four bytes is enough."""
 _WORTH: Final = 0.2
-"""Other records of a kernel that gathers some lie in lines of each warp's own, which costs more."""
+"""The share of stores that gathering must save: a kernel's other records then lie in cache lines of
+each warp's own, which costs more."""
 _THREADS: Final = 3
-"""Registers in which a thread keeps its number and both masks."""
+"""How many registers keep a thread's number and both masks."""
 _WORDS: Final = 3
 _LEAST: Final = 3
-"""With fewer, what is found out for all of them takes longer than stores do."""
+"""The least records of one store: with fewer, their common code takes longer than stores do."""
 
 
 @dataclass(frozen=True)
 class Gatherer:
-    """Finds them in one kernel.
+    """Finds the gathered records of one kernel.
 
     Args:
-        ends: the places that end at each site.
-        room: what is free where.
-        chooser: what the rest of each record is made with.
-        regions: tells where all threads of a warp are.
-        threads: what each thread keeps of its number and its bytes, if it does: see ``Frame``.
+        ends: the probe regions that end at each site.
+        room: the free registers.
+        chooser: chooses the other registers of each record.
+        regions: knows where all threads of a warp are.
+        threads: the registers of a thread's number and masks, if reserved: see ``Frame``.
     """
 
     ends: Mapping[Site, Sequence[ProbeRegion]]
@@ -59,8 +60,8 @@ class Gatherer:
         chooser: Chooser,
         regions: Regions | None,
     ) -> Gatherer | None:
-        """Return one that takes registers which nobody else needs for what each thread keeps; None
-        where nothing tells where all threads of a warp are.
+        """Return a gatherer, which reserves unused registers for each thread's number and masks;
+        None without ``regions``, which know where all threads of a warp are.
         """
         if regions is None:
             return None
@@ -71,7 +72,7 @@ class Gatherer:
         return cls(ends, room, chooser, regions, threads)
 
     def longest(self, sites: Sequence[Site]) -> tuple[Gathered, dict[Site, Scratch]] | None:
-        """Return what the most records are stored with, from the first of one block's sites on."""
+        """Return the registers of the most records for one store, from a block's first site on."""
         few = sum(len(self.ends[each]) for each in sites[:_LEAST]) < _LEAST  # each has one
         if few or self._block(sites[0]) in self.regions.lacking:
             return None
@@ -88,14 +89,14 @@ class Gatherer:
         return best
 
     def is_worth(self, gathered: Iterable[Collection[Site]]) -> bool:
-        """Return whether there are so many fewer stores that it is worth the rows that others lose.
+        """Return whether gathering saves so many stores that it is worth the rows that others lose.
 
-        What is in no loop counts only where no record is made in any.
+        Records in no loop count only where no loop has a record.
         """
         looped = {block for body in self.room.liveness.flow.bodies.values() for block in body}
         groups = [*gathered]
-        ways = ([each for each in self.ends if self._block(each) in looped], [*self.ends])
-        for some in ways:
+        choices = ([each for each in self.ends if self._block(each) in looped], [*self.ends])
+        for some in choices:
             if some:
                 every, members = sum(len(self.ends[each]) for each in some), set(some)
                 inside = [group for group in groups if members.issuperset(group)]
@@ -125,16 +126,16 @@ class Gatherer:
         return final.gathered, made | {sites[-1]: final}
 
     def _storing(self, sites: Sequence[Site], final: Scratch, shared: Gathered) -> Scratch | None:
-        """Return what the last record is made with, whose run stores all of them."""
+        """Return the registers of the last record, whose probe stores all of them."""
         index = sites[-1].index
         guard, board = self.chooser.guard(index), self.chooser.board(index)
         if guard is None or board is None:
             return None
         if shared.board is not None and self._reads(sites, early=shared.early) == sites[-1]:
-            board = shared.board  # a run has one scoreboard
+            board = shared.board  # a probe has one scoreboard
             if board not in self.room.at(index).scoreboards:
                 return None
-        (predicate, needed), saved = guard, shared.masks[0]  # which nobody needs by then
+        (predicate, needed), saved = guard, shared.masks[0]  # no record needs that mask by then
         if shared.board is None:
             *_, saved, number = (RZ, RZ, *self.chooser.others(index, shared.bits | used(final), 2))
             if number == RZ or (needed and saved == RZ):
@@ -149,7 +150,7 @@ class Gatherer:
         )
 
     def _reads(self, sites: Sequence[Site], *, early: bool) -> Site:
-        """Return where threads' numbers are read: early, or when they are needed."""
+        """Return the site where lane ids are read: early, or when they are needed."""
         return sites[0] if early or len(self.ends[sites[0]]) > 1 else sites[1]
 
     def _shared(self, sites: Sequence[Site], records: int) -> Gathered | None:

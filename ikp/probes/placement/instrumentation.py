@@ -1,6 +1,7 @@
-"""Records, woven into a kernel's code: where each stands, and with which registers.
+"""Instrumentation of one kernel: probes are placed at its probe points, entry and exits.
 
-A record is made in registers that nobody needs where it stands; ``writing`` says what waits for it.
+A record is made in registers that are free at its probe point; ``emission`` places the waits for
+its store.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ from ikp.sass.insertion.insert import OnEdge
 
 @dataclass
 class Instrumenter:
-    """Puts records into one kernel.
+    """Inserts probes into one kernel.
 
     Args:
-        room: what is free where.
-        frame: what is kept for records throughout.
-        places: what is recorded, from ``Places``.
-        full: whether every warp is known to leave with all its threads, if it can at one place.
-        chip: what the kernel is for.
-        regions: tells where all threads of a warp are; by default, what the code alone says.
+        room: the free registers.
+        frame: the reserved registers.
+        places: the probe regions to record, from ``ProbeRegions``.
+        full: whether every warp is known to leave with all its threads, if there is one exit.
+        chip: the chip that the kernel is for.
+        regions: knows where all threads of a warp are; by default, from the code alone.
         gather: whether records may be gathered.
     """
 
@@ -59,7 +60,7 @@ class Instrumenter:
     gather: bool = False
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    most: int | None = 0  # records that a warp makes; None where loops say how many
+    most: int | None = 0  # records that a warp makes; None where loops decide the number
     margin: int = 0  # how many it may write behind the last that it keeps
     _runs: dict[Site, Run] = field(default_factory=dict)
     _chosen: dict[tuple[Site, bool], Scratch | str] = field(default_factory=dict)
@@ -67,24 +68,24 @@ class Instrumenter:
     _leads: dict[Site, Batch] = field(default_factory=dict)
 
     def woven(self, name: str, language: Language) -> list[Insertion]:
-        """Return what is put before which instruction.
+        """Return all insertions: at the entry, at probe points and at exits.
 
         Args:
             name: the kernel's.
-            language: what it was written in.
+            language: the kernel language that it was written in.
 
         Raises:
-            PatchError: there is no room for what every kernel needs.
+            PatchError: there are too few registers for entry or exits.
         """
         self.names = [name]
         made = self.records()
         return [*self._entry(region_id(name), language), *made]
 
     def records(self) -> list[Insertion]:
-        """Return what is put there where a warp knows its slot already.
+        """Return the insertions at probe points and exits, where a warp has found its slot.
 
         Raises:
-            PatchError: there is no room for what every kernel needs.
+            PatchError: there are too few registers for the exits.
         """
         self._ranges()
         leaving = [(at, self._code[at]) for at in self.room.liveness.flow.code.of("EXIT")]
@@ -95,16 +96,16 @@ class Instrumenter:
         return [*writer.inline(), *writer.on_leaving(), *left]
 
     def alone(self, beside: int) -> Instrumenter:
-        """Return who has each warp of the same code leave its header, and nothing else.
+        """Return an instrumenter of the same code that has each warp store its header only.
 
         Args:
-            beside: the bytes of a slot beside its records: headers stand behind all slots then.
+            beside: the bytes of a slot beside its records: headers lie behind all slots then.
         """
         frame = replace(self.frame, blocks=None, behind=beside, gathers=False, threads=())
         return Instrumenter(self.room, frame, [], self.full, self.chip, self.regions)
 
     def assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
-        """Return the words of a run of instructions; see ``assemble``."""
+        """Return the words of probe code; see ``assemble``."""
         return tuple(assemble(self._fitted(steps), board, settled))
 
     @property
@@ -113,7 +114,7 @@ class Instrumenter:
         return reduce(or_, (each.scratch.busy for each in self._runs.values()), 0)
 
     def on_edges(self) -> list[OnEdge]:
-        """Return what is run on the ways that jumps lead, once ``woven`` has chosen it all."""
+        """Return the probe code on the edges of jumps, once ``woven`` has chosen it all."""
         return self._writer.on_edges()
 
     @property
@@ -164,10 +165,10 @@ class Instrumenter:
         home: StartSlot,
         parts: dict[Site, Iterator[Part]],
     ) -> None:
-        """Put at a point what begins a place, or ends it."""
+        """Add to a point's probe the code that begins a region, or ends it."""
         site = Site.of(point)
         run, tag = self._runs[site], range_code.range_tag(region_id(place.name))
-        if place.ends == (place.start,) and not run.scratch.piecemeal:  # nothing but a wait
+        if place.ends == (place.start,) and not run.scratch.piecemeal:  # only a wait
             if opens:
                 part = next(parts[site])
                 run.steps += range_code.wait(self.frame, run.scratch, tag, place.waits, part)
@@ -187,7 +188,7 @@ class Instrumenter:
             run.late |= home.late(place.start.index, site.index, self.room.liveness.flow)
 
     def _share(self, gatherer: Gatherer | None) -> None:
-        """Have records of one block find out together where they are stored, where they can."""
+        """Let records of one block share the code for address and predicate, where they can."""
         leads = not self.chip.late
         found = Batches(self._ending, self.room, self._chooser, leads, gatherer).found()
         if gatherer and any(isinstance(each.shared, Gathered) for each in found):
@@ -204,11 +205,11 @@ class Instrumenter:
 
     @property
     def _for_starts(self) -> list[int]:
-        """Uniform registers that nobody else uses."""
+        """Uniform registers that neither the kernel nor the frame uses."""
         return [each for each in self.room.unused_uniform if each not in self.frame.all]
 
     def _fits(self, place: ProbeRegion, kept: dict[int, StartSlot | None]) -> bool:
-        """Return whether there is room for a place's records; note where there is not."""
+        """Return whether registers for a region's records are free; note where they are not."""
         why = "no register for its start is" if kept[id(place)] is None else ""
         for point, stores in ((place.start, False), *((end, True) for end in place.ends)):
             made = self._choices(Site.of(point), stores)
@@ -230,13 +231,13 @@ class Instrumenter:
     def _choose(self, site: Site, stores: bool) -> Scratch | str:
         if not stores:
             return self._chooser.for_start(site.index)
-        if site.rank == TAKEN:  # nothing may be shared with what stands where it leads
+        if site.rank == TAKEN:  # no register may be shared with the code at the edge's target
             index = self._regions.lands(Point(site.index, taken=True))
             return self._chooser.for_record(index, alone=False)
         return self._chooser.for_record(site.index, self._alone(site))
 
     def _alone(self, site: Site) -> bool:
-        """Whether nothing else is put between a record and the instruction behind it."""
+        """Whether no other probe comes between a record and the instruction behind it."""
         behind = not site.rank and Site(site.index, 1) in self._begun
         return len(self._ending[site]) == 1 and not behind
 
@@ -246,7 +247,7 @@ class Instrumenter:
 
     @cached_property
     def _ending(self) -> dict[Site, list[ProbeRegion]]:
-        """The places that end at each site."""
+        """The probe regions that end at each site."""
         found: dict[Site, list[ProbeRegion]] = {}
         for place in self.places:
             for end in place.ends:
@@ -255,7 +256,7 @@ class Instrumenter:
 
     @cached_property
     def _begun(self) -> frozenset[Site]:
-        """Where places begin or end."""
+        """The sites where probe regions begin or end."""
         points = (p for each in self.places if each.ends for p in (each.start, *each.ends))
         return frozenset(map(Site.of, points))
 
@@ -266,7 +267,7 @@ class Instrumenter:
 
     @cached_property
     def _lender(self) -> Lender | None:
-        """What finds a pair for global memory; None where one is kept."""
+        """The finder of pairs for the descriptor of global memory; None where one is reserved."""
         return Lender(self.room, self._regions.others) if self.frame.lends else None
 
     def _entry(self, whole: int, language: Language) -> list[Insertion]:
@@ -281,18 +282,18 @@ class Instrumenter:
         return self.chip.fitted(thread_frame.fitted(steps, self.frame.own))
 
     def _exit(self, at: int, instruction: Instruction, alone: bool) -> Insertion:
-        """Return what stands before an EXIT. Where stores read all that is free, it waits.
+        """Return the insertion before an EXIT. It waits where stores still read all free registers.
 
         Args:
-            at: where it is.
-            instruction: it.
+            at: the EXIT's index.
+            instruction: the EXIT.
             alone: whether all threads of every warp leave there.
         """
         waits, board, steps = leaving(self.room, self.frame, at, alone, self._lender)
         if at in self.room.pending_barriers:
             steps = behind_barrier(steps)
         steps[0] = steps[0].after(waits)
-        # Those that an EXIT lets go on use these registers: all stores must have read them.
+        # The threads that an EXIT lets go on use these registers: all stores must have read them.
         steps += [NOP.after(1 << board)] if instruction.conditions else []
         steps = [*unless_staying(self.room, at, len(steps)), *steps]
         return Insertion(at, self.assembled(steps, board))

@@ -1,4 +1,4 @@
-"""What is put where a kernel begins: clocks are read at once, a warp's slot is found later."""
+"""Placement of the entry's code: clocks are read first, and a warp's slot is found later."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.insertion.displacement import Insertion
 
 _SOON: Final = 8
-"""Instructions that pass before both clocks are there."""
+"""How many instructions pass until both clocks can be read from their registers."""
 
 
 @dataclass(frozen=True)
 class Entrance:
-    """A kernel's, before it is known what is found there.
+    """Places the entry's code of one kernel.
 
     Args:
-        room: what is free where.
-        frame: what is kept for records throughout.
-        assembled: makes words of instructions, a scoreboard, and what is to be settled then.
-        lender: finds a pair for global memory, where none is kept.
+        room: the free registers.
+        frame: the reserved registers.
+        assembled: makes words of instructions, a scoreboard, and the register files to settle.
+        lender: finds a pair for the descriptor of global memory, where none is reserved.
     """
 
     room: FreeRegisters
@@ -38,11 +38,11 @@ class Entrance:
     lender: Lender | None = None
 
     def made(self, first: int, told: Told) -> list[Insertion] | None:
-        """Return what is put where; None where there are too few registers.
+        """Return the insertions; None where there are too few registers.
 
         Args:
             first: the instruction before which the first record is made, or a start is kept.
-            told: what the launch's header says of the kernel.
+            told: what the launch header says of the kernel.
         """
         entered = self._near if self.frame.near else self._own
         found, chosen = entered(first, told), self.frame.blocks
@@ -50,7 +50,7 @@ class Entrance:
         return None if found is None or parted is None else [*parted, *found]
 
     def _parted(self, chosen: Selection) -> list[Insertion] | None:
-        """Return what tells blocks that record from others: these go on, where the branch is."""
+        """Return the code that branches in blocks that record; the others fall through."""
         spare = self.room.entering
         if not (spare.quads and spare.predicates and spare.scoreboards):
             return None
@@ -83,7 +83,7 @@ class Entrance:
             return None
         ground, held, clocks = begun.ground, begun.held, begun.clocks
         read = entry_code.read_clocks(clocks) if held else entry_code.entry(self.frame, clocks)
-        # Nobody reads what they are kept in before a warp leaves.
+        # No instruction reads the registers that the clocks are kept in before a warp leaves.
         settled = "" if held and begun.index >= _SOON else "R"
         made = self.assembled(read, ground.scoreboard, settled)
         kept = clocks if held else None

@@ -1,4 +1,4 @@
-"""What stands before an EXIT: with which registers, and for whom."""
+"""Placement of the code before an EXIT: its registers, and the threads that run it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _WORDS = 4
 
 
 class NoRoomError(PatchError):
-    """A kernel has no registers for what every kernel needs: with more of them, it has."""
+    """Entry or exit have too few free registers: with more registers a thread, they may do."""
 
 
 def leaving(
     room: FreeRegisters, frame: Frame, at: int, alone: bool, lender: Lender | None
 ) -> tuple[int, int, list[Step]]:
-    """Return what is waited for before an EXIT, a scoreboard, and what stores the header.
+    """Return the scoreboards to wait for before an EXIT, a free one, and the header's code.
 
     Args:
-        room: what is free where.
-        frame: what the kernel keeps.
+        room: the free registers.
+        frame: the reserved registers.
         at: the EXIT.
         alone: whether all threads of every warp leave there.
-        lender: finds a pair for global memory, where none is kept.
+        lender: finds a pair for the descriptor of global memory, where none is reserved.
 
     Raises:
         NoRoomError: no registers are free there.
@@ -54,9 +54,9 @@ def leaving(
 
 
 def unless_staying(room: FreeRegisters, at: int, steps: int) -> list[Step]:
-    """Have threads that an EXIT lets go on skip so many steps, once it is known who does.
+    """Return the code by which threads that an EXIT lets go on skip so many steps.
 
-    An EXIT may have two predicates, ``@P0 EXIT P1``: who lacks one of them goes on.
+    An EXIT may have two predicates, ``@P0 EXIT P1``: threads that lack one of them go on.
     """
     conditions = room.liveness.flow.code.instructions[at].conditions
     held = room.flight.states[at][:SCOREBOARDS]
@@ -72,7 +72,7 @@ def unless_staying(room: FreeRegisters, at: int, steps: int) -> list[Step]:
 
 
 def _free(room: FreeRegisters, at: int) -> tuple[int, Spare]:
-    """Return what is free before an EXIT, and the scoreboards to be waited for there first."""
+    """Return the scoreboards to wait for before an EXIT, and the registers that are free then."""
     held = room.flight.held(at)
     ways = ((0, room.at), (held, room.waited), (held, room.left))
     made = [(waits, free(at)) for waits, free in ways]
@@ -82,7 +82,7 @@ def _free(room: FreeRegisters, at: int) -> tuple[int, Spare]:
 
 
 def words_of(spare: Spare) -> list[int]:
-    """Return a pair for an address, its first, and four other registers; or nothing."""
+    """Return the first register of a pair for an address, and four others; or an empty list."""
     if not (spare.predicates and spare.scoreboards and spare.pairs):
         return []
     pair = spare.pairs[-1]
@@ -91,7 +91,7 @@ def words_of(spare: Spare) -> list[int]:
 
 
 def rows_of(spare: Spare) -> list[int]:
-    """Return a pair for an address and up to four rows of four, each its first; or nothing."""
+    """Return the first registers of an address's pair and of up to four rows of four; or none."""
     if not (spare.predicates and spare.scoreboards):
         return []
     quads = list(spare.quads[-5:])

@@ -1,7 +1,8 @@
-"""Which of a kernel's own instructions may run while a record waits for its results.
+"""Latency filling: the kernel's own instructions that may run while a probe waits for results.
 
-A record's store issues some twenty cycles after its clock was read, and only ten of them issue
-something. Where nobody needs its registers soon, what the kernel does next fills the others.
+A record's store issues some twenty cycles after its clock was read, and in only ten of them a probe
+instruction issues. Where the kernel does not need the probe's registers soon, its next instructions
+fill the other cycles.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.resources import P, R, table
 
 _APART = ("WARPGROUP", "DEPBAR", "UTC", "USETMAXREG", "WARPSYNC", "BSYNC", "NANOSLEEP")
-"""Instructions that stand in no run begin so; nor does a warpgroup's product."""
+"""Prefixes of instructions that fill no probe; nor does a warpgroup's product."""
 _MOST = 16
-"""A record's stores stand so near each other that whoever reads the code finds them together."""
+"""The most instructions that fill a probe: a reader of the code still finds its stores together."""
 
 
 def fillers(
@@ -27,18 +28,18 @@ def fillers(
     begun: int,
     held: int = 0,
 ) -> list[int]:
-    """Return for how many cycles, at least, each instruction holds back the next one.
+    """Return the cycles for which each filling instruction, at least, holds back the next one.
 
-    They follow one another, from the first on: as long as a run of inserted ones can stand behind.
+    They follow one another, from the first on, as long as the probe's rest can come behind them.
 
     Args:
-        room: what is free where.
-        first: the instruction before which the run begins.
-        stop: the one before which, at the latest, it must be over.
-        scratch: what the run uses.
-        stores: whether that is a whole record's; else it is the register of a clock alone.
+        room: the free registers.
+        first: the instruction before which the probe begins.
+        stop: the instruction before which, at the latest, it must be over.
+        scratch: the probe's registers.
+        stores: whether it stores a record; else it only reads a clock.
         begun: the registers from which it takes starts, as bits.
-        held: what is ours until after ``stop``, as bits.
+        held: the registers that are reserved until after ``stop``, as bits.
     """
     code, effects = room.liveness.flow.code, room.liveness.effects
     jumps, stalls = room.liveness.flow.graph.jumps, code.controls.stalls

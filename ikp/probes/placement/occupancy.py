@@ -1,4 +1,4 @@
-"""How many registers a thread may have, and what that leaves room for."""
+"""Occupancy: how many registers a thread may have, and how many blocks an SM then has room for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ikp.sass.cubins.cubin import Kernel
 from ikp.sass.cubins.register_file import LANES, PORTION, most_registers_of, warps_with
 
 _ENOUGH = 32
-"""With so many registers for each thread, an SM holds as many threads as it can."""
+"""With so many registers a thread, an SM holds as many threads as it can."""
 _MOST = 255
 _MOST_THREADS = 1024
 
@@ -25,7 +25,7 @@ def warps_of(threads: int) -> int:
 
 
 def register_counts(before: int, warps: int | None, chip: Chip) -> list[int]:
-    """Return how many registers a thread may have, the best first: with others, blocks get fewer.
+    """Return the register counts to try, the best first: with the others, an SM has fewer blocks.
 
     The first leaves an SM room for as many blocks as before. Where all of a kernel's registers are
     taken at its entry, eight more are too few to find a warp's slot with: that takes 15 to 20.
@@ -45,18 +45,18 @@ def register_counts(before: int, warps: int | None, chip: Chip) -> list[int]:
 
 
 def cost(warps: int | None, before: int, now: int, chip: Chip) -> list[str]:
-    """Tell where more registers leave room for fewer blocks."""
+    """Return a message where more registers leave room for fewer blocks; else an empty list."""
     were, are = (_blocks(count, warps, chip) for count in (before, now))
     if were == are:
         return []
-    told = (
+    message = (
         f"each thread takes {now} registers in place of {before}: an SM has room for {are} blocks, "
         f"not {were}, as far as registers go."
         if warps
         else f"each thread takes {now} registers in place of {before}: an SM may have room for "
         "fewer blocks."
     )
-    return [told]
+    return [message]
 
 
 def _blocks(registers: int, warps: int | None, chip: Chip) -> int:
@@ -65,7 +65,7 @@ def _blocks(registers: int, warps: int | None, chip: Chip) -> int:
 
 
 def most_registers(registers: int, warps: int, shared: int, chip: Chip) -> int:
-    """Return with how many registers, at most, an SM has room for as many warps as with these."""
+    """Return the most registers a thread with which an SM has room for as many warps as now."""
     counts = range(_MOST // PORTION * PORTION, registers, -PORTION)
     room = resident(registers, warps, shared, chip)
     kept = (each for each in (_MOST, *counts) if resident(each, warps, shared, chip) == room)

@@ -1,4 +1,4 @@
-"""What blocks run that do not record: the kernel's own code, with or without a header stored."""
+"""The code of blocks that do not record: the plain kernel's, with or without a slot header."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _ALL = "So all its blocks record: no sample is taken of them."
 
 @dataclass(frozen=True)
 class Apart:
-    """What blocks run that are not chosen, and what becomes of the choice.
+    """The code of blocks that are not chosen, and whether the choice of blocks still holds.
 
-    Where a kernel can't be there twice, all its blocks run the code with records. Those that are
-    not chosen keep none then, but for a sample: of that, nothing is left.
+    Where a kernel can't be in the cubin twice, all its blocks run the code with probes. Those that
+    are not chosen keep no record then. But a sample is dropped: all blocks record.
     """
 
-    chosen: Selection | None = None  # that choice, if it is heeded by code of its own
+    chosen: Selection | None = None  # the choice, if the other blocks have code of their own
     code: PlainCode | None = None
-    together: bool = False  # one code is to heed it
+    together: bool = False  # all blocks run one code, which heeds the choice
     notes: tuple[str, ...] = ()
 
     @property
@@ -38,19 +38,20 @@ class Apart:
         return chosen if chosen is not None and chosen.others else EVERYTHING
 
     def with_headers(
-        self, cubin: bytes, name: str, language: Language, weaver: Instrumenter | ByRole
+        self, cubin: bytes, name: str, language: Language, instrumenter: Instrumenter | ByRole
     ) -> Apart:
-        """Return the same where each warp leaves its header, if that is asked for.
+        """Return the same with code in which each warp stores its header, if a sample is taken.
 
         Args:
             cubin: the file, as the compiler wrote it.
             name: the kernel's.
-            language: what it was written in.
-            weaver: who has put records into the kernel: what that keeps, these warps keep, too.
+            language: the kernel language that it was written in.
+            instrumenter: that of the recording blocks; this code reserves the same registers.
         """
         if self.sample == EVERYTHING:
             return self
-        alone = weaver.alone(abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * weaver.margin)
+        beside = abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * instrumenter.margin
+        alone = instrumenter.alone(beside)
         file = Cubin.read(cubin)
         try:
             insert(file, name, alone.woven(name, language))
@@ -60,12 +61,12 @@ class Apart:
 
 
 def apart(file: Cubin, kernel: Kernel, chosen: Selection | None) -> Apart:
-    """Return what blocks run that are not chosen, by a choice that is made once.
+    """Return the code of blocks that are not chosen, by a choice that is made once.
 
     Args:
-        file: the cubin, into which nothing was put yet.
-        kernel: its.
-        chosen: who records; None where nobody has chosen.
+        file: the plain cubin.
+        kernel: its kernel.
+        chosen: the blocks that record; None where there is no choice.
     """
     if chosen is None:
         return Apart()

@@ -1,4 +1,4 @@
-"""Where code is put into a kernel, and what is put there."""
+"""Probe sites: positions in a kernel where probe code is inserted, and the code at each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TAKEN: Final = 2
 
 
 class Site(NamedTuple):
-    """Where code is put: before an instruction, or on the way that a jump leads."""
+    """A position for probe code: before an instruction, or on the edge of a jump."""
 
-    index: int  # type: ignore[assignment]  # nobody looks for a value in a site
-    rank: int  # 0 for those that fall, 1 for all, TAKEN for those that jump from there, or leave
+    index: int  # type: ignore[assignment]  # no code calls the tuple's ``index``
+    rank: int  # threads that run it: 0: that fall there; 1: all; TAKEN: that jump from it, or leave
 
     @classmethod
     def of(cls, point: Point) -> Site:
-        """Return where a point's code is put."""
+        """Return the site of a probe point."""
         if point.taken:
             return cls(point.index, TAKEN)
         return cls(point.index + 1, 0) if point.after else cls(point.index, 1)
@@ -30,41 +30,41 @@ class Site(NamedTuple):
 
 @dataclass(slots=True)
 class Run:
-    """What is put at one site."""
+    """The probe code at one site."""
 
     scratch: Scratch
     steps: list[Step] = field(default_factory=list)
     stores: bool = False
     kept: int = 0  # threads' registers that starts are kept in, as bits
-    begun: int = 0  # those that starts of ranges which end here were kept in
+    begun: int = 0  # start slots of the ranges that end here, as bits
     stored: int = 0  # of these, those that are stored from there
     late: dict[Resource, int] = field(default_factory=dict)  # starts that are on their way, still
 
-    led: int = 0  # how many steps find out what later records share
+    led: int = 0  # how many steps compute the address and predicate of later records
 
     @property
     def settled(self) -> str:
-        """The files of registers in which all must be there when the run is over: see ``assemble``.
+        """The register files whose values must be there when the code is over: see ``assemble``.
 
-        Nothing where clocks alone are read, into registers kept for them; nor where a record waits
-        for others to be stored with, and whatever reads its words next reads a clock first.
+        None where only clocks are read, into registers kept for them; nor where a gathered record
+        waits for others: the probe that reads its words next reads a clock first.
         """
         if self.stores and self.scratch.gathered is not None:
-            return "" if self.scratch.predicate == PT else "RUP"  # the count is read again soon
+            return "" if self.scratch.predicate == PT else "RUP"  # the cursor is read again soon
         return "RP" if self.stores or self._more else ""
 
     @property
     def clocks_alone(self) -> bool:
-        """Whether all that is done is to read clocks into registers kept for them."""
+        """Whether the code only reads clocks into registers kept for them."""
         return not (self.stores or self.led or self._more)
 
     @property
     def _more(self) -> bool:
-        """Whether more is done than that, beside what is led."""
+        """Whether the code has more steps than those, and than those in ``led``."""
         return len(self.steps) - self.led > self.kept.bit_count()
 
 
 def written(run: Run) -> int:
-    """Return the threads' registers that a run writes, as bits, but for those that starts have."""
+    """Return the threads' registers that a site's code writes, as bits, but for start slots."""
     saved = 0 if run.scratch.saved is None else 1 << R.first + run.scratch.saved
     return 1 << R.first + run.scratch.last | saved | (used(run.scratch) if run.stores else 0)

@@ -1,12 +1,12 @@
-"""Records that are made one after another, and find out once who stores them, and where.
+"""Batches of records in a basic block that share one address and one predicate for their stores.
 
-Of a record's dozen instructions, eight tell which thread stores it, whether there is room, and at
-which address. In a block all records are made or none, so that is told once for several of them:
-where a predicate and two registers are left alone until the last. Where the kernel needs all its
+Of a record's dozen instructions, eight compute which thread stores it, whether there is room, and
+at which address. In a block all records are made or none, so these run once for several of them:
+where a predicate and two registers are free until the last. Where the kernel needs all its
 predicates, one that it does not name meanwhile is saved.
 
-It takes a while until a predicate guards a store. So all that is asked before the first of the
-ranges begins, if it begins in the same block: what the range holds takes that long.
+It takes a while until a predicate guards a store. So these instructions run before the first of the
+ranges begins, if it begins in the same block: the code in the range takes that long.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from ikp.sass.dataflow.free_registers import FreeRegisters, Spare, lone
 from ikp.sass.disassembly.resources import P, R, members, span
 
 MOST: Final = 8
-"""Records of one batch: a slot has room for all but one of them behind its last record."""
+"""The most records of a batch: a slot has room for all but one of them behind its last record."""
 _TRIED: Final = 6
 _LATE: Final = 20
-"""Cycles until all that is found out can be used."""
+"""Cycles until address and predicate can be used."""
 
 
 class NotAllError(PatchError):
-    """Of records that are to be stored at once, some can't be made: one by one, the others can."""
+    """Some of the records that one store is to take can't be made: the others can, one by one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Records of one block, one after another."""
+    """Records of one basic block, one after another."""
 
     shared: Shared | Gathered
     scratches: Mapping[Site, Scratch]  # of each site, in their order
-    lead: Site | None = None  # where it is found out, if that is before the first of them
+    lead: Site | None = None  # where the shared code is, if that is before the first of them
 
     @property
     def first(self) -> Site:
-        """Where it is found out who stores them."""
+        """The site of the shared code: address and predicate."""
         return self.lead or next(iter(self.scratches))
 
     @property
     def last(self) -> Site:
-        """Where the last one is made."""
+        """The site of the last record."""
         return next(reversed(list(self.scratches)))
 
     def records(self, made: Mapping[Site, int]) -> int:
@@ -65,11 +65,11 @@ class Batches:
     """Finds the batches of one kernel.
 
     Args:
-        ends: the places that end at each site.
-        room: what is free where.
-        chooser: what the rest of each record is made with.
-        leads: whether what is found out may be used long after.
-        gatherer: finds those that can be stored at once, if any can.
+        ends: the probe regions that end at each site.
+        room: the free registers.
+        chooser: chooses the other registers of each record.
+        leads: whether the shared code may come long before the records.
+        gatherer: finds records that one store can take, if any.
     """
 
     ends: Mapping[Site, Sequence[ProbeRegion]]
@@ -80,10 +80,10 @@ class Batches:
     _tried: dict[tuple[Site, Shared], dict[Site, Scratch]] = field(default_factory=dict)
 
     def found(self) -> list[Batch]:
-        """Return which records find out together where they are stored; the others do so alone.
+        """Return the batches; records in none have code for address and predicate of their own.
 
-        What they share is free no more, in the room, from the first of them to the last. Records
-        are stored at once where that is worth it for the whole kernel.
+        The registers that a batch shares are reserved from its first record to its last. Records
+        are gathered where that is worth it for the whole kernel.
         """
         if self.gatherer is None:
             return self._all()
@@ -114,7 +114,7 @@ class Batches:
         return Batch(*found) if found else None
 
     def _by_block(self) -> Iterator[list[Site]]:
-        """Yield the sites of each block that all pass who run it, in their order."""
+        """Yield the sites of each block that all threads in it pass, in their order."""
         inline = sorted(site for site in self.ends if self._inline(site))
         graph = self.room.liveness.flow.graph
         for _, sites in groupby(inline, lambda site: graph.block(site.index)):
@@ -131,12 +131,12 @@ class Batches:
         self.room.reserve(members(batch.shared.bits), rows)
 
     def _longest(self, sites: Sequence[Site], before: Site | None, earlier: Latest) -> Batch | None:
-        """Return the most of some sites, from the first on, that can share; None if it can't.
+        """Return the longest batch from the first of some sites on; None if there is none.
 
         Args:
             sites: of one block, all that are left.
-            before: the last one before them.
-            earlier: what the block's earlier records are made with.
+            before: the last site before them.
+            earlier: the registers of the block's earlier records.
         """
         best: Batch | None = None
         lead = self._lead(sites[0], before) if self.leads else None
@@ -153,7 +153,7 @@ class Batches:
         return best
 
     def _lead(self, site: Site, before: Site | None) -> Site | None:
-        """Return where the first of some ranges begins, if that is early enough."""
+        """Return the site where the first range begins, if that is early enough."""
         (place, *others), graph = self.ends[site], self.room.liveness.flow.graph
         lead = Site.of(place.start)
         if others or lead in self.ends or not self._inline(lead):
@@ -164,7 +164,7 @@ class Batches:
         return lead if int(stalls.sum()) >= _LATE else None
 
     def _sharing(self, sites: Sequence[Site], lead: Site | None, earlier: Latest) -> Batch | None:
-        """Return a batch of all of some sites, if there is one that costs none of them more."""
+        """Return a batch of all these sites, if there is one that costs none of them more."""
         first, last = (lead or sites[0]).index, sites[-1].index
         for shared in self._shared(first, last):
             scratches = self._scratches(sites, shared, earlier)
@@ -173,7 +173,7 @@ class Batches:
         return None
 
     def _shared(self, first: int, last: int) -> Iterator[Shared]:
-        """Yield what is left alone between two instructions, free predicates first."""
+        """Yield the registers that are free between two instructions, free predicates first."""
         named = self.room.liveness.named(range(first, last))
         spare = self.room.through(range(first, last + 1))
         free = [each for each in spare.predicates if not named >> P.first + each & 1]
@@ -191,7 +191,7 @@ class Batches:
                 yield replace(shared, saved=lone(rest))
 
     def _addresses(self, spare: Spare, named: int) -> list[int]:
-        """Return which registers can hold an address all the way, the best ones first."""
+        """Return the registers that can hold an address throughout, the best ones first."""
         if not self.chooser.near:
             return [each for each in spare.pairs if not named & span(each, 2)][::-1]
         free = [each for each in spare.registers if not named & span(each, 1)]
@@ -201,7 +201,7 @@ class Batches:
     def _scratches(
         self, sites: Sequence[Site], shared: Shared, earlier: Latest
     ) -> dict[Site, Scratch] | None:
-        """Return what records are made with, if none of them is worse for what they share."""
+        """Return the registers of records, if sharing makes none of them slower."""
         made = self._tried.setdefault((sites[0], shared), {})
         latest = earlier.followed_by(made.values())
         for site in sites[len(made) :]:
@@ -216,17 +216,17 @@ class Batches:
 def check_gathered(
     batches: Iterable[Batch], ends: Mapping[Site, Sequence[ProbeRegion]], made: Mapping[Site, int]
 ) -> None:
-    """Refuse it that of records that are to be stored at once only some are made.
+    """Refuse gathered batches of which only some records are made.
 
-    Which thread has which, and who stores them, goes by all of them.
+    Which thread holds which record, and which site stores them, is fixed for the whole batch.
 
     Args:
         batches: all there are.
-        ends: the places that end at each site.
+        ends: the probe regions that end at each site.
         made: how many records are made at each site.
 
     Raises:
-        NotAllError: some are not.
+        NotAllError: some records of a gathered batch are not made.
     """
     gathered = (each for each in batches if isinstance(each.shared, Gathered))
     if any(made.get(at) != len(ends[at]) for each in gathered for at in each.scratches):
@@ -236,7 +236,7 @@ def check_gathered(
 def margin(batches: Iterable[Batch], made: Mapping[Site, int]) -> int:
     """Return how many records a warp may write behind the last that it keeps.
 
-    Those that are stored at once know one by one whether there is room.
+    Gathered records don't count: each of their threads knows whether there is room.
     """
     led = (each for each in batches if not isinstance(each.shared, Gathered))
     return max([1, *(batch.records(made) for batch in led)]) - 1
@@ -245,12 +245,12 @@ def margin(batches: Iterable[Batch], made: Mapping[Site, int]) -> int:
 def planned(
     batches: Iterable[Batch], made: Mapping[Site, int], begun: Collection[Site]
 ) -> tuple[dict[Site, Iterator[Part]], dict[Site, Batch]]:
-    """Return which records of a batch are made at each site, and what is led from where.
+    """Return the positions in their batch of each site's records, and the batch led from each site.
 
     Args:
         batches: all of them.
         made: how many records are made at each site.
-        begun: where ranges begin.
+        begun: the sites where ranges begin.
     """
     parts: dict[Site, Iterator[Part]] = {site: repeat(ALONE) for site in made}
     leads: dict[Site, Batch] = {}

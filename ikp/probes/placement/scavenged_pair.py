@@ -1,7 +1,7 @@
-"""A pair of uniform registers for global memory that a kernel lends for one run of instructions.
+"""Scavenged pairs: two uniform registers, free at one probe, for the descriptor of global memory.
 
-Stores name what global memory is by two uniform registers. Where a kernel leaves none that could
-hold that throughout, each run loads it anew, into a pair that nobody needs where it stands.
+Stores name the descriptor of global memory by two uniform registers. Where a kernel leaves no pair
+that could hold it throughout, each probe loads it anew, into a pair that is free there.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, FreeRegisters, Spare
 from ikp.sass.disassembly.resources import UR
 
 _FIELD: Final = 0x7F
-"""Where the upper half of a store names the pair."""
+"""The field of a store's upper half that names the pair."""
 _BOTH: Final = frozenset({("U", LENT), ("U", LENT + 1)})
 
 
 @dataclass(frozen=True, slots=True)
 class Lender:
-    """Finds such pairs in one kernel.
+    """Finds scavenged pairs in one kernel.
 
     Args:
-        room: what is free where.
-        apart: its blocks in which threads of a warp may be apart, and for each of them those in
-            which the rest of the warp may be meanwhile.
+        room: the free registers.
+        apart: its basic blocks in which warps may be diverged, and for each of them those in which
+            the rest of the warp may be meanwhile.
     """
 
     room: FreeRegisters
@@ -39,12 +39,12 @@ class Lender:
     def pair(self, index: int, spare: Spare) -> int | None:
         """Return the first register of a pair; None where there is none.
 
-        Where threads may be apart, the rest of the warp must not need it, wherever that is. What
-        the kernel never names is kept for other things.
+        Where a warp may be diverged, the rest of it must not need the pair, wherever it is.
+        Registers that the kernel never names are reserved for other values.
 
         Args:
-            index: the instruction before which the run stands.
-            spare: what is free there.
+            index: the instruction before which the probe is.
+            spare: the registers that are free there.
         """
         last = len(self.room.free) - 1
         others = {*range(FIRST_UNIFORM), *self.room.unused_uniform}
@@ -56,7 +56,7 @@ class Lender:
         return max(found, default=None)
 
     def _unnamed(self, blocks: AbstractSet[int]) -> set[int]:
-        """Return the registers that nobody names, needs or has in flight in some blocks."""
+        """Return the registers that are not named, live or in flight in some blocks."""
         flow = self.room.liveness.flow
         if any(flow.graph.jumps.calls.values()):
             return set()  # the rest may be in a function
@@ -66,7 +66,7 @@ class Lender:
         return {each for each in free if not named >> UR.first + each & 1}
 
     def to_leave(self, index: int, spare: Spare) -> int:
-        """Return a pair for what stands before an EXIT.
+        """Return a pair for the code before an EXIT.
 
         Raises:
             PatchError: there is none.
@@ -81,10 +81,10 @@ class Lender:
 
 
 def lent(steps: Sequence[Step], pair: int | None) -> list[Step]:
-    """Return a run whose stores name a pair, which is loaded behind its first two steps.
+    """Return probe code whose stores name a pair, which is loaded behind its first two steps.
 
-    They read a clock, or begin what takes longer; and what the kernel computed right before them
-    may read that pair for so long. Where no pair is lent, it stays as it is.
+    These read a clock, or begin the longest computation; and the kernel's instructions right before
+    may read the pair for so long. Where there is no pair, the code stays as it is.
     """
     if pair is None:
         return list(steps)

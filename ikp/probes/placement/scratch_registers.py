@@ -1,7 +1,7 @@
-"""What a record is made with where it stands: registers, a predicate and a scoreboard.
+"""Choice of a probe's scratch registers at its site, with a predicate and a scoreboard.
 
-Of all that is free there, what the kernel leaves alone for longest: the wait for the record's store
-then stands far behind it. Where little is free, the words of a record are stored one after another.
+Of all free registers, it is those that the kernel next writes latest: the wait for the record's
+store is then far behind it. Where few are free, the words of a record are stored one by one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ikp.sass.disassembly.resources import UR, P, R, members, span
 
 _NO_BOARD = -1
 _FAR = 16
-"""So many instructions later, a store has read its registers."""
+"""After so many instructions, a store has read its registers."""
 _FEWEST = 3
-"""The registers that the smallest record needs, two of them in a row."""
+"""How many registers the smallest record needs, two of them in a row."""
 _ENOUGH = 5
-"""Of so many addresses, one is beside any record's words: these are in four registers, at most."""
+"""Of so many addresses, one overlaps no record's words: these are in four registers, at most."""
 _Words: TypeAlias = tuple[int, int, int]
 """The registers of a record's tag, its start, and its end."""
 _T = TypeVar("_T", int, _Words)
@@ -37,14 +37,14 @@ _T = TypeVar("_T", int, _Words)
 
 @dataclass(frozen=True)
 class Chooser:
-    """Chooses for one kernel.
+    """Chooses the scratch registers of one kernel's probes.
 
     Args:
-        room: what is free where.
-        ours: the instructions before which other code is put.
-        late: whether keeping a start, and choosing a thread, takes a scoreboard.
-        lender: finds a pair for global memory, where none is kept.
-        near: whether uniform registers name all of an address but an offset.
+        room: the free registers.
+        ours: the instructions before which other probes are inserted.
+        late: whether keeping a start, and electing a thread, takes a scoreboard.
+        lender: finds a pair for the descriptor of global memory, where none is reserved.
+        near: whether uniform registers hold all of an address but an offset.
     """
 
     room: FreeRegisters
@@ -55,7 +55,7 @@ class Chooser:
     _ahead: dict[int, _Ahead] = field(default_factory=dict)  # of each instruction, if asked
 
     def for_start(self, index: int) -> Scratch | str:
-        """Return what reads a clock before an instruction, or what it lacks.
+        """Return the scratch register of a clock read before an instruction, or what is missing.
 
         It is the lowest register: records take high ones, which their stores may still read.
         """
@@ -68,11 +68,11 @@ class Chooser:
         return Scratch(one, one, 0, 0, min(spare.scoreboards, default=0))
 
     def for_record(self, index: int, alone: bool) -> Scratch | str:
-        """Return what makes a record before an instruction, or what it lacks.
+        """Return the scratch registers of a record before an instruction, or what is missing.
 
         Args:
             index: the instruction.
-            alone: whether nothing else is put before that instruction behind the record.
+            alone: whether no other probe comes between the record and that instruction.
         """
         spare = self._spare(index)
         pair = self.lender.pair(index, spare) if self.lender else None
@@ -83,13 +83,13 @@ class Chooser:
         return made if isinstance(made, str) else replace(made, pair=pair)
 
     def for_member(self, index: int, shared: Shared, before: Latest) -> Scratch | None:
-        """Return what makes a record of a batch; None if it would be worse than by itself.
+        """Return the scratch registers of a record in a batch; None if it costs more than alone.
 
         Args:
-            index: the instruction before which it stands.
-            shared: what it has in common with others.
-            before: what the records before it are made with. What the latest of them use is
-                taken last: their stores would be waited for.
+            index: the instruction before which the record is made.
+            shared: the registers that the batch shares.
+            before: the registers of the records before it. Those of the latest are taken last:
+                their stores would be waited for.
         """
         spare = self._spare(index)
         pair = self.lender.pair(index, spare) if self.lender else None
@@ -150,8 +150,8 @@ class Chooser:
         return None if needed is None else (needed, True)
 
     def _needed(self, index: int) -> int | None:
-        """Return a predicate that the kernel needs, the one that it names again latest; none whose
-        value is only just on its way.
+        """Return a predicate that the kernel needs, the one that it names again latest; none that
+        an instruction under way has yet to write.
         """
         late = self.room.flight.table[min(index, len(self.room.free) - 1)][P.columns]
         there = [number for number, soon in enumerate(late) if not soon]
@@ -172,7 +172,7 @@ class Chooser:
         return "no scoreboard is" if board is None else replace(made, scoreboard=board)
 
     def _saving(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
-        """Return what makes a record with a predicate that the kernel needs, and that is saved."""
+        """Return the scratch registers of a record whose predicate is saved, for the kernel."""
         needed = self._needed(index)
         if needed is None or not spare.registers:
             return "no predicate is"
@@ -189,7 +189,7 @@ class Chooser:
         return replace(made, saved=saved)
 
     def _untouched(self, index: int, predicate: int) -> int:
-        """Return how many instructions pass until one of a block names a predicate."""
+        """Return how many instructions pass until one in the block names a predicate."""
         effects, named = self.room.liveness.effects, 1 << P.first + predicate
         ahead = range(index, self.end(index))
         found = (at for at in ahead if (effects[at].reads | effects[at].writes) & named)
@@ -201,8 +201,8 @@ class Chooser:
         return graph.blocks[graph.block(index)].end
 
     def needs(self, at: int, registers: int, board: int = _NO_BOARD) -> bool:
-        """Return whether an instruction of the kernel writes these, lets others write them, or
-        takes a scoreboard.
+        """Return whether an instruction of the kernel writes these registers, lets products or
+        other warps write them, or takes a scoreboard.
         """
         writes, reads, _ = self._controls
         taken = board in (writes[at], reads[at])
@@ -242,12 +242,12 @@ class Chooser:
         return max(choices, key=lambda each: (ahead.of(registers(each)), each))
 
     def reach(self, index: int, registers: Iterable[int], board: int = _NO_BOARD) -> int:
-        """Return how many instructions pass until the kernel needs one of these.
+        """Return how many instructions pass until one writes a register or takes a scoreboard.
 
         Args:
             index: the first of them.
             registers: by the numbers of their bits.
-            board: a scoreboard, if it needs that.
+            board: a scoreboard, if one is asked for.
         """
         first = self._from(index).of(registers)
         if board != _NO_BOARD:
@@ -261,7 +261,7 @@ class Chooser:
 
     @cached_property
     def _written(self) -> list[int]:
-        """What each instruction writes, a bit each; or, from it on, products or other warps."""
+        """The registers that each instruction writes, or products or other warps from it on."""
         found = [each.writes for each in self.room.liveness.effects]
         for at, each in self.room.flight.given.items():
             found[at] |= each.writes
@@ -291,14 +291,14 @@ class Chooser:
         """Return a scoreboard; if need be, one that the kernel holds and soon waits for itself."""
         if spare.scoreboards:
             return self.board(index)
-        # We would wait, and for what the kernel does, too.
+        # The probe would wait, and for the kernel's operations, too.
         if scratch.piecemeal or self.late or not alone:
             return None
         boards = set(range(SCOREBOARDS)) - self.room.flight.counted
         return next((b for b in sorted(boards) if self._awaited(index, used(scratch), b)), None)
 
     def _awaited(self, index: int, registers: int, board: int) -> bool:
-        """Return whether the kernel waits for a scoreboard before anybody needs these registers."""
+        """Return whether the kernel waits for a scoreboard before it or a probe needs registers."""
         for at in range(index, self.end(index)):
             if at > index and at in self.ours:
                 return False
@@ -321,14 +321,14 @@ class Latest:
     boards: dict[int, int] = field(default_factory=dict)
 
     def followed_by(self, records: Iterable[Scratch]) -> Latest:
-        """Return the same behind some more records, by what these are made with."""
+        """Return the ages behind some more records, given by their scratch registers."""
         made = Latest(self.count, self.registers.copy(), self.boards.copy())
         for each in records:
             made.add(each)
         return made
 
     def add(self, record: Scratch) -> None:
-        """Say what the next record is made with."""
+        """Add the next record, by its scratch registers."""
         self.count += 1
         words = _registers(record.first, record.start, record.last)
         self.registers |= dict.fromkeys(words, self.count)
@@ -344,8 +344,8 @@ class Latest:
 
 
 class _Ahead(dict[int, int]):
-    """The first instruction of a block, from one on, that writes a register; the block's end for
-    those that none writes.
+    """Register -> the first instruction of a block, from one on, that writes it; the block's end
+    if none does.
     """
 
     def __init__(self, writers: Mapping[int, Sequence[int]], index: int, end: int) -> None:
@@ -358,14 +358,14 @@ class _Ahead(dict[int, int]):
         return found
 
     def of(self, registers: Iterable[int]) -> int:
-        """Return the first that writes one of some."""
+        """Return the first instruction that writes one of these registers."""
         return min(map(self.__getitem__, registers), default=self.end)
 
 
-def _next(places: Sequence[int], index: int, end: int) -> int:
-    """Return the first of some places from an index on; the end if none is before that."""
-    at = bisect_left(places, index)
-    return min(places[at], end) if at < len(places) else end
+def _next(indices: Sequence[int], index: int, end: int) -> int:
+    """Return the first of sorted indices from one on; the end if none is before that."""
+    at = bisect_left(indices, index)
+    return min(indices[at], end) if at < len(indices) else end
 
 
 def _few(spare: Spare) -> str:
@@ -378,17 +378,17 @@ def _few(spare: Spare) -> str:
 
 
 def _registers(tag: int, start: int, end: int) -> Sequence[int]:
-    """Return the registers that a record's words are in."""
+    """Return the registers of a record's words."""
     return range(tag, tag + 4) if _in_a_row(tag, start, end) else (tag, start, end)
 
 
 def _members(tag: int, start: int, end: int) -> int:
-    """Return the same as bits."""
+    """Return the registers of a record's words, as bits."""
     return span(tag, 4) if _in_a_row(tag, start, end) else 1 << tag | 1 << start | 1 << end
 
 
 def _in_a_row(tag: int, start: int, end: int) -> bool:
-    """Whether a record's words are stored with what stands behind them."""
+    """Whether one store takes a record's words, with the register behind them."""
     return tag % 4 == 0 and start == tag + 1 and end == tag + 2
 
 
@@ -401,7 +401,7 @@ def _pair(first: int) -> range:
 
 
 def _scratch(words: _Words, shared: Shared) -> Scratch:
-    """Return a record's scratch, but for its scoreboard."""
+    """Return a record's scratch registers; the scoreboard is set later."""
     tag, start, end = words
     apart = None if tag % 2 == 0 and start == tag + 1 else start
     return Scratch(
@@ -412,7 +412,7 @@ def _scratch(words: _Words, shared: Shared) -> Scratch:
 
 
 def used(scratch: Scratch) -> int:
-    """Return the registers that a record's stores read, as bits; of a gathered one, all."""
+    """Return the registers that a record's stores read, as bits; of a gathered one, all it uses."""
     if (gathered := scratch.gathered) is not None:
         own = _members(scratch.first, scratch.start, scratch.last)
         number = 0 if scratch.predicate == PT else 1 << R.first + gathered.number
@@ -423,7 +423,7 @@ def used(scratch: Scratch) -> int:
 
 
 def _layouts(spare: Spare, near: bool, late: int) -> Iterator[list[_Words]]:
-    """Yield where a record's words can be and leave room for their address, the best way first.
+    """Yield the layouts of a record's words that leave room for their address, the best ones first.
 
     Each is given by the registers of its tag, its start, and its end. A store of a row reads the
     register behind them, too: none that is ``late``, which a load may have yet to write.
@@ -435,12 +435,12 @@ def _layouts(spare: Spare, near: bool, late: int) -> Iterator[list[_Words]]:
 
 
 def _there(way: Iterable[_Words], late: int) -> list[_Words]:
-    """Return those of a way whose stores read nothing that is ``late``."""
+    """Return the layouts whose stores read no register that is ``late``."""
     return [each for each in way if not (_in_a_row(*each) and late >> R.first + each[0] + 3 & 1)]
 
 
 def _ways(free: tuple[int, ...], pairs: tuple[int, ...], late: int) -> Iterator[list[_Words]]:
-    """Yield where a record's words can be, the best way first; see ``_layouts``."""
+    """Yield lists of layouts of a record's words, the best kind first; see ``_layouts``."""
     members = set(free)
     rows = [(at, at + 1, at + 2) for at in pairs if at % 4 == 0 and at + 2 in members]
     yield _there(rows, late)

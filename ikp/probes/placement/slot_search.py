@@ -1,4 +1,4 @@
-"""Where a warp finds its slot: where every warp comes once, and waits anyway."""
+"""Choice of the point where a warp finds its slot: passed once, and preferably at a wait."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _MOST_QUADS = 3
 
 @dataclass(frozen=True)
 class Start:
-    """Where it is, and with which registers."""
+    """The point where a warp finds its slot, and the registers that are free there."""
 
     index: int
     ground: Ground
     clocks: int  # four registers, into which both clocks are read at the entry
-    pair: int | None = None  # two uniform registers for global memory, where none are kept
+    pair: int | None = None  # uniform registers for the descriptor, where none are reserved
 
 
 @dataclass(frozen=True)
 class NearStart:
-    """The same, where uniform registers name addresses."""
+    """The same, where uniform registers hold addresses."""
 
     index: int
     ground: NearGround
@@ -38,14 +38,14 @@ class NearStart:
 def start(
     room: FreeRegisters, first: int, known: bool, kept: bool, lender: Lender | None = None
 ) -> Start | None:
-    """Return where a warp finds its slot; None where there are too few registers.
+    """Return the point where a warp finds its slot; None where there are too few registers.
 
     Args:
-        room: what is free where.
+        room: the free registers.
         first: the instruction before which the first record is made, or a start is kept.
         known: whether the code says how many threads a block has.
         kept: whether both clocks are kept in uniform registers: else they are stored at once.
-        lender: finds a pair for global memory, where none is kept.
+        lender: finds a pair for the descriptor of global memory, where none is reserved.
     """
     clocks = next(iter(room.entering.quads), None)
     if clocks is None:
@@ -61,12 +61,12 @@ def start(
 
 
 def start_near(room: FreeRegisters, first: int, uniform: int) -> NearStart | None:
-    """Return the same, where uniform registers name addresses.
+    """Return the point where a warp finds its slot, where uniform registers hold addresses.
 
     Args:
-        room: what is free where.
+        room: the free registers.
         first: the instruction before which the first record is made, or a start is kept.
-        uniform: the first of two that nobody else uses there.
+        uniform: the first of two uniform registers that no other code uses there.
     """
     for index in range(_latest(room, first), -1, -1):
         spare, through = _spare(room, index), room.through(range(index + 1))
@@ -99,9 +99,9 @@ def _without(spare: Spare, quad: int) -> Spare:
 
 
 def _latest(room: FreeRegisters, first: int) -> int:
-    """Return where a kernel waits for its first loads; else, behind the last that it issues.
+    """Return the instruction that waits for the first loads; else that behind the last load.
 
-    All in its first block: there all warps come, and all threads of each, once.
+    Both are in the kernel's first basic block: all warps pass it once, with all their threads.
     """
     flow = room.liveness.flow
     block = flow.graph.blocks[0]
@@ -115,7 +115,7 @@ def _latest(room: FreeRegisters, first: int) -> int:
 
 
 def _ground(spare: Spare, single: int) -> Ground | None:
-    """Return registers that do; None if there are too few."""
+    """Return registers that suffice; None if there are too few."""
     if not (spare.predicates and spare.scoreboards):
         return None
     for count in range(min(_MOST_QUADS, len(spare.quads)), 0, -1):

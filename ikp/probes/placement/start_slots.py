@@ -1,8 +1,8 @@
-"""Where the start of each range is kept until its end.
+"""Start slots: the register that keeps the start of each range until its end.
 
-A uniform register that the kernel never names needs nothing to be known of the code between. Where
-these are used up, it is one of each thread's own that is free all the way, on every way. In one
-block, where many are free, that is best: to fill it takes one cycle.
+A uniform register that the kernel never names is free in any code between. Where these are used up,
+it is one of each thread's own that is free on every path from start to end. In one block, where
+many are free, that is best: writing it takes one cycle.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ _PLENTY = 10
 
 @dataclass(frozen=True, slots=True)
 class StartSlot:
-    """A register that a start is kept in."""
+    """A register that keeps the start of a range."""
 
     number: int
     own: bool = False  # whether each thread has it, and not the warp
 
     @property
     def written(self) -> int:
-        """The thread's register that it is, as a bit; 0 where it is none."""
+        """The thread's own register, as a bit; 0 for a uniform one."""
         return 1 << R.first + self.number if self.own else 0
 
     def late(self, begin: int, end: int, flow: Flow) -> dict[Resource, int]:
-        """Return in how many cycles the start is there, if it is read before one instruction, and
-        needed before another; nothing if it is there by then.
+        """Return the cycles until the start is there, if the clock is read before one instruction,
+        and the start is needed before another; nothing if it is there by then.
         """
         stalls = list[int]()
         if begin <= end and flow.graph.block(begin) == flow.graph.block(end):
             stalls = flow.code.controls.stalls[begin:end].tolist()
         copied = 0 if self.own else _copied(stalls)
         time = copied + UNIFORM_TIME if copied else CLOCK_TIME
-        passed = max(copied + 1 if copied else 0, sum(stalls))  # it is copied before anything else
+        passed = max(copied + 1 if copied else 0, sum(stalls))  # the copy precedes all other code
         return {("R" if self.own else "U", self.number): time - passed} if time > passed else {}
 
 
 def _copied(stalls: Sequence[int]) -> int:
-    """Return how long after a clock was read, at the latest, it is copied to a uniform register.
+    """Return the most cycles from a clock read to its copy to a uniform register.
 
-    Instructions of the kernel run meanwhile, and the last of them may hold that back for longer.
+    Instructions of the kernel run meanwhile, and the last of them may hold the copy back longer.
     """
     now = 1
     for stall in stalls:
@@ -68,14 +68,14 @@ def _copied(stalls: Sequence[int]) -> int:
 def start_slots(
     places: Sequence[ProbeRegion], uniform: Sequence[int], room: FreeRegisters
 ) -> dict[int, StartSlot | None]:
-    """Return where each place's start is kept, by its id: None where there is no register.
+    """Return the start slot of each probe region, by its id: None where there is no register.
 
-    What is taken of the threads' registers is free no more, in the room.
+    Threads' own registers that are taken are reserved in ``room``.
 
     Args:
-        places: those that are recorded.
-        uniform: uniform registers that nobody uses. Nested places have different ones.
-        room: what is free where.
+        places: the probe regions to record.
+        uniform: uniform registers that are free throughout. Nested regions have different ones.
+        room: the free registers.
     """
     made: dict[int, StartSlot | None] = {}
     regions = Regions(room.liveness.flow)
@@ -94,7 +94,7 @@ def start_slots(
 
 
 def _depths(places: Sequence[ProbeRegion], regions: Regions) -> dict[int, int]:
-    """Return for each place, by its id, how many others may be open where it begins."""
+    """Return for each region, by its id, how many others may be open where it begins."""
     in_rows: dict[int, int] = {}
     around: list[ProbeRegion] = []
     for _, place, opens in marks(places):
@@ -112,13 +112,13 @@ def _depth(
     scattered: Sequence[ProbeRegion],
     regions: Regions,
 ) -> int:
-    """Return how many places may be open where one begins.
+    """Return how many regions may be open where one begins.
 
     Args:
-        place: it.
-        in_rows: of each place, by its id, how many of those are that stand in a row.
-        scattered: those that don't.
-        regions: of their kernel.
+        place: the region.
+        in_rows: for each region, by its id, how many open ones have a single end.
+        scattered: the regions with several ends.
+        regions: the kernel's control flow.
     """
     begins = regions.block(place.start)
     outer = [each for each in scattered if each is not place and begins in each.within]
@@ -127,7 +127,7 @@ def _depth(
 
 
 def _near(place: ProbeRegion, regions: Regions, room: FreeRegisters) -> StartSlot | None:
-    """Return a thread's register for a place within one block, where many are free.
+    """Return a thread's register for a region within one block, where many are free.
 
     To copy a clock to a uniform register, a warp waits 7 cycles for the clock.
     """
@@ -140,13 +140,13 @@ def _near(place: ProbeRegion, regions: Regions, room: FreeRegisters) -> StartSlo
 def _taken(
     place: ProbeRegion, regions: Regions, room: FreeRegisters, least: int = 1
 ) -> StartSlot | None:
-    """Return a register that is free from a place's start to its end, and take it.
+    """Return a thread's register that is free from a region's start to its end, and reserve it.
 
     Args:
-        place: it.
-        regions: of its kernel.
-        room: what is free where.
-        least: how many must be.
+        place: the region.
+        regions: the kernel's control flow.
+        room: the free registers.
+        least: how many must be free.
     """
     last = len(room.free) - 1
     inside = regions.inside(place.start, place.ends, place.within)
@@ -170,13 +170,13 @@ def in_place(
     scratches: Mapping[Site, Scratch],
     room: FreeRegisters,
 ) -> None:
-    """Keep starts where their records have them, where that is free from then on.
+    """Move start slots to the register of the start in the record's words, where that is free.
 
     Args:
-        places: those that are recorded.
-        kept: where the start of each is kept, by its id; changed.
-        scratches: what is used at each site.
-        room: what is free where.
+        places: the probe regions to record.
+        kept: the start slot of each region, by its id; changed.
+        scratches: the scratch registers of each site.
+        room: the free registers.
     """
     regions = Regions(room.liveness.flow)
     ends = Counter(Site.of(end) for each in places for end in each.ends)
@@ -205,6 +205,6 @@ def in_place(
 
 
 def _left_alone(number: int, rows: range, room: FreeRegisters) -> bool:
-    """Whether a register is free all the way, and no instruction names it."""
+    """Whether a register is free before all these instructions, and none but the last names it."""
     named = room.liveness.named(rows[:-1])
     return not named >> R.first + number & 1 and bool(room.free[rows, R.first + number].all())

@@ -1,1 +1,1 @@
-"""Where time goes in a kernel: the stretches that can be recorded, and their names."""
+"""Probe points: the regions of a kernel's machine code that can be recorded, and their names."""

@@ -1,4 +1,4 @@
-"""Why chosen lines have no code, in words: another kernel's file, or lines merged into others."""
+"""Messages on why chosen lines or functions have no code in a kernel, and its lines per file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ikp.sass.disassembly.listing import Code
 from ikp.sass.disassembly.sources import syntax
 
 _SHOWN = 4
-"""How many lines are named."""
+"""How many lines a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Body:
     last: int
 
     def within(self, path: str) -> bool:
-        """Return whether it stands in a file."""
+        """Return whether the function is in a file."""
         return path == self.file
 
 
@@ -51,7 +51,7 @@ def functions(code: Code, name: str) -> list[Body]:
 
 
 def no_function(code: Code, name: str) -> str:
-    """Say which functions there are in the place of an unknown one."""
+    """Return a message on an unknown function, with the names of those that there are."""
     known = sorted(
         {
             node.name
@@ -66,7 +66,7 @@ def no_function(code: Code, name: str) -> str:
 
 
 def no_code(code: Code, path: str, first: int, last: int, matching: Iterable[str]) -> str:
-    """Say why lines of a file have no code in a kernel.
+    """Return a message on why lines of a file have no code in a kernel.
 
     Args:
         code: the kernel.
@@ -78,7 +78,7 @@ def no_code(code: Code, path: str, first: int, last: int, matching: Iterable[str
     if not code.has_lines:
         return (
             f"the machine code of {code.name} has no line numbers, so no code of {path} can be "
-            "told: compile it with them (in Triton: TRITON_DISABLE_LINE_INFO=0)."
+            "found: compile it with them (in Triton: TRITON_DISABLE_LINE_INFO=0)."
         )
     there = files(code)
     found = list(matching)
@@ -100,7 +100,7 @@ def _span(file: str, numbers: Counter[int]) -> str:
 
 
 def _merged(file: str, first: int, last: int, numbers: Counter[int]) -> str:
-    """Say which lines use what the chosen ones make; "" where the source doesn't tell."""
+    """Return which lines use the variables that the chosen ones set; "" where none is found."""
     around = _around(file, first)
     inside = [
         node

@@ -1,8 +1,8 @@
-"""Which places are recorded where recording may not cost more than so much, and which are not.
+"""Selection of probe regions within an overhead budget, by an estimate of what records cost.
 
-What records cost is an estimate, made before the launch: cycles that a record takes, as measured,
-over the cycles that a turn of its loop takes, as its code says (``pace``). The loop in which
-records cost most is what counts; there, what tells least is left out first.
+The estimate is made before the launch: cycles that a record takes, as measured, over the cycles
+that an iteration of its loop takes, as its code says (``loop_pace``). The loop in which records
+cost most decides; there, the regions that say least are left out first.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ikp.probes.points.loop_pace import Pace
 from ikp.probes.points.probe_points import ProbeRegion, ProbeRegions
 
 RECORD_CYCLES = 24
-"""Of a turn's time, each record takes so much: 7 to 45 cycles on an H200 (docs/benchmarks.md)."""
+"""Cycles that a record adds to an iteration: 7 to 45 on an H200 (docs/benchmarks.md)."""
 
 
 @dataclass
 class Budget:
-    """Chooses places.
+    """Chooses the probe regions that an overhead budget allows.
 
     Args:
-        places: of the kernel.
-        pace: its times.
+        places: the kernel's probe regions.
+        pace: its estimated times.
         most: the ratio to the plain kernel that is allowed, 1.05.
     """
 
@@ -34,7 +34,7 @@ class Budget:
     _turns: dict[int | None, float] = field(default_factory=dict)
 
     def keep(self, wanted: Sequence[ProbeRegion]) -> tuple[list[ProbeRegion], str]:
-        """Return the places that are within the budget, and what is to be told."""
+        """Return the regions that are within the budget, and a message on the expected cost."""
         kept, dropped = list(wanted), list[ProbeRegion]()
         before = self.expected(kept)
         while (now := self.expected(kept)) > self.most:
@@ -43,16 +43,16 @@ class Budget:
             kept.remove(least)
             dropped.append(least)
         expected = f"a block with records is expected to take {now:.3f} times as long"
-        told = f"{expected}, entry and exit aside"
+        message = f"{expected}, entry and exit aside"
         if dropped:
-            told += (
+            message += (
                 f" ({before:.3f} with all marks). Left out to stay within {self.most:g}: "
                 f"{naming.some(place.name for place in dropped)}"
             )
-        return kept, told
+        return kept, message
 
     def expected(self, kept: Sequence[ProbeRegion]) -> float:
-        """Return the ratio to the plain kernel that these places are expected to have."""
+        """Return the time with these regions recorded, as expected, over the plain kernel's."""
         return 1 + max((self._share(kept, loop) for loop in self._loops(kept)), default=0)
 
     def _loops(self, kept: Sequence[ProbeRegion]) -> list[int | None]:
@@ -73,6 +73,6 @@ class Budget:
         return None if block is None else self.places.regions.loop(block)
 
     def _worth(self, place: ProbeRegion) -> tuple[int, int, int]:
-        """Order places: the finest detail first, of one detail what holds least."""
+        """Return a key that is greatest for the finest level, then for the fewest instructions."""
         inside = self.places.regions.inside(place.start, place.ends, place.within)
         return place.level, -len(inside), place.start.index

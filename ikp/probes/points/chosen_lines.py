@@ -1,10 +1,10 @@
-"""Ranges for lines of source code that somebody chose, in code where lines are mixed.
+"""Probe regions for one choice of source lines: clusters of the lines' landmarks.
 
 From the first to the last instruction of a line is never the line: a compiler spreads it over the
-loop. What a line does is in its *anchors*: products, copies, loads, stores, barriers, and the waits
-for them. So a range is a cluster of them, cut where an anchor of another line stands; each is named
-by what it does (``load: wait``), and is told with what else it holds. Lines without an anchor get
-the stretch between others' anchors that holds most of them.
+loop. The work of a line is in its *landmarks*: products, copies, loads, stores, barriers, and the
+waits for them. So a range is a cluster of landmarks, cut at those of other lines; each is named by
+what it does (``load: wait``), and its message says what else it holds. Lines without a landmark get
+the region between others' landmarks that holds most of them.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _WORDS = {
 }
 _WAITS = {"cp.async wait": "load", "TMA store wait": "store"}
 _AHEAD = {Landmark.LOAD, Landmark.COPY, Landmark.TMA_LOAD}
-"""What is issued for a later iteration, where the wait for it stands before it."""
+"""Landmarks issued for a later iteration where the wait for them comes before them."""
 _DEEP = 8
-"""So many times does an instruction in a loop count as one outside."""
+"""An instruction in a loop counts as so many outside."""
 _ENOUGH = 4
-"""A stretch counts that holds a fourth of what the best one does."""
+"""A region counts that holds a fourth of what the best one does."""
 
 
 class Lines(Protocol):
-    """Lines of files, as somebody chose them."""
+    """Source lines of files, as a user chose them."""
 
     @property
     def first(self) -> int:
@@ -63,7 +63,7 @@ class Lines(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of code that does something for the chosen lines."""
+    """A region of code that works for the chosen lines."""
 
     name: str
     start: Point
@@ -79,11 +79,11 @@ class Chosen:
 
     Args:
         flow: the kernel.
-        origins: its lines.
-        lines: the chosen ones.
-        waits: where loads are waited for.
-        title: what they are called, where that is not file and numbers.
-        claimed: instructions that are of where they are written, whatever they wait for.
+        origins: its source lines.
+        lines: the chosen lines.
+        waits: the kernel's waits for loads.
+        title: the name of the lines, where that is not file and numbers.
+        claimed: instructions that count for their own lines, not for those that they wait for.
     """
 
     flow: Flow
@@ -94,7 +94,7 @@ class Chosen:
     claimed: frozenset[int] = frozenset()
 
     def has(self, line: Line) -> bool:
-        """Whether a line is among the chosen ones, or what is generated from one."""
+        """Whether a line is among the chosen ones, or generated from one."""
         return self._named(line) is not None
 
     def _named(self, line: Line) -> Line | None:
@@ -107,7 +107,7 @@ class Chosen:
 
     @cached_property
     def own(self) -> frozenset[int]:
-        """The instructions of the chosen lines: their own, or of what is inlined there."""
+        """The instructions of the chosen lines: their own, or of functions inlined there."""
         return frozenset(
             at
             for at, instruction in enumerate(self.flow.code.instructions)
@@ -116,7 +116,7 @@ class Chosen:
         )
 
     def _about(self, at: int) -> list[tuple[Line, ...]]:
-        """Return the lines that an instruction is of: of a wait, mostly those that it is for."""
+        """Return the lines that an instruction counts for: of a wait, mostly those it awaits."""
         return [self.origins.own(at)] if at in self.claimed else self.origins.about(at)
 
     @cached_property
@@ -126,7 +126,7 @@ class Chosen:
 
     @cached_property
     def parts(self) -> list[Piece]:
-        """The same, of whichever call."""
+        """The ranges without numbers and calls in their names."""
         found = [self._piece(part) for run in self._runs for part in self._fits(run)]
         held = {at for piece in found for at in piece.holds}
         work = self.own & self.work if found else self.own
@@ -135,7 +135,7 @@ class Chosen:
         return sorted(found, key=lambda piece: piece.start)
 
     def _with_site(self, piece: Piece) -> Piece:
-        """Name the call that a piece is of, where there are several."""
+        """Add a piece's call to its name, where there are several calls."""
         sites = self.sites(piece.holds)
         if len(self.sites(self.own)) < 2 or len(sites) != 1:
             return piece
@@ -143,7 +143,7 @@ class Chosen:
         return replace(piece, name=f"{piece.name} < {PurePath(site.file).name}:{site.number}")
 
     def sites(self, members: Iterable[int]) -> set[Line]:
-        """Return the lines of the calls that instructions are inlined by."""
+        """Return the lines of the calls by which instructions are inlined."""
         found: set[Line] = set()
         for at in members:
             for chain in self._about(at):
@@ -160,7 +160,7 @@ class Chosen:
         return f"{PurePath(file).name}:{first}" + (f"-{last}" if last > first else "")
 
     def told(self, *pieces: Piece) -> str:
-        """Say what a range holds, in all its places: of the chosen lines, and of others."""
+        """Return a message on the instructions in a range's pieces: its own, and of other lines."""
         name, places = pieces[0].name, f" in {len(pieces)} places" * (len(pieces) > 1)
         if all(piece.start == piece.end for piece in pieces):
             return f"{name}: one wait{places}"
@@ -193,7 +193,7 @@ class Chosen:
 
     @cached_property
     def _runs(self) -> list[list[Event]]:
-        """The clusters of anchors, cut where others' work follows a wait."""
+        """The clusters of landmarks, cut where work of other lines follows a wait."""
         found = []
         for run in self._clusters.runs():
             part = run[:1]
@@ -210,10 +210,10 @@ class Chosen:
         mine = sum(at in self.own for at in between)
         return sum(at in self.work and at not in self.own for at in between) > mine
 
-    # From clusters of anchors to ranges.
+    # From clusters of landmarks to ranges.
 
     def _fits(self, events: list[Event]) -> Iterator[list[Event]]:
-        """Yield a run of anchors if it can be a range, or its parts in single blocks."""
+        """Yield a cluster if it can be a range, or its parts in single basic blocks."""
         if self._holds(events):
             yield events
         elif len(events) > 1:
@@ -224,7 +224,7 @@ class Chosen:
             yield from (part for part in parts if self._holds(part))
 
     def _holds(self, events: list[Event]) -> bool:
-        """Whether a run is entered at its start, left at its end, with no anchor of others."""
+        """Whether a cluster is a single-entry single-exit region with no other line's landmark."""
         start, end = events[0].start, events[-1].end
         if self.origins.regions.why_not(start, end):
             return False
@@ -232,7 +232,7 @@ class Chosen:
         return not self.others_anchors(start, end, known)
 
     def others_anchors(self, start: Point, end: Point, known: Container[int]) -> bool:
-        """Whether there are anchors between two points beside those that are known."""
+        """Whether there are landmarks between two points beside those that are known."""
         inside = self.origins.regions.between(start, end)
         return any(at not in known and self._clusters.landmark(at) for at in inside)
 
@@ -244,7 +244,7 @@ class Chosen:
         return self.stretch(name, start, end, events[-1].waits)
 
     def stretch(self, name: str, start: Point, end: Point, waits: int = 0) -> Piece:
-        """Return what lies between two points, as a piece."""
+        """Return the region between two points, as a piece."""
         never = self.flow.code.instructions
         inside = [at for at in self.origins.regions.between(start, end) if not never[at].never_runs]
         mine = tuple(at for at in inside if at in self.own)
@@ -281,7 +281,7 @@ class Chosen:
         return _WORDS.get(kind, "")
 
     def _for_later(self, events: list[Event]) -> bool:
-        """Whether what is issued is waited for in a later turn of the loop."""
+        """Whether the issued operations are waited for in a later iteration of the loop."""
         regions = self.origins.regions
         loop = regions.loop(self.flow.graph.block(events[0].members[0]))
         waits = [
@@ -293,10 +293,10 @@ class Chosen:
         ahead = all(kind in _AHEAD for event in events for kind in event.kinds)
         return ahead and loop is not None and bool(waits) and max(waits) < events[0].members[0]
 
-    # Where there are no anchors.
+    # Ranges of lines without landmarks.
 
     def _stretches(self) -> Iterator[Piece]:
-        """Yield the best stretch of each loop; of those, the ones that hold enough."""
+        """Yield the best region of each loop; of those, the ones that hold enough."""
         best: list[tuple[int, Piece]] = []
         for region in self._clusters.open:
             pieces = [piece for gap in self._gaps(region) for piece in self._densest(gap)]
@@ -313,7 +313,7 @@ class Chosen:
         return depth
 
     def _gaps(self, region: int | None) -> Iterator[list[int]]:
-        """Yield the instructions between anchors, and between waits for loads."""
+        """Yield the instructions between landmarks, and between waits for loads."""
         gap: list[int] = []
         for at, loop in self._clusters.items(region):
             body = [at] if loop is None else self._clusters.instructions(loop)
@@ -325,7 +325,7 @@ class Chosen:
         yield gap
 
     def _densest(self, gap: list[int]) -> Iterator[Piece]:
-        """Yield the part of a gap that holds most of the lines and few of others'."""
+        """Yield the part of a gap with most instructions of the lines and few of others."""
         run = self._run(gap)
         if run and not self.origins.regions.why_not(*_ends(run)):
             yield self.stretch(self.title or self.where, *_ends(run))
@@ -336,7 +336,7 @@ class Chosen:
                     yield self.stretch(self.title or self.where, *_ends(run))
 
     def _run(self, gap: list[int]) -> list[int]:
-        """Return the run with the best score: 2 for each of the lines, -1 for each of others."""
+        """Return the run with the best score: 2 for each instruction of the lines, else -1."""
         leaving = self.flow.graph.jumps.leaving
         best = (0, 0, 0)
         score = first = 0
@@ -353,7 +353,7 @@ def _ends(run: list[int]) -> tuple[Point, Point]:
 
 
 def _numbered(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Tell pieces of one name apart, by their order in the code."""
+    """Number pieces of one name, by their order in the code."""
     taken: Counter[str] = Counter()
     for piece in pieces:
         taken[piece.name] += 1

@@ -1,4 +1,4 @@
-"""The ranges of all lines and functions that somebody chose in a kernel; or why there are none."""
+"""Probe regions of all lines and functions that a user chose; or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ikp.sass.control_flow.flow import Flow
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One range, and what is told of it; or none, and why."""
+    """One range with a message on what it holds; or none, with the reason."""
 
     piece: Piece | None
     told: str
@@ -31,10 +31,10 @@ def choices(
 
     Args:
         flow: the kernel.
-        origins: its lines.
-        waits: where loads are waited for.
-        lines: the chosen ones.
-        names: of chosen functions.
+        origins: its source lines.
+        waits: its waits for loads.
+        lines: the chosen lines.
+        names: the names of chosen functions.
     """
     code = flow.code
     for span in lines:
@@ -55,6 +55,6 @@ def _of(chosen: Chosen, why: str) -> Iterator[Choice]:
     if not chosen.own:
         yield Choice(None, why)
     elif not chosen.pieces:
-        yield Choice(None, f"{chosen.where} has no stretch that is entered and left at one place.")
+        yield Choice(None, f"{chosen.where} has no region that is entered and left at one point.")
     for piece in chosen.pieces if chosen.own else ():
         yield Choice(piece, chosen.told(piece))

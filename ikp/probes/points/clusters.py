@@ -1,6 +1,7 @@
-"""The anchors of chosen lines, in runs that nobody else's anchors interrupt.
+"""Clusters of the landmarks of chosen lines, which no landmark of another line interrupts.
 
-Loop by loop, in the order of the code: a loop inside is one thing to the code around it.
+They are found loop by loop, in the order of the code: an inner loop is one event to the code around
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ikp.sass.disassembly.listing import Line
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An landmark of the chosen lines; a loop that is all theirs is one, too."""
+    """A landmark of the chosen lines; a loop of which all landmarks are theirs is one, too."""
 
     start: Point
     end: Point
@@ -31,11 +32,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Clusters:
-    """Finds them in one kernel.
+    """Finds the clusters in one kernel.
 
     Args:
         flow: the kernel.
-        regions: its stretches.
+        regions: its regions and loops.
         own: the instructions of the chosen lines.
         chosen: whether a line is one of them.
         waits: instruction -> the wait for loads before it.
@@ -48,7 +49,7 @@ class Clusters:
     waits: Mapping[int, LoadWait]
 
     def runs(self) -> Iterator[list[Event]]:
-        """Yield the runs."""
+        """Yield the clusters."""
         for region in self.open:
             run: list[Event] = []
             for event in self._events(region):
@@ -62,7 +63,7 @@ class Clusters:
 
     @cached_property
     def open(self) -> list[int | None]:
-        """The loops that are looked into, and None for the code outside of all."""
+        """The loops whose code is searched, and None for the code outside of all loops."""
         shut = self._whole | set(self._spins)
         loops = (loop for loop in self.flow.bodies if not shut & set(self._around(loop)))
         return [None, *loops]
@@ -89,7 +90,7 @@ class Clusters:
         return sorted(at for block in blocks for at in range(block.first, block.end))
 
     def landmark(self, at: int) -> Landmark | None:
-        """Return what an instruction is, padding aside."""
+        """Return an instruction's kind of landmark; None for padding."""
         instruction = self.flow.code.instructions[at]
         return None if instruction.never_runs else landmark(instruction.opcode)
 
@@ -102,7 +103,7 @@ class Clusters:
         return found
 
     def _events(self, region: int | None) -> Iterator[Event | None]:
-        """Yield the anchors in a loop; None for each of other lines."""
+        """Yield the landmarks in a loop; None for each of other lines."""
         for at, loop in self.items(region):
             if loop is not None:
                 yield from self._loop(loop)
@@ -113,7 +114,7 @@ class Clusters:
                 yield self._one(at, kind) if at in self.own else None
 
     def _loop(self, loop: int) -> Iterator[Event | None]:
-        """Yield a loop as an landmark, if it is one; None where it has anchors of its own."""
+        """Yield a loop as one event, if all its landmarks are chosen; None if it has others."""
         body = self.instructions(loop)
         kinds = tuple(kind for at in body if (kind := self.landmark(at)))
         ends = loop_ends(self.flow, loop)
@@ -138,9 +139,9 @@ class Clusters:
         """The loops whose own line is chosen, and that hold no landmark of others."""
         found = set()
         for loop in self.flow.bodies.keys() - self._spins.keys():
-            anchors = {at for at in self.instructions(loop) if self.landmark(at)}
+            landmarks = {at for at in self.instructions(loop) if self.landmark(at)}
             named = any(map(self.chosen, loop_lines(self.flow, loop)))
-            if named and anchors <= self.own and loop_ends(self.flow, loop):
+            if named and landmarks <= self.own and loop_ends(self.flow, loop):
                 found.add(loop)
         return found
 

@@ -1,8 +1,8 @@
-"""What waits that count are for: of what was committed, all but the last few.
+"""Counting waits for cp.async and wgmma groups: the committed instructions that each one awaits.
 
 A warpgroup's products are committed together, and so are copies to shared memory (cp.async). A wait
 says how many of the latest commits it leaves under way, and so, which ones it waits for: those that
-the wait before it did not. In a loop, commits and waits come round again.
+the wait before it did not. In a loop, commits and waits recur in each iteration.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ikp.sass.disassembly.listing import Instruction
 
 
 class Issued(NamedTuple):
-    """An instruction that is waited for: as it was issued in this turn of the loop, or before."""
+    """An awaited instruction, as it was issued in this iteration of the loop, or an earlier one."""
 
     at: int
-    ago: int  # turns
+    ago: int  # iterations
 
 
 _COMMITS = "LDGDEPBAR"
@@ -44,29 +44,29 @@ class _Queue:
         self.open = []
 
     def awaited(self, *, again: bool) -> Iterator[tuple[int, tuple[Issued, ...]]]:
-        """Yield each wait with what it waits for; ``again``: all comes round again."""
+        """Yield each wait with what it awaits; ``again``: in a loop, all of it recurs."""
         count = len(self.commits)
         before = self.waits[-1][1] - count if again and self.waits else 0
         for at, ended in self.waits:
             first = max(before, ended - count)
             numbers = [n for n in range(first, ended) if count and (again or n >= 0)]
-            turns = [(-(n // count), self.commits[n % count]) for n in numbers]
-            yield at, tuple(Issued(each, ago) for ago, commit in turns for each in commit)
+            commits = [(-(n // count), self.commits[n % count]) for n in numbers]
+            yield at, tuple(Issued(each, ago) for ago, commit in commits for each in commit)
             before = max(before, ended)
 
 
 def awaited(
     instructions: tuple[Instruction, ...], region: Callable[[int], int | None]
 ) -> dict[int, tuple[Issued, ...]]:
-    """Return what each wait that counts is for; nothing where that is not known.
+    """Return each counting wait -> the instructions it awaits; without those where none is known.
 
     Args:
-        instructions: of the kernel.
+        instructions: the kernel's.
         region: the innermost loop around an instruction; None for none.
     """
     queues: dict[tuple[Landmark, int | None], _Queue] = {}
     latest: dict[Landmark, tuple[int, ...]] = {}
-    found: dict[int, tuple[Issued, ...]] = {}  # where nothing is committed: what was before
+    found: dict[int, tuple[Issued, ...]] = {}  # in a loop without commits: the latest before it
     for at, instruction in enumerate(instructions):
         if (of := _counted(instruction.opcode)) is None or instruction.never_runs:
             continue
@@ -89,7 +89,7 @@ def awaited(
 
 @cache
 def _counted(opcode: str) -> Landmark | None:
-    """Return what an instruction issues, commits or waits for, if that is counted."""
+    """Return the kind that an instruction issues, commits or awaits, if waits for it count."""
     kind = Landmark.COPY if opcode == _COMMITS else landmark(opcode)
     of = _IS_OF.get(kind, kind) if kind else None
     return of if of in (Landmark.COPY, Landmark.PRODUCT) else None

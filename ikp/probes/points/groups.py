@@ -1,4 +1,4 @@
-"""Instructions of one kind that stand together, as one thing that a kernel does."""
+"""Groups of landmarks: adjacent instructions of one kind and line, such as ``cp.async x8``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ikp.sass.disassembly.listing import Line
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Instructions of one kind in one block."""
+    """Landmarks of one kind in one basic block."""
 
     kind: Landmark
     members: tuple[int, ...]
@@ -23,7 +23,7 @@ class Group:
 
     @property
     def issued(self) -> bool:
-        """Whether they are issued here and come back later; else they wait."""
+        """Whether they are issued here and complete later; else they wait."""
         return self.kind in ISSUED
 
     @property
@@ -38,7 +38,7 @@ class Group:
 
 
 def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
-    """Return the groups: in one block, nothing else of note between them, of the same lines.
+    """Return the groups: in one basic block, no other landmark between them, of the same lines.
 
     Args:
         flow: the kernel.
@@ -66,24 +66,24 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
 
 
 def _kind(flow: Flow, at: int, copied: int) -> Landmark | None:
-    """Return what an instruction is; None also for one that does nothing of that.
+    """Return an instruction's kind of landmark; None also for one that never runs or only looks so.
 
     Args:
         flow: the kernel.
         at: the instruction.
-        copied: the scoreboards that tell of groups of copies, a bit each.
+        copied: the scoreboards of groups of copies, a bit each.
     """
     instruction = flow.code.instructions[at]
     kind = landmark(instruction.opcode)
     if instruction.never_runs:
         return None
     if kind is Landmark.COPY_WAIT and not named(instruction.rest) & copied:
-        return None  # what allocates tensor memory has one in front of it
+        return None  # allocations of tensor memory have one in front of them
     return kind
 
 
 def _of_lines(flow: Flow, members: list[tuple[int, Landmark]]) -> Iterator[Group]:
-    """Cut a group by its lines, where each line's instructions stand together."""
+    """Cut a group by its lines, where each line's instructions adjoin."""
     if not members:
         return
     kind, indices = members[0][1], [at for at, _ in members]
@@ -132,7 +132,7 @@ def _product(op: str) -> str:
 
 
 def counted_wait(flow: Flow, wait: int) -> str:
-    """Return what a counting wait is for, by what was committed last before it in the code."""
+    """Return the title of a counting wait, by the last commit before it in the code."""
     instructions = flow.code.instructions
     if "{" in instructions[wait].rest:
         return "wait for all"

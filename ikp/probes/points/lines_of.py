@@ -1,4 +1,4 @@
-"""Which lines an instruction is about: its own, the PTX's, or those of what it waits for."""
+"""Source lines of an instruction: its own, the PTX's, or those of the instructions it awaits."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _Chain = tuple[Line, ...]
 
 @dataclass(frozen=True)
 class AboutLines:
-    """The lines of one kernel.
+    """The source lines of one kernel's instructions.
 
     Args:
         flow: the kernel.
         ptx: its PTX; lines of a warpgroup's products, and of some loads, are right only with it.
-        regions: its stretches.
+        regions: its regions, for the loop around an instruction.
     """
 
     flow: Flow
@@ -49,12 +49,12 @@ class AboutLines:
         return self._waits.get(at, lines)
 
     def with_calls(self, lines: _Chain) -> _Chain:
-        """Return lines with those of the calls that they are in, where but one way leads there."""
-        # Where the machine code says who called, it says it of all.
+        """Return lines with those of the calls that they are in, where only one chain is known."""
+        # Where the machine code names callers, it names all of them.
         return self._callers.get(lines[0], lines) if len(lines) == 1 else lines
 
     def about(self, at: int) -> list[_Chain]:
-        """Return the lines that an instruction does something for: of a wait, what it awaits."""
+        """Return the lines that an instruction works for: of a wait, those of what it awaits."""
         awaits = self.awaited.get(at)
         if awaits:
             found = [chain for each in awaits for chain in self.about(each)]
@@ -64,7 +64,7 @@ class AboutLines:
         return [self.own(at)]
 
     def chains(self, members: Iterable[int]) -> tuple[list[_Chain], str]:
-        """Return the lines of instructions, and whose they are if not their own."""
+        """Return the lines of instructions, and a note where these are not their own."""
         members = list(members)
         instructions = self.flow.code.instructions
         if not any("GMMA" in instructions[at].opcode for at in members):
@@ -77,8 +77,8 @@ class AboutLines:
 
     @cached_property
     def awaited(self) -> dict[int, tuple[int, ...]]:
-        """What waits are for, where that is known: of those that count, and of a loop's only one
-        for an mbarrier.
+        """Waits -> the instructions they await, where known: of counting waits, and of a loop's
+        only wait for an mbarrier.
         """
         instructions = self.flow.code.instructions
         found = {at: tuple(each.at for each in of) for at, of in self.counted.items()}
@@ -92,11 +92,11 @@ class AboutLines:
 
     @cached_property
     def counted(self) -> dict[int, tuple[Issued, ...]]:
-        """What waits are for that count commits."""
+        """Waits that count commits -> the instructions they await."""
         return awaited(self.flow.code.instructions, self._region)
 
     def _arrivals(self) -> dict[int, tuple[int, ...]]:
-        """Return the loads that a loop's only wait for an mbarrier is for."""
+        """Return a loop's only wait for an mbarrier -> the TMA loads in that loop."""
         waits: dict[int, list[int]] = {}
         loads: dict[int, list[int]] = {}
         kinds: dict[Landmark | None, dict[int, list[int]]]
@@ -132,7 +132,7 @@ class AboutLines:
 
     @cached_property
     def _waits(self) -> dict[int, _Chain]:
-        """The lines of waits for mbarriers, and of what each does in its block to ask again."""
+        """The lines of waits for mbarriers, and of the instructions in their blocks that retry."""
         flow, instructions = self.flow, self.flow.code.instructions
         waits = flow.code.having(lambda opcode: landmark(opcode) is Landmark.MBARRIER_WAIT)
         known, found = wait_lines(flow.code, self.ptx) if waits else {}, dict[int, _Chain]()
@@ -143,7 +143,7 @@ class AboutLines:
                 asks = [n for n in inside if instructions[n].lines[:1] == lines[:1]]
                 found |= {n: (known[lines[0]], *instructions[n].lines[1:]) for n in asks}
         right = {*known, *known.values()}
-        for at in waits:  # ptxas gives some that ask once the line of what stands before them
+        for at in waits:  # ptxas gives some that test once the line of the code before them
             again = [n for n in waits if flow.graph.block(n) in self._next(at) and n in found]
             if again and right.isdisjoint(instructions[at].lines[:1]):
                 found[at] = found[again[0]]

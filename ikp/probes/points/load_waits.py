@@ -1,4 +1,4 @@
-"""Which instructions wait for loads, by their wait masks: whoever reads a result first does."""
+"""Instructions that wait for loads from global memory, found by scoreboards and wait masks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class LoadWait:
 
     at: int  # the instruction that waits before it is issued
     mask: int  # the scoreboards of those loads, a bit each
-    loads: tuple[int, ...]  # what it may wait for
+    loads: tuple[int, ...]  # the loads that it may wait for
 
 
 def load_waits(flow: Flow) -> list[LoadWait]:
-    """Return the first waits for each load, on every way from it."""
+    """Return the first waits for each load, on every path from it."""
     loads = flow.code.having(lambda opcode: landmark(opcode) is Landmark.LOAD)
     loads = [at for at in loads if not flow.code.instructions[at].never_runs]
     if not loads:
@@ -43,7 +43,7 @@ def load_waits(flow: Flow) -> list[LoadWait]:
 
 
 def _steps(flow: Flow, loads: list[int]) -> dict[int, Step]:
-    """Return what changes which loads are under way: a bit each."""
+    """Return, for each load and each wait, its effect on the loads under way (a bit each)."""
     controls, code = flow.code.controls, flow.code
     writes = controls.writes.tolist()
     takes = {at: [(writes[at], 1 << n)] for n, at in enumerate(loads) if writes[at] != NONE}

@@ -1,7 +1,7 @@
-"""Loops that are left at several places, and turns that end so: where each way out can be marked.
+"""Probe regions of loops, and of iterations, that end at several exits: a probe point for each.
 
-That a loop ends on every way out holds as it stands. That a warp takes one of them alone does not:
-threads of it may leave at different places, so what decides must be alike for all of them.
+A loop ends on every way out by definition. But threads of one warp may leave by different exits, so
+the conditions that decide must be uniform.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ _APART = "threads of one warp may be apart where it is left"
 
 
 class _NoWayError(Exception):
-    """A way out can't be marked."""
+    """A loop exit can't have a probe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A stretch with several ends: it is begun at one place and left by each way out."""
+    """A probe region with several ends: entered at one point, and left by each loop exit."""
 
     start: Point
     ends: tuple[Point, ...]
-    within: frozenset[int]  # its blocks: they need not stand in a row
+    within: frozenset[int]  # its blocks: they need not lie in a row
 
 
 @dataclass(frozen=True)
 class WaysOut:
-    """The ways out of one kernel's loops. Blocks and loops go by their numbers."""
+    """The exits of one kernel's loops. Blocks are named by number, loops by their header's."""
 
     regions: Regions
     flow: Flow = field(init=False)
 
     def __post_init__(self) -> None:
-        """Share what is known of the control flow."""
+        """Share the control flow of the regions."""
         object.__setattr__(self, "flow", self.regions.flow)
 
     def loop(self, header: int) -> Open | str:
-        """Return a loop, by its first block, or why it can't be marked."""
+        """Return the probe region of a loop, by its header, or why there is none."""
         start, body = entry(self.flow, header), self.flow.bodies[header]
         if start is None:
             return "it is entered at several places"
         return self._open(start, body, None)
 
     def turn(self, header: int) -> Open | str:
-        """Return the turn of a loop, or why it can't be marked.
+        """Return the probe region of a loop's iteration, or why there is none.
 
-        Where a loop's first block only tests for its end, a turn begins behind that: else, the last
-        turn is the one in which the loop is left.
+        Where a loop's first block only tests for its end, an iteration begins behind that. Else,
+        the last iteration is the one in which the loop is left.
         """
         graph, body, code = self.flow.graph, self.flow.bodies[header], self.flow.code.instructions
         top = graph.blocks[header]
@@ -79,12 +79,12 @@ class WaysOut:
         return Open(start, tuple(sorted(ends)), inside)
 
     def _ends(self, number: int, inside: frozenset[int], again: int | None) -> set[Point]:
-        """Return where code leaves that ends with a block, or begins anew.
+        """Return the points at which control leaves the region, or begins it anew, from a block.
 
         Args:
             number: of the block.
-            inside: the blocks of the stretch.
-            again: the block that begins the next turn, for a turn.
+            inside: the blocks of the region.
+            again: the block that begins the next iteration, for an iteration.
         """
         graph = self.flow.graph
         last, after = graph.blocks[number].end - 1, graph.after[number]
@@ -106,7 +106,7 @@ class WaysOut:
         )
 
     def _edge(self, jump: int, to: int, inside: frozenset[int], again: int | None) -> Point:
-        """Return the place on one way out: where it leads, if that is of no other way."""
+        """Return the probe point of one exit: its target, if no other edge leads there."""
         graph = self.flow.graph
         if to == graph.falls.get(jump):
             return Point(jump, after=True)

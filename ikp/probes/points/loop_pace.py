@@ -1,9 +1,9 @@
-"""About how long a turn of a loop takes, before it has ever run: its code walked through.
+"""A static estimate of the cycles of a loop iteration, from stall counts and awaited latencies.
 
-Instructions issue as their stalls say. What waits, waits for what it waits for: loads and copies
-take as long as from memory that nobody else uses, products as long as tensor cores take. Other
-warps, bandwidth, barriers and caches are not known, so most loops take longer: what is told as a
-share of this time is rather too much than too little.
+Instructions issue as their stalls say. A wait ends when the awaited instructions do: loads and
+copies take as long as from idle memory, products as long as tensor cores take. Other warps,
+bandwidth, barriers and caches are not known, so most loops take longer: a cost reported as a share
+of this time is rather too high than too low.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.landmarks import Landmark, landmark
 
 _MEMORY = 500
-"""Cycles from a load's issue to its data, about: H100 and H200, from memory, nothing else going."""
+"""About the cycles from a load's issue to its data: H100 and H200, from memory, else idle."""
 _PRODUCT = re.compile(r"GMMA\.(\d+)x(\d+)x(\d+)")
 _PER_CYCLE = 2048
 """Products of 16-bit numbers that an SM's tensor cores make in a cycle (sm_90: 989 TFLOPS)."""
-_TURNS = 4
-"""So many turns are walked through: what is issued ahead of time is then on its way."""
+_ITERATIONS = 4
+"""How many iterations are simulated: loads issued ahead of time are then on their way."""
 _ARRIVES = {Landmark.LOAD, Landmark.COPY, Landmark.TMA_LOAD}
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Times of one kernel.
+    """Estimated times of one kernel.
 
     Args:
         flow: the kernel.
         about: what its waits are for.
-        waits: where loads are waited for.
-        warps: that an SM has room for, of all blocks: they share its tensor cores.
+        waits: its waits for loads, by instruction.
+        warps: how many an SM has room for, of all blocks: they share its tensor cores.
     """
 
     flow: Flow
@@ -48,35 +48,35 @@ class Pace:
 
     @classmethod
     def of(cls, places: ProbeRegions, warps: int) -> Pace:
-        """Return the times of a kernel whose places are known."""
+        """Return the times of a kernel whose probe regions are known."""
         return cls(places.flow, places.origins, {wait.at: wait for wait in places.waits}, warps)
 
     def turn(self, loop: int | None) -> float:
-        """Return about how many cycles a turn of a loop takes; of the kernel's code, for None.
+        """Return about how many cycles an iteration of a loop takes; the kernel's code, for None.
 
-        Loops in it count as if they had one turn.
+        Inner loops count as if they had one iteration.
         """
         code = self.flow.code.instructions
         body = range(len(code)) if loop is None else self._body(loop)
         clock, begun = _Clock(), 0.0
-        for turn in range(1 if loop is None else _TURNS):
+        for iteration in range(1 if loop is None else _ITERATIONS):
             begun = clock.now
             for at in body:
-                self._step(clock, at, turn)
+                self._step(clock, at, iteration)
         return max(clock.now - begun, 1.0)
 
     def _body(self, loop: int) -> list[int]:
         blocks = [self.flow.graph.blocks[block] for block in self.flow.bodies[loop]]
         return sorted(at for block in blocks for at in range(block.first, block.end))
 
-    def _step(self, clock: _Clock, at: int, turn: int) -> None:
+    def _step(self, clock: _Clock, at: int, iteration: int) -> None:
         instruction = self.flow.code.instructions[at]
-        clock.wait((issued.at, turn - issued.ago) for issued in self._awaited(at))
+        clock.wait((issued.at, iteration - issued.ago) for issued in self._awaited(at))
         kind = None if instruction.never_runs else landmark(instruction.opcode)
         if kind in _ARRIVES:
-            clock.there[at, turn] = clock.now + _MEMORY
+            clock.there[at, iteration] = clock.now + _MEMORY
         elif kind is Landmark.PRODUCT:
-            clock.there[at, turn] = clock.multiplied(self._cycles(instruction.opcode))
+            clock.there[at, iteration] = clock.multiplied(self._cycles(instruction.opcode))
         clock.now += max(self._stalls[at], 1)
 
     def _awaited(self, at: int) -> tuple[Issued, ...]:
@@ -98,9 +98,9 @@ class Pace:
 
 @dataclass(slots=True)
 class _Clock:
-    """What time it is, when what is under way will be there, and when tensor cores are free."""
+    """The simulated time, when each result will be there, and when tensor cores are free."""
 
-    there: dict[tuple[int, int], float] = field(default_factory=dict)  # of which turn's
+    there: dict[tuple[int, int], float] = field(default_factory=dict)  # by (instruction, iteration)
     now: float = 0.0
     busy: float = 0.0
 

@@ -1,4 +1,4 @@
-"""Where loops begin and end, and their turns, as places for code."""
+"""Probe points of loops: a loop's entry and exit, its iterations, and loops that only wait."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ikp.sass.disassembly.landmarks import Landmark, landmark
 from ikp.sass.disassembly.listing import Instruction, Line
 
 ALLOCATES = "UTCATOMSWS"
-"""The operation that asks for tensor memory."""
+"""The operation that allocates tensor memory."""
 _SPIN = 12
-"""Instructions that a loop has at most that only waits."""
+"""The most instructions of a loop that only waits."""
 _CHANGES: Final = ("ST", "RED", "ATOM", "BAR", "CALL", "UCGABAR")
-"""How operations begin that change memory, or make other warps wait."""
+"""Prefixes of operations that change memory, or make other warps wait."""
 
 
 def loop_ends(flow: Flow, header: int) -> tuple[Point, Point] | None:
-    """Return where a loop is entered from outside and where it is left; None if not at one place.
+    """Return the points where a loop is entered and left; None if not at one point each.
 
     Args:
         flow: the kernel.
@@ -31,7 +31,7 @@ def loop_ends(flow: Flow, header: int) -> tuple[Point, Point] | None:
 
 
 def entry(flow: Flow, header: int) -> Point | None:
-    """Return where a loop is entered from outside; None if not at one place."""
+    """Return the point where a loop is entered from outside; None if not at one."""
     graph, body = flow.graph, flow.bodies[header]
     outside = [b for b in graph.before[header] if b not in body and b in flow.dominance.entered]
     if len(outside) != 1 or len(graph.after[outside[0]]) != 1:
@@ -43,7 +43,7 @@ def entry(flow: Flow, header: int) -> Point | None:
 
 
 def _exit(flow: Flow, header: int) -> Point | None:
-    """Return where all ways out of a loop come together, and no other way."""
+    """Return the point that all exits of a loop lead to, and no other edge; None if none is."""
     graph, body = flow.graph, flow.bodies[header]
     targets = {to for block in body for to in graph.after[block] if to not in body}
     if len(targets) != 1 or body & graph.leaves:
@@ -58,7 +58,7 @@ def _exit(flow: Flow, header: int) -> Point | None:
 
 
 def iteration(flow: Flow, header: int, regions: Regions) -> tuple[Point, Point] | None:
-    """Return where each turn of a loop begins and ends; None if turns end in several places."""
+    """Return the points where each iteration begins and ends; None if there are several ends."""
     graph, body = flow.graph, flow.bodies[header]
     latches = [block for block in graph.before[header] if block in body]
     if len(latches) != 1:
@@ -69,7 +69,7 @@ def iteration(flow: Flow, header: int, regions: Regions) -> tuple[Point, Point] 
     end = Point(last) if jumps else Point(last, after=True)
     top = graph.blocks[header]
     starts = [Point(top.first)]
-    if top.end - 1 in graph.falls:  # the test for the end stands first: a turn begins after it
+    if top.end - 1 in graph.falls:  # a test for the end comes first: iterations begin after it
         starts.append(Point(top.end - 1, after=True))
     return next(((start, end) for start in starts if not regions.why_not(start, end)), None)
 
@@ -82,14 +82,14 @@ def loop_lines(flow: Flow, header: int) -> tuple[Line, ...]:
 
 
 def waiting(flow: Flow, header: int) -> tuple[int, ...]:
-    """Return the instructions of a loop that ask for something, if it does nothing but that."""
+    """Return the instructions of a loop that test a barrier or flag, if it only waits."""
     blocks = [flow.graph.blocks[block] for block in flow.bodies[header]]
     if sum(block.end - block.first for block in blocks) > _SPIN:
         return ()
     body = sorted(at for block in blocks for at in range(block.first, block.end))
     tests = tuple(at for at in body if _asks(flow, at)) or _polls(flow, body)
     kinds = {landmark(flow.code.instructions[at].opcode) for at in body if at not in tests}
-    return () if kinds - {None, Landmark.COPY_WAIT} else tests  # asking for memory has one, too
+    return () if kinds - {None, Landmark.COPY_WAIT} else tests  # allocations have one, too
 
 
 def _asks(flow: Flow, at: int) -> bool:
@@ -99,7 +99,7 @@ def _asks(flow: Flow, at: int) -> bool:
 
 
 def _polls(flow: Flow, body: list[int]) -> tuple[int, ...]:
-    """Return the load of a flag that others set: always from one address, past what is cached.
+    """Return the load of a flag that other warps set: always from one address, past the cache.
 
     A loop that changes memory itself has none.
     """
@@ -112,17 +112,17 @@ def _polls(flow: Flow, body: list[int]) -> tuple[int, ...]:
 
 
 def polled(instruction: Instruction) -> bool:
-    """Return whether what an instruction loads may be changed by others meanwhile."""
+    """Return whether an instruction loads memory that other threads may change meanwhile."""
     return landmark(instruction.opcode) is Landmark.LOAD and ".STRONG" in instruction.opcode
 
 
 def after_spinning(flow: Flow, test: int, regions: Regions) -> Point:
-    """Return where a wait ends that tests a barrier once, and spins elsewhere if it must.
+    """Return the point where a wait ends that tests a barrier once, and spins elsewhere if it must.
 
     Args:
         flow: the kernel.
         test: the instruction that tests.
-        regions: the kernel's stretches.
+        regions: the kernel's regions.
     """
     graph, start = flow.graph, Point(test)
     block = graph.block(test)

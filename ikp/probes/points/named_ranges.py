@@ -1,4 +1,4 @@
-"""The ranges that a kernel's source names itself, all of them; or why there are none."""
+"""Probe regions of all ranges that a kernel's source names; messages on those without one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ikp.sass.control_flow.flow import Flow
 
 
 def named_in_source(flow: Flow, origins: AboutLines, waits: Sequence[LoadWait]) -> Iterator[Choice]:
-    """Yield the ranges of the functions that have code in a kernel; last, what has none.
+    """Yield the ranges of the functions that have code in a kernel; last, messages on the others.
 
     Args:
         flow: the kernel.
-        origins: its lines.
-        waits: where loads are waited for.
+        origins: its source lines.
+        waits: its waits for loads.
     """
     ranges: list[Written] = []
     unpaired: list[Unpaired] = []
@@ -40,13 +40,13 @@ def named_in_source(flow: Flow, origins: AboutLines, waits: Sequence[LoadWait]) 
         yield from found
         if not found:
             without.append(_where(each.name, each.file, each.first))
-    yield from _told(without, "no code of their own in one stretch")
-    told = [_where(each.name, each.file, each.line) for each in unpaired]
-    yield from _told(told, "no start and end in one block of statements")
+    yield from _message(without, "no code of their own in one region")
+    apart = [_where(each.name, each.file, each.line) for each in unpaired]
+    yield from _message(apart, "no start and end in one block of statements")
 
 
 def _pieces(chosen: Chosen) -> Iterator[Choice]:
-    """Yield the pieces of a range; of those of one name, one tells of all."""
+    """Yield the pieces of a range; of those of one name, the first has a message on all."""
     pieces = Named(chosen).pieces if chosen.own else []
     for name in dict.fromkeys(piece.name for piece in pieces):
         alike = [piece for piece in pieces if piece.name == name]
@@ -55,9 +55,9 @@ def _pieces(chosen: Chosen) -> Iterator[Choice]:
 
 
 def _claimed(origins: AboutLines, ranges: Sequence[Written]) -> frozenset[int]:
-    """Return the instructions that are written in some range.
+    """Return the instructions whose own lines lie in some range.
 
-    So a wait that has one around it is not of another range, whose products it awaits.
+    So a wait that lies in a range is not of another one, whose products it awaits.
     """
     spans: dict[str, set[int]] = {}
     for each in ranges:
@@ -73,6 +73,6 @@ def _where(name: str, file: str, line: int) -> str:
     return f"{name!r} ({PurePath(file).name}:{line})"
 
 
-def _told(names: list[str], lack: str) -> Iterator[Choice]:
+def _message(names: list[str], lack: str) -> Iterator[Choice]:
     if names:
         yield Choice(None, f"ranges that the source names and that have {lack}: {some(names)}.")

@@ -1,4 +1,4 @@
-"""What places are called: what is done there, for which variable, at which line of whose code."""
+"""Names of probe regions: operation, variable, and source lines with their calls."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _LIBRARY = re.compile(
     r"/tl_templates/|/tilelang/3rdparty/|/targets/[^/]+/include/"
 )
 _GENERATED = re.compile(r"^\s*# src\[([^\]:]+):(\d+)(?:-\d+)?\]:")
-"""What Helion writes above generated code: the line of its own source that this is of."""
+"""The comment that Helion writes above generated code: the line of its own source."""
 _FAR = 8
-"""Lines that a statement may begin above the one that an instruction comes from."""
+"""The most lines that a statement may begin above the line of an instruction."""
 _NAMED = 8
-"""How many of those left out are named."""
+"""How many names ``some`` lists."""
 
 
 def title(what: str, chains: Iterable[tuple[Line, ...]], note: str = "") -> str:
-    """Return ``"cp.async x8 @matmul.py:93"``: what, and where the instructions come from.
+    """Return ``"cp.async x8 @matmul.py:93"``: an operation, and its instructions' source lines.
 
     Args:
-        what: what they do.
-        chains: their lines, the innermost function first.
+        what: the operation.
+        chains: the instructions' lines, the innermost function first.
         note: added where the lines are not the instructions' own.
     """
     known = [chain for chain in chains if chain]
@@ -47,7 +47,7 @@ def title(what: str, chains: Iterable[tuple[Line, ...]], note: str = "") -> str:
 def variable(chains: Iterable[tuple[Line, ...]]) -> str:
     """Return the name that loads are assigned to, ``"b_g"``; several by ``" and "``; "" for none.
 
-    It is read from the source: where that is not there, or is no assignment, nothing is known.
+    The name is read from the source: "" where that is not there, or is no assignment.
     """
     names: list[str] = []
     for chain in chains:
@@ -73,7 +73,7 @@ def is_library(file: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def original(line: Line) -> Line:
-    """Return the line that generated code is made of, as a comment above it says; else the line."""
+    """Return the line that generated code was made from, by a comment above; else the line."""
     text = text_lines(line.file)
     if not _is_generated(line.file) or not 0 < line.number <= len(text):
         return line
@@ -97,7 +97,7 @@ def _shown(chain: Sequence[Line]) -> Line:
 
 
 def _calls(chain: Sequence[Line]) -> str:
-    """Return ``" softened() < attention():63"`` for code of a helper: who calls it, and where."""
+    """Return ``" softened() < attention():63"`` for code of a helper: its callers, with lines."""
     own = [line for line in chain if not is_library(line.file)]
     if len(own) < 2:
         return ""
@@ -107,7 +107,7 @@ def _calls(chain: Sequence[Line]) -> str:
 
 
 def _target(line: Line) -> str:
-    """Return what the statement at a line assigns a load to; it may begin some lines above."""
+    """Return the variable that the statement at a line assigns a load to; it may begin above."""
     text = text_lines(line.file)
     if line.number > len(text):
         return ""

@@ -1,7 +1,7 @@
-"""Where time goes in a kernel, as stretches of its machine code that a record can be put around.
+"""Probe regions of a kernel, by level: kernel, loops, iterations, waits, operations, chosen lines.
 
-Every stretch is entered at its start and left at its end, on every path (``stretches``), and two of
-them are nested or apart: so their records are, too.
+Every region is entered at its start and left at its end, on every path (``sese_regions``), and two
+of them are nested or apart: so their records are, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOOPS = ("loop", "iteration")
 
 
 class Level(IntEnum):
-    """How much is marked. Each level marks all that the ones before it do."""
+    """How much is recorded. Each level has the regions of all levels before it."""
 
     KERNEL = 0
     LOOPS = 1
@@ -47,15 +47,15 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeRegion:
-    """A stretch of code, and what it is."""
+    """A region of code between probe points, with its kind, level and name."""
 
-    kind: str  # "kernel", "loop", "iteration", "load wait", "lines", or an anchor's value
+    kind: str  # "kernel", "loop", "iteration", "load wait", "lines", or a landmark's value
     level: Level
     name: str  # "wait for b_g @chunk.py:417"
     start: Point
     ends: tuple[Point, ...]  # one for each way out; none of the kernel: it ends at every exit
-    holds: tuple[int, ...]  # the instructions that it is about
-    lines: tuple[Line, ...] = ()  # where they come from
+    holds: tuple[int, ...]  # the instructions that it is recorded for
+    lines: tuple[Line, ...] = ()  # their source lines
     waits: int = 0  # scoreboards, a bit each: the end waits for them before it reads the clock
     within: frozenset[int] = frozenset()  # of several ends: the blocks between
 
@@ -67,15 +67,15 @@ class ProbeRegion:
 
 @dataclass(frozen=True)
 class ProbeRegions:
-    """The places of one kernel.
+    """The probe regions of one kernel.
 
     Args:
         flow: the kernel.
         ptx: its PTX; lines of a warpgroup's products, and of some loads, are right only with it.
-        lines: chosen lines of its source, which have places of their own at every level.
+        lines: chosen lines of its source, which have regions of their own at every level.
         functions: names of functions whose lines are chosen, too.
-        named: whether ranges that the source names have places of their own, too.
-        rows: whether the threads of each warp are known to stand in one row of their block.
+        named: whether ranges that the source names have regions of their own, too.
+        rows: whether the threads of each warp are known to lie in one row of their block.
     """
 
     flow: Flow
@@ -88,22 +88,22 @@ class ProbeRegions:
     origins: AboutLines = field(init=False)
 
     def __post_init__(self) -> None:
-        """Share what is known of the control flow, and of lines."""
+        """Share the regions of the control flow, and the source lines."""
         object.__setattr__(self, "regions", Regions(self.flow, self.rows))
         object.__setattr__(self, "origins", AboutLines(self.flow, self.ptx, self.regions))
 
     def at(self, level: Level) -> list[ProbeRegion]:
-        """Return what is marked at a level, in the order of the starts, outer places first."""
+        """Return the regions of a level, in the order of their starts, outer regions first."""
         return [place for place in self.all if place.level <= level]
 
     @cached_property
     def all(self) -> list[ProbeRegion]:
-        """All places that hold."""
+        """All regions that can be recorded."""
         return [place for place, why in self._judged if not why]
 
     @cached_property
     def refused(self) -> list[tuple[ProbeRegion, str]]:
-        """Places that can't be marked, and why."""
+        """Regions that can't be recorded, and why."""
         return [(place, why) for place, why in self._judged if why]
 
     @cached_property
@@ -135,7 +135,7 @@ class ProbeRegions:
         """Yield a loop and its iteration; a loop that only waits is a wait."""
         ends = loop_ends(self.flow, header)
         chain = self._loop_chain(header)
-        lines, (name, turn_name) = chain[:1], (naming.title(w, [chain]) for w in _LOOPS)
+        lines, (name, iteration_name) = chain[:1], (naming.title(w, [chain]) for w in _LOOPS)
         if ends and wait:
             title = self._awaited(wait)
             yield self._place(Landmark.MBARRIER_WAIT.value, Level.WAITS, *ends, wait, title)
@@ -145,10 +145,10 @@ class ProbeRegions:
             yield ProbeRegion("loop", Level.LOOPS, name, ends[0], ends[1:], (), lines)
         if wait:
             return
-        if turn := iteration(self.flow, header, self.regions):
-            yield ProbeRegion("iteration", Level.LOOPS, turn_name, turn[0], turn[1:], (), lines)
-        elif isinstance(turned := self._ways_out.turn(header), Open):
-            yield _open("iteration", turn_name, turned, lines)
+        if one := iteration(self.flow, header, self.regions):
+            yield ProbeRegion("iteration", Level.LOOPS, iteration_name, one[0], one[1:], (), lines)
+        elif isinstance(opened := self._ways_out.turn(header), Open):
+            yield _open("iteration", iteration_name, opened, lines)
 
     def _loop_chain(self, header: int) -> tuple[Line, ...]:
         return self.origins.with_calls(loop_lines(self.flow, header))
@@ -159,7 +159,7 @@ class ProbeRegions:
 
     @cached_property
     def _opened(self) -> dict[int, Open | str]:
-        """Each loop that has not one end: with all of them, or why that can't be marked."""
+        """Each loop without a single end: its region with all ends, or why there is none."""
         return {
             header: self._ways_out.loop(header)
             for header in self.flow.bodies
@@ -169,29 +169,29 @@ class ProbeRegions:
 
     @cached_property
     def left_out(self) -> list[str]:
-        """Loops that are no places, in words."""
-        told = [
+        """Messages on the loops that are not recorded."""
+        messages = [
             f"{naming.title('loop', [self._loop_chain(header)])} is not recorded: {why}."
             for header, why in self._opened.items()
             if isinstance(why, str)
         ]
-        return list(dict.fromkeys(told))
+        return list(dict.fromkeys(messages))
 
     @cached_property
     def choices(self) -> list[Choice]:
-        """The ranges of chosen lines, each with what it holds; of lines without one, why."""
+        """The ranges of chosen lines, each with a message; for lines without one, the reason."""
         found = choices(self.flow, self.origins, self.waits, self.lines, self.functions)
         return list(found)
 
     @cached_property
     def named_ranges(self) -> list[Choice]:
-        """The same of the ranges that the source names, where they are wanted."""
+        """The ranges that the source names, where they are wanted, in the same form."""
         found = named_in_source(self.flow, self.origins, self.waits)
         return list(found) if self.named else []
 
     @property
     def asked_for(self) -> list[Choice]:
-        """Both: what somebody chose, and what the source names."""
+        """The ranges of chosen lines, and those that the source names."""
         return [*self.choices, *self.named_ranges]
 
     @property
@@ -207,7 +207,7 @@ class ProbeRegions:
 
     @cached_property
     def waits(self) -> list[LoadWait]:
-        """Where loads are waited for."""
+        """The waits for loads."""
         return load_waits(self.flow)
 
     def _load_waits(self, spinning: set[int]) -> Iterator[ProbeRegion]:
@@ -235,9 +235,7 @@ class ProbeRegions:
         return self._place(group.kind.value, level, group.start, end, group.members, title)
 
     def _awaited(self, tests: Sequence[int]) -> str:
-        """Return what tests of a barrier, or of a flag, wait for, as far as they or their line say
-        it.
-        """
+        """Return the title of tests of a barrier or a flag, by opcode or line; "" if not known."""
         instructions = self.flow.code.instructions
         if any(instructions[at].op == ALLOCATES for at in tests):
             return "tensor memory wait"
@@ -274,10 +272,10 @@ _FAR = 1 << 40
 
 
 def marks(places: Sequence[ProbeRegion]) -> list[tuple[Point, ProbeRegion, bool]]:
-    """Return (where, which, whether it opens) of all places but kernels, in the order of the code.
+    """Return (point, region, whether it opens) of all regions but kernels, in code order.
 
-    At one point: what ends there, inner places first; what begins and ends there; what begins
-    there, outer places first.
+    At one point: regions that end there, inner ones first; those that begin and end there; those
+    that begin there, outer ones first.
     """
     keyed = []
     for number, place in enumerate(sorted(places, key=_order)):
@@ -301,9 +299,9 @@ def _first(chains: Sequence[tuple[Line, ...]]) -> tuple[Line, ...]:
 
 
 def _order(place: ProbeRegion) -> tuple[Point, int, int]:
-    """Outer places come first: those that end later.
+    """Return a key that sorts outer regions first: those that end later.
 
-    With several ends, a turn holds what begins where it does, and a loop is in it.
+    An iteration with several ends holds the regions that begin where it does, a loop among them.
     """
     if place.within:
         return place.start, 0 if place.kind == "loop" else -_FAR, place.level
@@ -312,13 +310,13 @@ def _order(place: ProbeRegion) -> tuple[Point, int, int]:
 
 
 def _cross(one: ProbeRegion, other: ProbeRegion) -> bool:
-    """Whether two places overlap, and neither is in the other."""
+    """Whether two regions overlap, and neither is in the other."""
     first, second = sorted((one, other), key=_order)
     return not _ends_before(first, second.start) and _crosses(first, second)
 
 
 def nested(judged: list[tuple[ProbeRegion, str]]) -> list[tuple[ProbeRegion, str]]:
-    """Refuse what would overlap another place without being in it, or hold it."""
+    """Refuse the regions that overlap another one and neither lie in it nor hold it."""
     judged.sort(key=lambda item: _order(item[0]))
     open_places: list[ProbeRegion] = []
     found: list[tuple[ProbeRegion, str]] = []

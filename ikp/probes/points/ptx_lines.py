@@ -1,12 +1,11 @@
-"""Lines that machine code has wrong, and its PTX right.
+"""Source lines that the machine code has wrong, taken from the kernel's PTX.
 
 Warpgroups' products: ptxas gives them other lines, but keeps their order. Inline assembly of
 several lines: LLVM counts the source's line on with each of them (Triton 3.9 loads that way, CuTe
-waits for mbarriers), so
-what stands there seems to come from some lines below; the line before it is the right one.
-Inlined functions: Triton 3.6 says who calls them in comments alone, ``k.py:44:26 @[ k.py:63:60 ]``.
-Barriers keep their order, too: so of those in a function that is called at several places, each
-is told whose it is.
+waits for mbarriers). So its instructions seem to come from some lines below; the line before it is
+the right one. Inlined functions: Triton 3.6 names their callers in comments alone,
+``k.py:44:26 @[ k.py:63:60 ]``. Barriers keep their order, too: so in a function with several calls,
+each barrier gets the lines of its own call.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _LOC = re.compile(r"\s*\.loc\s+(\d+\s+\d+)(\s+\d+)?(?:.*\binlined_at\s+(\d+\s+\d+\s+\d+))?")
 _INLINED = re.compile(r"^\s*\.loc\s[^\n]*?//\s*([^\n]*@\[[^\n]*)$", re.MULTILINE)
 _PLACE = re.compile(r"([^\s:\[]+):(\d+)(?::\d+)?(?=\s|$)")
-"""Without its column where that is not known; then the line may be 0, which is none."""
+"""File and line; the column is absent where not known, and then the line may be 0: none."""
 _FUNCTION = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.(?:entry|func)\b", re.MULTILINE)
 _BARRIER = re.compile(r"\s*(?:@!?%\w+\s+)?bar(?:rier)?(?:\.cta)?\.(?:sync|arrive|red)\b")
 _PRODUCT, _LOAD, _WAIT = "wgmma.mma_async", "ld.global", "mbarrier.t"
-"""The last one is what ``mbarrier.try_wait`` and ``.test_wait`` begin with."""
+"""Parts of operations' names; the last one begins ``mbarrier.try_wait`` and ``.test_wait``."""
 
 _Chain = tuple[Line, ...]
 _Found = tuple[str, _Chain, _Chain]
-"""An operation, its line as it is given, and as it is, each with those of the calls it is in."""
+"""An operation, its line as given, and its right line, each with the lines of the calls around."""
 
 
 def product_lines(code: Code, ptx: str) -> dict[int, _Chain]:
-    """Return the lines of each product, by its index; nothing where the two don't match."""
+    """Return the lines of each product, by its index; nothing where PTX and code don't match."""
     products = code.having(lambda opcode: "GMMA" in opcode.partition(".")[0])
     if not products:
         return {}
@@ -46,12 +45,12 @@ def product_lines(code: Code, ptx: str) -> dict[int, _Chain]:
 
 
 def load_lines(code: Code, ptx: str) -> dict[Line, Line]:
-    """Return wrong lines of loads -> right ones; those alone that can be told apart."""
+    """Return wrong lines of loads -> right ones; only where one line has one right one."""
     return _right_lines(code, ptx, _LOAD)
 
 
 def wait_lines(code: Code, ptx: str) -> dict[Line, Line]:
-    """Return the same of waits for mbarriers, which CuTe writes as assembly of several lines."""
+    """Return wrong lines of mbarrier waits -> right ones: CuTe writes each in several lines."""
     return _right_lines(code, ptx, _WAIT)
 
 
@@ -66,16 +65,16 @@ def _right_lines(code: Code, ptx: str, which: str) -> dict[Line, Line]:
 def callers(code: Code, ptx: str) -> dict[Line, tuple[Line, ...]]:
     """Return lines of inlined functions -> those lines, and the lines of the calls they are in.
 
-    Only of lines whose calls are told apart: not of a function that is called at several places.
+    Lines with several chains of calls are left out.
     """
     found = inlined(code, ptx).items()
     return {line: next(iter(chains)) for line, chains in found if len(chains) == 1}
 
 
 def barrier_lines(code: Code, ptx: str) -> dict[int, tuple[Line, ...]]:
-    """Return the lines of barriers and of their calls; nothing where the two don't match.
+    """Return the lines of barriers and of their calls; nothing where PTX and code don't match.
 
-    Of those alone whose calls the PTX names.
+    Barriers whose calls the PTX does not name are left out.
     """
     barriers = code.of("BAR")
     chains = list(_barriers(ptx, code.name)) if barriers else []
@@ -96,7 +95,7 @@ def _barriers(ptx: str, kernel: str) -> Iterator[tuple[Line, ...]]:
 
 
 def inlined(code: Code, ptx: str) -> dict[Line, set[tuple[Line, ...]]]:
-    """Return lines of inlined functions -> all ways that they are called, as comments say it."""
+    """Return lines of inlined functions -> all their chains of calls, as comments have them."""
     paths = _by_name(dict(_FILE.findall(ptx)).values())
     found: dict[Line, set[tuple[Line, ...]]] = {}
     for text in set(_INLINED.findall(_of_kernel(ptx, code.name))):
@@ -147,14 +146,14 @@ def _found(ptx: str, kernel: str) -> Iterator[_Found]:
 
 
 class _Locations:
-    """The places that a text has named so far: code is inlined at one that came before."""
+    """The source locations (``.loc``) of a PTX so far: code is inlined at one that came before."""
 
     def __init__(self, ptx: str) -> None:
         self._files = dict(_FILE.findall(ptx))
         self._chains: dict[str, _Chain] = {}  # by file, line and column
 
     def chain(self, found: re.Match[str]) -> _Chain:
-        """Return the lines of one, the innermost first."""
+        """Return the lines of one location and its calls, the innermost first."""
         at, around = (" ".join(text.split()) for text in (f"{found[1]}{found[2]}", found[3] or ""))
         outer = self._chains.get(around) or (self._line(around) if around else ())
         self._chains[at] = chain = (*self._line(at), *outer)

@@ -1,8 +1,8 @@
-"""Which two places of a kernel hold a stretch between them: entered at one, left at the other.
+"""Single-entry single-exit regions of a kernel: whether two probe points bound one, and its code.
 
-Both lie in the same loops; whoever comes to the end has passed the start since that loop's turn
-began; whoever passes the start comes to the end before the turn is over. So on every path the two
-alternate, and stretches whose code is nested are nested in time.
+Both points lie in the same loops. A warp that comes to the end has passed the start in the same
+iteration; one that passes the start comes to the end before the iteration is over. So on every path
+the two alternate, and regions whose code is nested are nested in time.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from ikp.sass.control_flow.graph import depth_first
 from ikp.sass.dataflow.uniformity import Alike
 
 _OUT = -1
-"""Stands for all that a turn of a loop, or the kernel, ends with."""
+"""A virtual block behind all ends of an iteration, or of the kernel."""
 
 
 class Point(NamedTuple):
-    """A place for code: before an instruction, on every way there; or after one.
+    """A probe point: before an instruction, on every edge there; or after one.
 
-    After a jump is where control falls through: who jumps to what follows does not pass there.
-    ``taken``: on the way to where a jump leads, or of those whom an EXIT lets leave.
+    After a jump is where control falls through: a jump to the next instruction does not pass there.
+    ``taken``: on the edge to a jump's target, or for the threads that leave by an EXIT.
     """
 
-    index: int  # type: ignore[assignment]  # nobody looks for a value in a point
+    index: int  # type: ignore[assignment]  # no code calls the tuple's ``index``
     after: bool = False
     taken: bool = False
 
 
 @dataclass(frozen=True)
 class Regions:
-    """Stretches of one kernel.
+    """The regions of one kernel, its loops, and the blocks in which warps diverge.
 
     Args:
-        flow: it.
-        rows: whether the threads of each warp are known to stand in one row of their block.
+        flow: the kernel.
+        rows: whether the threads of each warp are known to lie in one row of their block.
     """
 
     flow: Flow
     rows: bool = False
 
     def why_not(self, start: Point, end: Point) -> str:
-        """Return why two points hold no stretch between them; "" if they do."""
+        """Return why two points bound no region; "" if they do."""
         first, last = self.block(start), self.block(end)
         if first is None or last is None:
             return "control never goes that way"
@@ -69,7 +69,7 @@ class Regions:
         return "threads of one warp may be apart there" if blocks & self.divergent else ""
 
     def _apart(self, first: int, last: int) -> str:
-        """Return why two blocks don't alternate."""
+        """Return why two blocks don't alternate on every path; "" if they do."""
         loop = self.loop(first)
         if loop != self.loop(last):
             return "its end is in another loop than its start"
@@ -88,7 +88,7 @@ class Regions:
         return block if block in self.flow.dominance.entered else None
 
     def lands(self, point: Point) -> int:
-        """Return the instruction before which who passes a point stands then."""
+        """Return the instruction that runs next behind a point."""
         if point.taken:
             ways = [to for to, _ in self.flow.graph.jumps.leaving[point.index]]
             return next((to for to in ways if to != point.index + 1), point.index)
@@ -97,11 +97,11 @@ class Regions:
     def inside(
         self, start: Point, ends: Sequence[Point], within: frozenset[int]
     ) -> Collection[int]:
-        """Return the instructions of a stretch, which has blocks of its own if it has many ends."""
+        """Return the instructions of a region; ``within`` has its blocks if it has many ends."""
         return self.flow.instructions(within) if within else self.between(start, ends[0])
 
     def between(self, start: Point, end: Point) -> list[int]:
-        """Return the instructions on any way from one point to another that hold a stretch."""
+        """Return the instructions on all paths between two points that bound a region."""
         first, last = self.block(start), self.block(end)
         blocks, graph = self.flow.graph.blocks, self.flow.graph
         if first is None or last is None:
@@ -139,7 +139,7 @@ class Regions:
         return min(around)[1] if around else None
 
     def _leaving(self, loop: int | None) -> Dominance:
-        """Return which blocks every way out of a turn of a loop passes; None for the kernel."""
+        """Return the post-dominance in an iteration of a loop; in the kernel, for None."""
         if loop not in self._known:
             self._known[loop] = self._found(loop)
         return self._known[loop]
@@ -177,12 +177,12 @@ class Regions:
 
     @cached_property
     def divergent(self) -> set[int]:
-        """Blocks in which threads of one warp may be apart."""
+        """Blocks in which a warp may be diverged."""
         return {block for each in self._parted for block in each.blocks}
 
     @cached_property
     def lacking(self) -> set[int]:
-        """Blocks in which some threads of a warp may have left, or be elsewhere."""
+        """Blocks in which some threads of a warp may have left, or be in other blocks."""
         found = set(self.divergent)
         for jump in self.flow.graph.jumps.leaving:
             if not self._alike.decides(jump):
@@ -190,7 +190,7 @@ class Regions:
         return found
 
     def _until_met(self, parting: int) -> set[int]:
-        """Return the blocks behind one up to where all who come from there have met again."""
+        """Return the blocks behind one, up to where all its threads have reconverged."""
         graph, leaving = self.flow.graph, self._leaving(None)
         found: set[int] = set()
         work = [*graph.after[parting]]
@@ -204,7 +204,7 @@ class Regions:
 
     @cached_property
     def others(self) -> dict[int, set[int]]:
-        """For each of these blocks, those in which the rest of the warp may be meanwhile."""
+        """For each divergent block, those in which the rest of the warp may be meanwhile."""
         found: dict[int, set[int]] = {block: set() for block in self.divergent}
         for each in self._parted:
             for block in each.others & found.keys():

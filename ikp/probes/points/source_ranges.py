@@ -1,4 +1,4 @@
-"""Ranges that a kernel's source names itself, for ``ikp`` or NVIDIA's IKET, as lines of it.
+"""Ranges that a kernel's Python source names, for ``ikp`` or NVIDIA's IKET, read as lines.
 
 Compiled without a buffer, or not under IKET's own runner, they leave nothing in the kernel. But the
 source still says where each begins and ends: between two statements of one block.
@@ -16,15 +16,15 @@ from ikp.sass.disassembly.sources import syntax
 
 _IKET: Final = "cutlass.cute.experimental.iket"
 _AROUND: Final = {"ikp.range": 0}
-"""What is entered by ``with``, and which argument is the name."""
+"""The functions of ``with`` statements -> the position of the argument with the name."""
 _OPENS: Final = {"ikp.start": 1, f"{_IKET}.range_push": 0}
 _CLOSES: Final = {"ikp.end", f"{_IKET}.range_pop"}
-"""What closes the last that was opened."""
+"""The functions that close the range opened last."""
 _TOKENS: Final = {"ikp.start_async": 1, f"{_IKET}.range_start": 0}
 _TOKENS_END: Final = {"ikp.end_async": 1, f"{_IKET}.range_end": 0}
-"""What closes the one that its token stands for, and which argument that is."""
+"""The functions that close the range of a token -> the position of the token's argument."""
 _NAMED: Final = ("region", "event_name")
-"""What that argument is called."""
+"""The keywords of the argument with the name."""
 
 
 class Written(NamedTuple):
@@ -38,12 +38,12 @@ class Written(NamedTuple):
     around: range  # the lines of that function
 
     def within(self, path: str) -> bool:
-        """Return whether it stands in a file."""
+        """Return whether the range is in a file."""
         return path == self.file
 
 
 class Unpaired(NamedTuple):
-    """A range whose start and end don't stand in one block of statements."""
+    """A range whose start and end are not in one block of statements."""
 
     name: str
     file: str
@@ -66,7 +66,7 @@ def written(file: str) -> tuple[Written | Unpaired, ...]:
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
-    """Return local names of what has ranges -> what they stand for, wherever it is imported."""
+    """Return local names -> the full names that they import from ``ikp`` or IKET."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -85,7 +85,7 @@ class _Reader:
     names: dict[str, str]
 
     def block(self, body: list[ast.stmt]) -> Iterator[Written | Unpaired]:
-        """Yield the ranges of some statements that follow each other, and of those in them."""
+        """Yield the ranges of consecutive statements, and of the statements nested in them."""
         last: list[tuple[str, int]] = []
         tokens: dict[str, tuple[str, int]] = {}
         for statement in body:
@@ -127,7 +127,7 @@ class _Reader:
         return Written(name, self.file, first, last, self.function.name, self._lines)
 
     def _of(self, call: ast.Call) -> str:
-        """Return the whole name of what is called: ``"ikp.range"``; "" for what is no name."""
+        """Return the full name of a called function: ``"ikp.range"``; "" for another expression."""
         parts: list[str] = []
         node = call.func
         while isinstance(node, ast.Attribute):
@@ -146,7 +146,7 @@ def _own_call(statement: ast.stmt) -> ast.Call | None:
 
 
 def _name(call: ast.Call, at: int) -> str:
-    """Return the name that a range is given; its text, where it is made as the kernel is."""
+    """Return a range's name; the argument's source text, where that is no constant."""
     given = _given(call, at, _NAMED)
     if isinstance(given, ast.Constant):
         return str(given.value)
@@ -154,13 +154,13 @@ def _name(call: ast.Call, at: int) -> str:
 
 
 def _token(call: ast.Call, at: int) -> str:
-    """Return what stands for the range that is to end: the variable's name."""
+    """Return the variable with the token of the range to end, as source text."""
     given = _given(call, at, ("token",))
     return ast.unparse(given) if given else ""
 
 
 def _given(call: ast.Call, at: int, names: Sequence[str]) -> ast.expr | None:
-    """Return an argument, by its place or by one of its names."""
+    """Return an argument, by its position or by one of its keywords."""
     named = (each.value for each in call.keywords if each.arg in names)
     return call.args[at] if len(call.args) > at else next(named, None)
 

@@ -1,4 +1,4 @@
-"""``ikp explain``: what takes a kernel's time."""
+"""``ikp explain``: prints the verdict on a kernel, or its JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Region names and the ids that stand for them in records.
+"""Region names and their ids in records: hashes of names, or integers given by the user.
 
 A name's id is a hash, so it needs no registration, survives compile caches, and agrees across
 processes and ranks. A user may instead give small integers, even at run time, and name them on the
@@ -24,7 +24,7 @@ def region_id(name: str) -> int:
 
 
 def checked_name(name: object, what: str = "a region's name") -> str:
-    """Return ``name`` if it can name a region, or ``what`` else.
+    """Return ``name`` if it can name a region, or what ``what`` says.
 
     Raises:
         RegionError: it is not a string, empty, or not valid Unicode.
@@ -71,7 +71,7 @@ def merge(sources: Iterable[Mapping[int, str]]) -> dict[int, str]:
 
 
 def fallback_name(number: int) -> str:
-    """Return what to call a region whose name is not known."""
+    """Return a name for a region id whose name is not known."""
     return (
         f"region {number ^ HASHED_REGION:#09x}?" if number & HASHED_REGION else f"region {number}"
     )

@@ -140,7 +140,7 @@ class Foreign:
 
 
 def _wrong(name: Private) -> str:
-    """Return what is wrong with a name; "" if nothing."""
+    """Return the fault of a name, as "has no ..."; "" if it has none."""
     try:
         name.find()
     except ModuleNotFoundError as error:

@@ -55,7 +55,7 @@ def command(
     unit: str,
     output: str,
 ) -> None:
-    """Print what moved from BEFORE to AFTER: each kernel, and where its warps' time went.
+    """Print the changes from BEFORE to AFTER: of each kernel, and of its warps' time by range.
 
     Each is a trace file, or a set of runs: a folder of .pftrace files, or a pattern in quotes,
     'old-*.pftrace'. Launches of one label are compared; how much they vary says how far a

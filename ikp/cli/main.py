@@ -104,7 +104,7 @@ def _warnings_as_lines() -> Iterator[None]:
 @click.group(cls=_LazyGroup, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", message="ikp %(version)s")
 def cli() -> None:
-    """Hold the subcommands; ``_HELP`` is what users read."""
+    """Hold the subcommands; ``_HELP`` is the text for users."""
 
 
 def main() -> None:

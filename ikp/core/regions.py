@@ -24,7 +24,7 @@ def region_id(name: str) -> int:
 
 
 def checked_name(name: object, what: str = "a region's name") -> str:
-    """Return ``name`` if it can name a region, or what ``what`` says.
+    """Return ``name`` if it can name a region; ``what`` is the word for it in the error.
 
     Raises:
         RegionError: it is not a string, empty, or not valid Unicode.
@@ -65,7 +65,7 @@ def merge(sources: Iterable[Mapping[int, str]]) -> dict[int, str]:
             if table.setdefault(number, name) != name:
                 raise RegionError(
                     f"the regions {table[number]!r} and {name!r} share the id {number:#x}, so "
-                    "their records can't be told apart: rename one of them."
+                    "their records can't be distinguished: rename one of them."
                 )
     return table
 

@@ -1,6 +1,6 @@
 """Statistics and conversion of many trace files, of many runs and ranks, one file at a time.
 
-Each worker holds one file in memory. Each file is read and counted, which is the map; the counts are
+Each worker holds one file in memory. It reads and counts the file, which is the map; the counts are
 added up, which is the merge. Both are plain functions, so they run anywhere::
 
     ikp.many.table(paths, by="rank", workers=8)  # both, on this machine: a DataFrame

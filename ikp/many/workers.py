@@ -37,7 +37,7 @@ def each(
     workers: int,
     died: Callable[[str, str], _Result] | None = None,
 ) -> Iterator[_Result]:
-    """Yield what ``work`` returns for each file, in their order.
+    """Yield the result of ``work`` for each file, in their order.
 
     With one worker this is ``map``. More are processes, in which ``work`` is called: it must be a
     function of a module. ``died`` returns the result of a file whose process died, from its path
@@ -90,7 +90,7 @@ def _together(
 def _alone(
     work: Callable[[str], _Result], file: str, died: Callable[[str, str], _Result] | None
 ) -> _Result:
-    """Return what ``work`` returns for a file, in a process of its own."""
+    """Return the result of ``work`` for a file, in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         try:
             return pool.submit(work, file).result()

@@ -104,7 +104,7 @@ def _check(ranks: list[dict[str, Any]]) -> None:
     wanted = _by(ranks, "dst")
     if len(wanted) > 1 or not wanted.keys() <= _by(ranks, "rank").keys():
         raise UsageError(
-            f"ikp.gather can't tell who gets the trace: dst is {_listed(wanted)}. Give all ranks "
+            f"ikp.gather needs one rank for the trace: dst is {_listed(wanted)}. Give all ranks "
             "the same dst: one of the group, as numbered among all ranks."
         )
 

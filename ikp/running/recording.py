@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ikp.running._watched import Watched
     from ikp.unedited.plan import Plan
 
-_TOLD = 20
+_MOST_WARNINGS = 20
 """The most warnings that are printed."""
 
 
@@ -236,10 +236,10 @@ class Recording:
 
     def _end_now(self, patience_s: float | None) -> None:
         self.step_out()
-        for text in list(self.told)[:_TOLD]:
+        for text in list(self.told)[:_MOST_WARNINGS]:
             say(text)
-        if len(self.told) > _TOLD:
-            say(f"and {len(self.told) - _TOLD} more warnings.")
+        if len(self.told) > _MOST_WARNINGS:
+            say(f"and {len(self.told) - _MOST_WARNINGS} more warnings.")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # the program may have lowered it
         try:
             with installed():

@@ -178,7 +178,7 @@ PLACE: Final = "{rank}"
 
 def distributed() -> Any:
     """Return torch.distributed if this process is in a process group; None otherwise."""
-    found = sys.modules.get("torch.distributed")  # imported wherever there is a process group
+    found = sys.modules.get("torch.distributed")  # imported where there is a process group
     return found if found and found.is_available() and found.is_initialized() else None
 
 

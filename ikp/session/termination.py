@@ -196,7 +196,7 @@ class _Watch:
                 break
             try:
                 ends[-1]()
-            except BaseException as error:  # noqa: BLE001 - the process ends whatever it is
+            except BaseException as error:  # noqa: BLE001 - the process ends after any error
                 with suppress(Exception):
                     print(f"ikp: the trace is lost: {error}", file=sys.__stderr__)
             with suppress(ValueError):

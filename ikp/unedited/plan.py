@@ -241,7 +241,7 @@ def _check_budget(most: float, level: str) -> None:
     if level not in ("machine", BEST):
         raise UsageError(
             f"max_overhead needs level='machine', not level={level!r}: there, marks cost what the "
-            "compiler makes of them, which nobody knows before."
+            "compiler makes of them, which is not known before."
         )
     if not most > 1:
         raise UsageError(

@@ -257,7 +257,7 @@ def _other_columns(used: Used, timeline: Timeline) -> Columns:
 def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[Launch]:
     """Return the row of each launch: its geometry, its figures and its notes."""
     figures = _figures(used, work, more)
-    faults, fits, turns = timeline.faults(), timeline.fits, timeline.turn_s().tolist()
+    faults, fits, wraps = timeline.faults(), timeline.fits, timeline.turn_s().tolist()
     odd = faults.any() | (figures["most"] == 0)
     for name in _ODD:
         odd |= figures[name] > 0
@@ -268,8 +268,8 @@ def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[L
         if odd[i] or notes or layout.relaunches or not layout.slots:
             needed = needed_bytes(layout, known.most, known.open > 0)
             advertised = source.clock_rate_hz > 0
-            told = (faults.of(i), used.clock, fits[i], turns[i], known.warps, advertised)
-            notes = (*launch_notes(known, source, layout, needed), *clock_notes(*told))
+            clock = (faults.of(i), used.clock, fits[i], wraps[i], known.warps, advertised)
+            notes = (*launch_notes(known, source, layout, needed), *clock_notes(*clock))
         launches.append(
             Launch(
                 label=source.label,

@@ -89,7 +89,7 @@ def _contradictions(header: np.void, asked: Asked) -> list[str]:
         ),
         (
             slot_bytes > 0 and blocks > _MOST_BLOCKS,
-            f"{blocks} blocks, of which a slot's number can't tell all apart",
+            f"{blocks} blocks, more than the numbers of slots can distinguish",
         ),
         (int(header["clock"]) not in list(ClockKind), f"clock {int(header['clock'])}"),
         (int(header["overflow"]) not in list(OverflowMode), f"mode {int(header['overflow'])}"),

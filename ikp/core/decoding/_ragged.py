@@ -1,7 +1,7 @@
 """Medians, percentiles, extremes and interpolation for many groups of numbers at once.
 
 A group's result depends on its own numbers alone, to the last bit: a launch is placed on its axis
-in the same way whichever others are decoded beside it.
+in the same way with any others beside it.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ def _note_step(chosen: Selection, grid: tuple[int, int, int], notes: list[str]) 
 
 
 def _language_of(header: np.void, asked: Asked) -> str:
-    """Return what the kernel says it was written in, else the backend that made the buffer."""
+    """Return the kernel's language by the header, else the backend that made the buffer."""
     language = int(header["language"])
     known = language in list(Language) and language != Language.OTHER
     return Language(language).name.lower() if known else asked.backend

@@ -182,7 +182,7 @@ def clock_notes(
     if lost:
         notes.append(
             f"{lost} warps ran longer than the {turn_s:.2f} s that the short headers of kernels "
-            "recorded in machine code can tell: they are shown to begin, and their ranges to lie, "
+            "recorded in machine code can hold: they are shown to begin, and their ranges to lie, "
             "later by a multiple of it"
         )
     if guessed and warps:

@@ -100,7 +100,7 @@ int64_t ikp_place(const task *task, const codes *codes, int64_t first, int64_t p
         slot *slot = &task->slots[number];
         const record *record = slot->records;
         int64_t count = slot->count + (slot->whole.tag != 0);
-        int64_t turns = 0, elapsed = 0, last = slot->end, flags = 0;
+        int64_t wraps = 0, elapsed = 0, last = slot->end, flags = 0;
         int64_t near = -1;
         uint32_t before = 0;
         if (!record)
@@ -117,11 +117,11 @@ int64_t ikp_place(const task *task, const codes *codes, int64_t first, int64_t p
             if (code >= codes->count || codes->seen[code] != key)
                 return -1;
             if (since_init < before) {
-                turns++;
+                wraps++;
                 flags |= TURNED;
             }
             before = since_init;
-            elapsed = turns * ((int64_t)1 << 32) + since_init;
+            elapsed = wraps * ((int64_t)1 << 32) + since_init;
             int64_t start = to_ns(task, slot, elapsed + slot->since - ticks, &near);
             int64_t end = to_ns(task, slot, elapsed + slot->since, &near);
             task->slot[row] = (int32_t)number;

@@ -1,4 +1,4 @@
-"""Intra-kernel profiler for Triton, Gluon and CuTe DSL.
+"""The intra-kernel profiler for Triton, Gluon and CuTe DSL: all public names, imported lazily.
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
 ``no_token``, ``role``, ``finish``. On the host: ``profile``, ``capture``, ``calibrate``,
@@ -132,7 +132,7 @@ def __getattr__(name: str) -> Any:
         raise PluginError(
             f"ikp.{name} needs {missing}, which is not installed. Do: pip install 'ikp[{missing}]'"
         ) from error
-    globals()[name] = value  # the next access finds it without coming here
+    globals()[name] = value  # the next access finds it without this function
     return value
 
 

@@ -1,4 +1,4 @@
-"""``python -m ikp``: the ``ikp`` command of this very Python."""
+"""``python -m ikp``: the ``ikp`` command, run by this Python."""
 
 from ikp.cli.main import main
 

@@ -1,8 +1,8 @@
-"""What ikp keeps between processes: trusted where it is whole, and where no other user wrote it.
+"""Cache files of ikp, each sealed by a hash of key and content, and trusted if no other user's.
 
-Machine code is changed by what such files say, and compiled helpers are loaded into the process. So
-each one carries a seal over what it is kept for and what it holds: a file that was cut, or put in
-another's place, is as good as none. A seal is no secret: whose a file is says the system.
+Such files decide how machine code is changed, and compiled helpers are loaded into the process. So
+each one carries a seal over its key and its content: a file that was truncated, or replaced by
+another, is ignored. A seal is no secret: the file's owner is known from the system.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def keep(path: Path, key: bytes, content: bytes) -> None:
-    """Keep some content in a file: its seal goes behind it, where a library may have one.
+    """Write content to a file, with its seal behind it: a shared library may have bytes there.
 
     Args:
         path: the file.
-        key: what the content is kept for.
+        key: of the content, such as the hashed inputs.
         content: any bytes.
 
     Raises:
@@ -34,7 +34,7 @@ def keep(path: Path, key: bytes, content: bytes) -> None:
 
 
 def kept(path: Path, key: bytes) -> bytes | None:
-    """Return the content that was kept for ``key``; None where none is that can be trusted."""
+    """Return the content that was kept for ``key``; None if there is none that can be trusted."""
     sealed = own(path)
     if sealed is None or sealed[-_SEAL:] != _seal(key, sealed[:-_SEAL]):
         return None
@@ -53,9 +53,10 @@ def own(path: Path) -> bytes | None:
 
 
 def own_folder(path: Path) -> bool:
-    """Return whether no other user can put anything else in the place of a folder's files.
+    """Return whether no other user can replace a folder's files.
 
-    A folder above it may be its group's, as homes in clusters are, or have the sticky bit.
+    A folder above it may be writable by its group, as homes in clusters are, or have the sticky
+    bit.
     """
     try:
         found = path.lstat()
@@ -70,7 +71,7 @@ def own_folder(path: Path) -> bool:
 
 
 def close_to_others(folder: Path) -> None:
-    """Take from others the right to write in a folder of this user's.
+    """Remove others' write permission from a folder of this user's.
 
     Raises:
         OSError: it is not there, or is another user's.
@@ -81,7 +82,7 @@ def close_to_others(folder: Path) -> None:
 
 
 def _is_own(found: os.stat_result, writers: int = _OTHERS) -> bool:
-    """Return whether something is this user's or root's, and some others may not write it."""
+    """Return whether a file is this user's or root's, and ``writers`` may not write it."""
     return found.st_uid in (os.geteuid(), 0) and not found.st_mode & writers
 
 

@@ -1,11 +1,11 @@
-"""Programs that ikp starts: compilers and NVIDIA's tools. None of them outlives its use.
+"""Child processes of ikp, compilers and NVIDIA's tools, with limits on their time.
 
-A tool that is given odd bytes can spin for ever. So each has a limit on the processor time that it
-may take, which the kernel keeps even where this process dies, and four times as long by the clock.
-It leads a process group of its own, which is killed when it is not waited for any more: at the
-limit, or as a signal handler of the program raises. It dies with the thread that started it, where
-the system has ``setpriv``: what Python would run in the child for that can block in programs with
-threads, and costs a copy of the page tables.
+A tool that is given odd bytes can spin for ever. So each has a limit of processor time, which the
+Linux kernel enforces even if this process dies, and four times as long by the clock. It leads a
+process group of its own, which is killed when the wait for it ends: at the limit, or when a signal
+handler of the program raises. It dies with the thread that started it, if the system has
+``setpriv``: Python's ``preexec_fn`` would do that, too, but can block in programs with threads, and
+costs a copy of the page tables.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Final, NamedTuple, Self
 from ikp.signals import allowed
 
 _CLOCK: Final = 4
-"""Seconds that may pass for each of the processor's: other processes want it, too."""
+"""Seconds by the clock for each second of processor time: other processes run, too."""
 _AFTER: Final = 5
-"""Seconds in which a killed process ends, if it does not hang in the kernel."""
+"""Seconds in which a killed process ends, if it does not hang in the Linux kernel."""
 
 
 class TooLongError(Exception):
@@ -35,7 +35,7 @@ class TooLongError(Exception):
 
 
 class Done(NamedTuple):
-    """A program that has ended by itself."""
+    """The result of a program that has ended by itself: exit code, stdout, stderr."""
 
     code: int  # negative: the signal that killed it
     out: str
@@ -54,10 +54,10 @@ def seconds(size: int, *, least: float = 20.0, each_mb: float = 60.0) -> float:
 
 
 def run(command: Sequence[str | Path], limit_s: float, *, cwd: Path | None = None) -> Done:
-    """Run a program and return what it says.
+    """Run a program and return its exit code and output.
 
     Args:
-        command: it, and its arguments. It reads nothing.
+        command: the program and its arguments. Its stdin is empty.
         limit_s: seconds of processor time.
         cwd: the folder to run it in.
 
@@ -72,7 +72,7 @@ def run(command: Sequence[str | Path], limit_s: float, *, cwd: Path | None = Non
 def run_all(
     commands: Sequence[Sequence[str | Path]], limit_s: float, *, cwd: Path | None = None
 ) -> list[Done]:
-    """Run several programs at once; raises what ``run`` does."""
+    """Run several programs at once; raises the errors of ``run``."""
     with ExitStack() as stack:
         started = [stack.enter_context(_Child(each, limit_s, cwd)) for each in commands]
         return [each.wait() for each in started]
@@ -94,8 +94,8 @@ class _Child:
             process_group=0,
         )
         whole = max(1, round(limit_s))
-        with suppress(OSError, ValueError):  # it has ended; or has less time already
-            # A second more until SIGKILL: by SIGXCPU, nothing else has ended it.
+        with suppress(OSError, ValueError):  # it has ended; or its limit is lower already
+            # A second more until SIGKILL, so that SIGXCPU ends it, which only this limit sends.
             resource.prlimit(self._process.pid, resource.RLIMIT_CPU, (whole, whole + 1))
             resource.prlimit(self._process.pid, resource.RLIMIT_CORE, (0, 0))
 
@@ -117,7 +117,7 @@ class _Child:
                 stream.close()
 
     def wait(self) -> Done:
-        """Return what it says, once it has ended."""
+        """Wait for the program's end; return its result."""
         out = said = ""
         with allowed(), suppress(subprocess.TimeoutExpired):
             out, said = self._process.communicate(timeout=_CLOCK * self._limit_s)
@@ -132,7 +132,7 @@ class _Child:
 
 @cache
 def _mortal() -> tuple[str, ...]:
-    """Return what starts a program that dies with this thread; nothing where there is no such."""
+    """Return the prefix of a command that has it die with this thread; () without ``setpriv``."""
     found = shutil.which("setpriv")
     if found is None:
         return ()

@@ -1,8 +1,8 @@
-"""Small libraries in C: compiled when they are first needed, and kept in the user's cache.
+"""Small libraries in C, compiled at first use with the system's compiler and cached per user.
 
-They are loaded into the process: so one is taken from the cache only where it is whole and no other
-user can have put it there, and where the same compiler would make it with the same options. Where
-nothing can be kept, it is compiled for this process alone.
+They are loaded into the process: so a library is taken from the cache only if it is whole, no other
+user can have written it, and compiler and options are the same. Without a usable cache, it is
+compiled for this process alone.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class CompileError(Exception):
 def kept(
     name: str, source: bytes, make: Callable[[Path], Path], options: Sequence[str] = ()
 ) -> Path:
-    """Return the library that ``make`` makes in a folder that it gets, or made before.
+    """Return the library that ``make`` makes in a given folder, from the cache if it is there.
 
     Args:
-        name: the file's.
-        source: what it is made of.
+        name: of the file.
+        source: of the library.
         make: compiles it.
         options: of the compiler.
 
     Raises:
-        OSError: there is no compiler, or no place for a file.
+        OSError: there is no compiler, or no folder for a file.
         CompileError: the compiler fails.
     """
     key = "\0".join([*options, *_surroundings()]).encode() + b"\0" + source
@@ -86,7 +86,7 @@ def compile_c(*arguments: str | Path) -> None:
 
 
 def _surroundings() -> list[str]:
-    """Return what a compiled file depends on beside its source: compiler, machine and libc."""
+    """Return the part of the cache key beside source and options: compiler, machine and libc."""
     found = [compiler(), os.uname().machine]
     try:
         found.append(os.confstr("CS_GNU_LIBC_VERSION") or "")
@@ -96,15 +96,15 @@ def _surroundings() -> list[str]:
         program = Path(shutil.which(shlex.split(compiler())[0]) or "").resolve()
         seen = program.stat()
         found += [str(program), str(seen.st_size), str(seen.st_mtime_ns)]
-    except (ValueError, IndexError, OSError):  # there is none, which running it says
+    except (ValueError, IndexError, OSError):  # no compiler: running it raises the error
         pass
     return found
 
 
 def _target(name: str, key: bytes) -> Path | None:
-    """Return where a library is kept; None where there is no home."""
+    """Return the path of a library in the cache; None without a home folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    if not cache.is_absolute():  # which XDG's rules say to ignore
+    if not cache.is_absolute():  # XDG's rules ignore a relative path
         try:
             cache = Path.home() / ".cache"
         except RuntimeError:
@@ -118,10 +118,10 @@ def _is_whole(target: Path, key: bytes) -> bool:
 
 
 def _stored(made: Path, target: Path, key: bytes) -> bool:
-    """Keep a library; return whether it is there now, and may be loaded."""
+    """Write a library to the cache; return whether it is there now, and may be loaded."""
     try:
         for folder in reversed(target.parents):
-            folder.mkdir(_MINE, exist_ok=True)  # whatever the umask
+            folder.mkdir(_MINE, exist_ok=True)  # for any umask
         for folder in target.parents[:2]:
             caches.close_to_others(folder)
         caches.keep(target, key, made.read_bytes())
@@ -131,7 +131,7 @@ def _stored(made: Path, target: Path, key: bytes) -> bool:
 
 
 def _remove_at_exit(folder: Path) -> None:
-    """Remove a folder when this process ends, and not when one that it forked does."""
+    """Remove a folder when this process ends, and not when a forked child does."""
     process = os.getpid()
 
     def remove() -> None:

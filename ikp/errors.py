@@ -1,4 +1,4 @@
-"""Every error that ``ikp`` raises: one class per kind of mistake.
+"""The exception classes of ``ikp``, one per kind of mistake, and its warning class.
 
 A message says what happened, where, why, and what to do about it. All derive from
 :class:`IkpError`, so ``except ikp.IkpError`` catches exactly what this package raises.
@@ -10,7 +10,7 @@ from ikp.terminal import message
 
 
 class _Readable:
-    """A message that people read: the names in it neither act on a terminal nor flood it."""
+    """A mixin that prints a message with control characters escaped and long names cut."""
 
     def __str__(self) -> str:
         return message(super().__str__())
@@ -49,7 +49,7 @@ class InspectError(IkpError):
 
 
 class PatchError(IkpError):
-    """Machine code that is not known well enough to be changed."""
+    """Machine code, PTX or a chip that is not known well enough to insert probes."""
 
 
 class CheckError(IkpError):

@@ -1,4 +1,4 @@
-"""Files that another file names: a trace its machine code, line tables their sources."""
+"""Safe reading of files named in other files: a trace names machine code, a line table sources."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ikp.paths import path_text
 _AnyPath = str | PathLike[str]
 
 MOST_CODE: Final = 1 << 30
-"""Bytes of a file of machine code, or of its PTX, that is named by another file."""
+"""Most bytes read of a file of machine code, or of its PTX."""
 MOST_SOURCE: Final = 4 << 20
-"""Bytes of a file of source code that is named by another one. To parse it takes 100 times that."""
+"""Most bytes read of a file of source code. Parsing it takes 100 times that in memory."""
 
 
 def read_named(path: _AnyPath, most: int) -> bytes:
     """Return the content of a file that another file names, such as a trace.
 
-    The name can be anything: opening a device acts on it, a pipe has no end to wait for, and a
-    special file is longer than any memory. So the file is looked at before and after it is opened.
+    The name can be any text: opening a device acts on it, a pipe may never end, and a special file
+    may be longer than any memory. So the file is examined before and after it is opened.
 
     Args:
         path: its path.

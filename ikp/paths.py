@@ -1,4 +1,4 @@
-"""Paths: files that appear at them whole or not at all, or are refused; and Triton's cache."""
+"""Checks of target paths, and atomic writing: a file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ikp.errors import ExportError
 _AnyPath = str | PathLike[str]
 
 DRAFT: Final = ".ikp-draft"
-"""What drafts' names end in. One is locked while its writer lives."""
+"""The suffix of drafts' names. A draft is locked while its writer lives."""
 _ABANDONED_S: Final = 86_400.0
 """Seconds without a write after which another host's draft has no writer any more."""
 
 
 def triton_cache() -> Path:
-    """Return the folder in which Triton keeps what it compiles, there or not."""
+    """Return the folder of Triton's compile cache, whether it exists or not."""
     home = os.environ.get("TRITON_HOME") or Path.home()
     return Path(os.environ.get("TRITON_CACHE_DIR") or Path(home) / ".triton" / "cache")
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write a file in one step, into a folder that is made if need be: other processes may read it.
+    """Write a file in one step, into a folder that is made if needed: other processes may read it.
 
     Raises:
-        OSError: it can't be written; nothing is left then.
+        OSError: it can't be written; then no draft is left.
     """
     import tempfile
 
@@ -95,7 +95,7 @@ def checked_target(path: _AnyPath, force: bool) -> Path:
 
 
 def _mode(target: Path, shown: Path) -> int | None:
-    """Return what stands at a path; None if nothing does."""
+    """Return the mode of the file at a path; None if there is none."""
     try:
         return target.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -124,7 +124,7 @@ def _check_present(shown: Path, mode: int | None, force: bool) -> None:
 
 
 def probe(target: Path) -> None:
-    """Make a file in the target's folder and let it vanish: some folders refuse only then.
+    """Make a temporary file in the target's folder: some folders refuse only then.
 
     Raises:
         ExportError: no file can be made there.
@@ -144,8 +144,8 @@ def probe(target: Path) -> None:
 def replacing(path: _AnyPath, *, force: bool) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the place of ``path`` when the block ends well.
 
-    If the block raises, ``path`` is as it was. So it is after a crash or a power cut, or else it is
-    the new file. Without ``force``, of several processes that write to one path, one succeeds.
+    If the block raises, ``path`` is as it was. After a crash or a power cut it is as it was, or the
+    new file. Without ``force``, of several processes that write to one path, one succeeds.
 
     Raises:
         ExportError: ``path`` exists and ``force`` is false, or it can't be written.
@@ -153,7 +153,7 @@ def replacing(path: _AnyPath, *, force: bool) -> Iterator[BinaryIO]:
     target = checked_target(path, force)
     try:
         _sweep(target.parent)
-        # Beside the target: only within one file system can a file be put in place in one go.
+        # Beside the target: a rename is atomic only within one file system.
         draft, file = _open_draft(target.parent)
         try:
             with file:
@@ -177,11 +177,11 @@ def replacing(path: _AnyPath, *, force: bool) -> Iterator[BinaryIO]:
 
 
 def _open_draft(folder: Path) -> tuple[Path, BinaryIO]:
-    """Return a new file, locked, so that others can tell that its writer lives."""
+    """Return a new file, locked, so that other processes see that its writer lives."""
     while True:
         draft = folder / f"{draft_prefix()}{os.urandom(8).hex()}{DRAFT}"
         file = draft.open("xb")
-        with contextlib.suppress(OSError):  # not every file system has locks: then nobody sweeps
+        with contextlib.suppress(OSError):  # not every file system has locks: then none is swept
             fcntl.flock(file, fcntl.LOCK_EX)
         if draft.exists():  # else it was swept before it was locked
             return draft, file
@@ -190,7 +190,7 @@ def _open_draft(folder: Path) -> tuple[Path, BinaryIO]:
 
 @cache
 def draft_prefix() -> str:
-    """Return what drafts' names begin with on this running kernel.
+    """Return the prefix of drafts' names of this boot of this host.
 
     Many file systems have locks that another host does not see.
     """
@@ -226,7 +226,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _place(draft: Path, target: Path, force: bool) -> None:
-    """Give a finished draft its name, in one step that fails if, without force, there is one."""
+    """Rename a finished draft, in one step; without force, that fails if the target exists."""
     if force:
         draft.replace(target)
         return
@@ -234,13 +234,13 @@ def _place(draft: Path, target: Path, force: bool) -> None:
         target.hardlink_to(draft)
     except FileExistsError:
         raise
-    except OSError:  # no links here: reserve the name, then take the place
+    except OSError:  # no hard links: reserve the name, then replace it
         target.open("xb").close()
         draft.replace(target)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Let the new name outlast a power cut."""
+    """Sync a folder, so that the new name outlasts a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # not every file system can

@@ -1,8 +1,8 @@
-"""Which names are meant: the one pattern language of the library and of every command.
+"""Shell patterns for names, such as ``load*``, of regions, launches, roles and kernels.
 
-A pattern is a name, or has the shell's wildcards: ``load*``, ``?``, ``[ab]``. A name that is there
-exactly as written goes first, so ``a[0]`` means the region ``a[0]`` where there is one. Upper and
-lower case differ.
+A pattern is a name, or has the shell's wildcards: ``load*``, ``?``, ``[ab]``. A name that exists
+exactly as written goes first, so ``a[0]`` means the region ``a[0]`` if there is one. Upper and
+lower case differ. The library and every command use this one pattern language.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ikp.errors import UsageError
 from ikp.terminal import shortened
 
 Names = str | Iterable[str] | Callable[[str], bool]
-"""Which names: a pattern like ``"load*"``, several, or a function that says yes or no."""
+"""A choice of names: a pattern like ``"load*"``, several, or a predicate of a name."""
 _MOST_LISTED = 20
 
 
 def choose(names: Sequence[str], wanted: Names, what: str) -> list[bool]:
-    """Tell which of ``names`` are wanted; ``what`` they name is for the error.
+    """Return which of ``names`` are wanted; ``what``, the word for one of them, is for the error.
 
     Raises:
-        UsageError: none is; the message lists what there is.
+        UsageError: none is; the message lists all names.
     """
     if callable(wanted):
         chosen = [bool(wanted(name)) for name in names]
@@ -31,7 +31,7 @@ def choose(names: Sequence[str], wanted: Names, what: str) -> list[bool]:
         patterns = [wanted] if isinstance(wanted, str) else list(wanted)
         chosen = _chosen(names, patterns, what)
     if names and not any(chosen):
-        raise UsageError(f"no {what} matches {_told(wanted)}; there are: {_listed(names)}.")
+        raise UsageError(f"no {what} matches {_text(wanted)}; there are: {_listed(names)}.")
     return chosen
 
 
@@ -46,10 +46,10 @@ def _chosen(names: Sequence[str], patterns: Sequence[object], what: str) -> list
 
 
 def dotted(pattern: str) -> re.Pattern[str]:
-    """Return what finds a pattern in dotted names such as a kernel's ``package.module.name``.
+    """Return the regular expression of a pattern for dotted names, as ``package.module.name``.
 
-    The pattern means the whole of one, or what follows a dot: ``matmul``, ``ops.mm*``, ``*mm*``.
-    Names in code hold no wildcards, so none has to go first.
+    The pattern means a whole name, or the part behind a dot: ``matmul``, ``ops.mm*``, ``*mm*``.
+    Names in code hold no wildcards, so no exact name has to go first.
     """
     return re.compile(rf"\A(?:.*\.)?(?:{translate(pattern)})")
 
@@ -62,7 +62,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(texts) + (f" and {more:,} more" if more > 0 else "") or "none"
 
 
-def _told(wanted: Names) -> str:
+def _text(wanted: Names) -> str:
     if callable(wanted):
         return getattr(wanted, "__qualname__", None) or repr(wanted)
     return repr(wanted) if isinstance(wanted, str) else " or ".join(map(repr, wanted))

@@ -1,9 +1,9 @@
-"""The door: all that a package of your own uses to add a language or a file format to ikp.
+"""The public interface for plugins: the protocols ``Backend`` and ``Exporter``, and helpers.
 
-A plugin is a class, named by an entry point (docs/plugins.md). It imports from here alone: the
-protocols that ikp asks, and what else is exported below, stay as they are until ``INTERFACE``
-changes. Importing this module loads nothing but the standard library; each name that comes from
-elsewhere is loaded when it is first used.
+A plugin adds a kernel language or a file format. It is a class, named by an entry point
+(docs/plugins.md). It imports from this module alone: the protocols, and all other names exported
+below, stay as they are until ``INTERFACE`` changes. Importing this module loads only the standard
+library; each name of another module is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -145,11 +145,11 @@ def __getattr__(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A kernel language, as messages speak of it."""
+    """A kernel language: its name, and its words for messages."""
 
     name: str  # "Triton"
-    mark: str = ""  # what makes a Python function a kernel: "@triton.jit"
-    compiled: str = ""  # what returns a compiled kernel: "Triton's kernel[grid](...)"
+    mark: str = ""  # the decorator of a kernel: "@triton.jit"
+    compiled: str = ""  # the call that returns a compiled kernel: "Triton's kernel[grid](...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,32 +157,32 @@ class Image:
     """The machine code of one compiled module, for ``ikp.inspect``."""
 
     cubin: bytes
-    ptx: str  # "" where there is none: then names are not known
+    ptx: str  # "" if there is none: then names are not known
     origin: str
     notes: tuple[str, ...] = ()
-    shared: int | None = None  # bytes that a launch gives each block; None where nothing says it
+    shared: int | None = None  # dynamic bytes that a launch gives each block; None if not known
 
 
 @runtime_checkable
 class Backend(Protocol):
     """The verbs for a kernel language, as the host sees them; interface 2.
 
-    The entry point names the class. It must be importable without the language. What is asked of
-    the class, ``adapter`` and the optional functions below, is asked only in programs that have
-    imported the language's package, and makes no instance. Sessions make one: that is where to
-    import the language, and to refuse with an ImportError where it is not installed.
+    The entry point names the class. It must be importable without the language. ``adapter`` and the
+    optional functions below are called on the class, only in programs that have imported the
+    language's package, and without an instance. Sessions make an instance: its ``__init__`` is to
+    import the language, and to raise an ImportError if it is not installed.
 
     A backend may also have these, as static or class methods:
 
     - ``image(kernel) -> Image | None``: the machine code of a compiled kernel, for ``ikp.inspect``;
-      None for what is no kernel of this language.
+      None if it is no kernel of this language.
     - ``loaded_images() -> Iterable[Image]``: the machine code of the kernels with records that this
-      process has loaded, of which traces keep in short what their ranges hold.
-    - ``mark(kernel, plan, launches=, session=, buffer=)``: what ``ikp.instrument`` returns; None
-      for what is no kernel of this language. ``plan`` is a ``Plan``, ``launches`` a range,
+      process has loaded; traces keep the code facts of their ranges.
+    - ``mark(kernel, plan, launches=, session=, buffer=)``: the result of ``ikp.instrument``; None
+      if it is no kernel of this language. ``plan`` is a ``Plan``, ``launches`` a range,
       ``session`` returns the session that records, ``buffer`` are options of ``prof.buffer``.
 
-    A method raises what ikp's own do: a class of ``ikp.errors`` that says what to do.
+    A method raises an error of ``ikp.errors`` whose message says what to do, as ikp's own do.
     """
 
     interface: ClassVar[int]  # a literal 2: ``INTERFACE`` would claim to fit every version
@@ -191,29 +191,29 @@ class Backend(Protocol):
 
     @staticmethod
     def adapter(semantic: Any, verb: str) -> Dsl | None:
-        """Return what the verbs ask, if code of this language calls a verb right now.
+        """Return the verbs' adapter, if code of this language calls a verb now; else None.
 
-        Asked for each call of a verb, in the thread that calls it, until a backend answers. One
-        that extends another backend's class is asked before that. An ``Off`` is a guess: it is
-        taken where nobody answers with more.
+        Called for each call of a verb, in the thread that calls it, until a backend returns one. A
+        backend that extends another's class is asked before that. An ``Off`` is a guess: it is
+        taken if no other backend returns an adapter.
 
         Args:
-            semantic: what the caller handed the verb as ``_semantic``, as Triton and what extends
-                it do; None elsewhere. Answer to your own alone.
+            semantic: the verb's ``_semantic``, as Triton and languages on top of it pass it; None
+                elsewhere. Return an adapter only for your own language's.
             verb: its name, for messages.
 
         Raises:
-            KernelError: it is this language's code, and verbs can't stand there.
+            KernelError: it is this language's code, and can't have verbs there.
         """
 
     def device_type(self) -> str:
-        """Return where kernels launched now run: ``"cuda"``, or ``"cpu"``."""
+        """Return the device type of kernels launched now: ``"cuda"``, or ``"cpu"``."""
 
     def argument(self, segment: Segment) -> Any:
-        """Return what a kernel of this language takes as its ``prof`` argument.
+        """Return the ``prof`` argument of a kernel of this language.
 
-        Its attribute ``data`` is the segment's, so that this is held as long as a launch may use
-        it. None where the kernel can't record; the backend has said why.
+        Its attribute ``data`` is the segment's tensor, so that this is held as long as a launch may
+        use it. None if the kernel can't record; the backend has warned why.
         """
 
     def names(self) -> Mapping[int, str]:
@@ -222,14 +222,14 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Exporter(Protocol):
-    """Writes traces in one file format. An instance of the class named by the entry point.
+    """A writer of traces in one file format: an instance of the class named by the entry point.
 
-    One that writes totals, too, has ``totals = True``; others are asked for events alone. One that
-    has a method ``prepare()`` is asked to import what it writes with before kernels run; with
-    ``packages``, a tuple of the names of those that this imports parts of, ``ikp run`` imports
-    these as it enters a program, and asks for the rest at the first launch. One that
-    has a method ``read(path)`` returns what it wrote; ``ikp.load`` makes that an ``ikp.Trace``.
-    Traces are columns here, those of ``ikp.core.trace``: all that a format needs.
+    An exporter that writes totals, too, has ``totals = True``; others get traces of events alone. A
+    method ``prepare()``, if it has one, imports its packages before kernels run. ``packages``, if
+    it has them, is a tuple of the packages that ``prepare`` imports parts of: ``ikp run`` imports
+    these as it enters a program, and calls ``prepare`` at the first launch. A method
+    ``read(path)``, if it has one, returns the trace in a file of its format; ``ikp.load`` makes
+    that an ``ikp.Trace``. Traces are columns here, those of ``ikp.core.trace``.
     """
 
     interface: int

@@ -1,8 +1,8 @@
-"""Undocumented names of other packages: probed once, and done without where they are gone.
+"""Feature probes of other packages' undocumented names; a feature whose names are gone is off.
 
-``ikp`` works inside compilers, on names that nobody promises to keep. Each stands in a list, the
-module ``foreign`` beside its users, under the feature that needs it. A feature whose names are not
-all there, in the form that ``ikp`` knows, is off: one warning says so, and the program runs on.
+``ikp`` works inside compilers, on names that are not part of their API. Each is listed in a module
+``foreign`` beside its users, under the feature that needs it. A feature whose names do not all
+exist, in the form that ``ikp`` knows, is off: one warning says so, and the program runs on.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ikp.warning import warn
 Untyped: TypeAlias = Any
 """An object of a package that ships no types to check by: of Triton, CuTe or torch.
 
-What is used of it without a promise stands in a module ``foreign``, and is probed as programs run.
+Its names that are not part of an API are listed in a module ``foreign``, and probed at run time.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """One name: where it is, and what ``ikp`` takes for granted about it."""
+    """One undocumented name: its module and path, and the parameters that ``ikp`` relies on."""
 
     module: str  # "triton.runtime.jit"
     path: str  # inside the module: "JITFunction.run"
@@ -60,7 +60,7 @@ def _parameters(function: Callable[..., object]) -> set[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Feature:
-    """What ``ikp`` does with some names, and what it means that they are gone."""
+    """A feature of ``ikp``: the names that it needs, and the words on what is lost without them."""
 
     names: tuple[Private, ...]
     lost: str  # sentences: what does not work without them
@@ -69,10 +69,10 @@ class Feature:
 
 @dataclass(slots=True)
 class Foreign:
-    """What ``ikp`` uses of one package: which features are there, told once where not."""
+    """The features of ``ikp`` that need one package; a warning is given once for each lost one."""
 
-    package: str  # as its users call it
-    distribution: str  # as pip does
+    package: str  # its name for users
+    distribution: str  # its name for pip
     known: tuple[str, str]  # the first and the last version that ikp supports: "3.6", "3.9"
     features: tuple[Feature, ...]
     _works: dict[Feature, bool] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Foreign:
             return self._works[feature]
 
     def fits(self, feature: Feature, value: object) -> bool:
-        """Return whether ``has``, and whether an object has what ``ikp`` uses of its kind."""
+        """Return whether ``has``, and whether an object has the attributes that ``ikp`` uses."""
         if not self.has(feature):
             return False
         if (feature, type(value)) in self._fitting:
@@ -108,15 +108,15 @@ class Foreign:
         return True
 
     def lose(self, feature: Feature, wrong: str) -> None:
-        """Turn a feature off, and say so once: ``wrong`` is what the package lacks or does."""
+        """Turn a feature off, and warn once: ``wrong`` is what the package lacks or does."""
         with self._lock:
-            told = self._works.get(feature) is False
+            warned = self._works.get(feature) is False
             self._works[feature] = False
-        if not told:
+        if not warned:
             warn(self._text(feature, wrong), stacklevel=3)
 
     def forget(self) -> None:
-        """Probe anew: for tests, which take names away."""
+        """Probe again: for tests, which remove names."""
         self._works.clear()
         self._fitting.clear()
 
@@ -140,7 +140,7 @@ class Foreign:
 
 
 def _wrong(name: Private) -> str:
-    """Return what is wrong with a name; "" if nothing."""
+    """Return the fault of a name, as "has no ..."; "" if it has none."""
     try:
         name.find()
     except ModuleNotFoundError as error:

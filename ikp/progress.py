@@ -1,4 +1,4 @@
-"""A progress bar for work that turns out to be long, and nothing at all for work that is short."""
+"""A progress bar on stderr for work that lasts more than a second."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 _Chunk = TypeVar("_Chunk")
 
 _DELAY_S = 1.0
-"""Work shorter than this shows no bar."""
+"""The time after which a bar appears."""
 _AGAIN_S = 0.1
-"""A bar is drawn anew after so long at the earliest."""
+"""The least time between two updates of a bar."""
 
 
 def track(
     chunks: Iterable[_Chunk], total: int, description: str, *, force: bool = False
 ) -> Iterator[_Chunk]:
-    """Yield ``chunks``, of which there are ``total``, showing progress where it helps.
+    """Yield ``chunks``, of which there are ``total``, and show their progress.
 
     A bar appears on stderr once the work has lasted a second, if stderr is a terminal or
     ``force`` is true. It is removed when the work ends, by an exception too.
     """
-    with progress(total, description, force=force) as told:
+    with progress(total, description, force=force) as advance:
         for chunk in chunks:
             yield chunk
-            told(1)
+            advance(1)
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def progress(
 ) -> Iterator[Callable[[float], None]]:
     """Show, as :func:`track` does, how much of ``total`` is done.
 
-    What it yields is told how much more is.
+    It yields a function to call with the amount done since the last call.
     """
     if not (force or _is_terminal()):
         yield lambda _: None
@@ -50,7 +50,7 @@ def progress(
     bar: Progress | None = None
     done = 0.0
 
-    def told(more: float) -> None:
+    def advance(more: float) -> None:
         nonlocal bar, due, done
         done += more
         if (now := time.monotonic()) > due:
@@ -59,7 +59,7 @@ def progress(
             bar.update(bar.task_ids[0], completed=done, refresh=True)
 
     try:
-        yield told
+        yield advance
     finally:
         if bar is not None:
             bar.stop()
@@ -75,7 +75,7 @@ def _show(description: str, total: int, force: bool) -> Progress:
     from rich.progress import Progress
 
     console = Console(stderr=True, force_terminal=force or None)
-    # It is drawn as it is told: a program that is ending can't start a thread that does (3.12).
+    # Without auto_refresh, which needs a thread: Python at exit can't start one (3.12).
     bar = Progress(console=console, transient=True, auto_refresh=False)
     bar.add_task(escape(printable(description)), total=total)  # names in it are no markup
     bar.start()

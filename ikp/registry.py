@@ -1,12 +1,12 @@
-"""Which plugins there are: found by entry point through stevedore, ikp's own included.
+"""The registry of plugins, backends and exporters: found by entry points through stevedore.
 
-But for ikp's own, whose names and suffixes no other package can have: those are imported from where
-they lie, since to look through what is installed takes longer than to read a small trace.
+ikp's own, whose names and suffixes no other package can take, are imported directly: a search of
+installed packages takes longer than reading a small trace.
 
-Three groups of entry points. ``ikp.backends`` and ``ikp.exporters`` name classes. ``ikp.languages``
-names, for a backend, the package that programs in its language import, so that nothing need be
-imported to know that a program has no kernel of that language; where it is left out, that package
-is the one that the backend's class lies in.
+There are three groups of entry points. ``ikp.backends`` and ``ikp.exporters`` name classes.
+``ikp.languages`` names, for a backend, the package that programs in its language import, so that
+nothing need be imported to know that a program has no kernel of that language; by default it is the
+package of the backend's class.
 
 Listing names imports no plugin; loading one imports that one alone.
 """
@@ -42,7 +42,7 @@ HOMES = {
     "perfetto": "ikp.exporters.perfetto:PerfettoExporter",
     "speedscope": "ikp.exporters.flame:SpeedscopeExporter",
 }
-"""Where ikp's own exporters lie, as their entry points say."""
+"""The modules and classes of ikp's own exporters, as in their entry points."""
 
 BACKEND_HOMES = {
     "cute": "ikp.backends.cute:CuteBackend",
@@ -51,8 +51,8 @@ BACKEND_HOMES = {
     "triton": "ikp.backends.triton:TritonBackend",
 }
 _OWN_LANGUAGES = {"cute": "cutlass", "driver": "torch", "gluon": "triton", "triton": "triton"}
-"""The same of backends, and the packages that their programs import. So ikp works where it lies on
-``PYTHONPATH`` and is not installed, and no other package can take the place of one of these."""
+"""The modules and classes of ikp's own backends, and the packages that their programs import. So
+ikp works on ``PYTHONPATH`` without being installed, and no other package can replace a backend."""
 
 _OWN = {BACKENDS: BACKEND_HOMES, EXPORTERS: HOMES}
 
@@ -60,12 +60,12 @@ _MEMBERS = {
     BACKENDS: ("languages", "adapter", "device_type", "argument", "names"),
     EXPORTERS: ("suffixes", "write"),
 }
-"""What a plugin must have beside ``interface``."""
+"""The attributes that a plugin must have beside ``interface``."""
 
 _asked: dict[str, Any] = {}
-"""The backends' classes that were asked for by ``imported``, by name; None where one is broken."""
+"""The backends' classes that ``imported`` has loaded, by name; None for a broken one."""
 _broken: dict[str, str] = {}
-"""Why."""
+"""The errors of broken backends."""
 
 
 def names(namespace: str) -> list[str]:
@@ -90,7 +90,7 @@ def load(namespace: str, name: str) -> Any:
 
 
 def kind(name: str) -> Any:
-    """Import one backend and return its class, of which nothing is made.
+    """Import one backend and return its class, without an instance.
 
     Raises:
         PluginError: as ``load``.
@@ -99,11 +99,11 @@ def kind(name: str) -> Any:
 
 
 def shadowed(namespace: str, name: str, home: str) -> str:
-    """Return why a plugin is left out that is called as one of ikp's own; "" for any other.
+    """Return why a plugin with the name of one of ikp's own is left out; "" for any other.
 
     Args:
-        namespace: where it is registered.
-        name: what it is called.
+        namespace: of its entry point.
+        name: of the plugin.
         home: its ``"module:class"``.
     """
     if _OWN.get(namespace, {}).get(name, home) == home:
@@ -142,7 +142,7 @@ def _found(namespace: str, name: str, *, made: bool) -> Any:
 def _loaded(
     find: Callable[[], Any], namespace: str, name: str, passed: tuple[type[Exception], ...] = ()
 ) -> Any:
-    """Return the plugin that ``find`` imports; but for ``passed``, its errors say whose it is."""
+    """Return the plugin that ``find`` imports; its errors, but ``passed``, name its package."""
     try:
         plugin = find()
     except passed:
@@ -164,7 +164,7 @@ def _loaded(
 
 
 def _check(plugin: Any, namespace: str, name: str) -> None:
-    """Refuse what was written for another version of the interface, or lacks a part of it."""
+    """Refuse a plugin for another version of the interface, or without a part of it."""
     interface = getattr(plugin, "interface", "unknown")
     if interface != INTERFACE:
         package = _origins(namespace, name)
@@ -197,7 +197,7 @@ def _distributions(namespace: str, name: str) -> list[Any]:
 def remedy_for(namespace: str, name: str, missing: str) -> str | None:
     """Return the ``pip install`` line of the extra that has a package which a plugin misses.
 
-    None where no extra has it: then the plugin can't do without, and its installation is broken.
+    None if no extra has it: then the package is required, and the plugin's installation is broken.
     """
     if namespace == BACKENDS and packages().get(name) == missing:
         missing = _distribution(name) or missing
@@ -218,7 +218,7 @@ _OPTIONAL = re.compile(r"\s*(?P<package>[\w.-]+).*\bextra *== *['\"](?P<extra>[\
 
 
 def _extra_with(package: str, requirements: tuple[str, ...]) -> str:
-    """Return the extra with a package: the one called so, or else that which brings least."""
+    """Return the extra with a package: the one of its name, or else the smallest."""
     found = list(filter(None, map(_OPTIONAL.match, requirements)))
     sizes = [each["extra"] for each in found]
     extras = {each["extra"] for each in found if each["package"].lower() == package.lower()}
@@ -239,8 +239,8 @@ def packages() -> dict[str, str]:
 def imported() -> list[Any]:
     """Return the classes of the backends whose language this program has imported.
 
-    One that extends another comes before that. Backends that can't be loaded are left out:
-    ``broken`` tells.
+    A backend that extends another comes before that. Backends that can't be loaded are left out:
+    ``broken`` has their errors.
     """
     for name, package in packages().items():
         if package in sys.modules and name not in _asked:
@@ -273,7 +273,7 @@ def languages() -> Iterator[Any]:
 
 
 def distributions() -> Iterator[str]:
-    """Yield what pip calls the packages of the same languages."""
+    """Yield the pip names of the packages of the same languages."""
     found = (str(getattr(kind, "distribution", "")) for kind in _known())
     yield from dict.fromkeys(filter(None, found))
 
@@ -291,14 +291,14 @@ SUFFIXES = {
     "parquet": (".parquet",),
     "perfetto": (".pftrace", ".perfetto-trace"),
 }
-"""Those of ikp's own exporters: to know who owns one, none need be imported. A plugin's suffixes
-are known when it is loaded, and only then asked for; it can't take one of these."""
+"""The suffixes of ikp's own exporters: to find the owner of one, none need be imported. A plugin's
+suffixes are known only when it is loaded; it can't take one of these."""
 
 
 def check_target(path: str | PathLike[str], force: bool, *, later: bool = False) -> None:
-    """Refuse a path that can't be written, before the work is done that should end there.
+    """Refuse a path that can't be written, before the work whose result goes to it.
 
-    Imports what writing to it will take, where its exporter says what that is.
+    Imports the packages that writing needs, if its exporter has a method ``prepare``.
 
     Args:
         path: where something is to be written.

@@ -1,17 +1,17 @@
-"""The program's signal handlers, while ikp works in the program's main thread.
+"""Deferral of the program's signal handlers while ikp works in the main thread.
 
-What a handler raises belongs to the program: a time limit, a Ctrl-C, a test that is to fail. Python
-runs handlers between any two instructions of the main thread, so they strike in the middle of ikp's
-work, too, where ``except OSError`` would take a time limit for a file that can't be read. So there
-are two ways, for two kinds of work:
+An error that a handler raises belongs to the program: a time limit, a Ctrl-C, a test that is to
+fail. Python runs handlers between any two instructions of the main thread, so in the middle of
+ikp's work, too, where ``except OSError`` would take a time limit for a file that can't be read. So
+there are two ways, for two kinds of work:
 
-- ``deferred()`` is for work that is ikp's alone. Handlers run when it is over. Where that work
-  waits, as for a compiler, it opens a window, ``allowed()``: handlers run there at once, and what
-  one raises ends the work as ``Interrupted``, which no ``except Exception`` takes for a failure.
+- ``deferred()`` is for work that is ikp's alone. Handlers run when it is over. While that work
+  waits, as for a compiler, it opens a window, ``allowed()``: handlers run in it at once, and an
+  error of one ends the work as ``Interrupted``, which no ``except Exception`` takes for a failure.
 - ``pass_on(error)`` is for a fence around work that is not ikp's alone, which may take minutes:
-  it raises what a handler has raised, and returns for any other error.
+  it raises the error that a handler has raised, and returns for any other error.
 
-In other threads Python runs no handlers, and neither does anything.
+In other threads Python runs no handlers, and both do nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 _signal: Any = importlib.import_module("_signal")
-"""What ``signal`` is made of: it gives plain numbers, in a tenth of the time."""
+"""The C module under ``signal``: it gives plain numbers, in a tenth of the time."""
 _NUMBERS: Final = tuple(int(each) for each in sorted(signal.valid_signals()))
 _ROOM: Final = 256
 """Bytes that hold a ``struct sigaction`` of any Linux."""
@@ -40,7 +40,7 @@ _Handler = Callable[[int, FrameType | None], Any]
 
 
 class Interrupted(BaseException):
-    """A handler has raised while deferred work waited: the work ends, and gives up ``raised``."""
+    """A handler has raised while deferred work waited: the work ends, and ``raised`` is raised."""
 
     def __init__(self, raised: BaseException) -> None:
         super().__init__(raised)
@@ -48,10 +48,10 @@ class Interrupted(BaseException):
 
 
 class Deferral:
-    """One piece of work during which handlers are put off.
+    """One piece of work during which handlers are deferred.
 
-    ``due`` says whether handlers are still to run, or what one raised is still to be raised:
-    afterwards, and only where ``hand_over`` was asked for. ``deliver`` does both.
+    ``due`` says whether handlers are still to run, or an error of one is still to be raised:
+    afterwards, and only with ``hand_over``. ``deliver`` does both.
     """
 
     def __init__(self, *, hand_over: bool, sparing: tuple[int, ...], windows: bool) -> None:
@@ -84,7 +84,7 @@ class Deferral:
         return isinstance(error, Interrupted)
 
     def deliver(self) -> None:
-        """Run the handlers of the signals that came; raise what the first that raises does."""
+        """Run the handlers of the signals that came; the first error of one is raised."""
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised
@@ -97,7 +97,7 @@ class Deferral:
 
     @contextmanager
     def window(self) -> Iterator[None]:
-        """Run handlers at once; what one raises becomes ``Interrupted``."""
+        """Run handlers at once; an error of one becomes ``Interrupted``."""
         struck = self._give_back()
         try:
             if struck is not None:
@@ -114,7 +114,7 @@ class Deferral:
             self._take()
 
     def _take(self) -> None:
-        """Put off all handlers written in Python; at any moment one of them may still strike."""
+        """Replace all handlers written in Python; until it is replaced, each may still run."""
         try:
             for number in _NUMBERS:
                 handler = _signal.getsignal(number)
@@ -127,7 +127,7 @@ class Deferral:
             raise
 
     def _give_back(self) -> BaseException | None:
-        """Install the handlers again; return what one of them raised meanwhile."""
+        """Install the handlers again; return the error of one that ran meanwhile."""
         struck: BaseException | None = None
         _active.clear()
         while self._own:
@@ -136,9 +136,9 @@ class Deferral:
             try:
                 if _signal.getsignal(number) == self._note:
                     _signal.signal(number, handler)
-                    _act(number, action)  # Python forgets what siginterrupt() asked for
+                    _act(number, action)  # Python forgets the setting of siginterrupt()
                 del self._own[number]
-            except BaseException as error:  # noqa: BLE001 - one that is installed again has struck
+            except BaseException as error:  # noqa: BLE001 - of a handler that is installed again
                 struck = struck or error
         return struck
 
@@ -148,7 +148,7 @@ class Deferral:
 
 
 _active: list[Deferral] = []
-"""The work that handlers are put off for; in the main thread alone."""
+"""The work that handlers are deferred for; in the main thread alone."""
 
 
 def deferred(
@@ -159,11 +159,11 @@ def deferred(
     Args:
         hand_over: whether the block's user calls ``deliver``, because nothing can be raised where
             the block ends, as in a function that C calls.
-        sparing: signals that are not put off.
+        sparing: signals that are not deferred.
         windows: whether ``allowed()`` lets handlers run in a part of it.
 
     Returns:
-        What gives a ``Deferral``; or None outside of the main thread, and inside of such a block.
+        A context of a ``Deferral``; of None outside the main thread, and inside such a block.
     """
     if _active or threading.current_thread() is not threading.main_thread():
         return nullcontext()
@@ -171,10 +171,10 @@ def deferred(
 
 
 def allowed() -> AbstractContextManager[None]:
-    """Have handlers run at once, in a part of deferred work that does nothing but wait.
+    """Have handlers run at once, in a part of deferred work that only waits.
 
     Raises:
-        Interrupted: a handler raised. What is under way must be given up.
+        Interrupted: a handler raised. The work must be given up.
     """
     if not _active or threading.current_thread() is not threading.main_thread():
         return nullcontext()
@@ -182,7 +182,7 @@ def allowed() -> AbstractContextManager[None]:
 
 
 def pass_on(error: BaseException) -> None:
-    """Raise what a signal handler raised, where ``error`` is that, or comes from it.
+    """Raise the error of a signal handler, if ``error`` is that, or comes from it.
 
     For fences, ``except Exception as error: pass_on(error)``, in the function that has the fence.
     """
@@ -192,7 +192,7 @@ def pass_on(error: BaseException) -> None:
 
 
 def _raised_by_handler(error: BaseException, fence: FrameType) -> BaseException | None:
-    """Return what a handler raised, of an error that a fence met and of what that comes from."""
+    """Return the error of a handler among an error that a fence caught, its causes and contexts."""
     above = _above(fence)
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
@@ -203,7 +203,7 @@ def _raised_by_handler(error: BaseException, fence: FrameType) -> BaseException 
         seen.add(id(each))
         trace = each.__traceback__
         if trace is not None and trace.tb_frame in above:
-            continue  # the program has caught that one, and has come here since
+            continue  # the program has caught that one, and called the fence since
         if _has_handler(trace):
             return each
         todo += (each.__cause__, each.__context__)
@@ -229,7 +229,7 @@ def _has_handler(trace: TracebackType | None) -> bool:
 
 
 def _is_handler(frame: FrameType) -> bool:
-    """Return whether a frame is a signal handler's: what calls it passes a number and itself."""
+    """Return whether a frame is a signal handler's: the caller passes a number and its frame."""
     code, caller = frame.f_code, frame.f_back
     if caller is None:
         return False
@@ -247,7 +247,7 @@ def _is_handler(frame: FrameType) -> bool:
 
 
 def _code(handler: Any) -> object:
-    """Return the code that runs first where Python calls a handler; None where C does that."""
+    """Return the code of a handler that Python calls; None for a handler in C."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     function = getattr(handler, "__func__", handler)
@@ -257,7 +257,7 @@ def _code(handler: Any) -> object:
 
 
 def _programs_frame() -> FrameType | None:
-    """Return the innermost frame that is not ikp's: what a handler takes for interrupted."""
+    """Return the innermost frame that is not ikp's: the one that handlers get as interrupted."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
         frame = frame.f_back

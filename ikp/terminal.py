@@ -1,7 +1,7 @@
-"""Text on its way to a terminal: nothing in it acts on the terminal, and tables fit.
+"""Terminal output: control characters escaped, long names cut, tables fitted to the width.
 
-Names come from kernels, files and other people. In files they stay as they are; where people read
-them, control characters stand as escapes.
+Names come from kernels, files and other people. In files they stay as they are; on a terminal,
+control characters are written as escapes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Line = tuple[str, str]
 """Text, and its style as rich names it."""
 
 _LONGEST_NAME: Final = 200
-"""Characters of a name that a terminal shows."""
+"""Most characters of a name that a terminal shows."""
 _LONGEST_LINE: Final = 4000
-"""Characters of a line of a message."""
+"""Most characters of a line of a message."""
 _JOINERS: Final = "\u200c\u200d"
-"""Control characters that scripts and emoji are written with; they do nothing to a terminal."""
+"""Format characters that scripts and emoji are written with; they have no effect on a terminal."""
 _ACTING: Final = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode's categories of what is no picture: control, format, surrogate, line and paragraph."""
+"""Unicode's categories of characters to escape: control, format, surrogate, line, paragraph."""
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -45,16 +45,16 @@ def _acts(letter: str) -> bool:
 
 
 def shortened(name: str) -> str:
-    """Return a name as a terminal shows it; one that was cut says how long it is."""
+    """Return a name as a terminal shows it; a name that is cut ends with its length."""
     if len(name) <= _LONGEST_NAME:
         return printable(name)
     return f"{printable(name[:_LONGEST_NAME])}... ({len(name):,} characters)"
 
 
 def message(text: str) -> str:
-    """Return an error's or a warning's text as a terminal shows it: lines stay, endless ones end.
+    """Return an error's or a warning's text as a terminal shows it, with overlong lines cut.
 
-    What makes a line endless is a name in it, so what stands around that is kept.
+    A line is overlong because of a name in it, so its begin and its end are kept.
     """
     return "\n".join(map(_line, text.split("\n")))
 
@@ -67,9 +67,9 @@ def _line(text: str) -> str:
 
 
 def columns(out: IO[str] | None = None) -> int | None:
-    """Return how wide the terminal behind ``out``, or stdout, is; None if it is no terminal.
+    """Return the width of the terminal behind ``out``, or stdout; None if it is no terminal.
 
-    ``COLUMNS`` in the environment goes before what the terminal says.
+    ``COLUMNS`` in the environment overrides the terminal's own width.
     """
     out = out or sys.stdout
     try:
@@ -79,30 +79,30 @@ def columns(out: IO[str] | None = None) -> int | None:
         wide = int(given) if given.isdecimal() else os.get_terminal_size(out.fileno()).columns
     except (AttributeError, OSError, ValueError):  # closed, or not a file at all
         return None
-    return wide or 80  # a terminal that doesn't know says 0
+    return wide or 80  # a terminal of unknown width reports 0
 
 
 def write(text: str) -> None:
-    """Write text to stdout, as escapes where its encoding lacks a letter."""
+    """Write text to stdout; letters that its encoding lacks become escapes."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Lines that are laid out once their width is known: plain text, or what rich prints."""
+    """Lines that are laid out once their width is known: as plain text, or by rich."""
 
     lines: Callable[[int | None], Iterable[Line]]
 
     def text(self, wide: int | None = None) -> str:
-        """Return them as plain text.
+        """Return the lines as plain text.
 
-        Without ``wide``, it fits the terminal that stdout is; elsewhere it is as wide as it gets.
+        Without ``wide``, it fits the terminal of stdout; where that is none, lines are not limited.
         """
         return "\n".join(line for line, _ in self.lines(wide or columns())).rstrip("\n")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield them in colour, as wide as rich's console is."""
+        """Yield the lines in colour, as wide as rich's console is."""
         from rich.text import Text
 
         for line, style in self.lines(options.max_width):
@@ -110,7 +110,7 @@ class Sheet:
 
 
 def show(what: object) -> None:
-    """Print what rich can print: in colour on a terminal, and as its own text elsewhere."""
+    """Print an object: by rich, in colour, on a terminal; elsewhere as its own text."""
     wide = columns()
     if wide is None:
         write(f"{what}\n")
@@ -121,7 +121,7 @@ def show(what: object) -> None:
 
 
 def width(text: str) -> int:
-    """Return how many cells of a terminal a text takes."""
+    """Return the width of a text in a terminal's cells."""
     if text.isascii():
         return len(text)
     return sum(map(_cells, text))
@@ -137,7 +137,7 @@ def _cells(letter: str) -> int:
 class Column:
     """A column of a table. ``spare`` says which are left out first where a terminal is narrow.
 
-    0 is never left out; of the others the largest goes first. Names stand on the left.
+    0 is never left out; of the others the largest goes first. Names are aligned left.
     """
 
     title: str
@@ -149,7 +149,7 @@ _GAP: Final = "  "
 _NAMES_SHARE: Final = 3
 """A name longer than a third of the terminal takes no column away: it may get a line of its own."""
 _MOST_PADDED: Final = 100
-"""Where there is no width to fit into, a longer name moves its row's numbers to the right."""
+"""The widest padding of names without a width to fit: a longer name shifts its row's numbers."""
 
 
 def lay_out(
@@ -157,8 +157,8 @@ def lay_out(
 ) -> tuple[str, list[str]]:
     """Return the head line of a table and its rows, as text of at most ``wide`` cells each.
 
-    Names are never cut here. Columns of numbers go first; a name that still doesn't fit stands on a
-    line of its own, in full, above its numbers.
+    Names are never cut here. Columns of numbers are left out first; a name that still doesn't fit
+    gets a line of its own, in full, above its numbers.
     """
     titles = [column.title for column in shape]
     sizes = [[width(cell) for cell in cells] for cells in zip(titles, *rows, strict=True)]
@@ -197,7 +197,7 @@ def _chosen(shape: Sequence[Column], sizes: list[list[int]], wide: int | None) -
 def _rooms(
     shape: Sequence[Column], sizes: list[list[int]], shown: list[int], wide: int | None
 ) -> dict[int, int]:
-    """Return the width of each column: what numbers need, and of names what is left."""
+    """Return the width of each column: numbers get the width they need, names the rest."""
     room = {i: max(sizes[i]) for i in shown}
     names = [i for i in shown if shape[i].name]
     if wide is None:
@@ -215,6 +215,6 @@ def _padded(cell: str, size: int, left: bool) -> str:
 
 
 def next_line(*words: object, why: str = "") -> str:
-    """Return the line that tells the command to type next, quoted for the shell."""
+    """Return the line with the command to type next, quoted for the shell."""
     line = " ".join(shlex.quote(str(word)) for word in words)
     return f"next: {printable(line)}" + (f"    ({why})" if why else "")

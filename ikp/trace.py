@@ -1,7 +1,7 @@
-"""``ikp.Trace``, as users have it: the columns of a trace, and what can be asked of them.
+"""``ikp.Trace``, a trace with methods for users (statistics, verdict, report, save), and ``load``.
 
-The rooms below make and change plain columns, ``ikp.core.trace.Trace``. Whatever hands a trace to a
-user hands out this class, and what makes one trace of another keeps it.
+Other packages make and change plain columns, ``ikp.core.trace.Trace``. Functions that return a
+trace to a user return this class, and functions that make one trace of another keep it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trace(core.Trace):
-    """What was recorded in one session, with its evidence.
+    """The records of one session, with the notes and figures of how they were recorded.
 
     Two traces are equal only if they are the same object: compare their columns.
 
-    ``provenance`` holds plain strings that say how the trace came to be (versions, device, host
-    time); exporters write it into the file. ``roles`` are the names that warps gave themselves with
-    ``ikp.role``; the first, of those that gave none, is empty. ``args`` holds further facts about
+    ``provenance`` holds plain strings that say how the trace was made (versions, device, host
+    time); exporters write it into the file. ``roles`` are the names that warps set with
+    ``ikp.role``; the first, of warps without one, is empty. ``args`` holds further facts about
     single events, a column of ``len(events)`` rows each, which ``ikp.edit.add_args`` adds, and the
     arrows that ``ikp.edit.connect`` draws.
     Launches of ``mode="totals"`` have no events, but ``totals``.
@@ -66,8 +66,8 @@ class Trace(core.Trace):
         """Return counts, times, cycles, self times and shares per launch label and region.
 
         With ``by`` one of ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of
-        these apart; or by ``"iteration"``, the payload, or by ``"window"`` of time, as long as
-        ``"window:10us"`` says. With ``histogram``, also how the ranges' durations spread. Totals
+        these apart; or by ``"iteration"``, the payload, or by ``"window"`` of time, of the length
+        in ``"window:10us"``. With ``histogram``, also histograms of the ranges' durations. Totals
         have no percentiles and no self times: those are None.
         """
         from ikp.analysis.stats import stats
@@ -81,7 +81,7 @@ class Trace(core.Trace):
         show(self.stats())
 
     def explain(self, launch: Names | int | None = None) -> Verdict:
-        """Return what takes a kernel's time: findings, ranked by what a change could win at most.
+        """Return the verdict on a kernel: findings, ranked by the most time that each could win.
 
         It prints as one screen; :meth:`~Verdict.to_json` has the numbers. ``launch`` is a label, as
         a pattern, or a launch's number; without it, the label whose launches took longest is
@@ -95,10 +95,10 @@ class Trace(core.Trace):
         return explain(self, launch)
 
     def report(self, before: Trace | None = None) -> Report:
-        """Return the trace as a page: what was found, SMs over time, waves, histograms, the tree.
+        """Return the trace as a page: findings, SMs over time, waves, histograms, the tree.
 
         ``.save("x.html")`` writes it, as one file that needs no network; ``.save("x.png")`` its
-        pictures. A notebook shows it. With ``before``, it also says what moved from that trace to
+        pictures. A notebook shows it. With ``before``, it also has the changes from that trace to
         this one.
         """
         from ikp.analysis.page.reporting import report

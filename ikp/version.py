@@ -1,3 +1,3 @@
-"""The package version, read by the build and by the traces it writes."""
+"""The package version, read by the build, and written into traces."""
 
 __version__ = "0.1.0"

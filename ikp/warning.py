@@ -1,7 +1,7 @@
-"""Warnings about recordings: Python's own, or kept apart where a program must not notice them.
+"""``warn``, for ikp's warnings: Python warnings, or texts diverted to a sink under ``ikp run``.
 
-Under ``ikp run`` a test suite may turn warnings into errors, count them, or print them in its
-summary: what ``ikp`` has to say there waits for the end of the program.
+Under ``ikp run`` a test suite may make errors of warnings, count them, or print them in its
+summary: ikp's warnings are then printed at the end of the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def warn(text: str, stacklevel: int = 1) -> None:
 
 @contextmanager
 def diverted(sink: Callable[[str], None]) -> Iterator[None]:
-    """Give the texts to ``sink``, in whichever thread, until this is left."""
+    """Give the warnings' texts, of any thread, to ``sink`` until the context is left."""
     _sinks.append(sink)
     try:
         yield

@@ -1,1 +1,1 @@
-"""What recording costs on the device at hand, measured with small kernels."""
+"""Calibration: the cost of a record on the device at hand, measured with small kernels."""

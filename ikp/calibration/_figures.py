@@ -1,4 +1,4 @@
-"""From what the kernels recorded to what a record costs: plain arithmetic, no GPU."""
+"""The calibration's programs, and the cost of a record from their trace: arithmetic, no GPU."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ikp.errors import UsageError
 
 SIDE_BY_SIDE, NESTED, INSTANTS, ALONE = "side by side", "nested", "instants", "alone"
 FEW, MANY = 4, 12
-"""Records in a range. What one adds is the difference by their number: what stands at the range's
-ends, such as stores that the pass over the PTX moved out of it, is the same in both."""
+"""Records in a range. The cost of one is the difference of ticks by that of counts. Instructions at
+the range's ends are the same in both, such as stores that the pass over the PTX moved out of it."""
 ROOTS = 4
 """Dependent square roots in a piece of work: about 90 cycles, longer than a record takes."""
 _WARM = 4
-"""Of the first ranges of a warp, one in so many is left out: caches are cold."""
+"""A fourth of a warp's ranges, the first ones, is left out: caches are cold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One kernel to run: so many records of a kind in each range, in the same work or in none."""
+    """One kernel to run: ``count`` records of a kind in each range, among equal work or none."""
 
     kind: str
     count: int
 
     @property
     def label(self) -> str:
-        """What its launch is called."""
+        """The label of its launch."""
         return f"{self.count} {self.kind}"
 
     @property
@@ -55,7 +55,7 @@ PROGRAMS = (
 
 
 def figures(trace: Trace, **facts: Any) -> Overhead:
-    """Return what a trace of :data:`PROGRAMS` says; of several launches of one, the last counts.
+    """Return the cost of a record by a trace of :data:`PROGRAMS`; of each, the last launch counts.
 
     Raises:
         UsageError: a launch is missing, or dropped records.

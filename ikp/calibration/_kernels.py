@@ -1,4 +1,4 @@
-"""Kernels that record around known work, or around none."""
+"""The calibration's Triton kernel: ranges with a given number of records, among work or none."""
 
 import triton
 import triton.language as tl
@@ -26,8 +26,8 @@ def records(
 ):
     """Record n ranges "around", with COUNT records of KIND in each.
 
-    Each holds PIECES pieces of work twice, whether they have records or not, and stores what came
-    of it at the end.
+    Each range holds PIECES pieces of work twice, with records or without. The result is stored at
+    the end, so that the compiler keeps the work.
     """
     ctx = ikp.init(prof)
     value = tl.zeros((32,), tl.float32) + tl.program_id(0)

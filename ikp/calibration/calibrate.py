@@ -1,4 +1,4 @@
-"""``ikp.calibrate``: what a record costs here and now."""
+"""``ikp.calibrate``: measures the cost of a record on a GPU by Triton kernels, or reads a cache."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def calibrate(
     warps: int = 1,
     cache: str | PathLike[str] | None = None,
 ) -> Overhead:
-    """Measure what recording costs on a GPU: it runs Triton kernels with and without records.
+    """Measure the cost of recording on a GPU: run Triton kernels with and without records.
 
-    Where warps share an SM, a record costs each of them more than one that is alone: give
-    ``blocks`` and ``warps`` to measure that. By default one warp runs, and what it pays is the
-    least that any warp pays.
+    Where warps share an SM, a record costs each of them more than it costs a single warp: give
+    ``blocks`` and ``warps`` to measure that. By default one warp runs, whose cost is the least of
+    any warp.
 
     Args:
         device: torch device; None takes the current CUDA device.
@@ -51,12 +51,12 @@ def calibrate(
         schedule: let the compiler hook place clock reads and stores.
         blocks: blocks of the kernels.
         warps: warps per block, a power of two up to 32.
-        cache: a JSON file that keeps what was measured. What it has for this device, driver,
-            Triton, ikp and way of recording is returned without measuring; else it is added.
+        cache: a JSON file of measurements. A measurement in it for this device, driver, Triton, ikp
+            and way of recording is returned without measuring; else the new one is added.
 
     Raises:
         BufferError: there is no GPU.
-        UsageError: an option can't be used, or the file is none of these.
+        UsageError: an option can't be used, or the file holds no measurements.
         PluginError: Triton is not installed.
     """
     options: dict[str, Any] = {
@@ -86,12 +86,12 @@ def calibrate(
 
 @cache
 def of_session(device: str, clock: str, overflow: str, schedule: bool) -> Overhead:
-    """Return what recording costs for a session's options, measured once in this process."""
+    """Return the cost of recording for a session's options, measured once in this process."""
     return calibrate(device=device, clock=clock, overflow=overflow, schedule=schedule)
 
 
 def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace, str]:
-    """Run the kernels in a session with ``options``; return what was recorded, and how."""
+    """Run the kernels in a session with ``options``; return the trace, and the specs as text."""
     import torch
 
     from ikp.calibration._kernels import records
@@ -140,7 +140,7 @@ def _key(options: dict[str, Any], blocks: int, warps: int) -> str:
 
 
 def _versions() -> str:
-    """Return the versions of what machine code and its speed depend on."""
+    """Return the versions of driver, torch, Triton and ikp, on which the cost depends."""
     import torch
     import triton
 

@@ -1,1 +1,1 @@
-"""The ``ikp`` command: one file per subcommand, each imported only when it is asked for."""
+"""The ``ikp`` command: one file per subcommand, each imported only when it is used."""

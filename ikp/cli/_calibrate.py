@@ -1,4 +1,4 @@
-"""``ikp calibrate``: what recording costs on this machine's GPU."""
+"""``ikp calibrate``: measures the cost of a record on this machine's GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--cache",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A JSON file that keeps what was measured, and is looked into first.",
+    help="A JSON file of measurements, which is searched first.",
 )
 @click.option(
     "--format",
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 def command(
     device: str | None, clock: str, blocks: int, warps: str, cache: Path | None, output: str
 ) -> None:
-    """Measure what recording costs: small kernels with and without records run on the GPU.
+    """Measure the cost of recording: small kernels with and without records run on the GPU.
 
-    One warp by default, which pays the least; --blocks and --warps run more of them at once.
+    One warp by default, whose cost is the least; --blocks and --warps run more of them at once.
     """
     from ikp.calibration.calibrate import calibrate
 

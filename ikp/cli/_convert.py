@@ -1,4 +1,4 @@
-"""``ikp convert``: a trace file in another format, or a part of it."""
+"""``ikp convert``: writes a trace file, or a part of it, in another format."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def command(
 
 
 def _refuse_nothing(whole: Trace, trace: Trace, target: Path) -> None:
-    """Keep a file from being replaced by one of nothing, and a choice from choosing nothing.
+    """Refuse to write a trace without rows, or to replace a file by one without warps.
 
     Raises:
-        ExportError: there would be nothing in the file.
+        ExportError: the file would be empty.
     """
     from ikp.core.rows import holds_nothing, row_count
 
@@ -108,7 +108,7 @@ def _write(trace: Trace, source: Path, target: Path, force: bool) -> None:
 
 
 def _next(source: Path, target: Path, trace: Trace) -> None:
-    """Name the command that shows the new file."""
+    """Print the command that shows the new file."""
     name = target.name
     if name.endswith((".speedscope.json", ".speedscope", ".folded")):
         next_command("npx", "speedscope", target, why="a flame graph, in your browser")

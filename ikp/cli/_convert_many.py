@@ -1,4 +1,4 @@
-"""``ikp convert FILE... DIR/``: trace files as one partitioned Parquet data set."""
+"""``ikp convert FILE... DIR/``: writes trace files as one partitioned Parquet data set."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def means_folder(target: str) -> bool:
-    """Tell whether OUT is to be a data set: it ends as folders do, or is one."""
+    """Return whether OUT is to be a data set: it ends with a slash, or is a folder."""
     try:
         return target.endswith("/") or Path(target).is_dir()
-    except OSError:  # no path at all, which whoever writes there says
+    except OSError:  # not a possible path: writing to it raises the error
         return False
 
 
@@ -42,7 +42,7 @@ def convert_many(
     workers: int,
     keep_going: bool,
 ) -> None:
-    """Write the files into the data set, and say what it got and lacks."""
+    """Write the files into the data set; print its rows and the files that are missing."""
     from ikp.analysis.evidence import plural
     from ikp.many import to_dataset
 

@@ -1,4 +1,4 @@
-"""``ikp demo``: a real Triton kernel, profiled from end to end."""
+"""``ikp demo``: profiles a flash-attention kernel in Triton, on a GPU or in the interpreter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOG2_E = 1 / math.log(2)
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """How much attention to compute: ``tiles * BLOCK`` rows for each head."""
+    """The size of the attention problem: ``tiles * BLOCK`` rows for each head."""
 
     device: str
     tiles: int
@@ -109,7 +109,7 @@ def _choose_size() -> _Size:
     if torch.cuda.is_available():
         click.echo(f"running on {torch.cuda.get_device_name()}.", err=True)
         return _ON_GPU
-    # Triton looks at this when it is imported, which happens after this.
+    # Triton reads this variable when it is imported, which happens later.
     os.environ["TRITON_INTERPRET"] = "1"
     click.echo(
         "no GPU found: running in Triton's CPU interpreter. The times are the host's.",

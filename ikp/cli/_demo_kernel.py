@@ -1,4 +1,4 @@
-"""The kernel of ``ikp demo``: causal flash attention, with ikp's verbs around its parts.
+"""The Triton kernel of ``ikp demo``: causal flash attention, with ikp's verbs around its parts.
 
 A block computes BLOCK rows of the output of one head, over the tiles of keys and values at or
 before those rows. The loop's bound is a constexpr and tiles beyond the diagonal are skipped, so

@@ -1,4 +1,4 @@
-"""``ikp diff``: what moved between two traces, or two sets of them."""
+"""``ikp diff``: prints the differences of durations between two traces, or two sets of traces."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def command(
     unit: str,
     output: str,
 ) -> None:
-    """Print what moved from BEFORE to AFTER: each kernel, and where its warps' time went.
+    """Print the changes from BEFORE to AFTER: of each kernel, and of its warps' time by range.
 
     Each is a trace file, or a set of runs: a folder of .pftrace files, or a pattern in quotes,
     'old-*.pftrace'. Launches of one label are compared; how much they vary says how far a
-    difference can be trusted, so record 20 or so, best of both kernels in turn: in one file,
+    difference can be trusted, so record 20 or so, best of both kernels alternately: in one file,
     which is given twice, with --old and --new.
 
     \b
@@ -67,7 +67,7 @@ def command(
       0  no limit is passed, or none was given
       1  an error; 2 wrong usage
       3  a limit of --fail-over is surely passed
-      4  none is surely passed, and of one it can't be told
+      4  none is surely passed, and one can't be decided
     """  # noqa: D301 - click's mark for lines to leave as they are
     from ikp.analysis.diff.compare import diff
 
@@ -87,7 +87,7 @@ def _side(path: Path, labels: tuple[str, ...]) -> list[Trace]:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the trace files that are meant: the one, those in a folder, or those of a pattern."""
+    """Return the trace files of an argument: a file, those in a folder, or those of a pattern."""
     if path.is_dir():
         found = sorted(each for each in path.iterdir() if each.name.endswith(_TRACES))
         if not found:

@@ -1,4 +1,4 @@
-"""``ikp doctor``: what is installed, what loads, and what is missing."""
+"""``ikp doctor``: reports versions, packages, plugins, GPUs and environment, and what is broken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ikp.terminal import message
 from ikp.version import __version__
 
 _PACKAGES = ("torch", "numpy", "perfetto", "stevedore", "pandas", "pyarrow")
-"""Those of the kernel languages come first."""
+"""Packages to report, after those of the kernel languages."""
 VARIABLES = {
     "IKP": "0 turns all recording off",
     "TRITON_INTERPRET": "1 runs Triton kernels on the CPU",
@@ -29,7 +29,7 @@ VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """Everything the doctor found."""
+    """The findings of ``ikp doctor``."""
 
     python: str
     system: str
@@ -41,7 +41,7 @@ class _Report:
 
     @property
     def problems(self) -> list[str]:
-        """What is broken, as opposed to merely absent."""
+        """The broken plugins and GPU stacks, as opposed to merely absent ones."""
         broken = [
             f"{plugin.kind} {plugin.name}: {result.error}"
             for plugin, result in self.plugins
@@ -53,7 +53,7 @@ class _Report:
 
 
 def _examine() -> _Report:
-    """Look at this Python, its packages, ikp's plugins, the GPUs and the environment."""
+    """Examine this Python, its packages, ikp's plugins, the GPUs and the environment."""
     return _Report(
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         system=platform.platform(),
@@ -68,7 +68,7 @@ def _examine() -> _Report:
 def _languages() -> list[str]:
     try:
         return list(registry.distributions())
-    except PluginError:  # the check of the plugins tells
+    except PluginError:  # the check of the plugins reports it
         return []
 
 
@@ -91,7 +91,7 @@ def command(output: str) -> None:
     """Say what is installed, which backends and exporters load, and which GPU is there.
 
     The exit code is 0 unless something is broken. A package that is not installed, or a GPU that is
-    not there, is told but is not a fault.
+    not there, is reported but is not a fault.
     """
     report = _examine()
     click.echo(_as_json(report) if output == "json" else _as_text(report))
@@ -131,7 +131,7 @@ def _as_json(report: _Report) -> str:
 
 
 def _next(report: _Report) -> None:
-    """Say what to do next: `ikp demo`, whose kernel is in Triton, or what that needs."""
+    """Print the next command: `ikp demo`, whose kernel is in Triton, or the install of Triton."""
     if report.packages.get("triton") is None or report.packages["torch"] is None:
         next_command("pip", "install", "ikp[triton]", why="to profile Triton kernels")
     else:

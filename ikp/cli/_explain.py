@@ -1,4 +1,4 @@
-"""``ikp explain``: what takes a kernel's time."""
+"""``ikp explain``: prints the verdict on a kernel, or its JSON."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
     help="A label, as a pattern, or a launch's number. Without it: the label that took longest.",
 )
 def command(file: Path, output: str, launch: str | None) -> None:
-    """Print what takes a kernel's time in FILE: findings, ranked by the time at stake.
+    """Print the verdict on a kernel in FILE: findings, ranked by the time at stake.
 
     Each has its number, where to look, how sure it is, and a bound: without this cause, at most so
     much less time. It is made of one launch, of its label the one of median duration. What can't be

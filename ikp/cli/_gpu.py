@@ -1,4 +1,4 @@
-"""Which GPUs there are, asked of torch where it is installed, else of ``nvidia-smi``."""
+"""The GPUs that a kernel could run on, by torch if it is installed, else by ``nvidia-smi``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INTERPRETED = (
 )
 UNUSED = "not used by Triton kernels: TRITON_INTERPRET is set, so its CPU interpreter runs them"
 _YES = {"1", "true", "on", "yes", "y"}
-"""What Triton takes as a yes."""
+"""Values of a variable that Triton takes as true."""
 _LIMIT_S = 5.0
 
 
@@ -26,8 +26,8 @@ _LIMIT_S = 5.0
 class Found:
     """GPUs that a kernel could run on, and the driver.
 
-    ``note`` says what stands between this process and a GPU that the machine has; ``problems`` is
-    what is broken.
+    ``note`` says why this process can't use a GPU that the machine has; ``problems`` are errors of
+    a broken torch.
     """
 
     names: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Found:
     problems: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return the finding in words, and what it means for Triton kernels in this environment."""
+        """Return the GPUs in words, and the consequence for Triton kernels in this environment."""
         driver = f"driver {self.driver}" if self.driver else "driver unknown"
         lines = [f"{name} ({driver})" for name in self.names]
         if not lines:
@@ -47,7 +47,7 @@ class Found:
 
 
 def interpreted() -> bool:
-    """Whether the environment has Triton kernels run in Triton's CPU interpreter."""
+    """Return whether the environment has Triton kernels run in Triton's CPU interpreter."""
     return os.environ.get("TRITON_INTERPRET", "").lower() in _YES
 
 
@@ -59,7 +59,7 @@ def find() -> Found:
         return Found(tuple(name for name, _ in listed), driver)
     try:
         names = _torch_names()
-    except Exception as error:  # noqa: BLE001 - whatever a broken torch raises is what we report
+    except Exception as error:  # noqa: BLE001 - any error of a broken torch is reported
         return Found(driver=driver, problems=(f"torch: {type(error).__name__}: {error}",))
     return Found(names, driver, _note(names, listed))
 
@@ -73,7 +73,7 @@ def _torch_names() -> tuple[str, ...]:
 
 
 def _nvidia_smi() -> list[tuple[str, str]]:
-    """Return name and driver version of each GPU; none where there is no such tool."""
+    """Return name and driver version of each GPU; [] if ``nvidia-smi`` is not installed."""
     if shutil.which("nvidia-smi") is None:
         return []
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]

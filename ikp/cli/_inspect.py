@@ -1,4 +1,4 @@
-"""``ikp inspect``: what the ranges of a compiled kernel really hold."""
+"""``ikp inspect``: lists the machine instructions in each range of a compiled kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def command(path: Path | None, kernel: str | None, code: str | None, output: str
     CUTE_DSL_KEEP=ptx,cubin and CUTE_DSL_DUMP_DIR when the kernel is compiled.
 
     A warning says where a range does not hold what its name or its lines promise, like a range
-    around tl.load in a loop that the compiler pipelined, and where those instructions stand.
+    around tl.load in a loop that the compiler pipelined, and where those instructions are.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def command(path: Path | None, kernel: str | None, code: str | None, output: str
 
 
 def _chosen(path: Path | None) -> Path | Trace:
-    """Return what to inspect: a path as it is, but of a trace, the trace."""
+    """Return the argument of ``inspect``: a path of code as it is; for a trace file, the trace."""
     if path is None:
         return _cache()
     code = path.is_dir() or path.suffix in (".ptx", ".cubin") or not path.exists()

@@ -1,4 +1,4 @@
-"""The options that choose a part of a trace, the same in every command that has them."""
+"""The command-line options that choose a part of a trace: --region, --launch, --sm and others."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _KINDS: Final = ("range", "instant")
 
 
 def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that ``chosen`` takes. Each may be given several times.
+    """Add the options to a command; ``given`` takes their values. Each may be given several times.
 
-    Names are patterns as the shell has them; one that is there exactly as written goes first.
+    Names are patterns as the shell has them; a name that exists exactly as written goes first.
     """
     options = [
         *(_option(name, text, str, "GLOB") for name, text in _NAMES.items()),

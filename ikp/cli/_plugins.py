@@ -1,4 +1,4 @@
-"""``ikp plugins``: which backends and exporters are registered, and by whom."""
+"""``ikp plugins``: lists the registered backends and exporters, and whether each loads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ikp.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One registered plugin: its name and the distribution that brought it."""
+    """One registered plugin: its name, and the distribution that it is from."""
 
     namespace: str
     name: str
@@ -67,20 +67,20 @@ def registered() -> list[Plugin]:
 
 
 def check(plugin: Plugin) -> Check:
-    """Load a plugin and return how that went."""
+    """Load a plugin and return whether it loads, with the error if it does not."""
     if text := shadowed(plugin.namespace, plugin.name, plugin.target):
         return Check(False, error=text)
     try:
         load(plugin.namespace, plugin.name)
     except PluginError as error:
         return Check(False, absent=_is_absence(plugin, error), error=str(error))
-    except Exception as error:  # noqa: BLE001 - whatever a plugin raises is what we report
+    except Exception as error:  # noqa: BLE001 - any error of a plugin is reported
         return Check(False, error=f"{type(error).__name__}: {error}")
     return Check(True)
 
 
 def _is_absence(plugin: Plugin, error: PluginError) -> bool:
-    """Tell an optional package that is not installed from a plugin that is broken."""
+    """Return whether an optional package is not installed, as opposed to a broken plugin."""
     cause = error.__cause__
     if not isinstance(cause, ModuleNotFoundError) or cause.name is None:
         return False
@@ -123,7 +123,7 @@ def _table(plugins: list[Plugin], checks: list[Check]) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return rows of cells as lines with aligned columns, for people to read."""
+    """Return rows of cells as lines with aligned columns."""
     rows = [tuple(map(printable, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""What the commands share: reading a trace file, and naming the next command."""
+"""Helpers of the commands: reading or salvaging a trace file, and printing the next command."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def read_trace(path: Path) -> Trace:
 
 
 def salvage_trace(path: Path) -> Trace:
-    """Return what is sound in a damaged file, as one trace, and print what is lost.
+    """Return the sound part of a damaged file as one trace, and print what is lost.
 
     Raises:
-        ExportError: there is no such file, its format keeps nothing apart, or nothing is sound.
+        ExportError: there is no such file, its format can't be salvaged, or nothing is sound.
     """
     from ikp.core.trace import of_class
     from ikp.edit import concat

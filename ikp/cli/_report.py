@@ -1,4 +1,4 @@
-"""``ikp report``: a trace as one page."""
+"""``ikp report``: writes a trace as one HTML page, or its pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ikp run``: a whole program, its kernels marked without being edited."""
+"""``ikp run``: runs a whole program with its kernels recorded, unedited."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def command(
 
 
 def _stem(target: str, form: str) -> str:
-    """Return what to call the trace of a program."""
+    """Return the name of a program for its trace's file name."""
     if form == "-c" or target == "-":
         return "stdin" if target == "-" else "command"
     name = target if form == "-m" else Path(target).absolute().stem

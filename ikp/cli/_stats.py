@@ -1,4 +1,4 @@
-"""``ikp stats``: the numbers in trace files."""
+"""``ikp stats``: prints the table of ranges in trace files, each or merged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ikp.trace import Trace
 
 _OF_ROWS = ("region", "launch", "kind")
-"""What chooses among the rows. The rest chooses which warps are counted."""
+"""The options that choose rows. The others choose the warps that are counted."""
 
 
 @click.command("stats", short_help="How long each range of a trace took.")
@@ -78,15 +78,15 @@ def command(
 
     FILE is a trace written by ikp, such as a .pftrace; nothing else is needed. Launches with one
     label are taken together. The share is of the time that the launch's warps ran; self leaves out
-    the ranges that opened inside. Below the table stands what was lost and how well the clocks
-    fitted. A narrow terminal shows fewer columns, json and csv all.
+    the ranges that opened inside. Below the table are the losses and the fit of the clocks. A
+    narrow terminal shows fewer columns, json and csv all.
 
     Names of regions, launches and roles are patterns as the shell has them, such as 'load*'; an
     option given several times means any of them. --region, --launch and --kind choose rows and
     leave their figures as they are; the others choose the warps that are counted.
 
     Files are read one by one. With --merge all are one table, of however many files: percentiles
-    are then of a sketch, whose error is told below the table; all else is exact.
+    are then of a sketch, whose error is given below the table; all else is exact.
     """
     from ikp.analysis.event_units import by_events
 
@@ -98,7 +98,7 @@ def command(
     if merge and len(files) > 1:
         found = _merged(files, by, chosen, workers or 1, keep_going)
         tables = [(files[0], _rows(found, sort, top, chosen))]
-        if output == "csv":  # which has no place for what was lost, and how exact the rest is
+        if output == "csv":  # a format without losses and errors of percentiles
             click.echo("\n".join(map(printable, found.about)), err=True)
     else:
         tables = [
@@ -136,7 +136,7 @@ def _chosen(trace: Trace, warps: dict[str, Any]) -> Trace:
 def _merged(
     files: tuple[Path, ...], by: str | None, choice: dict[str, Any], workers: int, keep_going: bool
 ) -> Stats:
-    """Return the table of all files, each of which is read, counted and let go."""
+    """Return the table of all files, each of which is read, counted and released."""
     from ikp.many import tally_files
 
     if not keep_going:
@@ -154,7 +154,7 @@ def _of_warps(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(table: Stats, sort: str, top: int | None, choice: dict[str, Any]) -> Stats:
-    """Return the rows that are asked for."""
+    """Return the rows that the options choose, sorted."""
     chosen = table.select(**{name: choice[name] for name in _OF_ROWS if name in choice})
     return chosen.sorted_by(sort) if top is None else chosen.top(top, sort)
 

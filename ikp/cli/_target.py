@@ -1,7 +1,8 @@
-"""What ``ikp run`` is to run, as people write it, also for other profilers.
+"""The target of ``ikp run``, a script, module or text, resolved from its command line.
 
-Those take a command, ``nsys profile python train.py``; this takes what comes after ``python``. So a
-command that is this Python, or a Python program of this environment, is taken for what it runs.
+Other profilers take a command, ``nsys profile python train.py``; ``ikp run`` takes the arguments of
+``python``. So a command that is this Python, or a Python program of this environment, is replaced
+by the target that it runs.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from ikp.errors import UsageError
 
 _PYTHON: Final = re.compile(r"python[\d.]*$")
 _LAUNCHERS: Final = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun"}
-"""Programs that run others in processes of their own, whose kernels are not seen from here."""
+"""Programs that run others in processes of their own, whose kernels ``ikp run`` does not see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What comes after ``python``."""
+    """The arguments of ``python``: its options, the form, the program and its arguments."""
 
     options: tuple[str, ...]  # of Python
     form: str  # "-m", "-c", or "" for a path
@@ -33,7 +34,7 @@ class Target:
 
     @property
     def words(self) -> list[str]:
-        """All of it, in its order."""
+        """All arguments, in their order."""
         return [*self.options, *filter(None, [self.form]), self.name, *self.args]
 
     @property
@@ -43,7 +44,7 @@ class Target:
 
 
 def resolved(form: str, name: str, args: tuple[str, ...]) -> Target:
-    """Return what is to run; a command's name is taken for one where no file has it.
+    """Return the target; a name that no file has is taken as a command.
 
     Raises:
         UsageError: it is no Python program of this environment.
@@ -84,7 +85,7 @@ def _of_launcher(name: str) -> str:
 
 
 def _is_this_python(program: Path) -> bool:
-    """Whether a command starts the Python that runs ikp, with the same packages."""
+    """Return whether a command starts the Python that runs ikp, with the same packages."""
     this = Path(sys.executable)
     if not program.exists() or not program.samefile(this):
         return False
@@ -98,7 +99,7 @@ def _is_of_venv(program: Path) -> bool:
 
 
 def _is_script_of_this_python(script: Path) -> bool:
-    """Whether a file's first lines have this Python run it, as pip writes console scripts."""
+    """Return whether a file's first lines name this Python, as in console scripts by pip."""
     try:
         with script.open("rb") as file:
             head = file.read(1024)
@@ -117,7 +118,7 @@ def _is_script_of_this_python(script: Path) -> bool:
 
 
 def _after_python(words: list[str]) -> Target:
-    """Return what a command line of Python's, without its first word, runs."""
+    """Return the target of a Python command line without its first word."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
         word = words[at]
@@ -136,13 +137,13 @@ def _after_python(words: list[str]) -> Target:
 
 
 def misplaced(target: Target, own: Sequence[str]) -> str:
-    """Return what to say of an option of ikp's behind the program; "" for none.
+    """Return the message on an option of ikp's behind the program; "" for none.
 
-    A program may have an option of that name: it gets all that follows it, and one that has
-    the name in its text is left alone.
+    A program may have an option of that name: it gets all that follows it, and there is no message
+    on one that has the name in its text.
 
     Args:
-        target: what runs.
+        target: the program.
         own: ikp's options, as ``--detail``.
     """
     text = ""

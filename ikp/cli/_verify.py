@@ -1,4 +1,4 @@
-"""``ikp verify``: whether a trace's patched kernels are the plain ones and their records."""
+"""``ikp verify``: verifies a trace's patched kernels against the plain ones, from their cubins."""
 
 from __future__ import annotations
 

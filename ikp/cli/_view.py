@@ -1,4 +1,4 @@
-"""``ikp view``: a trace in the Perfetto UI."""
+"""``ikp view``: opens a trace file, or a part of it, in the Perfetto UI."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _part(
     block: tuple[int, ...],
     window: Window | None,
 ) -> Part | None:
-    """Return what is to be cut out; None if the file is to be served as it is."""
+    """Return the part to cut out; None if the file is to be served as it is."""
     cut = bool(sm or block or window)
     if cut and view.launch is None:
         raise UsageError("--sm, --block and --window need a trace that ikp wrote as .pftrace.")
@@ -94,7 +94,7 @@ def _part(
 
 
 def _serve(file: Path, view: FirstLook, part: Part | None, how: dict[str, Any]) -> None:
-    """Serve a file, or a part of it from a folder that is gone afterwards."""
+    """Serve a file, or a part of it from a temporary folder."""
     if part is None:
         words = [*view.words, *opening(file, sum(view.ranges), len(view.ranges))]
         show(file, replace(view, words=words), **how)
@@ -102,12 +102,12 @@ def _serve(file: Path, view: FirstLook, part: Part | None, how: dict[str, Any]) 
     with TemporaryDirectory(prefix="ikp-") as folder:
         path, count = write_part(file, part, Path(folder))
         look = first_look(path)
-        told = f"Cut out of {file}: {count:,} of {sum(view.ranges):,} ranges."
-        show(path, replace(look, words=[told, *look.words]), **how)
+        message = f"Cut out of {file}: {count:,} of {sum(view.ranges):,} ranges."
+        show(path, replace(look, words=[message, *look.words]), **how)
 
 
 def _by_hand(path: Path) -> str:
-    """Say how to open ``path`` with no server."""
+    """Return how to open ``path`` with no server."""
     return (
         f"Open {UI} in a browser and drag {path} onto the page.\n"
         "The page reads the file in your browser; nothing is uploaded."

@@ -1,4 +1,4 @@
-"""A window of time on the command line: ``10us:250us``."""
+"""The option ``--window``: a window of time such as ``10us:250us``, in nanoseconds."""
 
 from __future__ import annotations
 

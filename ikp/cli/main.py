@@ -1,4 +1,4 @@
-"""The ``ikp`` command and its help. Subcommands are imported one by one, when they are used."""
+"""The ``ikp`` command group and its help; each subcommand is imported when it is used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = (
 )
 """In the order of a first visit. ``ikp.cli._<name>`` holds a click command called ``command``."""
 _READING = ("stats", "explain", "diff", "report", "view", "convert")
-"""Those that read traces and run no program, which might want what the others leave as it is."""
+"""Commands that only read traces: they may set OpenBLAS's threads, which a program would notice."""
 
 _HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
 
@@ -52,7 +52,7 @@ class _Failure(click.ClickException):
 
 
 class _LazyGroup(click.Group):
-    """A group that imports a subcommand when it is named, and turns ikp's errors into messages."""
+    """A group that imports a subcommand when it is named, and prints ikp's errors as messages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the subcommands' names."""
@@ -67,7 +67,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         if cmd_name in _READING and "numpy" not in sys.modules:
-            # Nothing there is linear algebra. OpenBLAS starts a thread for each core, which spins.
+            # They need no linear algebra. OpenBLAS starts a thread for each core, which spins.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(f"ikp.cli._{cmd_name}").command
         return command
@@ -85,7 +85,7 @@ class _LazyGroup(click.Group):
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """Print ikp's own warnings as lines, without the place in ikp's source that Python names."""
+    """Print ikp's own warnings as lines, without the source line that Python prints."""
     usual = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -104,7 +104,7 @@ def _warnings_as_lines() -> Iterator[None]:
 @click.group(cls=_LazyGroup, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", message="ikp %(version)s")
 def cli() -> None:
-    """Hold the subcommands; ``_HELP`` is what users read."""
+    """Hold the subcommands; ``_HELP`` is the text for users."""
 
 
 def main() -> None:
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def _lose_output() -> None:
-    """Have Python write what is left of stdout nowhere as it ends: it would fail once more."""
+    """Redirect stdout to /dev/null: Python flushes it at exit, and would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

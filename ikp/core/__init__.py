@@ -1,1 +1,1 @@
-"""The record ABI and everything that follows from it; knows no DSL and no file format."""
+"""The record ABI, its decoder, and a trace as columns; knows no DSL and no file format."""

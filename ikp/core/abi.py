@@ -1,7 +1,7 @@
-"""The record ABI, version 1: the one owner of every byte that a kernel writes.
+"""The record ABI, version 1: layouts of launch header, slot header and record, and their constants.
 
-Backends generate device code from these constants, the decoder reads with these dtypes; the
-numbers are written nowhere else. A *segment* is the memory of one kernel launch::
+Backends generate device code from these constants, the decoder reads with these dtypes; no other
+file holds the numbers. A *segment* is the memory of one kernel launch::
 
     +-----------------+--------+--------+-- ... --+------------+
     | launch header   | slot 0 | slot 1 |         | slot n - 1 |      n = blocks x warps per block
@@ -57,7 +57,7 @@ LAUNCH_HEADER: Final = np.dtype(
         ("block_step", "<u4"),  # the distance between two,
         ("block_count", "<u4"),  # and at most how many
         ("whole", "<u4"),  # region id of the range from each warp's init to its finish; 0: none
-        ("together", "<u4"),  # of Option.DENSE: how many warps' records stand in a row,
+        ("together", "<u4"),  # of Option.DENSE: how many warps' records lie in one row,
         ("margin", "<u4"),  # ... and how many a warp may write behind the last that it keeps
         ("reserved", "<u4", 9),
     ]
@@ -92,17 +92,17 @@ RECORD: Final = np.dtype([("tag", "<u4"), ("start", "<u4"), ("end", "<u4"), ("pa
 TOTAL: Final = np.dtype(
     [("tag", "<u4"), ("ticks_low", "<u4"), ("ticks_high", "<u4"), ("count", "<u4")]
 )
-"""What the words of a record are where it is a total; read as a record, it has no times."""
+"""The fields of a record that is a total; its words 1 to 3 are no times."""
 WIDE_RECORD: Final = np.dtype(
     [
-        ("start", "<u8"),  # in this order, what a clock read yields is stored as it is
+        ("start", "<u8"),  # in this order, the result of a clock read is stored as it is
         ("end", "<u8"),
         ("tag", "<u4"),
         ("payload", "<u4"),
         ("reserved", "<u4", 2),  # never written: 32 bytes are one sector of memory, 24 none
     ]
 )
-"""A record of a 64-bit clock, of the same fields."""
+"""A record of a 64-bit clock, with the fields of ``RECORD``."""
 
 LAUNCH_HEADER_BYTES: Final = LAUNCH_HEADER.itemsize
 SLOT_HEADER_BYTES: Final = SLOT_HEADER.itemsize
@@ -116,11 +116,11 @@ MAX_SEGMENT_BYTES: Final = (1 << 31) - ALIGNMENT
 
 
 class Kind(IntEnum):
-    """What a record says; tag bits 31:29. 0 is never written."""
+    """The kind of a record: range, instant or total; tag bits 31:29. 0 is never written."""
 
     RANGE = 1
     INSTANT = 2
-    PLACED_RANGE = 3  # the same, at an index that the kernel gave: not in the order of time
+    PLACED_RANGE = 3  # a range at an index that the kernel gave: not in the order of time
     PLACED_INSTANT = 4
     RANGE_TOTAL = 5  # all ranges of a region: how many, and the sum of their ticks
     INSTANT_TOTAL = 6  # all instants of a region: how many
@@ -136,7 +136,7 @@ class PayloadType(IntEnum):
 
 
 class ClockKind(IntEnum):
-    """What ``start`` and ``end`` count."""
+    """The clock that ``start`` and ``end`` are read from."""
 
     CYCLES = 0  # SM cycles (%clock): finest, each SM has its own origin
     GLOBALTIMER = 1  # nanoseconds (%globaltimer), one axis, coarse steps
@@ -152,17 +152,17 @@ class ClockKind(IntEnum):
 
     @property
     def unit(self) -> ClockKind:
-        """The clock, whatever part of it a record holds."""
+        """The clock without its width: ``CYCLES64`` is ``CYCLES``."""
         return ClockKind(self % ClockKind.CYCLES64)
 
     @property
     def record(self) -> _StructDType:
-        """What a record of this clock is."""
+        """The layout of a record of this clock: ``RECORD`` or ``WIDE_RECORD``."""
         return WIDE_RECORD if self.bits > WORD_BITS else RECORD
 
 
 class Language(IntEnum):
-    """What the kernel was written in."""
+    """The language that the kernel was written in."""
 
     OTHER = 0  # a plugin's: the session knows its name
     TRITON = 1
@@ -171,25 +171,25 @@ class Language(IntEnum):
 
 
 class OverflowMode(IntEnum):
-    """What happens when a slot is full."""
+    """Which records a full slot keeps."""
 
     STOP = 0  # keep the first records, count the rest
     WRAP = 1  # keep the latest records: a ring
 
 
 class Option(IntFlag):
-    """What else the kernel was compiled for."""
+    """Features that the kernel was compiled for: bits of the launch header's ``options``."""
 
     SELECTED = 1  # only the warps and blocks chosen in the launch header have slots; 2 is reserved
     TOTALS = 4  # each record is the total of one region, written by finish
     LANES64 = 8  # a warp has 64 lanes, not 32 (AMD's waves)
-    DENSE = 16  # short slot headers stand side by side, and records of several warps in rows
-    OTHERS = 32  # of SELECTED | DENSE: behind the slots stands a header of each warp of the launch,
-    # which those write that have no slot
+    DENSE = 16  # short slot headers lie side by side, and records of several warps in rows
+    OTHERS = 32  # of SELECTED | DENSE: behind the slots lies a header of each warp of the launch,
+    # written by the warps that have no slot
 
 
 class SlotState(IntEnum):
-    """How far a slot's warp came."""
+    """Whether a slot's warp ran ``init``, and ``finish``."""
 
     UNUSED = 0
     RUNNING = 1  # init ran, finish did not (yet)
@@ -221,7 +221,7 @@ def min_slot_bytes(
     clock: ClockKind = ClockKind.CYCLES,
     header_bytes: int = SLOT_HEADER_BYTES,
 ) -> int:
-    """Return the size of the smallest slot that records at all."""
+    """Return the size of the smallest slot that holds a record."""
     return header_bytes + clock.record.itemsize * _min_records(overflow)
 
 
@@ -271,4 +271,4 @@ def segment_bytes(
 
 
 MIN_SEGMENT_BYTES: Final = LAUNCH_HEADER_BYTES + min_slot_bytes(OverflowMode.WRAP)
-"""Of one warp, which keeps as few records as any slot does."""
+"""The size of a segment of one warp, whose slot keeps two records."""

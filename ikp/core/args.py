@@ -1,4 +1,4 @@
-"""Arguments: further facts about single events, a column each, some events without."""
+"""Arguments of events: named columns of numbers or texts beside an event table, with gaps."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Args = Mapping[str, "ArgColumn"]
 class ArgColumn:
     """One argument of many events, a row each.
 
-    ``values`` is int64, float64, bool, or object with a ``str`` in each row; where ``given`` is
-    false the event has no such argument and the value is 0, false or empty. Texts in numpy's own
-    ``<U``, each as wide as the longest one, become such objects.
+    ``values`` is int64, float64, bool, or object with a ``str`` in each row. Where ``given`` is
+    false the event has no such argument, and the value is 0, false or empty. Texts in numpy's
+    ``<U``, each as wide as the longest one, become objects.
     """
 
     values: NDArray[Any]
@@ -50,19 +50,19 @@ class ArgColumn:
 
 
 TEXT: Final = "O"
-"""numpy's kind of a column of texts."""
+"""numpy's dtype kind of a column of texts."""
 KINDS: Final = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64, "U": np.object_}
-"""What numpy's kinds are kept as."""
+"""The dtype in which a column of each of numpy's dtype kinds is kept."""
 
 
 def blank(dtype: np.dtype[Any]) -> Scalar:
-    """Return what stands in rows without the argument."""
+    """Return the value of rows without the argument: 0, false or an empty text."""
     found: Scalar = "" if dtype.kind == TEXT else np.zeros(1, dtype)[0].item()
     return found
 
 
 def coded(texts: NDArray[np.object_]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the distinct texts in order, and the place of each row's text among them."""
+    """Return the distinct texts in order, and the index of each row's text among them."""
     rows = texts.tolist()
     distinct = sorted(set(rows))
     place = {text: number for number, text in enumerate(distinct)}
@@ -155,10 +155,10 @@ def take_args(args: Args, rows: NDArray[Any] | slice) -> dict[str, ArgColumn]:
 
 
 def join_args(parts: Sequence[tuple[Args, int]]) -> dict[str, ArgColumn]:
-    """Lay the arguments of several tables of events end to end.
+    """Concatenate the arguments of several tables of events.
 
-    ``parts`` holds each table's arguments and number of events. Where one has no such argument, its
-    events have none.
+    ``parts`` holds each table's arguments and number of events. The events of a table without an
+    argument have no value of it.
 
     Raises:
         UsageError: one argument has different types in two tables.
@@ -170,7 +170,7 @@ def join_args(parts: Sequence[tuple[Args, int]]) -> dict[str, ArgColumn]:
 
 
 def _joined(name: str, parts: list[tuple[ArgColumn | None, int]]) -> ArgColumn:
-    # One that no event has can be of any type.
+    # An argument that no event has can be of any type.
     used = [column if column is not None and column.given.any() else None for column, _ in parts]
     types = {column.values.dtype for column in used if column is not None}
     if len({dtype.kind for dtype in types}) > 1:

@@ -1,7 +1,7 @@
-"""What the machine code of a kernel's ranges holds, in short: kept in the trace that it recorded.
+"""Facts of a kernel's code, range by range: activity, FLOP, bytes; kept as JSON in a trace.
 
-A string under ``FACTS`` + the launch's label in the trace's provenance, JSON of some 60 bytes a
-range. Who puts records into machine code, or inspects it, writes it; who explains traces reads it.
+A string under ``FACTS`` + the launch's label in the trace's provenance, some 60 bytes a range.
+Instrumentation of machine code and ``ikp inspect`` write it; ``ikp explain`` reads it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from typing import Any, Final
 
 FACTS: Final = "ranges of "
 NO_FACTS: Final = "no ranges of "
-"""Of a label: why nothing is said of its code, where that went wrong."""
+"""Before a label: why the trace has no facts of its code, where finding them failed."""
 _VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class RangeFacts:
-    """What one execution of a range holds, for one warp.
+    """The work in one execution of a range, for one warp.
 
     ``activity`` is a value of ``ikp.analysis.explain.activity.Activity``, or "" where the code
-    doesn't say. ``flop`` and ``bytes`` are None where that is not known: the range's copies differ,
-    hold loops, or instructions that don't say how much they do. So is ``shared``: the cycles that
-    shared memory needs for the warp's accesses, if no two lanes meet in a bank; and ``issue``: the
-    cycles that a scheduler needs to issue its instructions. ``lane_bytes`` is the width of the
-    narrowest of several loads from global memory that are under way together, for each lane.
-    ``awaits`` names other ranges whose loads this one waits for.
+    doesn't say. ``flop`` and ``bytes`` are None where they are not known: the range's copies
+    differ, hold loops, or instructions that don't say how much they do. ``shared`` and ``issue``
+    may be None for the same reasons. ``shared`` is the cycles that shared memory needs for the
+    warp's accesses, without bank conflicts; ``issue``, the cycles that a scheduler needs to issue
+    its instructions. ``lane_bytes`` is the width of the narrowest of several loads from global
+    memory that are under way together, for each lane. ``awaits`` names other ranges whose loads
+    this one waits for.
     """
 
     activity: str
@@ -41,19 +42,19 @@ class RangeFacts:
 
 @dataclass(frozen=True, slots=True)
 class CodeFacts:
-    """What is known of one kernel's code."""
+    """The facts of one kernel's code: registers, shared memory, and those of its ranges."""
 
     chip: str = ""  # "sm_90a"
     registers: int | None = None  # of a thread, as it ran
     shared: int | None = None  # bytes of a block
-    all_products: bool = False  # whether each product of the kernel is in a range that says its
-    ranges: Mapping[str, RangeFacts] = field(default_factory=dict)  # flop, once
+    all_products: bool = False  # whether each product of the kernel is in one range with a flop
+    ranges: Mapping[str, RangeFacts] = field(default_factory=dict)  # by name
     kernels: int = 1  # that have these ranges: of several, which was launched is not known
     plain_registers: int | None = None  # of a thread of the plain kernel, where a copy of it ran
     lost: tuple[str, ...] = ()  # which ranges don't hold all that they are about, in words
 
     def text(self) -> str:
-        """Return it as it stands in a trace."""
+        """Return the facts as the JSON that a trace's provenance holds."""
         ranges = {
             name: [
                 *(each.activity, each.flop, each.bytes, each.shared, each.issue, each.lane_bytes),
@@ -76,12 +77,12 @@ class CodeFacts:
 
 
 def read_facts(provenance: Mapping[str, str], label: str) -> CodeFacts | None:
-    """Return what a trace says of a label's code; None where it says nothing that can be read."""
+    """Return the facts that a trace has of a label's code; None if it has none that can be read."""
     return parse_facts(provenance.get(f"{FACTS}{label}", ""))
 
 
 def parse_facts(text: str) -> CodeFacts | None:
-    """Return what :meth:`CodeFacts.text` returned; None of anything else, and of later versions."""
+    """Parse the text of :meth:`CodeFacts.text`; None for any other text, and for later versions."""
     try:
         said = json.loads(text)
         return _parsed(said) if said["version"] == _VERSION else None

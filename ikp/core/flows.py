@@ -1,9 +1,9 @@
-"""Arrows from one event to another, kept as arguments of both.
+"""Flows: arrows from one event to another, kept as arguments of both events.
 
 An event that arrows start from has a number of its own, its argument ``flow_out``. An event at
-which one ends has the number of the event that it comes from as ``flow_in``; those of further
-arrows that end there are ``flow_in_2``, ``flow_in_3``, ... So arrows stay with their events
-whatever becomes of a trace, and a table of events joined with itself, ``flow_in`` with
+which an arrow ends has the number of the event that the arrow comes from as ``flow_in``; those of
+further arrows that end at it are ``flow_in_2``, ``flow_in_3``, ... So arrows stay with their events
+however a trace is edited, and a table of events joined with itself, ``flow_in`` with
 ``flow_out``, is the table of arrows.
 """
 
@@ -24,7 +24,7 @@ _NAME: Final = re.compile(f"{OUT}|{IN}(_[1-9][0-9]*)?")
 
 
 def is_flow(name: str) -> bool:
-    """Tell whether an argument of this name says which events arrows join."""
+    """Return whether an argument of this name holds numbers of arrows."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -34,9 +34,9 @@ def incoming(number: int) -> str:
 
 
 def arrows(args: Args) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the row of the event at which each arrow starts, and of that at which it ends.
+    """Return the rows of the events at which arrows start, and of those at which they end.
 
-    An arrow of which one event is missing, because it was left out, is none.
+    An arrow of which one event was left out of the trace is left out, too.
     """
     nothing = np.zeros(0, np.intp)
     if OUT not in args:
@@ -74,9 +74,9 @@ def highest(args: Args) -> int:
 
 
 def renumbered(args: Args, by: int) -> dict[str, ArgColumn]:
-    """Return arguments with the numbers of arrows higher by as much, so that they meet no others'.
+    """Return arguments with the numbers of arrows raised by ``by``, so that they meet no others.
 
-    Traces that become one have numbered their arrows apart from each other.
+    For joining traces, each of which numbers its arrows from its own zero.
     """
     return {
         name: replace(column, values=np.where(column.given, column.values + by, 0))

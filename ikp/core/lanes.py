@@ -1,18 +1,20 @@
-"""Where intervals go when they are drawn: in which order they open and close, on which lane.
+"""The layout of intervals on a timeline's lanes, and the order in which they open and close.
 
-A timeline draws ranges that nest inside each other on one lane, as a stack. Whatever overlaps
-without nesting needs a lane of its own. Both questions are about order, and times alone do not
-settle it: a coarse clock gives many events the same tick. The order of recording does (a range is
-recorded when it ends), by these rules, for an event that was recorded before another of its slot:
+A timeline draws ranges that nest inside each other on one lane, as a stack. A range that overlaps
+another without nesting needs a lane of its own. Both nesting and lanes depend on the order of
+events, and times alone do not settle that: a coarse clock gives many events the same tick. The
+order of recording does (a range is recorded when it ends). The rules, for an event that was
+recorded before another of its slot:
 
 - it lies *before* it if it ended no later than the other started,
 - else *inside* it if it started no earlier,
 - else the two *overlap*.
 
-Intervals that stand for themselves, as blocks do, have no order of recording: :func:`pack` puts
-each on the lowest lane that is free.
+Intervals that are no records, as blocks are, have no order of recording: :func:`pack` puts each on
+the lowest lane that is free.
 
-Plain arithmetic on arrays: nothing here knows traces or file formats.
+Plain arithmetic on arrays, without traces or file formats. A lane here is one of a drawn timeline,
+not a thread of a warp.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 MAX_DEPTH: Final = 510
-"""Ranges stacked on one lane. Perfetto's trace processor drops what is deeper than 511, and an
+"""Most ranges stacked on one lane. Perfetto's trace processor drops slices deeper than 511, and an
 instant inside the innermost range counts as well."""
 
 
@@ -60,15 +62,15 @@ def arrange(
 ) -> Stream:
     """Order the events of all slots, and give lanes to those that need one.
 
-    Events are sorted by slot, and within a slot by end; equal ends stand in order of recording.
+    Events are sorted by slot, and within a slot by end; equal ends are in the order of recording.
     """
     first, holders = _first_inside(slot, start, end)
     closed_before = np.arange(len(slot)) if is_range.all() else np.cumsum(is_range) - is_range
     depth = _depth(first, holders)
     if int(depth.max(initial=0)) >= max_depth or _crosses(start, first, holders):
         return _untangle(slot, start, first, is_range, closed_before, max_depth)
-    # Each range opens at the depth at which it closes: in front of it stands whatever closed
-    # before, and what is still open.
+    # Each range opens at the depth at which it closes: before it come the ranges that have closed,
+    # and those that are still open.
     closes = np.arange(len(slot)) + closed_before + is_range + depth
     opens = closes - is_range
     opens[holders] = first[holders] + closed_before[first[holders]] + depth[holders]
@@ -80,7 +82,7 @@ def _first_inside(
 ) -> tuple[Ints, NDArray[np.intp]]:
     """Return, for each event, the first of its slot that does not lie before it; at most itself.
 
-    Also return the events for which that is another one: ranges that hold or overlap others.
+    Also return the events whose first is another event: ranges that hold or overlap others.
     """
     first = np.arange(len(slot))
     holders = np.flatnonzero(end[:-1] > start[1:]) + 1
@@ -96,7 +98,7 @@ def _first_inside(
 
 
 def _crosses(start: Ints, first: Ints, holders: NDArray[np.intp]) -> bool:
-    """Tell whether any range overlaps another, or whether that takes too long to find out here."""
+    """Return whether any range overlaps another; also True where finding out takes too long."""
     if int((holders - first[holders]).sum()) > MAX_VISITS * len(start):
         return True
     spans = np.column_stack([first[holders], holders]).reshape(-1)
@@ -124,7 +126,7 @@ def _untangle(
     closed_before: Ints,
     max_depth: int,
 ) -> Stream:
-    """Order events of which some overlap or lie too deep, and put those on lanes of their own."""
+    """Order events of which some overlap or lie too deep, and put these on lanes of their own."""
     opened = np.cumsum(np.bincount(first[is_range], minlength=len(slot)))
     closes = np.arange(len(slot)) + opened
     rank = _ranks(start, first, is_range)
@@ -139,7 +141,7 @@ def _untangle(
 
 
 def _ranks(start: Ints, first: Ints, is_range: Bools) -> Ints:
-    """Return the place of each range in the order of opening; of ranges that tie, outer ones first.
+    """Return the rank of each range in the order of opening; of ranges that tie, outer ones first.
 
     Of two ranges that start together, the one recorded later holds the other, or overlaps it.
     """
@@ -185,8 +187,8 @@ def _stack(opens: Ints, closes: Ints, max_depth: int) -> Ints:
 def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
     """Return the lowest lane on which each interval touches no other one of its group.
 
-    ``order`` holds the first and the last place of each interval in some file. One interval may
-    follow another on a lane at the very moment at which that ends, if it does so in the file too.
+    ``order`` holds the first and the last position of each interval in some file. One interval may
+    start on a lane at the time at which another ends, if it follows that one in the file too.
     """
     lanes = np.zeros(len(group), np.int64)
     by_start = order_by(group, start, order[0])
@@ -212,13 +214,13 @@ def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
 _Parts = list[tuple[int, int]]
 
 _GROUPS: Final = 16
-"""Groups from which on an array of their lanes takes less time than a heap for each of them."""
+"""Fewest groups for which one array of their lanes takes less time than a heap per group."""
 _FIRST_LANES, _LANES = 8, 64
-"""Lanes that such an array has for each group. A group that needs more gets a heap."""
+"""Lanes of that array for each group, at first and at most. A group that needs more gets a heap."""
 
 
 def _alike(low: Ints, high: Ints) -> tuple[_Parts, _Parts]:
-    """Return groups, the largest first, of which many go on until the end; and those before."""
+    """Split groups by size: those of about one size, largest first, and the few larger ones."""
     sizes = high - low
     order = np.argsort(-sizes, kind="stable")
     rest = np.cumsum(sizes[order][::-1])[::-1]  # of these and all smaller ones
@@ -229,9 +231,9 @@ def _alike(low: Ints, high: Ints) -> tuple[_Parts, _Parts]:
 
 
 def _words(start: Ints, end: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints] | None:
-    """Return when each interval needs its lane, and has left it: a time and a place, as one number.
+    """Return the begin and end of each interval as words: a time, then a position in the file.
 
-    None where that takes more than 63 bits.
+    None where a word takes more than 63 bits.
     """
     zero, bits = int(start.min()), int(last.max()).bit_length()
     if (int(end.max()) - zero).bit_length() + bits > _WORD_BITS:
@@ -243,9 +245,9 @@ _WORD_BITS: Final = 63
 
 
 def _pack_many(begin: Ints, end: Ints, parts: _Parts, lanes: Ints) -> _Parts:
-    """Put the intervals of groups on lanes, the next one of all groups at a time.
+    """Put the intervals of groups on lanes: in each step, the next interval of every group.
 
-    Returns the groups that have too many lanes for that.
+    Returns the groups that need too many lanes for an array.
     """
     low, high = np.array(parts).T
     goes_on = np.searchsorted(low - high, -np.arange(int(high[0] - low[0])))

@@ -1,6 +1,6 @@
-"""Events as objects, for code that looks at one at a time.
+"""Events as Python objects, ``Range`` and ``Instant``, for loops over single events.
 
-Columns are faster by far: use these where a loop in Python is what you want.
+Columns are faster by far: use objects only where you want a loop in Python.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 AT_ONCE = 1 << 14
-"""Events turned into plain numbers together."""
+"""Events converted to Python numbers together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A point in time at which a warp said something."""
+    """An instant: a point in time that one warp recorded."""
 
     launch: int  # index into Trace.launches
     label: str  # of the launch
@@ -41,7 +41,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Range(Instant):
-    """A range: what one warp did from ``start_ns`` to ``end_ns``."""
+    """A range: the time of one warp from ``start_ns`` to ``end_ns``."""
 
     end_ns: int
     ticks: int  # of the launch's clock
@@ -81,7 +81,7 @@ def items(trace: Trace) -> Iterator[Range | Instant]:
 
 
 def _items(trace: Trace, kind: Kind) -> Iterator[tuple[_Common, int, int]]:
-    """Yield what all events of one kind have, and their ends and ticks."""
+    """Yield, of each event of one kind, the fields of an instant, its end and its ticks."""
     chosen = np.flatnonzero(trace.events.kind == int(kind))
     labels = [launch.label for launch in trace.launches]
     ranks = [launch.rank for launch in trace.launches]

@@ -1,4 +1,4 @@
-"""What recording itself costs, as measured on a device: what ``ikp.edit.deduct_overhead`` takes."""
+"""The cost of a record, as calibrated on a device; input of ``ikp.edit.deduct_overhead``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured cost in ticks of the clock: the mean of the middle half of what was measured.
+    """A measured cost in ticks of the clock: the mean of the middle half of the measurements.
 
     Ticks are SM cycles, or nanoseconds of the global timer.
     """
 
     ticks: float
-    low: float  # a tenth of what was measured is below
+    low: float  # a tenth of the measurements is below
     high: float  # and a tenth above
 
     def __str__(self) -> str:
@@ -22,12 +22,12 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What a record costs on one device, for one way of recording.
+    """The cost of a record on one device, for one way of recording.
 
-    ``empty_range`` is what a range with nothing in it shows. The next three are what a record adds
-    to the range around it where the warp does work besides, which hides most of a record: a range,
-    a range in which the next one stands, an instant. ``range_alone`` is what a range adds where
-    the warp has nothing else to do: the most that it can cost this warp.
+    ``empty_range`` is the duration of an empty range. The next three are the ticks that a record
+    adds to the range around it, where the warp does other work, which hides most of a record: a
+    range, a range that the next one nests in, an instant. ``range_alone`` is the ticks that a
+    range adds where the warp has nothing else to do: the most that it can cost this warp.
     """
 
     device: str  # as in Launch.device
@@ -49,7 +49,7 @@ class Overhead:
 
     @property
     def at_start(self) -> float:
-        """Ticks of a range that are not the user's: no more than it adds to the one around it."""
+        """Ticks of recording within a range: no more than it adds to the range around it."""
         return max(0.0, min(self.empty_range.ticks, self.range_inside.ticks))
 
     @property

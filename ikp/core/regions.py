@@ -1,4 +1,4 @@
-"""Region names and the ids that stand for them in records.
+"""Region names and their ids in records: hashes of names, or integers given by the user.
 
 A name's id is a hash, so it needs no registration, survives compile caches, and agrees across
 processes and ranks. A user may instead give small integers, even at run time, and name them on the
@@ -24,7 +24,7 @@ def region_id(name: str) -> int:
 
 
 def checked_name(name: object, what: str = "a region's name") -> str:
-    """Return ``name`` if it can name a region, or ``what`` else.
+    """Return ``name`` if it can name a region; ``what`` is the word for it in the error.
 
     Raises:
         RegionError: it is not a string, empty, or not valid Unicode.
@@ -65,13 +65,13 @@ def merge(sources: Iterable[Mapping[int, str]]) -> dict[int, str]:
             if table.setdefault(number, name) != name:
                 raise RegionError(
                     f"the regions {table[number]!r} and {name!r} share the id {number:#x}, so "
-                    "their records can't be told apart: rename one of them."
+                    "their records can't be distinguished: rename one of them."
                 )
     return table
 
 
 def fallback_name(number: int) -> str:
-    """Return what to call a region whose name is not known."""
+    """Return a name for a region id whose name is not known."""
     return (
         f"region {number ^ HASHED_REGION:#09x}?" if number & HASHED_REGION else f"region {number}"
     )

@@ -1,4 +1,4 @@
-"""A trace's rows: its events, and the totals of launches that kept those. What is done to both."""
+"""Operations on a trace's rows, its events and its totals: count, take, renumber, join."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Rows = Events | Totals
 
 
 def row_tables(trace: Trace) -> tuple[Rows, Rows]:
-    """Return both tables."""
+    """Return the two tables of rows: events and totals."""
     return trace.events, trace.totals
 
 
 def row_count(trace: Trace) -> tuple[int, str]:
-    """Return how many rows a trace has, and what one is: a ``"total"`` if it has any."""
+    """Return how many rows a trace has, and the word for one: ``"total"`` if it has any."""
     summed = len(trace.totals)
     return (summed, "total") if summed else (len(trace.events), "event")
 
 
 def holds_nothing(trace: Trace) -> bool:
-    """Return whether a trace has neither a row nor a warp of which it is known when it ran."""
+    """Return whether a trace has neither rows nor warps."""
     return not (row_count(trace)[0] or len(trace.slots) or len(trace.others))
 
 
@@ -64,7 +64,7 @@ def renumber_rows(trace: AnyTrace, **numbers: NDArray[Any]) -> AnyTrace:
 
 
 def joined_rows(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Return what a trace of the rows of all is made of, trace by trace."""
+    """Return the fields of a trace with the rows of all traces, trace by trace."""
     return {
         "events": make_columns(Events, **_columns([one.events for one in traces])),
         "totals": make_totals(**_columns([one.totals for one in traces])),

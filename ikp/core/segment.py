@@ -1,8 +1,9 @@
-"""A segment: the memory that one kernel launch records into, and what is settled of its recording.
+"""A segment, the memory of one launch's records, with its spec and its selection of warps.
 
-A spec is settled when the kernel is compiled, a selection when it is launched: which warps and
-blocks record, where the others have no slot and theirs is divided up. The host writes that choice
-into the launch header before the kernel runs, so that one compiled kernel serves every choice.
+A spec is fixed when the kernel is compiled; a selection, when it is launched. A selection says
+which warps and blocks record: the others have no slot, and all memory is divided among the slots.
+The host writes the selection into the launch header before the kernel runs, so that one compiled
+kernel serves every selection.
 """
 
 from __future__ import annotations
@@ -79,17 +80,17 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A mask of warps, and every ``block_step``-th block from ``first_block``, ``block_count``."""
+    """The warps and blocks that record: a mask of warps, and a strided range of block ids."""
 
     warps: int = ALL
     first_block: int = 0
     block_step: int = 1
     block_count: int = ALL
-    others: bool = False  # the others leave when and where they ran; the host alone knows of it
+    others: bool = False  # the others have a header of when and where they ran; not in the words
 
     @classmethod
     def of(cls, header: np.void) -> Self:
-        """Return what a launch header says, whether or not its kernel heeds it."""
+        """Return the selection in a launch header, whether or not its kernel heeds it."""
         warps, first, step, count = (int(header[name]) for name in WORDS)
         return cls(warps, first, step, count)
 
@@ -112,16 +113,17 @@ class Selection:
         Args:
             blocks: of the launch.
             warps: of a block.
-            least: how many blocks, and warps of each, are counted at least. By 1 kernels divide
-                memory where nobody records.
+            least: how many blocks, and warps of each, are counted at least. Kernels divide memory
+                by 1 where no warp records.
         """
         mask = self.warps & (1 << warps) - 1
         return max(self.count_blocks(blocks), least) * max(mask.bit_count(), least)
 
     def count_headers(self, blocks: int, warps: int) -> int:
-        """Return how many headers stand behind the slots of a launch: one for each of its warps.
+        """Return how many headers lie behind the slots of a launch: one for each of its warps.
 
-        Those of warps that have a slot stay empty, and count, so that each is found by its number.
+        Headers of warps that have a slot stay empty, and count, so that each is found by its
+        number.
         """
         return blocks * warps if self.others else 0
 
@@ -141,9 +143,9 @@ class Selection:
 
 EVERYTHING = Selection()
 WORDS: Final = ("warps", "first_block", "block_step", "block_count")
-"""What the launch header says of a selection."""
+"""The fields of the launch header that hold a selection."""
 WORDS_AT = abi.field_offsets(abi.LAUNCH_HEADER)["warps"]
-"""Where the words stand in the launch header."""
+"""The offset of these fields in the launch header."""
 
 
 def select(
@@ -178,7 +180,7 @@ def select(
         mask = sum(1 << warp for warp in _checked_warps(warps))
     if blocks is None:
         return Selection(mask)
-    given: object = blocks  # whatever its type says
+    given: object = blocks  # its annotated type is not trusted
     if not isinstance(given, range) or blocks.step < 1 or blocks.start < 0 or not len(blocks):
         raise UsageError(
             f"blocks={blocks!r} can't be used: give a range of linear block ids that is not empty "
@@ -202,7 +204,7 @@ def _checked_warps(warps: Iterable[int]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of bytes of one segment: ``width`` of them at ``at``, and again every ``pitch``."""
+    """Rows of bytes of one segment: ``width`` bytes from ``at`` on, and again every ``pitch``."""
 
     at: int
     width: int
@@ -216,7 +218,7 @@ class Part:
 
     @property
     def end(self) -> int:
-        """Which byte is the first behind all rows."""
+        """The offset of the first byte behind all rows."""
         return self.at + self.pitch * (self.rows - 1) + self.width
 
 
@@ -226,7 +228,10 @@ Tensor: TypeAlias = Any
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """``data`` is a uint8 tensor of shape ``(bytes,)``: launch header, then the slots."""
+    """The memory of one launch's records, and how the launch records into it.
+
+    ``data`` is a uint8 tensor of shape ``(bytes,)``: launch header, then the slots.
+    """
 
     label: str
     data: Tensor
@@ -238,7 +243,7 @@ class Segment:
     selection: Selection = EVERYTHING  # which warps and blocks record
     enabled: bool = True  # False: the kernel runs with recording off, at run time
     rank: int | None = None  # of this process when the buffer was taken
-    kernel: str = ""  # the full name of what is launched, where the label is a short one
+    kernel: str = ""  # the full name of the launched kernel, where the label is a short one
 
     @property
     def nbytes(self) -> int:
@@ -246,7 +251,7 @@ class Segment:
         return int(self.data.numel())
 
     def on(self, data: Tensor) -> Segment:
-        """Return the same with other memory: ``dataclasses.replace`` takes ten times as long."""
+        """Return a copy with other memory: ``dataclasses.replace`` takes ten times as long."""
         return Segment(
             self.label,
             data,

@@ -1,7 +1,6 @@
-"""Rows in order of several columns, and which are alike, as fast as numpy sorts plain numbers.
+"""Sorting and numbering of rows by several integer columns, packed into one word where they fit.
 
-Where the numbers of a row fit into one word of 63 bits, these words are sorted: numpy does that
-twenty times as fast as ``lexsort``.
+Numpy sorts words of 63 bits twenty times as fast as ``lexsort`` sorts columns.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ Ints = NDArray[np.int64]
 Column = NDArray[np.integer[Any]]
 
 _FEW = 1 << 10
-"""Rows that ``lexsort`` puts in order before words are made of them."""
+"""Fewest rows that are packed into words; ``lexsort`` sorts fewer."""
 _BITS = 63
 
 
@@ -33,7 +32,7 @@ class _Field(NamedTuple):
 
 
 def order_by(*columns: Column) -> Ints:
-    """Return the order by the first column, then by the next; what is alike keeps its order."""
+    """Return the order by the first column, then by the next; equal rows keep their order."""
     rows = len(columns[0])
     own = max(0, rows - 1).bit_length()
     fields = [_Field.of(column) for column in columns] if rows >= _FEW else []
@@ -68,7 +67,7 @@ def distinct(*keys: Column) -> tuple[Ints, Ints]:
     Returns the number of each row, and for each number the first row that has it.
     """
     begins = _changes(keys)
-    runs = np.flatnonzero(begins)  # rows in a row that are alike are sorted as one
+    runs = np.flatnonzero(begins)  # consecutive equal rows are sorted as one
     if 2 * len(runs) > len(begins):
         return _distinct(keys)
     numbers, one = _distinct([key[runs] for key in keys])
@@ -84,7 +83,7 @@ def _distinct(keys: Sequence[Column]) -> tuple[Ints, Ints]:
 
 
 def _changes(keys: Sequence[Column]) -> NDArray[np.bool_]:
-    """Tell which rows differ from the one before them."""
+    """Return which rows differ from the one before them."""
     new = np.zeros(len(keys[0]), bool)
     new[:1] = True
     for key in keys:
@@ -96,6 +95,6 @@ def _words(columns: tuple[Column, ...], fields: list[_Field]) -> Ints:
     word = np.zeros(len(columns[0]), np.int64)
     for column, (low, bits) in zip(columns, fields, strict=True):
         word <<= bits
-        word += column.astype(np.int64, copy=False)  # what overflows comes back
+        word += column.astype(np.int64, copy=False)  # an overflow here is undone by the subtraction
         word -= low
     return word

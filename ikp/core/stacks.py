@@ -1,7 +1,7 @@
-"""Which ranges lie in which: the tree of regions, with sums.
+"""The call tree of a trace's regions: nodes by nesting of ranges, with counts and times.
 
-A range lies in the innermost one that is open around it on its lane (:mod:`ikp.core.lanes`). Ranges
-that overlap without nesting lie on lanes of their own, so both count what they share.
+A range lies in the innermost range that is open around it on its lane (:mod:`ikp.core.lanes`).
+Ranges that overlap without nesting lie on lanes of their own, so both count the time they share.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 class Stacks:
     """Nodes by number, parents before their children: the first are the launch labels.
 
-    ``total_ns`` of a label is the time that its warps ran. ``own_ns`` is what lies in no child.
+    ``total_ns`` of a label is the time that its warps ran. ``own_ns`` is the time in no child.
     """
 
     names: list[str]
@@ -45,7 +45,7 @@ class Stacks:
 
 
 def stacks(trace: Trace) -> Stacks:
-    """Return the tree of a trace's ranges; where only totals are known, regions side by side."""
+    """Return the tree of a trace's ranges; totals give regions side by side, without nesting."""
     every = np.arange(len(trace.regions))
     launched = categories(trace.slots.launch, [one.label for one in trace.launches])
     named = categories(every, [one.name for one in trace.regions])

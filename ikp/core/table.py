@@ -1,6 +1,6 @@
-"""A trace as one table, a row per event, or per total where it has those.
+"""A trace as one table of named columns: a row per event, or per total where it has totals.
 
-What DataFrames, CSV and Parquet files have in common.
+DataFrames, CSV and Parquet files are made from this table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Categories:
-    """A column of names: row i is ``names[codes[i]]``. No name stands there twice."""
+    """A column of names: row i is ``names[codes[i]]``. No name occurs twice in ``names``."""
 
     codes: NDArray[np.int32]
     names: list[str]
@@ -56,7 +56,7 @@ COLUMNS = (
 TOTAL_COLUMNS = (
     *_WARP_COLUMNS,
     "region",
-    "kind",  # "range" | "instant": what was summed up
+    "kind",  # "range" | "instant": of the summed records
     "count",
     "ticks",  # of the launch's clock; 0 of instants
     "clock",  # "cycles" (of the SM), "globaltimer" or "host" (both ns): the unit of ticks
@@ -149,7 +149,7 @@ def _ranks(trace: Trace) -> ArgColumn:
 
 
 def _clocks(trace: Trace, slot: Column) -> Categories:
-    """Return what each row's ticks are of."""
+    """Return the clock of each row's ticks."""
     return categories(trace.slots.launch[slot], [each.clock.kind for each in trace.launches])
 
 

@@ -1,4 +1,4 @@
-"""Totals: what a launch recorded that summed up its regions, warp by warp."""
+"""Totals, the sums of one region's ranges or instants in one warp: decoding, merging, shares."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ikp.core.trace import Column, Totals, Trace, make_columns
 Ints = NDArray[np.int64]
 
 MOST_TICKS = 1 << 62
-"""A sum of ticks above this is none: it stands for a century of cycles."""
+"""A sum of ticks from here on is corrupt: it would be a century of cycles."""
 
 
 def find_sound(records: Rows) -> NDArray[np.bool_]:
-    """Tell which records are totals that a kernel can have written.
+    """Return which records are totals that a kernel can have written.
 
     A total counts something; its ranges took less than 2**32 ticks each, its instants none.
     """
@@ -69,7 +69,7 @@ def take_totals(totals: Totals, rows: Column) -> Totals:
 
 
 def shares(trace: Trace) -> NDArray[np.float64]:
-    """Return which part of its warp's time each total is; NaN for instants, and where it ran 0."""
+    """Return each total's share of its warp's time; NaN for instants, and where the warp ran 0."""
     totals, slots = trace.totals, trace.slots
     life = (slots.end_ns - slots.start_ns)[totals.slot]
     there = (life > 0) & (totals.kind == Kind.RANGE)

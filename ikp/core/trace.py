@@ -1,7 +1,7 @@
-"""The model that every exporter and analysis reads: launches, slots, events, and their evidence.
+"""A trace as columns: launches, regions, slots, events and totals, as exporters and analyses read.
 
 All tables are columns (numpy arrays of equal length). Times are Unix nanoseconds in ``int64`` on
-one axis for all launches and SMs. Nothing here knows a DSL or a file format.
+one axis for all launches and SMs. No DSL and no file format is known here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Column = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A name and the id that stands for it in a record's tag."""
+    """A name and its id in a record's tag."""
 
     id: int
     name: str
@@ -30,11 +30,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class ClockFit:
-    """How clock ticks were placed on the nanosecond axis, and how well that went.
+    """The fit of clock ticks to the nanosecond axis, with its residuals.
 
     ``residual_sd_ns`` and ``residual_max_ns`` are the anchors' distances from the fit; None where
-    there was nothing to measure them by: no more anchors than unknowns, or nothing to fit. ``rate``
-    says where ``ns_per_tick`` comes from: ``"fitted"`` from anchors, ``"nominal"`` from the clock
+    they can't be measured: no more anchors than unknowns, or nothing to fit. ``rate`` says where
+    ``ns_per_tick`` comes from: ``"fitted"`` from anchors, ``"nominal"`` from the clock
     rate that the device advertises (too few anchors), ``"exact"`` where ticks are nanoseconds.
     """
 
@@ -55,7 +55,7 @@ class ClockFit:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch and what is known of its recording."""
+    """One kernel launch: its geometry, its clock, and figures of its recording."""
 
     label: str
     grid: tuple[int, int, int]  # blocks: x, y, z
@@ -172,7 +172,7 @@ _DTYPES: dict[str, Any] = {
 
 
 AnyTrace = TypeVar("AnyTrace", bound="Trace")
-"""A trace of whatever class it is given in: what makes one of another keeps that."""
+"""The class of a given trace: a function that makes one trace of another keeps its class."""
 _Table = TypeVar("_Table", Slots, Events, Totals)
 
 
@@ -198,9 +198,9 @@ def no_slots() -> Slots:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trace:
-    """What was recorded in one session, as columns; ``ikp.Trace`` is one that its user can ask.
+    """The records of one session as columns; its subclass ``ikp.Trace`` has methods for users.
 
-    ``others`` are warps that by choice left no records: when and where they ran. ``Events.slot``
+    ``others`` are warps that by choice made no records: when and where they ran. ``Events.slot``
     does not count them.
 
     Two traces are equal only if they are the same object: compare their columns.
@@ -233,7 +233,7 @@ def of_class(kind: type[AnyTrace], columns: Trace) -> AnyTrace:
 
 
 def payload_values(bits: Column, types: Column) -> NDArray[np.float64]:
-    """Return payload words as float64 according to each one's type; NaN where there is none."""
+    """Return payload words as float64 according to each event's type; NaN where there is none."""
     out = np.full(len(bits), np.nan)
     for kind, dtype in (
         (PayloadType.U32, "<u4"),
@@ -247,7 +247,7 @@ def payload_values(bits: Column, types: Column) -> NDArray[np.float64]:
 
 
 def faults(trace: Trace) -> list[str]:
-    """Return in what a trace contradicts itself."""
+    """Return the contradictions within a trace, in words."""
     events, slots, totals = trace.events, trace.slots, trace.totals
     count, rows, sums = len(events), len(slots), len(totals)
     found = {

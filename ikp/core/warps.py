@@ -1,6 +1,6 @@
-"""All warps of a trace: those that may have left records, and those that by choice did not.
+"""All warps of a trace in one table: those with slots, and those that by choice did not record.
 
-What is said of lanes, waves and the time that a launch took concerns all of them.
+CTA slots, waves and the duration of a launch concern all of them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def joined_warps(tables: list[Slots]) -> Slots:
 
 
 def all_warps(trace: Trace) -> tuple[Slots, Places]:
-    """Return all warps, and where among them each of the trace's slots stands."""
+    """Return all warps, and the row of each of the trace's slots among them."""
     every, place = ordered_warps(trace.slots, trace.others)
     return every, place[: len(trace.slots)]
 
 
 def ordered_warps(slots: Slots, others: Slots) -> tuple[Slots, Places]:
-    """Return all warps, and where among them each slot stands, and then each of the others.
+    """Return all warps, and the row among them of each slot, and then of each of the others.
 
-    Where every warp has a slot, these are the slots as they stand; else they are in the order of
+    Where every warp has a slot, the result is ``slots`` itself; else it is in the order of
     launches, blocks and warps, which is that of slots where every warp has one.
     """
     if not len(others):
@@ -49,13 +49,13 @@ def ordered_warps(slots: Slots, others: Slots) -> tuple[Slots, Places]:
 
 
 def first_start(trace: Trace) -> int:
-    """Return when the first warp started, from when viewers count; 0 where none ran."""
+    """Return the start of the first warp, the zero of viewers' axes; 0 where none ran."""
     return min((int(t.start_ns.min()) for t in (trace.slots, trace.others) if len(t)), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Blocks and warps of a launch of which it is known when they ran, and how many there were.
+    """Counts of a launch's blocks and warps: those with known times, and all of them.
 
     A kernel may start further warps than it is launched with; they are not counted.
     """
@@ -67,12 +67,12 @@ class Seen:
 
     @property
     def every_block(self) -> bool:
-        """Whether that is known of all blocks."""
+        """Whether the times of all blocks are known."""
         return self.blocks >= self.of_blocks
 
     @property
     def every_warp(self) -> bool:
-        """Whether that is known of all warps."""
+        """Whether the times of all warps are known."""
         return self.every_block and self.warps >= self.of_warps
 
 

@@ -1,4 +1,4 @@
-"""Changes to a trace, as plain functions: each takes a trace and returns another.
+"""Edits of a trace: functions that take one and return another, to select, rename, join, connect.
 
 They compose, since none changes the trace it is given::
 
@@ -6,7 +6,7 @@ They compose, since none changes the trace it is given::
     trace = ikp.edit.rename_launches(trace, {"gemm": "gemm, 4096 x 4096"})
     trace.save("loads.json")
 
-What was done stands in ``Trace.provenance["edited"]``, and so in every file written.
+``Trace.provenance["edited"]`` lists the edits, and so does every file written.
 """
 
 from __future__ import annotations

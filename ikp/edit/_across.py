@@ -1,7 +1,7 @@
-"""Arrows between ranges that belong together, and ranges that begin in one and end in the other.
+"""``connect`` and ``span``: arrows, or ranges, between events of two regions with equal payloads.
 
-For what crosses warps: a producer's copy and the consumer's wait for it, a release and the
-acquire after it. The kernel records both with the same payload; the rest happens here, on the host.
+For dependences between warps: a producer's copy and the consumer's wait for it, a release and the
+acquire after it. The kernel records both with the same payload; they are matched on the host.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def connect(trace: AnyTrace, source: str, target: str, *, within: Within = "bloc
     in its source's ``flow_out``. A target that has arrows already gets ``flow_in_2``, and so on;
     a source keeps its number, and a target may be the source of further ones.
 
-    The payload should tell apart what is on its way at one time: an iteration, a tile, or the stage
-    of a ring will do. Of events with one payload the n-th of a warp goes to the n-th of another, in
-    the order of time. None goes to one that ended before it started; where that leaves a choice,
-    as many are joined as can be, with the least time between them. Each target has one source: of
-    those in several warps the last to start, for which it had to wait. A source may have targets in
-    many warps.
+    The payload should distinguish copies that are under way at one time: an iteration, a tile, or
+    the stage of a ring will do. Of events with one payload the n-th of a warp goes to the n-th of
+    another, in the order of time. None goes to one that ended before it started. Where several
+    ways are left, as many are joined as can be, with the least time between them. Each target has
+    one source: of those in several warps the last to start, for which it had to wait. A source may
+    have targets in many warps.
 
     Args:
-        trace: the trace, whole: parts of it, as ``select`` makes, may lack what belongs together.
+        trace: the trace, whole: parts of it, as ``select`` makes, may lack events of a pair.
         source: the region at which arrows start: ranges, or instants.
-        target: the one at which they end.
+        target: the region at which they end.
         within: how far an arrow may go: ``"warp"`` (of a block), ``"block"``, ``"launch"``, or
             ``"trace"``, from launch to launch.
 
@@ -70,9 +70,9 @@ def connect(trace: AnyTrace, source: str, target: str, *, within: Within = "bloc
     arriving, there = ends.values.copy(), ends.given.copy()
     arriving[targets], there[targets] = values[distinct][which], True
     args = {**trace.args, OUT: ArgColumn(values, given), name: ArgColumn(arriving, there)}
-    told = f"connect({source!r}, {target!r}, within={within!r}) drew {len(sources)} arrows"
-    told += f" from {len(distinct)} of {counts[0]} to {counts[1]} events"
-    return noted(replace(trace, args=args), told)
+    note = f"connect({source!r}, {target!r}, within={within!r}) drew {len(sources)} arrows"
+    note += f" from {len(distinct)} of {counts[0]} to {counts[1]} events"
+    return noted(replace(trace, args=args), note)
 
 
 def span(
@@ -88,26 +88,26 @@ def span(
 ) -> AnyTrace:
     """Return the trace with further ranges, each from an event of one region to one of another.
 
-    For what begins in one warp and ends in another: ``span(trace, "in flight", "issue", "wait")``
-    makes a range from the start of each ``issue`` to the end of the first ``wait`` for it. Events
-    belong together as for :func:`connect`.
+    For operations that begin in one warp and end in another: ``span(trace, "in flight", "issue",
+    "wait")`` makes a range from the start of each ``issue`` to the end of the first ``wait`` for
+    it. Events belong together as for :func:`connect`.
 
-    The new ranges are of the warp that began, with the payload of its event; as several may be in
-    flight at once, viewers show them on rows of their own. Their ticks are their nanoseconds at the
-    rate that the launch's clock had. They count in statistics as any range does. The trace's
-    provenance says that they were made, and how many events found no end and made none.
+    The new ranges are of the warp of the first event, with its payload; as several may be in flight
+    at once, viewers show them on rows of their own. Their ticks are their nanoseconds at the rate
+    of the launch's clock. They count in statistics as any range does. The trace's provenance says
+    that they were made, and how many events found no end and made none.
 
     Args:
         trace: the trace, whole.
         name: of the new region.
         begin: the region of the events with which ranges begin: ranges, or instants.
-        end: the region of those with which they end.
+        end: the region of the events with which they end.
         within: how far apart the two may be: ``"warp"``, ``"block"``, ``"launch"``, ``"trace"``.
         begin_at: the moment of the first event that counts: its ``"start"``, when a copy is issued,
             or its ``"end"``.
         end_at: the moment of the other: its ``"end"``, when a wait is over, or its ``"start"``.
-        until: which one ends the range where several warps have one: the ``"first"``, as what one
-            has seen has arrived, or the ``"last"``, when all have.
+        until: the end of the range where several warps have one: the ``"first"``, when one warp has
+            seen the data arrive, or the ``"last"``, when all have.
 
     Raises:
         UsageError: as for ``connect``; or ``name`` can't be a new region's, or no range would end
@@ -129,9 +129,9 @@ def span(
         )
     made = _ranges(trace, sources, begins[sources], ends)
     options = f"within={within!r}, begin_at={begin_at!r}, end_at={end_at!r}, until={until!r}"
-    told = f"span({name!r}, {begin!r}, {end!r}, {options}) made {len(sources)} ranges"
-    told += f"; {count - len(sources)} of {count} {begin!r} had no end"
-    return noted(_inserted(replace(trace, regions=(*trace.regions, region)), made), told)
+    note = f"span({name!r}, {begin!r}, {end!r}, {options}) made {len(sources)} ranges"
+    note += f"; {count - len(sources)} of {count} {begin!r} had no end"
+    return noted(_inserted(replace(trace, regions=(*trace.regions, region)), made), note)
 
 
 def _one_each(sources: Rows, ends: Ints, begins: Ints, *, first: bool) -> tuple[Rows, Ints]:
@@ -146,10 +146,10 @@ def _one_each(sources: Rows, ends: Ints, begins: Ints, *, first: bool) -> tuple[
 def _pairs(
     trace: Trace, source: str, target: str, within: str
 ) -> tuple[Rows, Rows, tuple[int, int]]:
-    """Return the rows of events that belong together, and how many there are of each region.
+    """Return the rows of events that belong together, and the number of events of each region.
 
     Raises:
-        UsageError: there are none, or none that could.
+        UsageError: no two events belong together, or a region has no events with payloads.
     """
     _check("within", within, WITHIN)
     if source == target:
@@ -187,7 +187,7 @@ def _rows(trace: Trace, region: str) -> Rows:
         raise UsageError(f"the trace has no events of region {region!r}.")
     if np.isnan(trace.payload[rows]).all():
         raise UsageError(
-            f"no event of {region!r} has a payload, by which events are told to belong together. "
+            f"no event of {region!r} has a payload, by which events are matched. "
             f"Record one in the kernel: ikp.range({region!r}, k)."
         )
     return rows

@@ -1,4 +1,4 @@
-"""Further facts about events, which viewers show as arguments and tables as columns."""
+"""``add_args``: further arguments for a trace's events, such as sizes; columns in tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ikp.edit._parts import needs_timeline, noted
 from ikp.errors import UsageError
 
 _RESERVED = {*COLUMNS, "cycles"}
-"""What tables and viewers already have under these names."""
+"""Names that tables and viewers already use."""
 
 Values = Iterable[Any] | ArgColumn | Callable[[Instant], Scalar | None]
 
@@ -41,11 +41,11 @@ def add_args(trace: AnyTrace, /, **args: Values) -> AnyTrace:
     for name, values in args.items():
         if name in _RESERVED or not name:
             raise UsageError(
-                f"an argument can't be named {name!r}: that name stands for what every event has."
+                f"an argument can't be named {name!r}: every event has a column of that name."
             )
         if is_flow(name):
             raise UsageError(
-                f"an argument can't be named {name!r}: that name stands for the arrows between "
+                f"an argument can't be named {name!r}: that name is of the arrows between "
                 "events, which ikp.edit.connect draws."
             )
         found = map(values, items(trace)) if callable(values) else values

@@ -1,13 +1,13 @@
-"""Which event of one region belongs to which of another: those with the same payload, in time.
+"""The matching of two regions' events, for arrows: by equal payload, warp by warp, in time order.
 
-Plain matching, one problem for each payload and each two warps of which one recorded the one region
-and the other the other. In each, the n-th event belongs to the n-th. Where one side has more (a
-slot was full, a window of time was cut out, another warp took its turn), as many are paired as
-can be if none ends before what it belongs to has started, and of all such pairings the one with the
-least time between the two.
+There is one matching problem for each payload and each two warps, of which one recorded the source
+region and the other the target region. In each, the n-th event belongs to the n-th. One side may
+have more events: a slot was full, a window of time was cut out, another warp did the work. Then as
+many are paired as can be if none ends before its source has started; and of all such pairings, the
+one with the least time between the two is taken.
 
-Which events are in it can be told for each side alone: of the later ones the earliest that find an
-earlier one left, of the earlier ones the latest that find a later one left. (What can be matched is
+The matched events can be found for each side alone: of the later ones the earliest that find an
+earlier one left, of the earlier ones the latest that find a later one left. (The matchable sets are
 a matroid on either side; one matching holds both choices, by the theorem of Mendelsohn and
 Dulmage.) "Left" is the length of a queue, which is a sum that does not fall below 0.
 """
@@ -30,7 +30,7 @@ _Bools = NDArray[np.bool_]
 
 WITHIN: Final = ("warp", "block", "launch", "trace")
 _MOST: Final = 1 << 24
-"""Rows of all matching problems together, which take about 100 bytes each."""
+"""Most rows of all matching problems together; a row takes about 100 bytes."""
 
 
 def pairs(trace: Trace, sources: Rows, targets: Rows, within: str) -> tuple[Rows, Rows]:
@@ -39,7 +39,7 @@ def pairs(trace: Trace, sources: Rows, targets: Rows, within: str) -> tuple[Rows
     Each target occurs at most once, a source once for each warp that has a target of it.
 
     Raises:
-        UsageError: so many warps share a payload that there is no end to it.
+        UsageError: too many warps share a payload.
     """
     key, value = _keys(trace, np.concatenate([sources, targets]), within)
     is_target = np.arange(len(key)) >= len(sources)
@@ -52,7 +52,7 @@ def pairs(trace: Trace, sources: Rows, targets: Rows, within: str) -> tuple[Rows
 
 
 def _keys(trace: Trace, rows: Rows, within: str) -> tuple[Ints, NDArray[np.float64]]:
-    """Return a number for each event that says which it may belong to, and its payload."""
+    """Return a key for each event, equal for events that may belong together, and its payload."""
     slot = trace.events.slot[rows].astype(np.int64)
     launch = trace.slots.launch.astype(np.int64)
     scopes = {
@@ -69,7 +69,7 @@ def _keys(trace: Trace, rows: Rows, within: str) -> tuple[Ints, NDArray[np.float
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
-    """Events lane by lane, in order of time: a lane is what one warp has of one key."""
+    """Events lane by lane, in order of time: a lane is one warp's events of one key."""
 
     row: Rows  # of each event
     time: Ints
@@ -99,8 +99,8 @@ def _partners(early: _Lanes, late: _Lanes) -> tuple[Rows, Rows]:
         raise UsageError(
             f"there are too many events with the same payload to look for those that belong "
             f"together: {int(events.sum())} comparisons, of which {_MOST} are done. Choose a "
-            "smaller part (within='block', ikp.edit.select), or record payloads that tell more "
-            "events apart."
+            "smaller part (within='block', ikp.edit.select), or record payloads that distinguish "
+            "more events."
         )
     return np.repeat(np.arange(len(early.key)), count), spread(first, count)
 
@@ -124,10 +124,10 @@ def _laid_out(lanes: _Lanes, chosen: Rows) -> tuple[Rows, Ints, Ints]:
 
 
 def _served(group: Ints, takes: _Bools) -> _Bools:
-    """Tell which of those that take from their group's queue find something in it.
+    """Return which of the events that take from their group's queue find an event in it.
 
-    The others put something in. Who finds nothing is who makes the sum of all so far fall to a new
-    low below 0.
+    The other events are put in. An event finds the queue empty if it makes the sum of all so far
+    fall to a new low below 0.
     """
     new = np.diff(group, prepend=-1) != 0
     step = np.where(takes, -1, 1)

@@ -1,4 +1,4 @@
-"""Rows taken out of a trace, and the note of it."""
+"""Helpers of all edits: a trace with chosen slots or launches, and the note in its provenance."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _EDITED = "edited"
-"""The provenance that lists what was done to a trace."""
+"""The provenance that lists the edits of a trace."""
 
 
 def noted(trace: AnyTrace, what: str) -> AnyTrace:
-    """Return the trace with a note in its provenance that says what was done."""
+    """Return the trace with a note of an edit in its provenance."""
     before = trace.provenance.get(_EDITED)
     text = f"{before}; {what}" if before else what
     return replace(trace, provenance={**trace.provenance, _EDITED: text})
 
 
 def needs_timeline(trace: Trace, what: str, remedy: str) -> None:
-    """Refuse what can be done to events alone.
+    """Refuse a trace of totals for an edit of events.
 
     Raises:
         UsageError: the trace has no events, but totals.
@@ -39,7 +39,7 @@ def needs_timeline(trace: Trace, what: str, remedy: str) -> None:
 def take_slots(trace: AnyTrace, chosen: Bools, others: Bools) -> AnyTrace:
     """Return the trace with the chosen slots and their rows, and the chosen warps without a slot.
 
-    What a launch says of its records then concerns its slots that are left.
+    The counts in a launch are then those of the slots that are left.
     """
     left = take_rows(trace, [chosen[rows.slot] for rows in row_tables(trace)])
     moved = renumber_rows(left, slot=np.cumsum(chosen) - 1)

@@ -1,4 +1,4 @@
-"""Other names for regions, launches and warps, and other launches for events."""
+"""Renaming of regions, launches and warps' roles; merging of regions; splitting of launches."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def group_by(trace: AnyTrace, by: str | Callable[[Instant], str]) -> AnyTrace:
 
     Raises:
         UsageError: ``by`` is something else, a group's name is no string, or there is no timeline:
-            ``trace.stats(by=...)`` groups what was summed up.
+            ``trace.stats(by=...)`` groups totals.
     """
     needs_timeline(trace, "group_by moves events", "Use trace.stats(by=...), or trace.to_pandas().")
     names, code = _groups(trace, by)

@@ -1,4 +1,4 @@
-"""What ran in a window of time, and nothing else: a part of a trace that is quick to look at."""
+"""``cut``: the launches, warps and events of a trace that ran in a window of time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ikp.errors import UsageError
 def cut(trace: AnyTrace, begin_ns: float | None, end_ns: float | None) -> AnyTrace:
     """Return the launches, warps and events that ran in a window, if only in part.
 
-    ``select(window_ns=...)`` keeps warps that ran at other times, since how long they ran is what
-    shares are of; here they are left out, and launches with them. What reaches across the window's
-    ends stays whole. Times count from the first warp's start, as viewers show them.
+    ``select(window_ns=...)`` keeps warps that ran at other times, since shares are of the time that
+    warps ran; ``cut`` leaves them out, and launches with them. Events that reach across the
+    window's ends stay whole. Times count from the first warp's start, as viewers show them.
 
     Args:
         trace: the trace.
@@ -24,7 +24,7 @@ def cut(trace: AnyTrace, begin_ns: float | None, end_ns: float | None) -> AnyTra
         end_ns: its end.
 
     Raises:
-        UsageError: nothing ran then, that is no window, or there is no timeline.
+        UsageError: nothing ran in the window, it ends before it begins, or there is no timeline.
     """
     low = -np.inf if begin_ns is None else begin_ns
     high = np.inf if end_ns is None else end_ns

@@ -1,11 +1,11 @@
-"""Recording's own cost, taken out of a timeline.
+"""``deduct_overhead``: a timeline without the cost of recording, as ``ikp.calibrate`` measured it.
 
 A warp that records loses time twice per range: the clock is read when it opens, and read again and
-stored when it closes. What ``ikp.calibrate`` measured of that is deducted from the gaps between
-one point of a warp's timeline and the next, and all that the warp does later moves ahead by as
-much. A gap gives no more than it is long: no range becomes negative, and no two points change
-their order. What the gap after a record can't give is taken from those that follow, as far as the
-store of a record may be late: the pass over the PTX lets at most ``PENDING`` wait.
+stored when it closes. The measured cost is deducted from the gaps between one point of a warp's
+timeline and the next, and all later points of the warp move ahead by as much. A gap gives no more
+than its length: no range becomes negative, and no two points change their order. A cost that the
+gap after a record can't give is taken from the gaps that follow, as far as the store of a record
+may be late: the pass over the PTX lets at most ``PENDING`` wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ikp.edit._parts import noted
 from ikp.errors import UsageError
 
 DEDUCTED = "overhead_deducted"
-"""The provenance that says what was deducted."""
+"""The provenance of the deduction: costs, and the time that they took."""
 PENDING = 4
 """Records whose stores may be late at once (``schedule.MAX_PENDING``)."""
 
@@ -34,19 +34,20 @@ _Floats = NDArray[np.float64]
 
 
 def deduct_overhead(trace: AnyTrace, *overheads: Overhead) -> AnyTrace:
-    """Return the trace without what recording added to it, as far as that was measured.
+    """Return the trace without the time that recording added to it, as far as that was measured.
 
-    Each range loses what an empty one shows and what the ranges and instants in it cost; all that
-    a warp did later moves ahead. What is deducted is what records add where the warp has other work
-    that hides most of them: a warp with none lost more, and keeps that in its times. Other warps
-    and blocks stay where they are: that one block waited for another's records is not undone.
+    Each range loses the duration of an empty one, and the cost of the ranges and instants in it;
+    all later points of the warp move ahead. The deducted cost is that of records beside other work
+    of the warp, which hides most of it: a warp without work lost more, and keeps that in its times.
+    Other warps and blocks stay where they are: that one block waited for another's records is not
+    undone.
 
-    Not deducted is what left no record: ranges that were never closed, records that ``where=`` left
-    out, and those that a full slot dropped, of which only the number is known.
+    The cost of operations without a record is not deducted: ranges that were never closed, records
+    that ``where=`` left out, and those that a full slot dropped, of which only the number is known.
 
     Args:
         trace: the trace.
-        overheads: what ``ikp.calibrate`` measured, one for each device and clock in the trace.
+        overheads: results of ``ikp.calibrate``, one for each device and clock in the trace.
 
     Raises:
         UsageError: overhead was deducted before, none was measured for a launch's device and
@@ -94,10 +95,10 @@ def _matching(launch: Launch, overheads: Sequence[Overhead]) -> Overhead:
 
 @dataclass(frozen=True, slots=True)
 class _Points:
-    """All moments of all timelines: of each slot its start, its events in order, and its end.
+    """All points of all timelines: of each slot its start, its events in order, and its end.
 
-    ``cost`` is what recording took right after each. Columns of equal length but for the last four,
-    which say at which point a slot starts and ends, and an event opens and closes.
+    ``cost`` is the time that recording took right after each. Columns are of equal length but for
+    the last four, which hold the points at which slots start and end, and events open and close.
     """
 
     time: _Ints  # ns
@@ -149,7 +150,7 @@ def _rates(trace: Trace) -> _Floats:
 
 
 def _shifts(points: _Points) -> _Floats:
-    """Return by how many ns each point moves ahead."""
+    """Return the ns by which each point moves ahead."""
     gap = np.append(np.diff(points.time), 0)
     gap[points.slot_end] = 0
     gap = np.maximum(gap, 0).astype(np.float64)
@@ -168,11 +169,11 @@ def _own_start(points: _Points) -> _Ints:
 def _late(excess: _Floats, most: _Floats) -> _Floats:
     """Return how much of earlier costs is still to be deducted at each point.
 
-    Right after point k, ``late[k] + cost[k]`` is due, the gap gives what it has, and what is left
-    is bounded: ``late[k + 1] = clip(late[k] + excess[k], 0, most[k])``. Functions of this form
-    stay so when they follow each other, ``x -> clip(x + add, low, high)``, so all of them are
-    composed at once, in as many steps as the number of points has digits. ``most`` is 0 at a
-    slot's ends: nothing passes from one to the next.
+    Right after point k, ``late[k] + cost[k]`` is due, the gap gives at most its length, and the
+    rest is bounded: ``late[k + 1] = clip(late[k] + excess[k], 0, most[k])``. Functions of the form
+    ``x -> clip(x + add, low, high)`` are closed under composition, so all of them are composed at
+    once, in as many steps as the number of points has binary digits. ``most`` is 0 at a slot's
+    ends: nothing passes from one slot to the next.
     """
     add, low, high = excess.copy(), np.zeros(len(excess)), most.copy()
     step = 1
@@ -211,7 +212,7 @@ def _moved(trace: AnyTrace, points: _Points, shift: _Floats) -> AnyTrace:
 
 
 def _told(trace: Trace, result: Trace, of_launch: list[Overhead]) -> str:
-    """Say what was deducted, and from how much."""
+    """Return the provenance: the costs, the time deducted, and of how much."""
 
     def resident(of: Trace) -> int:
         return int((of.slots.end_ns - of.slots.start_ns).sum())

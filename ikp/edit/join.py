@@ -1,4 +1,4 @@
-"""Several traces as one, and traces moved in time."""
+"""``concat``, which joins several traces into one, and ``shift``, which moves one in time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from ikp.errors import UsageError
 def concat(traces: Iterable[AnyTrace]) -> AnyTrace:
     """Return one trace with the launches of all, in order.
 
-    Times stay as they are: all count Unix nanoseconds, so what ran at the same time, on other
-    devices or hosts, stands side by side as far as their clocks agree. Regions and roles of one
-    name are one. Where provenances differ, all that was said is kept. Arrows stay in their trace:
-    they get other numbers.
+    Times stay as they are: all count Unix nanoseconds, so launches of other devices or hosts line
+    up as far as their clocks agree. Regions and roles of one name are one. Where provenances
+    differ, all texts are kept. Arrows stay in their trace: they get other numbers.
 
     Raises:
         UsageError: there is no trace, or one argument has different types in two of them.

@@ -1,4 +1,4 @@
-"""A part of a trace: some launches, blocks, warps, SMs, regions, or a window of time."""
+"""``select``: a trace with only some launches, blocks, warps, SMs, regions, or a window of time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ikp.errors import UsageError
 from ikp.patterns import Names, choose
 
 Numbers = int | Iterable[int]
-"""Which numbers: one, or several (a ``range``, a list, ...)."""
+"""A choice of numbers: one, or several (a ``range``, a list, ...)."""
 
 
 def select(
@@ -41,11 +41,11 @@ def select(
 ) -> AnyTrace:
     """Return the part of a trace that meets every condition given.
 
-    Launches and warps that are not chosen are left out. Warps that are stay, though none of their
-    events may be left: how long they ran is what shares are of.
+    Launches and warps that are not chosen are left out. Chosen warps stay, though none of their
+    events may be left: shares are of the time that they ran.
 
     Args:
-        trace: what to choose from.
+        trace: the trace to choose from.
         region: names of regions: a name, a pattern as the shell has them (``*``, ``?``, ``[ab]``),
             several, or a function of a name. A name that is there exactly as written goes first.
         launch: labels of launches, or numbers, which count all launches of the trace from 0.
@@ -81,10 +81,10 @@ def select(
     if launch is not None or rank is not None:
         result = take_launches(result, _launches(trace, launch, rank))
     before, after = (sum(len(rows) for rows in row_tables(one)) for one in (trace, result))
-    return noted(result, f"select({_told(asked)}) kept {after} of {before} {row_count(trace)[1]}s")
+    return noted(result, f"select({_text(asked)}) kept {after} of {before} {row_count(trace)[1]}s")
 
 
-def _told(asked: Mapping[str, object]) -> str:
+def _text(asked: Mapping[str, object]) -> str:
     def text(value: object) -> str:
         if isinstance(value, np.ndarray):
             return "..."
@@ -94,7 +94,7 @@ def _told(asked: Mapping[str, object]) -> str:
 
 
 def _rows(trace: Trace, rows: Rows, region: Names | None, kind: str | None) -> Bools:
-    """Tell which rows of a table are of the regions and the kind."""
+    """Return which rows of a table are of the regions and the kind."""
     found = np.ones(len(rows), bool)
     if region is not None:
         found &= _named([one.name for one in trace.regions], region, "region")[rows.region]
@@ -155,7 +155,7 @@ def _warps(
     warp: Numbers | None,
     sm: Numbers | None,
 ) -> tuple[Bools, Bools]:
-    """Tell which slots are chosen, and which of the warps that left no records."""
+    """Return which slots are chosen, and which of the warps without a slot."""
     slots = joined_warps([trace.slots, trace.others])
     chosen = np.ones(len(slots), bool)
     if role is not None:
@@ -185,7 +185,7 @@ def _launches(trace: Trace, wanted: Names | Numbers | None, rank: Numbers | None
 
 
 def _wanted(trace: Trace, wanted: Names | Numbers) -> Bools:
-    """Tell which launches have a label or a number."""
+    """Return which launches have a label or a number."""
     labels = [one.label for one in trace.launches]
     if isinstance(wanted, str) or callable(wanted):
         return _named(labels, wanted, "launch")

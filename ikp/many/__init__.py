@@ -1,7 +1,7 @@
-"""Many trace files, of many runs and ranks, in as much memory as one of them takes.
+"""Statistics and conversion of many trace files, of many runs and ranks, one file at a time.
 
-A file at a time is read and counted, which is the map; what was counted adds up, which is the
-merge. Both are plain functions, so they run wherever functions do::
+Each worker holds one file in memory. It reads and counts the file, which is the map; the counts are
+added up, which is the merge. Both are plain functions, so they run anywhere::
 
     ikp.many.table(paths, by="rank", workers=8)  # both, on this machine: a DataFrame
     ikp.many.merge(map(ikp.many.tally, paths)).stats()  # the same by hand: a table to print

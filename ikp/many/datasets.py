@@ -1,4 +1,4 @@
-"""Many files as one partitioned Parquet data set, a file at a time."""
+"""``to_dataset``: many trace files as one partitioned Parquet data set, written file by file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ikp.trace import load
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a data set got: of how many files, how many rows, and which files it lacks."""
+    """The outcome of writing a data set: its files and rows, and the files that it lacks."""
 
     files: int
     rows: int
     lost: tuple[Lost, ...] = ()
-    without: int = 0  # files that hold nothing of what was chosen
+    without: int = 0  # files of which ``change`` chose nothing
 
 
 def to_dataset(
@@ -41,16 +41,16 @@ def to_dataset(
 
     ``FOLDER/file=rank0.pftrace/kernel=gemm/part.parquet``: a row per event or total, in one schema.
     A trace's files appear together or not at all, so the folder holds a sound data set at any time,
-    also after an error; it grows by what is written into it later. Files of one name in several
-    folders are told apart by these. Needs ``pip install 'ikp[parquet]'``.
+    also after an error; later calls add to it. Files of one name in several folders are
+    distinguished by these. Needs ``pip install 'ikp[parquet]'``.
 
     Args:
         files: paths of traces.
-        folder: of the data set, alone in there. It is made where it isn't there.
-        change: what is done to each trace first, as for ``tally``. A file in which it finds nothing
-            of what it should choose is left out.
+        folder: of the data set, which holds nothing else. It is made if it does not exist.
+        change: a function applied to each trace first, as for ``tally``. A file in which it chooses
+            nothing is left out.
         workers: processes to write in; 1 is this one.
-        force: replace files that the data set has.
+        force: replace files that the data set already has.
         keep_going: leave out files that can't be read, or whose worker dies.
 
     Raises:
@@ -65,7 +65,7 @@ def to_dataset(
     names = distinct_names(paths)
     if not force:
         refuse_present(target, names.values())
-    # A process may die when it has written a file and not told so: that is written once more.
+    # A process may die after it has written a file and before it reports so: it is written again.
     again = force or workers > 1
     work = partial(_written, names=names, folder=target, change=change, force=again, go=keep_going)
     found = each(work, names, workers, _lost if keep_going else None)
@@ -78,7 +78,7 @@ def to_dataset(
 def _written(
     path: str, *, names: dict[str, str], folder: Path, change: Change | None, force: bool, go: bool
 ) -> Written:
-    """Write one file. What can't be written is an error in any case: others won't fare better."""
+    """Write one file; an error of writing is raised even with ``go``: others would fail, too."""
     try:
         trace = load(path)
     except ExportError as error:
@@ -107,7 +107,7 @@ def _sum(parts: Iterator[Written]) -> Written:
 
 
 def distinct_names(paths: list[str]) -> dict[str, str]:
-    """Return what each file is called: its name, or, if others are called so, its path below them.
+    """Return each file's name in the data set: its own, or, if two are equal, its relative path.
 
     Raises:
         UsageError: there is no file, or one is named twice.

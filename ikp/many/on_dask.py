@@ -1,4 +1,4 @@
-"""The map and the merge on a cluster: Dask hands out the files, and what comes back is added up."""
+"""``tally_on_dask``: the tally of many trace files, counted by the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def tally_on_dask(
 ) -> Tally:
     """Return the tally of all files, counted by the workers of a Dask cluster.
 
-    Each worker reads its files itself: paths must mean the same on all of them. What comes back
-    is added up and let go, so the client holds no more than the result. Needs
+    Each worker reads its files itself: paths must mean the same on all of them. Each tally is
+    added up and released, so the client holds no more than the result. Needs
     ``pip install 'ikp[dask]'``, on the workers too.
 
     Args:
         files: paths of traces, as the workers see them.
         client: the cluster's ``distributed.Client``.
         by: as for ``tally``.
-        change: what is done to each trace before it is counted.
+        change: a function applied to each trace before it is counted.
         keep_going: leave out files that can't be read, and those at which workers died as often as
             the cluster allows (``distributed.scheduler.allowed-failures``).
 
@@ -47,7 +47,7 @@ def tally_on_dask(
     checked_by(by)
     paths = named(files)
     work = partial(tally, by=by, change=change, keep_going=keep_going)
-    # pure: of a path that is given twice, Dask would make one task.
+    # pure=True would make one task of a path that is given twice.
     futures = client.map(work, paths, pure=False)
     return merge(_results(deque(zip(futures, paths, strict=True)), keep_going))
 

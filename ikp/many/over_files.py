@@ -1,4 +1,4 @@
-"""Statistics of many files: each is read, counted and let go; what was counted adds up."""
+"""``tally``, ``tally_files`` and ``table``: statistics of many trace files, read one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
 Change = Callable[[Trace], Trace]
-"""From trace to trace, as the functions of ``ikp.edit`` with ``functools.partial`` are."""
+"""A function from trace to trace, such as one of ``ikp.edit`` with ``functools.partial``."""
 
 
 def tally(
@@ -31,16 +31,15 @@ def tally(
     change: Change | None = None,
     keep_going: bool = False,
 ) -> Tally:
-    """Return what can be added up of the trace in a file: the map, of which ``merge`` is the other
-    half.
+    """Return the tally of the trace in a file: the map, whose results ``merge`` adds up.
 
     Args:
         file: a trace that ``ikp`` wrote.
         by: ``"rank"``, ``"sm"``, ``"block"``, ``"warp"``, ``"role"``, ``"iteration"`` or a window
             of time such as ``"window:10us"`` to count each apart.
-        change: what is done to the trace before it is counted, such as
-            ``functools.partial(ikp.edit.select, sm=0)``. Where it finds nothing of what it should
-            choose (``UsageError``), the file counts as one without, not as an error.
+        change: a function applied to the trace before it is counted, such as
+            ``functools.partial(ikp.edit.select, sm=0)``. Where it chooses nothing
+            (``UsageError``), the file counts as one without, not as an error.
         keep_going: return a file that can't be read as lost, with the reason, instead of raising.
 
     Raises:
@@ -70,14 +69,14 @@ def tally_files(
     workers: int = 1,
     keep_going: bool = False,
 ) -> Tally:
-    """Return the tally of all files, each of which is read, counted and let go.
+    """Return the tally of all files, each of which is read, counted and released.
 
     In memory are one trace for each worker, and the result, which is as large as its table.
 
     Args:
         files: paths of traces.
         by: as for ``tally``; so is ``change``, which processes must be able to import.
-        change: what is done to each trace before it is counted.
+        change: a function applied to each trace before it is counted.
         workers: processes to count in; 1 is this one.
         keep_going: leave out files that can't be read, or whose worker dies: the result's ``lost``
             lists them, and its table says so.
@@ -105,14 +104,14 @@ def table(
     """Return the statistics of all files together, a row per launch label and region.
 
     The columns are those of ``Trace.stats()``, and ``relative_error``: how far off the percentiles
-    may be, as a share of each. All else is exact. What ``keep_going`` left out is told as a
-    warning. Arguments and errors are those of ``tally_files``, of which this is
+    may be, as a share of each. All else is exact. A warning names the files that ``keep_going``
+    left out. Arguments and errors are those of ``tally_files``, of which this is
     ``.to_pandas()``.
     """
     whole = tally_files(files, by, change=change, workers=workers, keep_going=keep_going)
     frame = whole.to_pandas()
-    if told := whole.missing():
-        warnings.warn(IkpWarning(told), stacklevel=2)
+    if text := whole.missing():
+        warnings.warn(IkpWarning(text), stacklevel=2)
     return frame
 
 
@@ -122,10 +121,10 @@ def lost(file: str, why: str) -> Tally:
 
 
 def checked_by(by: str | None) -> None:
-    """Refuse what there are no statistics by, before any file is read.
+    """Check ``by`` before any file is read.
 
     Raises:
-        UsageError: it is none of those that there are.
+        UsageError: there are no statistics by it.
     """
     if by is not None and by not in BY and not by_events(by):
         raise UsageError(f"no statistics by {by!r}: use one of {', '.join(BY)}.")

@@ -1,6 +1,6 @@
-"""The same work on each of many files, in this process or in several: Python's own pool of them.
+"""A map of one function over many files, in this process or a pool that survives dying workers.
 
-A process that dies takes with it what the pool had under way. Those files are then worked on one by
+A process that dies breaks the pool, with all files under way. Those files are then worked on one by
 one, each in a process of its own, so that the one which kills it is known; the rest goes on as
 before.
 """
@@ -23,7 +23,7 @@ Files = str | PathLike[str] | Iterable[str | PathLike[str]]
 _Result = TypeVar("_Result")
 
 _AHEAD: Final = 4
-"""Files that are handed out for each worker: it need not wait for the next one."""
+"""Files submitted ahead for each worker, so that it need not wait for the next one."""
 
 
 def named(files: Files) -> list[str]:
@@ -37,14 +37,14 @@ def each(
     workers: int,
     died: Callable[[str, str], _Result] | None = None,
 ) -> Iterator[_Result]:
-    """Yield what ``work`` returns for each file, in their order.
+    """Yield the result of ``work`` for each file, in their order.
 
     With one worker this is ``map``. More are processes, in which ``work`` is called: it must be a
-    function of a module. ``died`` returns what stands for a file whose process died, from its path
-    and what happened.
+    function of a module. ``died`` returns the result of a file whose process died, from its path
+    and the reason.
 
     Raises:
-        UsageError: there can't be so few workers.
+        UsageError: ``workers`` is below 1.
         WorkerError: a process died, and ``died`` is not given.
     """
     if workers < 1:
@@ -62,7 +62,7 @@ def _together(
     work: Callable[[str], _Result], todo: Iterator[str], workers: int
 ) -> Generator[_Result, None, list[str]]:
     """Yield results until a process dies; return the files that were under way then."""
-    files, running = deque[str](), deque[Future[_Result]]()  # of which the last file may lack one
+    files, running = deque[str](), deque[Future[_Result]]()  # the last file may lack a future
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         try:
             while True:
@@ -90,7 +90,7 @@ def _together(
 def _alone(
     work: Callable[[str], _Result], file: str, died: Callable[[str, str], _Result] | None
 ) -> _Result:
-    """Return what ``work`` returns for a file, in a process of its own."""
+    """Return the result of ``work`` for a file, in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         try:
             return pool.submit(work, file).result()

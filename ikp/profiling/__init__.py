@@ -1,1 +1,1 @@
-"""What a user opens on the host: a session, and runs that are repeated until nothing is lost."""
+"""The user's host API: ``profile`` (sessions), ``capture``, ``gather`` and ``instrument``."""

@@ -1,4 +1,4 @@
-"""A session's life: opened, ended, its trace written, and what was lost told."""
+"""A session's state and its end: opening, read-back, writing the trace, warnings of losses."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from ikp.trace import Trace
 
 
 class Recorded(Recording):
-    """What one opening of ``ikp.profile`` recorded, as its user gets it."""
+    """The recording of one opening of ``ikp.profile``, with the trace that its user gets."""
 
     final: Trace | None = None  # as it was when the session ended
-    unwatched: Callable[[], None] = staticmethod(lambda: None)  # signals end it no more
+    unwatched: Callable[[], None] = staticmethod(lambda: None)  # takes back the signal handling
     _undeducted = ""  # why overhead could not be deducted
     _lost: tuple[str, ...] = ()  # ranges that do not hold in machine code what they are about
 
     def trace(
         self, facts: Mapping[str, str], *, last: bool = False, patience_s: float | None = None
     ) -> tuple[Trace, DecodeError | FaultError | None]:
-        """Wait for all kernels; return what they recorded, and what is wrong with the rest.
+        """Wait for all kernels; return their trace, and the error of segments that are not sound.
 
         Args:
-            facts: what the trace should say of its making.
+            facts: further provenance of the trace.
             last: end the opening first, and give the memory back.
-            patience_s: seconds to wait for kernels at most, if there is an end to that.
+            patience_s: seconds to wait for kernels at most; None waits for ever.
         """
         if last:
             current.closed(self.opening)
@@ -64,7 +64,7 @@ class Recorded(Recording):
         return trace, broken
 
     def losses(self, *, failed: bool) -> list[str]:
-        """Say what was lost. Kernels that a failure kept from running are not missed."""
+        """Return what was lost, in words; not kernels that a failure kept from running."""
         launches = self.final.launches if self.final else ()
         kept = self.final.provenance if self.final else {}
         code = {label: _lost_by(kept, label) for label in {each.label for each in launches}}
@@ -91,7 +91,7 @@ _RUNNING = (
 
 
 def _with_code_facts(trace: Trace) -> Trace:
-    """Return a GPU's trace with what the machine code of its ranges holds, in short."""
+    """Return a GPU's trace with the code facts of its ranges."""
     if all(each.clock.kind == "host" for each in trace.launches) or not len(trace.events):
         return trace
     from ikp.inspection.facts_of_trace import facts_of_trace
@@ -112,26 +112,26 @@ def _lost_by(provenance: Mapping[str, str], label: str) -> tuple[str, ...]:
 
 
 def _lost_ranges(trace: Trace) -> tuple[str, ...]:
-    """Return which ranges lost what they are about, or part of it, each once in a process.
+    """Return the ranges that lost their operation, or part of it, each once in a process.
 
     One kernel may be launched under thousands of labels.
     """
     new: dict[str, str] = {}
     for label in dict.fromkeys(each.label for each in trace.launches):
         for text in _lost_by(trace.provenance, label):
-            if text not in _told:
+            if text not in _reported:
                 new.setdefault(text, f"{label}: {text}.")
-    _told.update(new)
+    _reported.update(new)
     return tuple(new.values())
 
 
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 def _without_overhead(
     trace: Columns, wishes: Wishes, segments: list[Segment]
 ) -> tuple[Columns, str]:
-    """Return the trace without what recording cost; or as it was, and why."""
+    """Return the trace with the overhead of recording deducted; or as it was, and why."""
     from ikp.calibration.calibrate import of_session
     from ikp.edit.deduct import deduct_overhead
 
@@ -151,28 +151,28 @@ def _without_overhead(
 
 
 class Life(Session):
-    """What ``ikp.profile`` is behind what its user calls. It may be opened again and again."""
+    """The base class of ``ikp.profile``: opening, ending, writing. It may be opened repeatedly."""
 
     def __init__(
         self, path: str | PathLike[str] | None, force: bool, wishes: Wishes, enabled: bool
     ) -> None:
         self.export = True
-        self.prepared_later = False  # who opens it calls ``registry.prepare`` at its first launch
-        self.patience_s: float | None = None  # how long kernels are waited for at its end
+        self.prepared_later = False  # the opener calls ``registry.prepare`` at its first launch
+        self.patience_s: float | None = None  # the longest wait for kernels at the session's end
         self.facts: dict[str, str] = {}
         self._path, self._force = path, force
         self._wishes, self._enabled = wishes, enabled
         self._origin: object = self
         self._lock = threading.Lock()
         self._ending = threading.RLock()  # a signal may end what the program is ending
-        self._recording: Recorded | None = None  # where this session is open
-        self._ended: list[Recorded] = []  # the last one, of this or of a call that it decorates
+        self._recording: Recorded | None = None  # while this session is open
+        self._ended: list[Recorded] = []  # the last one, of this session or of a decorated call
         self._ended_of_origin = self._ended
         self._target: str | None = None
 
     @property
     def held(self) -> int:
-        """Bytes that what is recorded now takes: of devices, and of the host once it is decoded."""
+        """Bytes that the records take: on devices, and on the host once they are decoded."""
         recording = self._open_recording()
         return 0 if recording is None else recording.held
 
@@ -213,7 +213,7 @@ class Life(Session):
                 raise UsageError("this session is already open: make a new one with ikp.profile().")
             self._target = None
             if self._path is not None and self._exporting():
-                # Now: at the end, the process group may be gone, the program in another folder.
+                # Now: later, the process group may be gone, the program in another folder.
                 target = with_rank(self._path)
                 check_target(target, self._force, later=self.prepared_later)
                 self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
@@ -230,7 +230,7 @@ class Life(Session):
                 self._end(recording, None)
 
     def _end(self, recording: Recorded, error: BaseException | None) -> None:
-        """Read back, write and tell. What the program raised matters more than what fails here."""
+        """Read back, write, and warn of losses. The program's own error precedes those of ikp."""
         texts: list[str] = []
         try:
             with self._ending:
@@ -242,7 +242,7 @@ class Life(Session):
             self._tell(text, error)
 
     def _losses_at_end(self, recording: Recorded, error: BaseException | None) -> list[str]:
-        """Read back and write; return what is to be told."""
+        """Read back and write; return the messages for the user."""
         self._recording = None
         self._ended[:] = self._ended_of_origin[:] = [recording]
         if not recording.opening.here:
@@ -267,12 +267,12 @@ class Life(Session):
             if error is None:
                 raise broken
             failed = isinstance(broken, FaultError)  # the program's error says so, too
-            told = str(broken) if failed else f"the session failed, and so did its trace: {broken}"
-            losses.insert(0, told)
+            text = str(broken) if failed else f"the session failed, and so did its trace: {broken}"
+            losses.insert(0, text)
         return losses
 
     def _stop_at_exit(self) -> None:
-        """End a session that nobody stopped; a process that was forked has no say in it."""
+        """End a session that is still open at exit; in a forked process, do nothing."""
         hold()
         recording = self._recording
         if recording is None or not recording.opening.here:
@@ -286,7 +286,7 @@ class Life(Session):
             )
 
     def _open_recording(self) -> Recorded | None:
-        """Return what records now: this session, or that of the decorated call that runs here."""
+        """Return the recording that is open: this session's, or that of the decorated call here."""
         if self._recording is not None:
             return self._recording
         calls = (each.recording for each in current.lasting() if self._opened(each))
@@ -302,7 +302,7 @@ class Life(Session):
         return recording
 
     def _save(self, trace: Trace, *, failed: bool) -> str:
-        """Write the trace; return why not, if there is a reason that is no error."""
+        """Write the trace; return why it was not written, if that is no error."""
         if self._path is None or not self._exporting():
             return ""
         target = self._target or with_rank(self._path)
@@ -335,7 +335,7 @@ _FORKED = (
 
 
 def check_here(recording: Recorded, verb: str) -> None:
-    """Refuse what only the process that opened a session can do."""
+    """Raise a UsageError in any process but the one that opened the session."""
     if not recording.opening.here:
         raise UsageError(
             f"{verb} was called in a process that was forked while the session was open: what is "
@@ -344,10 +344,10 @@ def check_here(recording: Recorded, verb: str) -> None:
 
 
 def save(trace: Trace, target: str, *, force: bool, failed: bool) -> str:
-    """Write a session's trace, unless an earlier run's would be lost for nothing.
+    """Write a session's trace; an empty one never replaces the file of an earlier run.
 
     Returns:
-        That nothing was recorded, and what became of the file; empty where something was.
+        A message if nothing was recorded, which says what became of the file; else "".
     """
     nothing = holds_nothing(trace) or (failed and not row_count(trace)[0])
     if nothing and Path(target).exists():

@@ -1,4 +1,4 @@
-"""Runs that are repeated with larger buffers until nothing is lost."""
+"""``ikp.capture``: runs a function again with larger buffers until no record is dropped."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def capture(
             function(prof)
         needed, dropped = _needed(prof.trace), prof.trace.dropped
         if not needed:
-            for text in prof.told:
+            for text in prof.texts:
                 warnings.warn(text, IkpWarning, stacklevel=2)
             return prof.trace
     if needed <= size:
@@ -69,14 +69,14 @@ class _Attempt(profile):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.told: list[str] = []
+        self.texts: list[str] = []
 
     def _save(self, trace: Trace, *, failed: bool) -> str:
         return "" if _needed(trace) else super()._save(trace, failed=failed)
 
     def _tell(self, text: str, error: BaseException | None) -> None:
         if error is None:
-            self.told.append(text)
+            self.texts.append(text)
         else:
             super()._tell(text, error)
 

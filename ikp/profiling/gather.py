@@ -1,4 +1,4 @@
-"""The traces of all ranks as one, gathered by torch.distributed."""
+"""``ikp.gather``: the traces of all ranks, gathered by torch.distributed and joined into one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ikp.trace import Trace
 from ikp.version import __version__
 
 _RANKS = "ranks"
-"""The provenance that tells which ranks a trace comes from, and where they ran."""
+"""The provenance of a trace's ranks and their hosts."""
 
 
 def gather(trace: Trace, group: Any = None, dst: int = 0) -> Trace | None:
     """Return the traces of all ranks as one on rank ``dst``, and None on the others.
 
-    A collective call: every rank of the group makes it, each with its own trace; who leaves it out
-    lets the others wait until the group's timeout. Launches stand in the order of ranks, each
-    with its ``rank``; those recorded before their process had one get it now. Times stay as they
+    A collective call: every rank of the group makes it, each with its own trace. A rank that leaves
+    it out lets the others wait until the group's timeout. Launches are in the order of ranks, each
+    with its ``rank``; those recorded before their process had a rank get it now. Times stay as they
     are: see ``docs/ranks.md`` for how far those of different GPUs and hosts agree.
 
     Traces travel as pickled objects, so all ranks must trust each other, and with the ``nccl``
     backend each must have chosen its GPU with ``torch.cuda.set_device``.
 
     Args:
-        trace: what this rank recorded, such as ``prof.trace``; it may be empty.
+        trace: of this rank, such as ``prof.trace``; it may be empty.
         group: the process group, of any backend; None is the one of all ranks.
         dst: the rank that gets the result, as numbered among all ranks.
 
@@ -56,11 +56,12 @@ def gather(trace: Trace, group: Any = None, dst: int = 0) -> Trace | None:
         return None
     order = sorted(range(len(ranks)), key=lambda i: ranks[i]["rank"])
     whole: Trace = concat([parts[i] for i in order])
-    return replace(whole, provenance={**whole.provenance, _RANKS: _told([ranks[i] for i in order])})
+    where = _told([ranks[i] for i in order])
+    return replace(whole, provenance={**whole.provenance, _RANKS: where})
 
 
 def _what_else(given: object) -> str:
-    """Return what was given in place of a trace; "" where it is one."""
+    """Return the text of an argument that is no trace; "" for a trace."""
     return "" if isinstance(given, Trace) else repr(given)[:200]
 
 
@@ -82,7 +83,7 @@ def _joined(group: Any) -> tuple[Any, Any]:
 
 
 def _check(ranks: list[dict[str, Any]]) -> None:
-    """Refuse what can't be gathered; every rank knows the same, so every rank raises the same.
+    """Check that ranks agree; every rank has the same facts, so every rank raises the same error.
 
     Raises:
         UsageError: see :func:`gather`.
@@ -103,13 +104,13 @@ def _check(ranks: list[dict[str, Any]]) -> None:
     wanted = _by(ranks, "dst")
     if len(wanted) > 1 or not wanted.keys() <= _by(ranks, "rank").keys():
         raise UsageError(
-            f"ikp.gather can't tell who gets the trace: dst is {_listed(wanted)}. Give all ranks "
+            f"ikp.gather needs one rank for the trace: dst is {_listed(wanted)}. Give all ranks "
             "the same dst: one of the group, as numbered among all ranks."
         )
 
 
 def _by(ranks: list[dict[str, Any]], fact: str) -> dict[Any, list[int]]:
-    """Return which ranks say what."""
+    """Return the ranks by their value of a fact."""
     found: dict[Any, list[int]] = {}
     for each in ranks:
         found.setdefault(each[fact], []).append(each["rank"])
@@ -134,7 +135,7 @@ def _numbered(trace: Trace, rank: int) -> Trace:
 
 
 def _told(ranks: list[dict[str, Any]]) -> str:
-    """Return which ranks ran where, and what that means for their times."""
+    """Return which ranks ran on which hosts; with several hosts, how far their times agree."""
     hosts = _by(ranks, "host")
     where = "; ".join(f"{_ranks(found)} on {host}" for host, found in hosts.items())
     if len(hosts) == 1:

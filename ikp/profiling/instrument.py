@@ -1,4 +1,4 @@
-"""``ikp.instrument``: one kernel, marked without being edited."""
+"""``ikp.instrument``: one unedited kernel with probes, whose launches record in a session."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def instrument(
     prof: profile | None = None,
     **buffer: Any,
 ) -> Any:
-    """Return a kernel that launches as ``kernel`` does, with ranges that nobody wrote.
+    """Return a kernel that launches as ``kernel`` does, with ranges that its source does not have.
 
     Each launch inside an open session records into a buffer of its own, which is passed aside: the
     launch is written as before. Outside a session the kernel runs as it is, and ``kernel`` stays::
@@ -45,7 +45,7 @@ def instrument(
             waits for), "ops" (also each load, store, dot, copy, barrier, call of a helper). None:
             "loops"; "kernel" where lines, functions or ranges are chosen.
         lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them; in
-            machine code, each thing that their code does where it stands together; not in PTX.
+            machine code, each operation of these lines whose instructions lie together; not in PTX.
         functions: also mark the code of these functions, as lines are; in machine code alone.
         ranges: also mark the ranges that the source names (``ikp.range``, IKET's ``range_push``),
             and that leave nothing in the kernel, which gets no buffer; in machine code alone.
@@ -54,7 +54,7 @@ def instrument(
             is interpreted, or compiled for an AMD GPU. None: on NVIDIA GPUs machine, or else ptx,
             or else the kernel runs plain, and a warning says why; otherwise source.
         max_overhead: in machine code, the ratio to the plain kernel's time to stay within, by
-            an estimate: marks beyond it are left out, the finest first, and told.
+            an estimate: marks beyond it are left out, the finest first, and reported.
         sample: in machine code, of a launch with more than 256 blocks, one in how many (or in a few
             more, for a grid of several dimensions) records ranges, where ``buffer`` chooses none:
             the others leave when and where they ran, and run the kernel's own code. 1: all record.
@@ -103,7 +103,7 @@ def _marked(kernel: Any, marks: Plan, **options: Any) -> Any:
 
 
 def not_a_kernel(value: Any) -> UsageError:
-    """Return the error for what no backend can mark."""
+    """Return the error for a value that no backend can mark."""
     if inspect.isfunction(value):
         return UsageError(
             f"{value.__qualname__} is a plain Python function: ikp.instrument takes the kernel, "

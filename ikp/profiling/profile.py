@@ -1,4 +1,4 @@
-"""A recording session, as a user opens it."""
+"""``ikp.profile``: a recording session as context manager, decorator, or ``start`` and ``stop``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class profile(Life):
         overflow: when a warp's slot is full, ``"stop"`` keeps its first records, ``"wrap"`` its
             latest.
         buffer_size: size in bytes of each buffer. None is 32 MiB, 8 MiB for totals, or what suits
-            the launch where ``prof.buffer`` is told its grid.
+            the launch where ``prof.buffer`` gets its grid.
         device: torch device of the buffers; None takes the current CUDA device, or the CPU where
             there is none or Triton interprets kernels.
         backend: name of the backend plugin whose kernels take the buffers. None takes a built-in
@@ -76,7 +76,7 @@ class profile(Life):
     Raises:
         UsageError: an option is unknown.
         ExportError: the trace can't be written to ``path``, or that names a ``{rank}`` and there is
-            none; told before any kernel runs.
+            none; raised before any kernel runs.
     """
 
     def __init__(
@@ -131,13 +131,13 @@ class profile(Life):
     ) -> Any:
         """Return the ``prof`` argument for one kernel launch.
 
-        Take a new one for each launch whose records you want to keep: a launch overwrites what an
-        earlier one left in the same buffer.
+        Take a new one for each launch whose records you want to keep: a launch overwrites the
+        records of an earlier one in the same buffer.
 
         Args:
-            label: what to call the launch in the trace.
+            label: name of the launch in the trace.
             size: bytes, 224 to 2**31 - 16; None takes the session's ``buffer_size``. The kernel
-                divides it among its warps, whatever the grid.
+                divides it among its warps, for any grid.
             grid: blocks of the launch, one to three integers. With ``num_warps``, and where no size
                 is given, the buffer gets room for 8,192 records in each warp (512 totals), if that
                 is less than the default; and for 512 (32 totals) if that is more, or what earlier
@@ -182,7 +182,7 @@ class profile(Life):
 
     @property
     def trace(self) -> Trace:
-        """What was recorded. Inside the session, so far: it waits for the device and decodes anew.
+        """The session's trace. Inside the session, so far: waits for the device and decodes anew.
 
         Raises:
             DecodeError: a buffer was overwritten by something else. When the session ends, this is
@@ -209,10 +209,10 @@ class profile(Life):
         self.trace.print_stats()
 
     def reset(self) -> None:
-        """Wait for the kernels launched so far, and forget what they recorded.
+        """Wait for the kernels launched so far, and discard their records.
 
-        Buffers handed out before are empty again and can be launched with; those that nobody holds
-        any more are forgotten, and their memory is given back.
+        Buffers handed out before are empty again and can be launched with. Those to which the
+        program has no reference any more are dropped, and their memory is given back.
 
         Raises:
             UsageError: the session is not open, or was opened by the process that this one was

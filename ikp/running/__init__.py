@@ -1,1 +1,1 @@
-"""A whole program under ``ikp run``: started as Python would, its kernels recorded, a report."""
+"""``ikp run``: starts a whole program as Python would, records its kernels, prints a report."""

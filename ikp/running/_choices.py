@@ -1,4 +1,4 @@
-"""What the options of ``ikp run`` choose: kernels, blocks and warps, from their text."""
+"""Parsers of the options of ``ikp run`` that choose kernels, blocks and warps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kernels(text: str | None) -> re.Pattern[str] | None:
 
 
 def of_launch(blocks_text: str | None, warps_text: str | None) -> dict[str, Any]:
-    """Return the options of ``prof.buffer`` that ``--blocks`` and ``--warps`` stand for."""
+    """Return the options of ``prof.buffer`` for ``--blocks`` and ``--warps``."""
     chosen: dict[str, Any] = {}
     if blocks_text is not None:
         chosen["blocks"] = blocks(blocks_text)

@@ -1,4 +1,4 @@
-"""What ``ikp run`` says at the end: what was recorded, the ten largest ranges, what was lost."""
+"""The report of ``ikp run`` at its end: recorded launches, the ten largest ranges, losses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 
 def report(session: profile, launcher: Watched, options: Options, *, wrote: bool) -> None:
-    """Print everything that there is to say, on stderr: the program's stdout is its own."""
+    """Print the whole report, on stderr: stdout is the program's."""
     from ikp.terminal import next_line
 
     path = Path(options.path)
@@ -68,7 +68,7 @@ def _table(trace: Trace) -> None:
 
 
 def _chosen_nothing(trace: Trace, options: Options) -> list[str]:
-    """Say of which launches ``--blocks`` and ``--warps`` chose nothing, and what there is."""
+    """Return messages on launches in which ``--blocks`` or ``--warps`` chose nothing."""
     from ikp.analysis.evidence import plural
 
     chosen = choices.of_launch(options.blocks, options.warps)
@@ -85,7 +85,7 @@ def _chosen_nothing(trace: Trace, options: Options) -> list[str]:
 
 
 def _recording(trace: Trace) -> str:
-    """Say what was lost, and about how much of the kernels' time recording took."""
+    """Return the line on dropped records, and on recording's share of the kernels' time."""
     from ikp.analysis.evidence import plural
     from ikp.analysis.recording_cost import RECORD_CYCLES
 
@@ -109,7 +109,7 @@ def _recording(trace: Trace) -> str:
 
 
 def _share(trace: Trace) -> float | None:
-    """Return which part of the warps' time recording took at most; None where nobody knows."""
+    """Return recording's share of the warps' time at most; None without a clock of cycles."""
     from ikp.analysis.recording_cost import recording_share
 
     cycles = [launch for launch in trace.launches if launch.clock.kind == "cycles"]
@@ -120,14 +120,14 @@ def _share(trace: Trace) -> float | None:
 
 
 def _checked(verdicts: list[str]) -> list[str]:
-    """Say what was found of a kernel's specialisations."""
+    """Return the lines on the A/B checks of a kernel's specialisations."""
     more = len(verdicts) - _VERDICTS
     rest = [f"  check: and {more} more; the trace has them."] if more > 0 else []
     return [f"  check: {each}." for each in verdicts[:_VERDICTS]] + rest
 
 
 def _launches(session: profile, launcher: Watched, options: Options) -> list[str]:
-    """Say which launches were recorded, and why others were not."""
+    """Return the lines on which launches were recorded, and why others were not."""
     from ikp.unedited.plan import BEST, NOT_NAMED
 
     others = [name for name, why in launcher.plain if why == NOT_NAMED]
@@ -148,8 +148,8 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
             parts.append("marked in its PTX, assembled again")
         lines.append("; ".join(parts))
         lines += _checked(session.facts.get(f"check of {name}", "").splitlines())
-        told = session.facts.get(f"chosen in {name}", "")
-        lines += [f"  {each}" for each in told.split("\n") if each]
+        chosen = session.facts.get(f"chosen in {name}", "")
+        lines += [f"  {each}" for each in chosen.split("\n") if each]
     if launcher.aside:
         libraries = ", ".join(sorted(launcher.aside))
         lines.append(f"kernels of {libraries} run plain: choose some with --kernel.")

@@ -1,4 +1,4 @@
-"""Tracebacks without ikp's frames, through which the launches of a program go unasked."""
+"""Tracebacks without ikp's frames, for errors that pass through a launch under ``ikp run``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OURS = str(Path(__file__).parents[1]) + os.sep
 
 
 def hide() -> None:
-    """Have Python show what a program failed with as it would without ikp."""
+    """Have Python print a program's error as it would without ikp."""
     shown = sys.excepthook
 
     def excepthook(
@@ -25,7 +25,7 @@ def hide() -> None:
 
 
 def strip(error: BaseException | None, seen: set[int]) -> None:
-    """Take ikp's frames out of an error, of those it came from, and of those in its group."""
+    """Remove ikp's frames from an error, its causes and contexts, and the errors of its group."""
     if error is None or id(error) in seen:
         return
     seen.add(id(error))

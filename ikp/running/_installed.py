@@ -1,8 +1,8 @@
-"""Packages that ikp needs, found where they are installed though the program has files so called.
+"""Imports of installed packages that files in the program's folder shadow, such as ``perfetto.py``.
 
-A program finds what lies in its own folder first, and so would ikp: a ``perfetto.py`` there is not
-what traces are written with. So while ikp works, that folder is not searched, and what the program
-has imported under such a name is out of sight; afterwards the program finds its own again.
+A program finds modules in its own folder first, and so would ikp. So while ikp works, that folder
+is not searched, and modules that the program has imported under such a name are taken out of
+``sys.modules``; afterwards they are put back.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 
 _NEEDED: Final = ("isal", "perfetto", "google", "stevedore", "ddsketch", "rich", "pandas")
 _ours: dict[str, ModuleType] = {}
-"""What ikp has imported under names that mean something else to the program."""
+"""The modules that ikp has imported under names that are other modules to the program."""
 
 
 @contextmanager
 def installed() -> Iterator[bool]:
-    """Have imports in a block find what is installed; gives whether they would not otherwise."""
+    """Have imports in a block find installed packages; yields whether any was shadowed."""
     folder = sys.path[0] if sys.path else None
     there = _shadowed(folder) if folder is not None else []
     shadowed = [*there, *{each.partition(".")[0] for each in _ours}.difference(there)]
@@ -43,9 +43,9 @@ def installed() -> Iterator[bool]:
 
 
 def _shadowed(folder: str) -> list[str]:
-    """Return what is needed that the program's folder has something of the same name for.
+    """Return the needed packages of whose name the program's folder has a module.
 
-    Where the first place is that of installed packages, nothing else is searched.
+    A folder of installed packages shadows none.
     """
     if os.path.basename(folder) in ("site-packages", "dist-packages"):  # noqa: PTH119 - of a text
         return []
@@ -54,6 +54,6 @@ def _shadowed(folder: str) -> list[str]:
 
 
 def _taken(names: list[str]) -> dict[str, ModuleType]:
-    """Take packages and their parts out of ``sys.modules``, and return them."""
+    """Remove packages and their submodules from ``sys.modules``, and return them."""
     mine = [each for each in sys.modules if each.partition(".")[0] in names]
     return {name: sys.modules.pop(name) for name in mine}

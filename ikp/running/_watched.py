@@ -1,4 +1,4 @@
-"""What a language's backend gives ``ikp run`` to launch a program's kernels with."""
+"""The interface of a launcher of ``ikp run``, which a language's backend implements."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ if TYPE_CHECKING:
 
 
 class Watched(Protocol):
-    """Launches the kernels of a program with marks, or plain, and counts both."""
+    """A launcher of a program's kernels, with probes or plain, which counts both."""
 
     session: Callable[[], profile | None]  # the session that records now
     plan: Plan
     recorded: Counter[str]  # launches, by kernel
     plain: Counter[tuple[str, str]]  # launches that are not recorded, by kernel and reason
-    aside: set[str]  # libraries whose kernels run plain, because nobody has named them
+    aside: set[str]  # libraries whose kernels run plain, because ``--kernel`` does not name them
 
     def stepping_in(self) -> AbstractContextManager[None]:
-        """Have every launch in this process go through this, until that is left.
+        """Have every launch in this process go through this launcher, until the context is left.
 
-        The language need not be imported, and is not by this: the program may want to set its
-        environment first.
+        This does not import the language: the program may want to set its environment first.
         """

@@ -1,4 +1,4 @@
-"""Whether Nsight Compute measures this program: then its figures must be of the plain kernels."""
+"""Detection of Nsight Compute (``ncu``): under it kernels run plain, for true figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _NCU: Final = "NV_NSIGHT_INJECTION_"
-"""How the variables begin that ``ncu`` sets in the programs that it starts."""
+"""The prefix of environment variables that ``ncu`` sets in the programs that it starts."""
 RUNS_PLAIN: Final = (
     "ncu measures this program, and would measure kernels with records: they run plain, and "
     "nothing is recorded. Run the program under one of the two."

@@ -1,4 +1,4 @@
-"""Starts a Python program in the place of this process, with ikp led in through ``site``."""
+"""The start of a Python program by ``exec``, with ikp's ``sitecustomize`` in ``PYTHONPATH``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def become(words: list[str], wish: str | None) -> NoReturn:
     """Become ``python *words``: the same process, with the options of Python that this one has.
 
     Args:
-        words: what comes after ``python``, as in ``["-m", "pytest", "-q"]``.
-        wish: what ``ikp.running.recording`` gets; None runs the program without ikp.
+        words: the arguments of ``python``, as in ``["-m", "pytest", "-q"]``.
+        wish: the options for ``ikp.running.recording``; None runs the program without ikp.
 
     Raises:
-        UsageError: Python runs without what lets ikp in.
+        UsageError: Python runs without ``site`` or without its environment variables.
     """
     environment = {**os.environ, **_locale()}
     if wish is not None:
@@ -35,10 +35,10 @@ def become(words: list[str], wish: str | None) -> NoReturn:
 
 
 def _locale() -> dict[str, str]:
-    """Return what is to be restored of the environment that this process was started with.
+    """Return ``LC_CTYPE`` as this process was started with it, if Python may have changed it.
 
-    In the C locale Python sets ``LC_CTYPE`` for itself and its children (PEP 538), and would not
-    know in the program any more that it had to.
+    In the C locale Python sets ``LC_CTYPE`` for itself and its children (PEP 538); the program's
+    Python would then not see the locale that it was started in.
     """
     try:
         started = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -79,7 +79,7 @@ def _options(words: Iterator[str]) -> Iterator[str]:
             continue
         letters = word[1:] if not word.startswith("--") else ""
         at = next((at for at, letter in enumerate(letters) if letter in "cmWX"), len(letters))
-        if letters[at : at + 1] in ("c", "m"):  # what runs ikp: the rest is not Python's
+        if letters[at : at + 1] in ("c", "m"):  # this runs ikp: the rest is not Python's
             if at:
                 yield f"-{letters[:at]}"
             return

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from ikp.running._watched import Watched
     from ikp.unedited.plan import Plan
 
-_TOLD = 20
-"""How many warnings are printed."""
+_MOST_WARNINGS = 20
+"""The most warnings that are printed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``ikp run`` was asked for, as the program's process gets it."""
+    """The options of ``ikp run``, as the program's process gets them."""
 
     path: str
     force: bool
@@ -68,11 +68,11 @@ class Options:
 
     @classmethod
     def parse(cls, text: str, path: str) -> Self:
-        """Return the options that the two parts of ``str(options)`` stand for."""
+        """Return the options from the two lines of ``str(options)``."""
         return cls(path=path, **json.loads(text))
 
     def check(self) -> None:
-        """Refuse what can't be, before the program begins.
+        """Check the options before the program begins.
 
         Raises:
             UsageError: an option names nothing, or two don't go together.
@@ -83,12 +83,12 @@ class Options:
         self.plan()
         span(self.launch)
         choices.kernels(self.kernel)
-        if self.mode != "timeline":  # every clock goes with that
+        if self.mode != "timeline":  # a timeline goes with every clock
             self.session()
         self._check_path()
 
     def plan(self) -> Plan:
-        """Return what is to be marked.
+        """Return the plan of what to mark.
 
         Raises:
             UsageError: an option is unknown, or two don't go together.
@@ -104,7 +104,7 @@ class Options:
         )
 
     def _check_path(self) -> None:
-        """Look at the path; closer, and with numpy imported, where it may not do."""
+        """Check the path; in full, which imports numpy, where it may be unusable."""
         path = Path(self.path)
         default = self.force and path.suffix == ".pftrace"
         if not default or path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
@@ -124,7 +124,7 @@ class Options:
         return session
 
     def launcher(self) -> Watched:
-        """Return what launches the program's kernels; it has no session yet."""
+        """Return the launcher of the program's kernels; it has no session yet."""
         from ikp.unedited.plan import span
 
         (backend, *_) = (each for each in registry.own().values() if hasattr(each, "watch"))
@@ -152,7 +152,7 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
     options = Options.parse(text, path)
     with installed() as shadowed:
         launcher = options.launcher()
-        if shadowed:  # what launches ask for: stevedore finds it, and has to be found now
+        if shadowed:  # launches need the packages: stevedore, which finds them, is found only now
             registry.packages()
     with installed(), ExitStack() as undo:
         session = None if forked else undo.enter_context(options.session())
@@ -162,7 +162,7 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
         stepped_in.enter_context(launcher.stepping_in())
         if driven(options.level) and not forked:
             _beside(launcher, stepped_in, told)
-        undo.pop_all()  # it holds
+        undo.pop_all()  # no error: keep all contexts open
     os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
     frames.hide()
     recording = Recording(options, launcher, session, stepped_in, told)
@@ -172,7 +172,7 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
 
 
 def _beside(launcher: Watched, stepped_in: ExitStack, told: dict[str, None]) -> None:
-    """Step in where kernels are launched that the launcher does not know how to meet."""
+    """Step in at launches that do not go through the launcher's language, as by the CUDA driver."""
     for backend in registry.own().values():
         if hasattr(backend, "beside"):
             try:
@@ -210,15 +210,15 @@ class _Unprepared:
 
 
 class _Forked:
-    """Stands for the session in a process that the program forked, where kernels run plain."""
+    """The session's stand-in in a process that the program forked, where kernels run plain."""
 
     def __init__(self) -> None:
-        self._told = False
+        self._said = False
 
     def __call__(self) -> None:
         """Say at the first launch that it isn't recorded."""
-        if not self._told:
-            self._told = True
+        if not self._said:
+            self._said = True
             say(
                 f"process {os.getpid()} was forked by the program: its kernels run plain, and are "
                 "in no trace."
@@ -227,21 +227,21 @@ class _Forked:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What launches the program's kernels, and the session they are in."""
+    """The recording of one program: its launcher, its session, and its end."""
 
     options: Options
     launcher: Watched
     session: profile | None  # None: kernels run plain
-    stepped_in: ExitStack  # steps out when nobody holds it
+    stepped_in: ExitStack  # the launcher's contexts, left by ``step_out``
     told: dict[str, None]  # warnings, each once, in their order: the program sees none
-    unwatched: list[Callable[[], None]] = field(default_factory=list)  # signals end it no more
+    unwatched: list[Callable[[], None]] = field(default_factory=list)  # take back signal handling
     ending: threading.Lock = field(default_factory=threading.Lock)
     ended: list[bool] = field(default_factory=list)  # not empty once it has
 
     def step_out(self) -> None:
-        """Launch kernels as the program does. Later, Python takes modules apart in any order."""
+        """Restore the program's launches, before Python tears modules down in any order."""
         self.launcher.session = lambda: None  # for a launch on its way, in a daemon thread
-        with suppress(ValueError):  # the program has tidied sys.meta_path
+        with suppress(ValueError):  # the program has cleaned up sys.meta_path
             self.stepped_in.__exit__(None, None, None)
 
     def end(self) -> None:
@@ -265,11 +265,11 @@ class Recording:
 
     def _end_now(self, patience_s: float | None) -> None:
         self.step_out()
-        for text in list(self.told)[:_TOLD]:
+        for text in list(self.told)[:_MOST_WARNINGS]:
             say(text)
-        if len(self.told) > _TOLD:
-            say(f"and {len(self.told) - _TOLD} more warnings.")
-        sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # whatever the program set
+        if len(self.told) > _MOST_WARNINGS:
+            say(f"and {len(self.told) - _MOST_WARNINGS} more warnings.")
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # the program may have lowered it
         try:
             with installed():
                 self._write(patience_s)
@@ -284,10 +284,10 @@ class Recording:
             report(self.session, self.launcher, self.options, wrote=wrote)
 
     def _close(self, session: profile, patience_s: float | None) -> None:
-        """End the session. Under python the process would be over: no handler of it runs here."""
+        """End the session. Without ikp the process would be over: none of its handlers run here."""
         session.export = bool(self.launcher.recorded)
         failed = _failure()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 session.patience_s = patience_s
@@ -295,15 +295,15 @@ class Recording:
                     session.__exit__(type(failed) if failed else None, failed, None)
             except FaultError as fault:  # the trace is written all the same
                 say(str(fault))
-            except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
+            except Exception as lost:  # noqa: BLE001 - a broken GPU may raise any error
                 pass_on(lost)
                 say(f"the trace is lost: {lost}")
-        for each in told:
+        for each in caught:
             say(str(each.message))
 
 
 def _state(path: str) -> tuple[int, int] | None:
-    """Return what differs after a file has been replaced."""
+    """Return a file's inode and modification time, which differ after it was replaced."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -312,7 +312,7 @@ def _state(path: str) -> tuple[int, int] | None:
 
 
 def _failure() -> BaseException | None:
-    """Return what Python has shown a traceback of, if the program failed."""
+    """Return the error of which Python has printed a traceback, if the program failed."""
     found: BaseException | None = getattr(sys, "last_value", None)
     return found
 

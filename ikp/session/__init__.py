@@ -1,1 +1,1 @@
-"""The memory that kernels record into: sized, handed out, read back; torch is loaded when asked."""
+"""Sessions' memory for records: sized, handed out, read back. Torch is imported at first use."""

@@ -1,4 +1,4 @@
-"""Zeroed segments of one device: carved from chunks, ready before a launch, and used again."""
+"""An allocator of zeroed segments on one device: chunks, and a shelf of segments made ahead."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ikp.session.storage import Storage
 
 CHUNK_BYTES = 64 << 20
 _LARGEST_CHUNK = 256 << 20
-"""For more than one segment."""
+"""The most bytes of a chunk for more than one segment."""
 WINDOW = 1 << 32
 """Kernels keep the high half of an address constant: a segment lies inside one such window."""
 READY_BYTES = 512 << 20
-"""How much may lie ready in all; made ahead for one kind is a quarter of it at most."""
+"""Most bytes of ready segments in all; a quarter of it at most is made ahead for one kind."""
 _MOST_READY: Final = 64
 
 
@@ -46,8 +46,8 @@ class Arena:
     """Zeroed memory on one device, from which segments are carved. One thread uses it at a time.
 
     Memory is zeroed, and the zeroing waited for, when a chunk is allocated: a kernel on any stream
-    finds it zero. A chunk is given back with the last of its segments. Where one large segment
-    after another is taken, chunks get room for more of them.
+    finds it zero. A chunk is freed with the last of its segments. Where one large segment after
+    another is taken, chunks get room for more of them.
     """
 
     def __init__(self, storage: Storage, device: Any) -> None:
@@ -55,7 +55,7 @@ class Arena:
         self._chunk: Tensor = None
         self._used = 0
         self._size = 0  # of the segment that the latest chunk was for
-        self._together = 1  # how many of these it had room for, where it is larger than others
+        self._together = 1  # how many of these the chunk had room for, if it is a large chunk
 
     def take(self, nbytes: int) -> Tensor:
         """Return a zeroed uint8 tensor of ``nbytes``, aligned for vector stores.
@@ -81,8 +81,8 @@ class Arena:
 
     def _carve_new(self, nbytes: int) -> Tensor:
         """Allocate a chunk and carve from it."""
-        # One for many segments if there is room; twice the size always has room on one side of a
-        # window's border.
+        # A chunk for many segments if there is memory; twice the size always has room on one side
+        # of a window's border.
         failure: Exception | None = None
         for size in (self._chunk_bytes(nbytes), nbytes, 2 * nbytes + abi.ALIGNMENT):
             try:
@@ -98,7 +98,7 @@ class Arena:
         ) from failure
 
     def _chunk_bytes(self, nbytes: int) -> int:
-        """Return how large a new chunk is to be: with room for more, where it is one of many."""
+        """Return the size of a new chunk, with room for more segments if many of one size came."""
         together = 2 * self._together if nbytes == self._size else 1
         if together * nbytes > CHUNK_BYTES:
             together = max(1, min(together, _LARGEST_CHUNK // nbytes))
@@ -110,24 +110,24 @@ class Arena:
         return max(CHUNK_BYTES, together * nbytes)
 
     def _allocate(self, size: int) -> None:
-        self._chunk, self._used = None, 0  # what it held must be free for the next one
+        self._chunk, self._used = None, 0  # the old chunk must be free for the next one
         self._storage.sweep()
         self._chunk = self._storage.zeroed(size)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What segments have in common that can take each other's place."""
+    """The kind of a segment: segments of one kind are interchangeable."""
 
     nbytes: int
     selection: Selection | None  # whose words are in the launch header; None where there are none
 
 
 class Shelf:
-    """Segments that are ready. Any thread may take one; the rest is the service's.
+    """Ready segments of one device. Any thread may take one; all else runs in the service.
 
-    A launch takes what lies there. Where little is left, the service makes more, twice as many each
-    time. Only where there is nothing, the launching thread waits for one.
+    A launch takes a ready segment. Where few are left, the service makes more, twice as many each
+    time. Only where none is left, the launching thread waits for one.
     """
 
     def __init__(self, service: Service, device: Any) -> None:
@@ -155,7 +155,7 @@ class Shelf:
         return piece
 
     def give_back(self, kind: Kind, piece: Tensor) -> None:
-        """Take a segment that is zero again; in the service."""
+        """Put back a segment that is zero again; in the service."""
         if self._has_room(kind):
             self._ready.setdefault(kind, deque()).append(piece)
 
@@ -179,18 +179,18 @@ class Shelf:
         except BufferError:
             if not self._ready:
                 raise
-            self._ready = {}  # what lies ready for others takes memory, too
+            self._ready = {}  # segments ready for other kinds take memory, too
             piece = self._carved(kind)
         if self._service.storage.reuses:
             self._refill(kind)
         return piece
 
     def _fill(self, kind: Kind) -> None:
-        """Make as many as are to be ready; in the service."""
+        """Make segments until as many as wanted are ready; in the service."""
         most = max(2, min(_MOST_READY, READY_BYTES // 4 // kind.nbytes))
         self._ahead[kind] = min(2 * self._ahead.get(kind, 1), most)
         ready = self._ready.setdefault(kind, deque())
-        with suppress(BufferError, PatchError, RuntimeError):  # whoever needs one is told
+        with suppress(BufferError, PatchError, RuntimeError):  # raised again by the next ``_make``
             while len(ready) < self._ahead[kind] and self._has_room(kind):
                 ready.append(self._carved(kind))
         self._filling.discard(kind)
@@ -202,12 +202,12 @@ class Shelf:
         return piece
 
     def choose(self, piece: Tensor, selection: Selection) -> None:
-        """Write which warps and blocks record to the launch header; in the service."""
+        """Write the selection of warps and blocks to the launch header; in the service."""
         words = selection.words().view("u1")
         self._service.storage.write(piece, WORDS_AT, words)
 
     def empty(self, kind: Kind, piece: Tensor) -> None:
-        """Make a segment as it was when it was taken; in the service."""
+        """Zero a segment and write its selection again; in the service."""
         self._service.storage.clear(piece, [Part(0, kind.nbytes)])
         if kind.selection is not None:
             self.choose(piece, kind.selection)

@@ -1,10 +1,10 @@
-"""What holds here and now: which session records a launch, if any does, and which rank this is.
+"""The current session, which records a launch; the kill switch ``IKP=0``; this process's rank.
 
-Each thread and task has its own sessions: those that it has opened, or the task that created it,
-lie in a ``contextvars`` variable, innermost last. A new thread starts with an empty one (Python
-3.11 to 3.13): threads of a pool, and those in which torch runs ``backward``, know nothing of the
-session that they work for. So where there is none, the main thread's counts. docs/decisions/0020
-says what else was tried.
+Each thread and task has its own sessions: those that it, or the task that created it, has opened.
+They lie in a ``contextvars`` variable, innermost last. A new thread starts with an empty one
+(Python 3.11 to 3.13): threads of a pool, and those in which torch runs ``backward``, lack the
+session that they work for. So a thread without sessions takes the main thread's.
+docs/decisions/0020 says what else was tried.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ikp.warning import warn
 
 
 class Session(Protocol):
-    """What launches find: it hands out buffers, as ``ikp.profile`` does."""
+    """The interface of a session for launches: it hands out buffers, as ``ikp.profile`` does."""
 
     facts: dict[str, str]
 
     @property
     def held(self) -> int:
-        """Bytes that what is recorded now takes: of devices, and of the host once it is decoded."""
+        """Bytes that the records take: on devices, and on the host once they are decoded."""
 
     def buffer(self, label: str, *args: Any, **options: Any) -> Any:
         """Return the ``prof`` argument for one kernel launch; None where it is not recorded."""
@@ -38,12 +38,12 @@ class Session(Protocol):
 
 
 class Opening:
-    """One opening of a session: where it was opened, and until when it lasts.
+    """One opening of a session: its thread and process, and whether it still lasts.
 
-    ``session`` is None once it has ended, and where no launch is to find it. ``origin`` is what
-    ``ikp.profile`` returned: another where it decorates a function, each call of which has a
-    session. ``everywhere`` tells that ``start()`` opened it, whose end is in no block of the
-    program's text.
+    ``session`` is None once it has ended, and where no launch is to find it. ``origin`` is the
+    object that ``ikp.profile`` returned: another one than the session where that decorates a
+    function, each call of which has a session. ``everywhere`` says that ``start()`` opened it,
+    whose end is in no block of the program's text.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Opening:
         self.session = session
         self.lasts = True
         self.origin = origin
-        self.recording: object = None  # what it records with, for itself to find
+        self.recording: object = None  # its Recording, for the session to find
         self.everywhere = everywhere
         self.by_main = _in_main_thread()
         self.pid = os.getpid()
@@ -88,7 +88,7 @@ def opened(session: Session, origin: object, *, everywhere: bool) -> Opening:
 
 
 def closed(opening: Opening) -> None:
-    """End an opening, in whatever context: the others find that it has ended."""
+    """End an opening, in any context: the others find that it has ended."""
     opening.lasts = False
     opening.session = opening.recording = None
     if opening in _open:
@@ -102,7 +102,7 @@ def lasting() -> tuple[Opening, ...]:
 
 
 def is_open(session: Session) -> bool:
-    """Return whether a session is open, in whatever thread or task."""
+    """Return whether a session is open, in any thread or task."""
     return any(opening.session is session for opening in tuple(_open))
 
 
@@ -117,11 +117,11 @@ def buffer(session: Session, label: str, options: dict[str, Any]) -> Any:
 
 
 def current() -> Session | None:
-    """Return the session that records what is launched here and now.
+    """Return the session that records a kernel launched here and now; None where there is none.
 
-    It is the one that this thread or asyncio task, or the task that created it, opened last. One
-    that has none takes the main thread's: another thread whatever the main thread has open, another
-    task of the main thread what ``start()`` opened. Where that might be several, it is none of
+    It is the session that this thread or asyncio task, or the task that created it, opened last.
+    Without one, it is the main thread's: for another thread any that is open there, for another
+    task of the main thread one that ``start()`` opened. Where several might be meant, it is none of
     them, and a warning says so.
     """
     own = lasting()
@@ -173,20 +173,20 @@ def exporting() -> bool:
 
 
 PLACE: Final = "{rank}"
-"""Where a path says this, the number of the rank goes."""
+"""The placeholder of the rank's number in a path."""
 
 
 def distributed() -> Any:
     """Return torch.distributed if this process is in a process group; None otherwise."""
-    found = sys.modules.get("torch.distributed")  # whoever made a process group has imported it
+    found = sys.modules.get("torch.distributed")  # imported where there is a process group
     return found if found and found.is_available() and found.is_initialized() else None
 
 
 def current_rank() -> int | None:
     """Return the rank of this process, None if it has none.
 
-    It is the process group's. Before there is one, it is ``RANK`` in the environment, where a
-    ``WORLD_SIZE`` above it stands beside it, as torchrun sets them: alone, it may be anything.
+    It is the process group's. Before there is one, it is ``RANK`` in the environment, if a
+    ``WORLD_SIZE`` above it is set, too, as by torchrun: ``RANK`` alone may mean anything.
     """
     if (dist := distributed()) is not None:
         return int(dist.get_rank())

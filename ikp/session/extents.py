@@ -1,4 +1,4 @@
-"""What a launch wrote to its segment, as rows of bytes: what is read back, and zeroed again."""
+"""Extents: the bytes of a segment that a launch wrote, as rows to read back and to zero again."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ikp.core.segment import Part
 LAUNCH_HEADER = Part(0, abi.LAUNCH_HEADER_BYTES)
 _MOST_RUNS = 64
 _FEW = 4096
-"""Records, empty ones included, that take no longer to copy than to leave some of them out."""
+"""Most records, empty ones included, that are copied whole in no more time than selectively."""
 
 
 def heads(layout: Layout) -> list[Part]:
-    """Return where the headers of slots are, then those behind all slots."""
+    """Return the parts that hold the headers of slots, then those behind all slots."""
     if layout.together:
         return [Part(part.start, part.stop - part.start) for part in layout.heads]
     width, pitch = abi.SLOT_HEADER_BYTES, layout.slot_bytes
@@ -28,15 +28,15 @@ def heads(layout: Layout) -> list[Part]:
 
 
 def tail(layout: Layout, nbytes: int) -> Part:
-    """Return what lies behind all that a launch writes to a segment of so many bytes."""
+    """Return the part behind all that a launch writes to a segment of ``nbytes`` bytes."""
     return Part(layout.end, max(0, nbytes - layout.end))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Slots in a row, of each of which the first ``count`` records are meant.
+    """The first ``count`` records of each of some consecutive slots.
 
-    ``first`` and ``past`` count groups of slots whose records stand in rows together, or slots.
+    ``first`` and ``past`` count groups of slots whose records lie in one row, or single slots.
     """
 
     first: int
@@ -44,7 +44,7 @@ class Run:
     count: int
 
     def part(self, layout: Layout, behind: int = 0) -> Part:
-        """Return where their records are, and where up to ``behind`` more would be."""
+        """Return the part that holds the records, with space for up to ``behind`` more of each."""
         together, size = max(1, layout.together), layout.clock.record.itemsize
         begin = abi.LAUNCH_HEADER_BYTES + layout.header_bytes
         pitch = room = layout.slot_bytes
@@ -57,7 +57,7 @@ class Run:
         return Part(begin + self.first * pitch, width, pitch, self.past - self.first)
 
     def by_slot(self, data: Bytes, layout: Layout) -> Bytes:
-        """Return its records, slot by slot, as they were read row by row."""
+        """Return the run's records slot by slot, from ``data`` read row by row."""
         together = max(1, layout.together)
         if together == 1:
             return data
@@ -66,9 +66,9 @@ class Run:
 
 
 def runs(layout: Layout, counts: Ints) -> list[Run] | None:
-    """Return which records to copy, where there are so many in each slot.
+    """Return the runs of records to copy, for ``counts`` records in each slot.
 
-    They are more than there are, but hardly: slots in a row whose counts are alike go together.
+    Runs hold a few records more than ``counts``: consecutive slots with similar counts are one run.
 
     Returns:
         None where the counts are so uneven that too many copies would be made.
@@ -90,13 +90,13 @@ def runs(layout: Layout, counts: Ints) -> list[Run] | None:
 
 
 def written(layout: Layout, nbytes: int, found: list[Run], *, tailed: bool) -> Iterator[Part]:
-    """Yield all that a launch may have written to a segment that was zero before it.
+    """Yield all parts that a launch may have written in a segment that was zero before it.
 
     Args:
-        layout: how it divided the segment.
+        layout: of the segment.
         nbytes: of the segment.
-        found: how many records there are in its slots.
-        tailed: whether something else lies behind all that.
+        found: the runs of its records.
+        tailed: whether the memory behind the layout's end is not zero.
     """
     if tailed or not layout.fresh:
         yield Part(0, nbytes)

@@ -1,7 +1,7 @@
-"""What is left of a session after a kernel has failed on a GPU: what was read back before.
+"""Kernel faults on a GPU: failed devices, the segments lost with them, and the error to raise.
 
 Such an error stays: from then on, the device's memory can't be read. Segments keep their labels on
-the host, in the order in which they were launched, so what is lost can be named.
+the host, in the order in which they were launched, so the lost ones can be named.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ikp.errors import FaultError
 from ikp.session.harvest import Taken
 
 _SHOWN = 3
-"""Labels of launches that may have failed."""
+"""Most labels that the error names of launches that may have failed."""
 
 
 def failures(devices: Collection[Any]) -> dict[Any, str]:
@@ -42,7 +42,7 @@ def lost(taken: Sequence[Taken], failed: Mapping[Any, str]) -> list[Taken]:
 def fault(
     gone: Sequence[Taken], launches: int, failed: Mapping[Any, str], facts: Mapping[str, str]
 ) -> FaultError:
-    """Return what a user is to know of a failed GPU.
+    """Return the error of a failed GPU: what was read back, what is lost, and what to try.
 
     Args:
         gone: the segments that are lost, in order.

@@ -1,10 +1,10 @@
-"""How segments' memory is handed out, and comes back while the session goes on.
+"""The reclaim of segments during a session: buffers of finished launches are read and used again.
 
-A buffer that nobody holds any more can't be launched with again. If its kernel is done, what it
-recorded can be copied out and the memory used for the next one, while others still run: so a long
-session's memory does not grow. The launching thread records an event and goes on, and the service
-(``ikp.session.service``) looks whether it has come. Only a program that launches faster than what
-it launched is read waits, and not for kernels that make no progress.
+A buffer to which the program holds no reference can't be launched with again. If its kernel is
+done, its records can be copied out and the memory used for the next launch, while others still
+run: so a long session's memory does not grow. The launching thread records an event and goes on;
+the service (``ikp.session.service``) polls the event. Only a program that launches faster than its
+launches are read waits, and not for kernels that make no progress.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from ikp.session.streams import current_stream, default_stream, is_capturing
 from ikp.warning import warn
 
 BEGIN_BYTES = 256 << 20
-"""As long as all buffers are smaller than this in all, memory is not short."""
+"""Bytes of all buffers up to which memory is never short."""
 UNREAD_BYTES = 1 << 30
-"""Nor up to this, where it is no more than a share of what the device has left."""
+"""Bytes up to which memory is not short if they are a small share of the device's free memory."""
 _AT_ONCE = 64
 _POLL_S = 0.001
-"""How often one looks whether launches are over."""
+"""The interval at which the end of launches is polled."""
 SETTLED_S = 0.05
-"""After so many seconds a launch on a GPU is read though there is memory: a kernel that fails later
-takes all that is in a GPU's memory with it."""
+"""Age at which a launch on a GPU is read though memory is not short: a kernel that fails later
+would take all records in the GPU's memory with it."""
 PATIENCE_S = 0.5
-"""How long a launch waits at most, while nothing is read, until less memory is unread."""
+"""The longest wait of a launch for memory while no segment is read."""
 DECODED = 4
-"""How much more memory what was read back takes when a trace is made of it."""
+"""The size of a decoded trace by that of the bytes read back."""
 
 
 _pinned: dict[int, Tensor] = {}
@@ -52,7 +52,7 @@ def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
 
     Args:
         data: the memory of one segment.
-        label: what the buffer is called.
+        label: of the buffer.
         opening: the opening of the session that reads it; None where no kernel records into it.
     """
     handed = data.as_subclass(_kind())
@@ -61,20 +61,21 @@ def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
 
 
 class Notice:
-    """Tells a launch that nobody will read what it records.
+    """A buffer's notice of its launches: streams, graph captures, and a launch after the session.
 
-    Every language asks a tensor for its address when it launches, so it is there that this is told.
+    A launch after the session gets a warning: its records are lost. Every language asks a tensor
+    for its address when it launches; the notice is taken there.
     """
 
     def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
         self._data, self._label, self._opening = data, label, opening
-        self._told = False
-        self.asks = True  # torch, for the stream: whoever launches does not say it by ``launched``
+        self._warned = False
+        self.asks = True  # torch for the stream; False where the launcher calls ``launched``
         self.streams: set[int] = set()  # that were current when its address was taken
         self.captured = False  # a CUDA graph holds its address
 
     def taken(self) -> None:
-        """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
+        """Note a launch: warn if its records are lost, and then keep the memory for good."""
         if not self.asks:
             return
         over = not (self._opening.lasts and self._opening.here)
@@ -85,14 +86,14 @@ class Notice:
             self.launched(0, captured=False)
         if over:
             _pinned[self._data.untyped_storage().data_ptr()] = self._data
-        if over and not self._told:
-            self._told = True
+        if over and not self._warned:
+            self._warned = True
             warn(self._why(), stacklevel=4)
 
     def launched(self, stream: int, *, captured: bool) -> None:
-        """Take note of the stream of a launch.
+        """Note the stream of a launch.
 
-        ``captured`` tells that a CUDA graph will launch again without asking for the address.
+        ``captured`` says that a CUDA graph will launch again without asking for the address.
         """
         self.streams.add(stream)
         self.captured |= captured
@@ -114,11 +115,11 @@ class Notice:
 
 @cache
 def _kind() -> Any:
-    """Return the class of what kernels are handed: torch is loaded late."""
+    """Return the tensor class of handed-out buffers; torch is imported at first use."""
     import torch
 
     class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
-        """Like any tensor; what is made of it is a plain one."""
+        """A tensor that notices when its address is asked for; views of it are plain tensors."""
 
         __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
         ikp_notice: Notice | None
@@ -140,9 +141,9 @@ def _kind() -> Any:
 
 @dataclass(slots=True, eq=False)
 class Taken:
-    """A segment, and the tensor that a kernel was handed for it, as long as somebody holds that.
+    """A segment that was handed out, with a weak reference to the tensor that the program holds.
 
-    ``heard`` tells that a kernel has written to it before it was emptied.
+    ``heard`` says that a kernel has written to it before it was emptied.
     """
 
     segment: Segment
@@ -150,12 +151,12 @@ class Taken:
     notice: Notice | None  # None where no kernel records into it
     kind: Kind
     heard: bool = False
-    launch: object = None  # what launches have in common whose buffers are alike
+    launch: object = None  # a key: launches with equal keys need equal buffers
     at: float = field(default_factory=time.monotonic)  # when it was taken
-    lifted: Lifted | None = None  # what was read back of it; its memory is another's then
+    lifted: Lifted | None = None  # its bytes on the host; its memory is then another segment's
 
     def is_over(self, stream: int) -> bool:
-        """Tell whether all its launches were on one stream, and there can be no others."""
+        """Return whether all its launches were on one stream, and there can be no others."""
         return (
             self.handed() is None
             and self.notice is not None
@@ -165,23 +166,23 @@ class Taken:
 
 
 class Harvest:
-    """Reads segments of one device as they are done, and puts their memory back on the shelf."""
+    """The reclaim of one device: reads segments of finished launches, and shelves their memory."""
 
     def __init__(self, device: Any, service: Service, shelf: Shelf) -> None:
         self._device, self._service, self._shelf = device, service, shelf
         self._lock = threading.Lock()
         self._waiting: deque[Taken] = deque()
         self._unread = 0  # bytes of segments that have memory
-        self._kept = 0  # bytes of what was read back
-        self._begin_bytes = 0  # from how many on they are read; 0 until that is asked
+        self._kept = 0  # bytes read back
+        self._begin_bytes = 0  # unread bytes from which on memory is short; 0 until it is computed
         self._made: dict[object, int] = {}  # records of the busiest warp, by what launches share
         self._attempted: dict[object, int] = {}  # the same, whether memory is short or not
-        self._group: deque[Taken] = deque()  # those that are read now
+        self._group: deque[Taken] = deque()  # segments being read now
         self._paused = 0
-        self._short = False  # it is read for want of memory
+        self._short = False  # the group is read because memory is short
         self._watched = False  # the service looks for launches that have settled
-        self._next = 0.0  # when to look for them
-        self._moves = True  # something was read since a launch waited for that in vain
+        self._next = 0.0  # when to look for settled launches
+        self._moves = True  # a segment was read since a launch last waited for one in vain
         self.waited_s = 0.0  # by launches, for memory
 
     def add(self, taken: Taken) -> None:
@@ -194,7 +195,7 @@ class Harvest:
             self._service.post(self._watch)
 
     def _watch(self) -> float | None:
-        """Have read what has settled on the default stream, which is never gone; in the service."""
+        """Read segments settled on the default stream, which is never destroyed; in the service."""
         with self._lock:
             if not self._waiting:
                 self._watched = False
@@ -213,13 +214,13 @@ class Harvest:
 
     @property
     def held(self) -> int:
-        """Bytes: of the device, and of what was read back as it will be when it is decoded."""
+        """Bytes of unread segments on the device, and of read-back ones as they will be decoded."""
         return self._unread + DECODED * self._kept
 
     def records(self, launch: object) -> int | None:
-        """Return how many records a warp needs, by those that came back of launches like this.
+        """Return the records of the busiest warp of earlier launches with this key.
 
-        None as long as nothing had to be read back for want of memory: no need to know.
+        None as long as no segment was read because memory was short: the size needs no limit.
         """
         return self._made.get(launch)
 
@@ -229,7 +230,7 @@ class Harvest:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Read nothing meanwhile: segments that have memory keep it."""
+        """Read no segment within the context: segments that have memory keep it."""
         self._service.call(self._pause)
         try:
             yield
@@ -252,24 +253,24 @@ class Harvest:
     def _most(self) -> int:
         """Return how many bytes of segments may be unread before some are to be read.
 
-        From the first ones that were on, less is enough: buffers are smaller then, and who makes
-        more records than before is to be known soon.
+        Once some were read, the least will do: buffers are smaller then, and a launch with more
+        records than before is to be noticed soon.
         """
         if self._made:
             return BEGIN_BYTES
         if self._unread > BEGIN_BYTES and not self._begin_bytes:
             free = free_bytes(self._device)
-            # They are a part of what there was.
+            # The unread bytes were free before.
             share = 0 if free is None else (free + self._unread) // SHARE
             self._begin_bytes = max(BEGIN_BYTES, min(UNREAD_BYTES, share))
         return max(BEGIN_BYTES, self._begin_bytes)
 
     def step(self) -> None:
-        """Have those read whose launches were on the stream that is the current one now.
+        """Have the segments read whose launches were on the stream that is current now.
 
-        The launching thread does that before its next launch: it finds the stream alive, and an
-        event in it is behind all of those launches. Where it is faster than what is read, it waits
-        for that: else memory would grow with launches.
+        The launching thread calls this before its next launch: the stream is alive, and an event in
+        it comes after all of those launches. Where the thread is faster than the reading, it waits:
+        else memory would grow with launches.
         """
         self._service.look()
         short = self._unread > self._most()
@@ -283,7 +284,7 @@ class Harvest:
         return not self._service.storage.lasts and is_capturing(self._device)
 
     def _wait(self) -> None:
-        """Wait until less is unread, but not for a kernel that waits for what is launched next."""
+        """Wait until less is unread, but not for a kernel that itself waits for the next launch."""
         began = time.monotonic()
         until, least = began + PATIENCE_S * self._moves, self._unread
         self._moves = False
@@ -296,9 +297,9 @@ class Harvest:
         self.waited_s += time.monotonic() - began
 
     def _begin(self, stream: Any, number: int, *, short: bool = False) -> None:
-        """Have a group read that was launched on a stream, where none is under way.
+        """Have a group of segments launched on a stream read, unless a group is being read.
 
-        Unless memory is short, only of launches that have settled: what reads takes Python's lock.
+        Unless memory is short, only launches that have settled: reading takes Python's lock.
         """
         with self._lock:
             if self._group:
@@ -313,7 +314,7 @@ class Harvest:
         try:
             # Not in this thread: it may be inside the program's own call into the CUDA runtime.
             event = None if stream is None else self._service.call(stream.record_event)
-        except RuntimeError:  # a kernel has failed: told at the end
+        except RuntimeError:  # a kernel has failed: reported when the session ends
             with self._lock:
                 self._waiting.extendleft(reversed(self._group))
                 self._group.clear()
@@ -321,7 +322,7 @@ class Harvest:
         self._service.post(partial(self._read, event))
 
     def _read(self, event: Any) -> float | None:
-        """Read one segment of the group; return when to come again, if that is not all."""
+        """Read one segment of the group; return the seconds until the next call, or None."""
         if not self._group:
             return None
         if self._paused:
@@ -330,7 +331,7 @@ class Harvest:
             if event is not None and not event.query():
                 return _POLL_S
             self._lift(self._group[0])
-        except Exception:  # noqa: BLE001 - no memory, a kernel that failed: told at the end
+        except Exception:  # noqa: BLE001 - no memory, a failed kernel: reported at the end
             self._group.clear()
         with self._lock:
             if self._group:
@@ -338,12 +339,12 @@ class Harvest:
         return 0.0 if self._group else None
 
     def _lift(self, taken: Taken) -> None:
-        """Copy out what a launch left, and have its memory used again."""
+        """Copy a launch's segment to the host, and shelve its memory."""
         import torch
 
         segment, storage = taken.segment, self._service.storage
         found = lift(storage, segment)
-        if found is None:  # it is read when the session ends
+        if found is None:  # the segment is read when the session ends
             return
         lifted, parts = found
         piece = segment.data

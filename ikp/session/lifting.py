@@ -1,7 +1,7 @@
-"""Segments whose launches are over, copied to the host as they lie, and their memory zeroed.
+"""The raw copy of a finished launch's segment to the host, and the parts to zero in its memory.
 
-This is what is done while the program runs, so it takes little: a few copies of rows, which need no
-kernel of the GPU, and no look at the records themselves. What they say is made out at the end.
+It is made while the program runs, so it takes little: a few copies of rows, which need no kernel
+of the GPU. Records are decoded when the session ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTHING = np.zeros(0, np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """What the launch of one segment left, as it lay there."""
+    """A finished launch's bytes on the host: launch header, slot headers, runs of records."""
 
     segment_bytes: int
     head: Bytes
@@ -33,15 +33,15 @@ class Lifted:
     runs: list[Run]
     records: list[Bytes]  # of each run
     tail: bool
-    most: int | None = None  # records of the busiest warp; None where no warp came
+    most: int | None = None  # records of the busiest warp; None where there are no slots
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes on the host."""
+        """Bytes that the copy takes on the host."""
         return sum(each.nbytes for each in (self.head, *self.heads, *self.records))
 
     def source(self, segment: Segment) -> Source:
-        """Return what a decoder reads, of the segment that it was lifted from."""
+        """Return the decoder's source for ``segment``, from which this was copied."""
         head = Source.of(segment, self._excerpt(_NOTHING.reshape(0, abi.SLOT_HEADER_BYTES)))
         layout = head.layout if self.heads else None
         if layout is None:
@@ -67,18 +67,18 @@ class Lifted:
 
 
 def lift(storage: Storage, segment: Segment) -> tuple[Lifted, list[Part]] | None:
-    """Copy what a launch left in a segment, if it is over.
+    """Copy the bytes of a segment that its launch wrote, if all its warps have finished.
 
     Returns:
-        That, and what to zero before the segment is used again. None where it has to stay until the
-        session ends: a warp came and never finished, or what it is, is not known.
+        The copy, and the parts to zero before the segment is used again. None where the segment has
+        to stay until the session ends: a warp has not finished, or the layout is corrupt.
     """
     head = storage.read(segment.data, extents.LAUNCH_HEADER)
     nothing = Lifted(segment.nbytes, head, [], [], [], tail=False)
     source = nothing.source(segment)
     try:
         layout = source.layout
-    except DecodeError:  # whoever decodes it says so
+    except DecodeError:  # raised again when it is decoded
         return None
     if layout is None or not layout.slots:
         return nothing, [Part(0, segment.nbytes)]
@@ -96,7 +96,7 @@ def _lifted(
     attempted = _attempted(layout, heads, grid_id)
     if attempted is None:
         return None
-    # One more than a warp counted, where there should be nothing.
+    # One record more than a warp counted, which should be empty.
     found = extents.runs(layout, np.minimum(attempted + 1, layout.capacity))
     if found is None or any(run.part(layout).end > nbytes for run in found):
         return None
@@ -113,7 +113,7 @@ def _lifted(
 
 
 def _attempted(layout: Layout, heads: list[Bytes], grid_id: int) -> Ints | None:
-    """Return how many records each slot's warp made; None where a warp did not finish."""
+    """Return the records attempted by each slot's warp; None where a warp did not finish."""
     every = heads[0] if len(heads) == 1 else np.concatenate(heads)
     if layout.together:
         rows = every.view(abi.DENSE_HEADER)

@@ -1,4 +1,4 @@
-"""How large a segment is to be: as it was asked for, or as its launch needs."""
+"""The size of a launch's buffer: as the user gave it, or inferred from grid, mode and memory."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from ikp.core.segment import MAX_WARPS, Selection, Spec
 from ikp.errors import UsageError
 
 DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
-"""Where nothing is known of the launch."""
+"""The size of a buffer where the launch's grid is not known."""
 RECORDS: Final = {"timeline": 512, "totals": 32}
-"""For how many records there is room in each warp of a launch that is known."""
+"""Records per warp that a buffer has room for, where the launch's grid is known."""
 SMALL: Final = {"timeline": 8192, "totals": 512}
-"""For how many, where that takes less than the default: a thousand small launches may be queued."""
+"""Records per warp where that takes less than the default: a thousand small launches may queue."""
 MOST_BYTES: Final = 256 << 20
 MARGIN: Final = 2
 MORE: Final = 64
-"""Where memory is short, a warp has room for twice what earlier launches made, and so many more;
-but no buffer gets less than the default for it."""
+"""Where memory is short, a warp has room for ``MARGIN`` times the records of earlier launches, and
+``MORE``; but this reduces no buffer below the default."""
 SHARE: Final = 8
-"""Beyond the default, no more than this part of the device's free memory is taken unasked."""
+"""Beyond the default, a buffer of inferred size is no more than an eighth of the device's free
+memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How large a buffer is to be: as given, or as its launch needs."""
+    """A buffer's size as the user gave it, or the grid and warps from which to infer it."""
 
     size: Any = None
     grid: Any = None
@@ -45,7 +46,7 @@ class Room:
         made: int | None = None,
         attempted: int = 0,
     ) -> Any:
-        """Return the size as it was given, here or as the default; else what suits the launch.
+        """Return the given size, of this buffer or the session; else one inferred from the launch.
 
         Args:
             spec: how the kernel records.
@@ -58,7 +59,7 @@ class Room:
                 size has room for so many, as far as memory that is taken unasked goes.
 
         Raises:
-            UsageError: what is known of the launch can't be used.
+            UsageError: the grid, or the number of warps, can't be used.
         """
         unknown = self.grid is None and self.num_warps is None
         slots, headers = (0, 0) if unknown else slots_of(self.grid, self.num_warps, chosen)
@@ -76,11 +77,11 @@ class Room:
 def inferred(
     spec: Spec, slots: int, free_bytes: Callable[[], int | None], attempted: int = 0
 ) -> int:
-    """Return the size in bytes of a buffer for a launch that has so many ``slots``; 0: any number.
+    """Return the size in bytes of a buffer for a launch of ``slots`` slots; 0: not known.
 
     A warp has room for more than ``attempted`` records, if it is to keep the first ones.
-    ``free_bytes`` returns how much the device has left, where that is known. It is asked only where
-    more than the default is wanted: the answer takes its time, and there may be many launches.
+    ``free_bytes`` returns the device's free memory, where that is known. It is called only where
+    more than the default is wanted: the call is slow, and there may be many launches.
     """
     mode = "totals" if spec.totals else "timeline"
     stops = spec.overflow is OverflowMode.STOP
@@ -106,7 +107,7 @@ def _with_room(attempted: int) -> int:
 
 
 def slots_of(grid: Any, num_warps: Any, selection: Selection) -> tuple[int, int]:
-    """Return how many warps of a launch record, and how many headers stand behind their slots.
+    """Return how many warps of a launch record, and how many headers lie behind their slots.
 
     Args:
         grid: blocks: an integer, or up to three of them.

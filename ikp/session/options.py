@@ -1,4 +1,4 @@
-"""What a session's options may be, as a user gives them; the command line knows them, too."""
+"""The values of the options ``clock`` and ``overflow`` of a session and of the command line."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Final
 CLOCKS: Final = ("cycles", "globaltimer", "cycles64", "globaltimer64")
 """The clocks that a kernel can read: names of ``ikp.core.abi.ClockKind``."""
 OVERFLOWS: Final = ("stop", "wrap")
-"""What becomes of records when a slot is full: names of ``ikp.core.abi.OverflowMode``."""
+"""Which records a full slot keeps: names of ``ikp.core.abi.OverflowMode``."""

@@ -1,8 +1,8 @@
-"""What kernels left in a device's memory, copied to the host: headers first, then what was kept.
+"""The read-back of segments from a device to the host: headers first, then the records kept.
 
-Nothing here waits. A reading is a generator that yields whenever a copy is under way, with what
-tells that it has arrived: who has time waits for that, who has none looks again later. Copies run
-on a stream of their own, so that no kernel of the user's waits for them.
+The read-back itself does not wait: it is a generator that yields the event of each copy under way,
+and its caller waits for the event, or polls it later. Copies run on a stream of their own, so that
+no kernel of the user's waits for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ikp.errors import DecodeError
 from ikp.session.streams import beside, on
 
 STAGED_BYTES = 32 << 20
-"""Memory that one copy takes on the way, on the device and, pinned, on the host."""
+"""Staging memory of one copy, on the device and, pinned, on the host."""
 
 Event: TypeAlias = Any
 """A ``torch.cuda.Event``, or None where there is nothing to wait for."""
@@ -39,7 +39,7 @@ _NOTHING = np.zeros(0, np.uint8)
 
 
 def waited(reading: Generator[Event, None, list[Source]]) -> list[Source]:
-    """Return what a reading finds, however long it takes."""
+    """Run a read-back to its end, waiting for each copy; return its sources."""
     while True:
         try:
             event = next(reading)
@@ -71,18 +71,18 @@ class _Launched:
         return slots.view(layout.slots, layout.slot_bytes)
 
     def tail(self) -> Tensor:
-        """Return what is behind all that the launch writes."""
+        """Return the bytes behind all that the launch writes."""
         return self.data[self.layout.end :]
 
 
 def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[Source]]:
-    """Copy what the kernels of some segments of one device left.
+    """Copy the records of some segments of one device.
 
     Args:
-        segments: whose kernels are done.
+        segments: those whose kernels are done.
 
     Returns:
-        A source for each.
+        A source for each segment.
     """
     if not segments:
         return []
@@ -97,7 +97,7 @@ def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[Source
         sources.append(Source.of(segment, excerpt))
         try:
             layout = sources[i].layout
-        except DecodeError:  # told by who decodes it
+        except DecodeError:  # raised again when it is decoded
             continue
         if layout is not None and layout.slots:
             launched[i] = _Launched(segment.data, layout, sources[i])
@@ -110,7 +110,7 @@ def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[Source
 def _read_slots(
     stream: Any, launched: Sequence[_Launched]
 ) -> Generator[Event, None, list[Excerpt]]:
-    """Return what the slots hold, by launch."""
+    """Return the slots' headers and records, by launch."""
     parts = yield from _fetch(
         stream, lambda: [part for each in launched for part in (*each.heads(), each.tail())]
     )
@@ -151,10 +151,10 @@ def _read_slots(
 
 
 def _look_at(layout: Layout, heads: Rows, grid_id: int) -> Ints:
-    """Return how many records of each slot tell something of a launch.
+    """Return how many records to read of each slot.
 
-    Of a warp that finished, it is one more than it counted, where there should be nothing; of one
-    that did not, all that there is room for.
+    For a warp that finished, it is one more than it counted, which should be empty; for a warp that
+    did not finish, the slot's capacity.
     """
     finished = heads["state"] == SlotState.FINISHED
     counted = np.minimum(heads["attempted"].astype(np.int64) + 1, layout.capacity)
@@ -163,7 +163,7 @@ def _look_at(layout: Layout, heads: Rows, grid_id: int) -> Ints:
 
 
 def _last_records(stream: Any, launched: _Launched, slots: Ints) -> Generator[Event, None, Ints]:
-    """Return, of slots without a count, up to where anything was written."""
+    """Return, of slots without a count, the number of records up to the last that is not empty."""
     import torch
 
     layout = launched.layout
@@ -185,7 +185,7 @@ def _last_records(stream: Any, launched: _Launched, slots: Ints) -> Generator[Ev
 
 
 def _evened(counts: Ints) -> Ints:
-    """Return as many records for each slot, where that is hardly more than what was kept."""
+    """Return one count for all slots, where that reads hardly more records; else ``counts``."""
     most = int(counts.max(initial=0))
     even = most * len(counts)
     few = even <= _FEW
@@ -193,12 +193,12 @@ def _evened(counts: Ints) -> Ints:
 
 
 _FEW = 4096
-"""Records, empty ones included, that take no longer to copy than to pick the others from."""
+"""Most records, empty ones included, that are copied whole in no more time than selectively."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The first so many records of some slots in a row, so few that they are copied together."""
+    """The first records of some consecutive slots, so few that they are copied together."""
 
     launched: _Launched
     slots: slice
@@ -209,7 +209,7 @@ class _Piece:
         return int(self.counts.sum()) * self.launched.layout.clock.record.itemsize
 
     def tensor(self) -> Tensor:
-        """Return them, one after another."""
+        """Return the records, one after another."""
         layout, unit = self.launched.layout, abi.ALIGNMENT
         size = layout.clock.record.itemsize
         begin = abi.SLOT_HEADER_BYTES
@@ -255,7 +255,7 @@ def _records(stream: Any, pieces: list[_Piece]) -> Generator[Event, None, dict[i
 def _gather(data: Tensor, first: Ints, count: Ints, step: int) -> Tensor:
     """Return runs of a segment's units of ``ALIGNMENT`` bytes, one after another, as bytes.
 
-    ``step`` is how far a unit of a run is from the next.
+    ``step`` is the stride between a run's units.
     """
     import torch
 
@@ -266,7 +266,7 @@ def _gather(data: Tensor, first: Ints, count: Ints, step: int) -> Tensor:
     if not data.is_cuda:
         index = np.repeat(begins, count) + step * np.arange(total)
         return torch.from_numpy(units.numpy()[index]).view(torch.uint8)
-    # On the device: an index of each unit is half as large as what it is for, and launches wait.
+    # Made on the device: the index of a unit is half as large as the unit, and launches wait.
     there = torch.from_numpy(np.stack((begins, count))).to(data.device)
     index = there[0].repeat_interleave(there[1], output_size=total)
     index += step * torch.arange(total, device=data.device)
@@ -274,10 +274,10 @@ def _gather(data: Tensor, first: Ints, count: Ints, step: int) -> Tensor:
 
 
 def _fetch(stream: Any, make: Callable[[], list[Tensor]]) -> _Copies:
-    """Copy tensors of bytes, made on a stream, to the host: all in one go.
+    """Copy tensors of bytes, made on a stream, to the host in one copy.
 
-    Without a stream they are the host's. Then numpy copies: torch would take threads for it, which
-    a process that was forked has lost.
+    Without a stream they are the host's. Then numpy copies: torch would use threads for it, which
+    a forked process has lost.
     """
     import torch
 
@@ -294,5 +294,5 @@ def _fetch(stream: Any, make: Callable[[], list[Tensor]]) -> _Copies:
         event = torch.cuda.Event()
         event.record(stream)
     yield event
-    copied = host.numpy().copy()  # pinned memory is scarce: what is kept lies elsewhere
+    copied = host.numpy().copy()  # pinned memory is scarce: the result is kept in other memory
     return [copied[start:end] for start, end in pairwise(sizes)]

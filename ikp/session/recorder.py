@@ -1,4 +1,4 @@
-"""What one opening of a session has handed out, and what came back in it."""
+"""The recording of one opened session: hands out buffers, reads them back, decodes the trace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ikp.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a launch's buffer is to be: the arguments of ``prof.buffer``, checked."""
+    """The request for a launch's buffer: the arguments of ``prof.buffer``, checked."""
 
     label: str
     regions: Mapping[int, str] = field(default_factory=dict)
@@ -47,11 +47,11 @@ class Asked:
     backend: str | None = None
     enabled: bool = True
     rank: int | None = None  # of this process now
-    kernel: str = ""  # the full name of what is launched
+    kernel: str = ""  # the full name of the launched kernel
 
 
 class _Place:
-    """The memory of one device: segments that are ready, and those that are to be read."""
+    """The memory of one device: its service, its shelf of ready segments, its reclaim."""
 
     def __init__(self, device: Any) -> None:
         self.service = service_of(device)
@@ -65,8 +65,8 @@ class Recording:
     def __init__(self, opening: Opening, wishes: Wishes) -> None:
         self.opening = opening
         self.wishes = wishes
-        self.unheard: list[str] = []  # which buffers nobody wrote to, as of the last reading
-        self.running = False  # a kernel had not ended when they were read
+        self.unheard: list[str] = []  # a message of the buffers that no kernel wrote to, if any
+        self.running = False  # a kernel had not ended when the segments were read
         self._lock = threading.Lock()
         self._taken: list[Taken] = []
         self._places: dict[Any, _Place] = {}
@@ -77,10 +77,10 @@ class Recording:
         return [taken.segment for taken in self._taken]
 
     def buffer(self, asked: Asked) -> Any:
-        """Return what a kernel takes as its ``prof``; None where its language can't record.
+        """Return the ``prof`` argument of a kernel; None where its language can't record.
 
         Raises:
-            UsageError: what is asked for can't be had.
+            UsageError: the options contradict each other, or the device.
             BufferError: no memory, no GPU, or a CUDA graph is being captured.
             PluginError: the backend can't be loaded.
         """
@@ -113,7 +113,7 @@ class Recording:
         )
         handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
         prof = settled.backend.argument(segment.on(handed))
-        if prof is not None:  # else the language has said why
+        if prof is not None:  # else the adapter has warned why
             taken = Taken(segment, weakref.ref(handed), handed.ikp_notice, kind, launch=alike)
             with self._lock:
                 self._taken.append(taken)
@@ -127,37 +127,37 @@ class Recording:
 
     @contextmanager
     def _still(self) -> Iterator[None]:
-        """Have no segment read, nor its memory given to another launch, meanwhile."""
+        """Within the context, read no segment, and give no segment's memory to another launch."""
         with ExitStack() as stack:
             for place in tuple(self._places.values()):
                 stack.enter_context(place.harvest.paused())
             yield
 
     def _keep(self, wanted: Callable[[Taken], bool]) -> None:
-        """Leave out other segments; with the lock held."""
+        """Drop all but the wanted segments; with the lock held."""
         self._taken = [each for each in self._taken if wanted(each)]
         with self._still():
             for place in self._places.values():
                 place.harvest.keep(wanted)
 
     def close(self) -> None:
-        """Give all memory back: what was recorded in it has been read."""
+        """Give all memory back, after its records were read."""
         with self._lock:
             self._keep(lambda _: False)
             self._places.clear()
 
     def forget(self, handed: Tensor) -> None:
-        """Leave out the segment whose kernel never ran."""
+        """Drop the segment whose kernel never ran."""
         with self._lock:
             self._keep(lambda each: each.handed() is not handed)
 
     def empty(self) -> None:
-        """Wait for all kernels, and make what they recorded unsaid: buffers still held go on.
+        """Wait for all kernels, and discard their records; buffers still held can be used on.
 
-        Those that nobody holds any more can't be launched again; their memory is given back.
+        A buffer without a reference can't be launched with again; its memory is given back.
         """
         with self._lock:
-            wait(self.segments)  # of all: a kernel outlives what its launch was handed
+            wait(self.segments)  # of all: a kernel outlives the tensor that its launch was handed
             self._keep(lambda each: each.handed() is not None)
             for each in self._taken:
                 place = self._places[each.segment.data.device]
@@ -168,16 +168,16 @@ class Recording:
     def read(
         self, facts: Mapping[str, str], *, last: bool = False, patience_s: float | None = None
     ) -> tuple[Trace, DecodeError | FaultError | None]:
-        """Wait for all kernels and decode what is sound of what they wrote.
+        """Wait for all kernels and decode the sound segments.
 
         Args:
-            facts: what the trace should say of its making.
-            last: forget what was read back as it is decoded: no other reading comes.
-            patience_s: seconds to wait for kernels at most, if there is an end to that. Of those
-                that run on, the trace has what they have recorded until then.
+            facts: further provenance of the trace.
+            last: free the bytes read back as they are decoded: no other reading comes.
+            patience_s: seconds to wait for kernels at most; None waits for ever. Of kernels that
+                run on, the trace has the records made until then.
 
         Returns:
-            The trace, and what is wrong with the rest.
+            The trace, and the error of the other segments, if any.
         """
         with self._still():
             return self._read(facts, last, patience_s)
@@ -200,8 +200,8 @@ class Recording:
         if broken is not None:
             made["fault"] = str(broken)
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
-        with progress(len(taken), "Decoding") as told:
-            trace = decode(reading, names, made, told)
+        with progress(len(taken), "Decoding") as advance:
+            trace = decode(reading, names, made, advance)
         self.unheard = [_not_heard(reading.silent)] if reading.silent else []
         copied = reading.seconds
         costs = {
@@ -214,7 +214,7 @@ class Recording:
         return trace, broken or reading.broken
 
     def _raw(self, taken: Sequence[Taken]) -> Iterator[Source]:
-        """Yield what segments hold, copied as a whole: no kernel of ours could run there."""
+        """Yield segments copied as a whole, while kernels run on: no other kernel could run."""
         for each in taken:
             segment = each.segment
             if each.lifted is not None or not segment.data.is_cuda:
@@ -231,7 +231,10 @@ _AT_ONCE = 256
 
 
 class _Reading:
-    """Reads segments back as a decoder comes to them, and leaves out what can't be decoded."""
+    """An iterator over segments' sources, read back as a decoder takes them; keeps the last error.
+
+    Segments that can't be decoded are left out.
+    """
 
     def __init__(
         self,
@@ -263,7 +266,7 @@ class _Reading:
 
 
 def _groups(taken: Sequence[Taken]) -> Iterator[list[Taken]]:
-    """Yield segments in their order, so many together as may be copied out at once."""
+    """Yield segments in their order, in groups that may be copied out at once."""
     group: list[Taken] = []
     nbytes = 0
     for each in taken:
@@ -277,7 +280,7 @@ def _groups(taken: Sequence[Taken]) -> Iterator[list[Taken]]:
 
 
 def _sources(taken: Sequence[Taken]) -> Iterator[Source]:
-    """Return what segments hold, in their order; those of GPUs are copied out, by device."""
+    """Return the sources of segments, in their order; those on GPUs are copied out, by device."""
     copied: dict[int, Source] = {}
     there: dict[Any, list[tuple[int, Segment]]] = {}
     for each in taken:
@@ -291,7 +294,7 @@ def _sources(taken: Sequence[Taken]) -> Iterator[Source]:
 
 
 def _source(taken: Taken) -> Source:
-    """Return what a segment of the host holds, or what was read back of it."""
+    """Return the source of a segment on the host, or of one that was read back."""
     if taken.lifted is not None:
         return taken.lifted.source(taken.segment)
     return Source.of(taken.segment, taken.segment.data.numpy())
@@ -306,7 +309,7 @@ def _not_heard(labels: Collection[str]) -> str:
 
 @contextmanager
 def recording(wishes: Wishes) -> Iterator[Recording]:
-    """Open a session that no launch finds: who has it takes its buffers."""
+    """Open a session that launches don't find by themselves: the caller takes its buffers."""
     opening = Opening(None)
     try:
         yield Recording(opening, wishes)
@@ -315,7 +318,7 @@ def recording(wishes: Wishes) -> Iterator[Recording]:
 
 
 def provenance(segments: list[Segment]) -> dict[str, str]:
-    """Return what recorded the segments: program, host, devices and versions."""
+    """Return the provenance of a trace: program, host, devices and versions."""
     from importlib.metadata import PackageNotFoundError
 
     facts = {
@@ -336,7 +339,7 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
 
 
 def program_name() -> str:
-    """Return what runs: a script's name, or ``-m module``. Arguments may hold keys and tokens."""
+    """Return the program: a script's name, or ``-m module``. Arguments may hold keys and tokens."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -346,7 +349,7 @@ def program_name() -> str:
 
 @cache
 def _version(package: str) -> str:
-    """Return a package's version, which takes half a millisecond to find and each session asks."""
+    """Return a package's version; cached, as finding it takes half a millisecond per session."""
     from importlib.metadata import version
 
     return version(package)
@@ -366,7 +369,7 @@ def wait(segments: list[Segment]) -> None:
 
 
 def wait_for(segments: list[Segment], patience_s: float | None) -> bool:
-    """Wait for everything queued on the segments' devices, at most so long; return whether it is.
+    """Wait for everything queued on the segments' devices, at most so long; return if it is done.
 
     Raises:
         RuntimeError: a kernel has failed.
@@ -393,7 +396,7 @@ def wait_for(segments: list[Segment], patience_s: float | None) -> bool:
 def ended_or_failed(
     segments: list[Segment], patience_s: float | None
 ) -> tuple[bool, dict[Any, str]]:
-    """Wait as ``wait_for`` does; return whether all has ended, and the errors of failed GPUs."""
+    """Wait as ``wait_for`` does; return whether all kernels ended, and errors of failed GPUs."""
     try:
         ended = wait_for(segments, patience_s)
     except RuntimeError:

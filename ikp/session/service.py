@@ -1,9 +1,9 @@
-"""A thread of ikp's own for each GPU, in which all is done that a launch needs beside itself.
+"""The service of a device: a thread of ikp's own for each GPU, which runs jobs on its memory.
 
-What is allocated, zeroed, copied or read for a launch must not be done in the thread that launches,
-inside its call into CUDA: there a copy gets the number of the program's launch (CUPTI), memory
-comes from the pool of the program's CUDA graph (torch), and much is forbidden while a graph is
-captured. For the host's memory there is no thread: jobs run where they are given.
+Allocating, zeroing, copying and reading for a launch must not happen in the launching thread,
+inside its call into CUDA. There a copy gets the correlation id of the program's launch (CUPTI),
+memory comes from the pool of the program's CUDA graph (torch), and much is forbidden while a graph
+is captured. The host's memory needs no thread: jobs run in the caller's.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _Result = TypeVar("_Result")
 _Key = TypeVar("_Key")
 _Made = TypeVar("_Made")
 Job: TypeAlias = Callable[[], float | None]
-"""Does a part of something; returns after how many seconds it is to be called again, if it is."""
+"""A step of some work; returns the seconds until it is to be called again, None if it is done."""
 
 
 class Service(Protocol):
-    """Where jobs run that concern the memory of one device, one after another."""
+    """A runner of jobs on the memory of one device, one after another."""
 
     storage: Storage
 
     def call(self, job: Callable[[], _Result]) -> _Result:
-        """Run a job, wait for it, and return or raise what it does."""
+        """Run a job, wait for it, and return its result or raise its error."""
 
     def post(self, job: Job) -> None:
-        """Run a job later, as often as it says. It must not raise."""
+        """Run a job later, again and again until it returns None. It must not raise."""
 
     def look(self) -> None:
-        """Run those again that wait for something."""
+        """Run the waiting jobs again."""
 
 
 class Here:
-    """Runs jobs in the thread that gives them."""
+    """The service of the host's memory: runs jobs in the caller's thread."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -57,7 +57,7 @@ class Here:
             return job()
 
     def post(self, job: Job) -> None:
-        """Run a job, and keep it where it has to wait."""
+        """Run a job, and keep it if it has to wait."""
         with self._lock:
             while (again := job()) is not None:
                 if again > 0:
@@ -65,7 +65,7 @@ class Here:
                     return
 
     def look(self) -> None:
-        """Run those again that have to wait."""
+        """Run the waiting jobs again."""
         with self._lock:
             some, self._waiting = self._waiting, []
             for job in some:
@@ -82,22 +82,22 @@ class Worker:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, once it has done what was asked before."""
+        """End the thread after the jobs posted before."""
         self._jobs.put(partial(setattr, self, "_open", False))
 
     def call(self, job: Callable[[], _Result]) -> _Result:
-        """Run a job there, wait for it, and return or raise what it does."""
+        """Run a job in the thread, wait for it, and return its result or raise its error."""
         if threading.current_thread() is self._thread:
             return job()
         answer: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
-        def told() -> None:
+        def answered() -> None:
             try:
                 answer.put((job(), None))
-            except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+            except BaseException as error:  # noqa: BLE001 - it is raised in the calling thread
                 answer.put((None, error))
 
-        self._jobs.put(told)
+        self._jobs.put(answered)
         found, error = answer.get()
         if error is not None:
             raise error
@@ -105,11 +105,11 @@ class Worker:
         return made
 
     def post(self, job: Job) -> None:
-        """Run a job there."""
+        """Run a job in the thread."""
         self._jobs.put(job)
 
     def _run(self) -> None:
-        waiting: list[tuple[float, Job]] = []  # and when each is to be called again
+        waiting: list[tuple[float, Job]] = []  # the time of each job's next call, and the job
 
         def run(job: Job) -> None:
             again = None
@@ -132,7 +132,7 @@ class Worker:
 
 
 class Beside(Worker):
-    """Runs jobs in a thread of its own, which never waits for a kernel."""
+    """The service of a GPU's memory: a thread for its jobs, which never waits for a kernel."""
 
     storage: Storage
 
@@ -153,14 +153,14 @@ class Beside(Worker):
             self.storage.sweep()
 
     def look(self) -> None:
-        """The thread does so by itself."""
+        """Do nothing: the thread runs waiting jobs by itself."""
 
 
 class Each(Generic[_Key, _Made]):
-    """Makes one of something for each key, in this process: a forked child has none of its threads.
+    """One object for each key, per process: a forked child has none of its parent's threads.
 
     Args:
-        make: makes that of a key.
+        make: makes the object of a key.
     """
 
     def __init__(self, make: Callable[[_Key], _Made]) -> None:
@@ -173,7 +173,7 @@ class Each(Generic[_Key, _Made]):
         self._making = threading.Lock()  # another thread may have held the one before a fork
 
     def of(self, key: _Key) -> _Made:
-        """Return that of a key."""
+        """Return the object of a key, made at first use."""
         if key not in self._made:
             with self._making:
                 if key not in self._made:
@@ -190,5 +190,5 @@ _services = Each(_service)
 
 
 def service_of(device: Any) -> Service:
-    """Return where jobs for a torch device run: one place for all sessions."""
+    """Return the service of a torch device: one for all sessions."""
     return _services.of(device)

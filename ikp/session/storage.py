@@ -1,7 +1,7 @@
-"""The memory of a device, as sessions use it: the host's, the CUDA driver's, or torch's.
+"""Storage of segments: allocate, zero, read, write in memory of the host, CUDA driver or torch.
 
 On NVIDIA GPUs it is the driver's (``ikp.driver.memory_pool``), which no framework sees. Torch's is
-for other GPUs, and where the driver has no pools. Either is used in one thread of ikp's own alone.
+for other GPUs, and where the driver has no pools. Both are used only in a thread of ikp's own.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Storage(Protocol):
     """Memory of one device."""
 
     reuses: bool
-    """Whether memory is used again, so that segments are made ready before they are asked for."""
+    """Whether memory is used again, so that segments are made ahead of launches."""
     lasts: bool
-    """Whether what kernels wrote can still be read after one has failed."""
+    """Whether records can still be read after a kernel has failed."""
 
     def zeroed(self, nbytes: int) -> Tensor:
         """Return memory that a kernel on any stream finds zero, as bytes.
@@ -40,22 +40,22 @@ class Storage(Protocol):
         """
 
     def clear(self, data: Tensor, parts: Iterable[Part]) -> None:
-        """Zero parts of what no kernel uses now, wait for that, and leave a GPU's caches alone."""
+        """Zero parts of memory that no kernel uses now, wait for that, and spare a GPU's caches."""
 
     def read(self, data: Tensor, part: Part) -> Bytes:
-        """Return a part, row by row: a copy."""
+        """Return a copy of a part, row by row."""
 
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes before any kernel reads them, and wait for that."""
 
     def sweep(self) -> None:
-        """Give back what no tensor refers to any more."""
+        """Free memory that no tensor refers to any more."""
 
 
 def storage_of(device: Any, wake: Callable[[], None]) -> Storage:
-    """Return the memory of a GPU, torch's device, in the thread that is to use it.
+    """Return the storage of a GPU, a torch device; called in the thread that is to use it.
 
-    ``wake`` has that thread sweep it soon; any thread may call that, at any place.
+    ``wake`` has that thread sweep the storage soon; any thread may call it, at any time.
     """
     import torch
 
@@ -69,7 +69,7 @@ def storage_of(device: Any, wake: Callable[[], None]) -> Storage:
 
 
 class HostStorage:
-    """The system's pages, which are zero already."""
+    """Memory of the host, by numpy: the system's pages are zero already."""
 
     reuses = False
     lasts = True
@@ -98,7 +98,7 @@ class HostStorage:
         data.numpy()[at : at + len(words)] = words
 
     def sweep(self) -> None:
-        """Numpy has freed it."""
+        """Do nothing: numpy has freed the memory."""
 
 
 def _rows(data: Bytes, part: Part) -> Bytes:
@@ -107,7 +107,7 @@ def _rows(data: Bytes, part: Part) -> Bytes:
 
 
 class _Allocation:
-    """Memory of the driver's, for torch to make a tensor of; freed with the last of these."""
+    """Memory of the driver's from which torch makes a tensor; freed with the last such tensor."""
 
     def __init__(self, address: int, nbytes: int, gone: Callable[[int], None]) -> None:
         self._address, self._gone, self._pid = address, gone, os.getpid()
@@ -119,13 +119,13 @@ class _Allocation:
         }
 
     def __del__(self) -> None:
-        # In whichever thread, and perhaps while it captures a graph: who owns the pool frees it.
+        # In any thread, and perhaps while it captures a graph: the pool's thread frees the memory.
         if self._pid == os.getpid():
             self._gone(self._address)
 
 
 class DriverStorage:
-    """Memory that the CUDA driver gave, of which no framework knows."""
+    """Memory of a pool of the CUDA driver, which no framework sees."""
 
     reuses = True
     lasts = False
@@ -167,7 +167,7 @@ class DriverStorage:
         self._pool.write(data.data_ptr() + at, words)
 
     def sweep(self) -> None:
-        """Free what no tensor refers to any more."""
+        """Free memory that no tensor refers to any more."""
         freed = False
         while self._gone:
             self._pool.free(self._gone.popleft())
@@ -221,15 +221,15 @@ class TorchStorage:
         stream.synchronize()
 
     def sweep(self) -> None:
-        """Torch has freed it."""
+        """Do nothing: torch has freed the memory."""
 
 
 def zero(data: Tensor) -> None:
-    """Zero torch's memory that no kernel uses now, wait for that, and leave a GPU's caches alone.
+    """Zero torch's memory that no kernel uses now, wait for that, and spare a GPU's caches.
 
-    What a kernel zeroes is in the L2 cache afterwards, in place of what the user's next kernel
-    would have found there; and that one waits until the zeros are in memory. Zeros that come from
-    the host leave the cache alone.
+    Zeros that a kernel writes are in the L2 cache afterwards, in place of the data of the user's
+    next kernel; and that kernel waits until the zeros are in memory. Zeros copied from the host
+    leave the cache as it is.
 
     Args:
         data: bytes on a GPU.

@@ -1,4 +1,4 @@
-"""The stream that the user's kernels go to, and one of ikp's own that none of them is on."""
+"""CUDA streams, by torch: the user's current one, whether it is capturing, and one of ikp's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def current_stream(device: Any) -> tuple[Any, int]:
-    """Return the stream that torch launches on here and now, and its number; the host has none."""
+    """Return torch's current stream of a device, and its number; None and 0 for the host."""
     if device.type != "cuda":
         return None, 0
     import torch
@@ -25,7 +25,7 @@ def default_stream(device: Any) -> tuple[Any, int]:
 
 
 def is_capturing(device: Any) -> bool:
-    """Return whether what torch launches here and now becomes a part of a CUDA graph."""
+    """Return whether the current stream is captured into a CUDA graph."""
     if device.type != "cuda":
         return False
     import torch

@@ -1,14 +1,14 @@
-"""SIGTERM and SIGHUP that would end the process: what is open is ended first, then they do so.
+"""SIGTERM and SIGHUP handling: open sessions are ended, and write their traces, before the process.
 
 Python's own handlers run in the main thread, once that is back in Python: never, where it waits for
-a kernel that does not end. A handler in C does not need it. ``faulthandler`` has one: on a signal
-it writes where the main thread is to a file, here a pipe, which a thread of ikp's own reads. Python
+a kernel that does not end. A handler in C does not need the main thread. ``faulthandler`` has one:
+on a signal it writes a traceback to a file, here a pipe, which a thread of ikp's own reads. Python
 code does not see that handler: ``signal.getsignal`` says ``SIG_DFL``, as it does without ikp, and a
-handler that the program sets takes its place.
+handler that the program sets replaces it.
 
 Where the program has set a handler before, or ignores a signal, that signal is left alone. LLVM's
-is no such: it comes with the first kernel that Triton or another compiler makes in this process,
-removes temporary files and lets the signal have its effect. It does so after ikp.
+handler does not count: it comes with the first kernel that Triton or another compiler makes in this
+process, removes temporary files and lets the signal have its effect. It does so after ikp.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from typing import Final
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 PATIENCE_S: Final = 5
-"""How long a kernel is waited for that does not end."""
+"""The longest wait for a kernel that does not end."""
 LIMIT_S: Final = 60
-"""After so long the signal has its effect, whatever is not written by then."""
+"""After so long the signal has its effect, even if traces are not written by then."""
 _STOP: Final = b"\0"
 _LLVM: Final = (signal.SIGTERM, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS)
 """Signals that end a process, and for which LLVM sets one handler."""
 _SIGACTION_BYTES: Final = 256
-"""More than a libc's ``struct sigaction`` has. It begins with the handler."""
+"""More than the size of any libc's ``struct sigaction``, which begins with the handler."""
 _HIGH: Final = 500
-"""From where on the numbers of ikp's pipes are: programs see which ones they get."""
+"""The lowest file descriptor of ikp's pipes: programs may depend on the low ones they get."""
 
 
 def on_termination(end: Callable[[], None]) -> Callable[[], None]:
     """Have ``end`` called when a signal comes that ends this process, in a thread of ikp's own.
 
-    The latest is called first. A process that is forked has none of them.
+    The latest ``end`` is called first. A forked process has none of them.
 
     Returns:
-        What takes that back.
+        A function that takes ``end`` back.
     """
     return _watch.add(end)
 
@@ -57,7 +57,7 @@ def hold() -> None:
 
 
 class _Pipe:
-    """A pipe whose numbers no program gets in the way of, or notices."""
+    """A pipe with high file descriptors, out of the program's way."""
 
     def __init__(self) -> None:
         low = os.pipe()
@@ -70,7 +70,7 @@ class _Pipe:
         self._known = [os.fstat(each) for each in (self.read, self.write)]
 
     def is_whole(self) -> bool:
-        """Return whether the program has closed neither end; it may have opened others there."""
+        """Return whether both ends are still this pipe: a program may close and reuse them."""
         try:
             found = [os.fstat(each) for each in (self.read, self.write)]
         except OSError:
@@ -84,7 +84,7 @@ class _Pipe:
 
 
 class _Watch:
-    """The signals, as long as something is open that they would end."""
+    """The armed signals and the thread that waits for them, while any ``end`` is registered."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class _Watch:
         self._stop: _Pipe | None = None
         self._over = threading.Lock()  # held while the thread runs
         self._mask: set[int] = set()  # which signals were blocked before a fork
-        self._ending = 0  # the thread that ends all, once a signal has come
+        self._ending = 0  # the thread that calls all ends, once a signal has come
         self._effective = threading.Event()  # the signal has had its effect
 
     def add(self, end: Callable[[], None]) -> Callable[[], None]:
@@ -125,7 +125,7 @@ class _Watch:
         ]
         for each in free:
             self._pipes[each] = pipe = _Pipe()
-            faulthandler.unregister(each)  # of an earlier session, in whose place a handler came
+            faulthandler.unregister(each)  # of an earlier session, which another handler replaced
             faulthandler.register(each, file=pipe.write, all_threads=False, chain=False)
         if self._pipes:
             self._stop = _Pipe()
@@ -136,7 +136,7 @@ class _Watch:
         _thread.start_new_thread(self._run, ())
 
     def _halt(self) -> None:
-        """Have the thread end, and wait for that; where it ends the process, for good."""
+        """Stop the thread and wait for its end; never returns if the thread ends the process."""
         if self._stop is not None and self._stop.is_whole():
             os.write(self._stop.write, _STOP)
             with self._over:
@@ -177,8 +177,8 @@ class _Watch:
         for pipe in self._all_pipes():
             poll.register(pipe.read, select.POLLIN)
         found = poll.poll()
-        # Where the program has closed the pipes, no signal would come through. What it has opened
-        # since has their numbers: the system polls those, and /dev/null can always be read.
+        # Where the program has closed the pipes, no signal would come through. Files that it has
+        # opened since have their descriptors: poll watches those, and /dev/null is always readable.
         whole = all(pipe.is_whole() for pipe in self._all_pipes())
         if not whole or any(events & ~select.POLLIN for _, events in found):
             self._give_back()
@@ -186,7 +186,7 @@ class _Watch:
         return next((readers[reader] for reader, _ in found if reader in readers), None)
 
     def _end(self, number: int) -> None:
-        """End what is open, and let the signal have its effect; a second one has it at once."""
+        """Call all ends, and let the signal have its effect; a second signal has it at once."""
         self._ending = _thread.get_ident()
         _thread.start_new_thread(self._insist, (number,))
         self._give_back()
@@ -196,23 +196,23 @@ class _Watch:
                 break
             try:
                 ends[-1]()
-            except BaseException as error:  # noqa: BLE001 - the process ends whatever it is
+            except BaseException as error:  # noqa: BLE001 - the process ends after any error
                 with suppress(Exception):
                     print(f"ikp: the trace is lost: {error}", file=sys.__stderr__)
             with suppress(ValueError):
                 self._ends.remove(ends[-1])
         os.kill(os.getpid(), number)
-        self._effective.set()  # it was none: process 1 of a container ignores what it can
+        self._effective.set()  # the process still lives: process 1 of a container ignores signals
         self._ending = 0
         self._close()
 
     def _insist(self, number: int) -> None:
-        """Let the signal have its effect, however long the end takes."""
+        """Let the signal have its effect after ``LIMIT_S``, however long the ends take."""
         if not self._effective.wait(LIMIT_S):
             os.kill(os.getpid(), number)
 
     def before_fork(self) -> None:
-        """Have no thread but the one that forks, and no signal that a child takes for the parent's.
+        """Stop the thread, and block the signals, which would reach the child through the pipes.
 
         Python warns of forks beside threads.
         """
@@ -222,14 +222,14 @@ class _Watch:
             self._halt()
 
     def after_in_parent(self) -> None:
-        """Go on."""
+        """Start the thread again, and unblock the signals."""
         if self._pipes:
             self._start()
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         self._lock.release()
 
     def after_in_child(self) -> None:
-        """Leave signals as they are without ikp."""
+        """Restore the signals as they are without ikp."""
         armed = bool(self._pipes)
         self._give_back()
         self._close()
@@ -240,7 +240,7 @@ class _Watch:
 
 
 def _is_caught(number: int) -> bool:
-    """Return whether a signal has a handler in C, of ``faulthandler`` or a library but LLVM."""
+    """Return whether a signal has a handler in C: ``faulthandler``'s or a library's, not LLVM's."""
     found = _handler(number)
     return bool(found) and any(_handler(each) != found for each in _LLVM)
 

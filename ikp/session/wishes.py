@@ -1,4 +1,4 @@
-"""What a session was asked for, and what follows from that for each of its buffers."""
+"""A session's options, checked, and the backend, device and spec of each buffer that follow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ikp.session.options import CLOCKS, OVERFLOWS
 
 
 class Wishes:
-    """The options of ``ikp.profile``, checked. Any thread may ask."""
+    """The options of ``ikp.profile``, checked. Any thread may call its methods."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class Wishes:
         self.buffer_size = buffer_size
         self._device = device
         self._backend = backend
-        self.backends: dict[str, Backend] = {}  # those that buffers were taken for
+        self.backends: dict[str, Backend] = {}  # by name, those of buffers taken so far
 
     def settle(self, backend: str | None, device: Any, selection: Selection) -> Settled:
-        """Return what holds for one buffer, of which its own wishes for two things are given.
+        """Return the settings of one buffer, whose own backend and device, if any, are given.
 
         Raises:
             PluginError: no kernel language is installed, or the backend can't be loaded.
-            UsageError: it is no device, or not one where the session's options can be met.
+            UsageError: it is no device, or the session's options don't work on it.
             BufferError: no kernel records there, or a CUDA graph is being captured.
         """
         code = revision()
@@ -82,7 +82,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What holds for one buffer."""
+    """The settings of one buffer: backend, device, spec."""
 
     name: str  # of the backend
     backend: Backend
@@ -128,7 +128,7 @@ def checked_device(wish: Any) -> Any:
 def device_facts(device: Any) -> tuple[str, float]:
     """Return the device's name and advertised clock in Hz (0 where unknown).
 
-    The clock takes the driver most of a millisecond to tell, and each launch asks.
+    Cached: the driver takes most of a millisecond to report the clock, and each launch asks.
     """
     if device.type == "cpu":
         return "CPU", 0.0
@@ -139,9 +139,9 @@ def device_facts(device: Any) -> tuple[str, float]:
 
 
 def _installed_backend() -> str:
-    """Return that of ikp's own backends which comes first among those whose language is installed.
+    """Return the first of ikp's own backends whose language is installed.
 
-    Buffers of each serve kernels of all of them.
+    Buffers of any of these backends serve kernels of all of them.
     """
     from importlib.util import find_spec
 
@@ -167,7 +167,7 @@ def _choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
 
 
 def _checked_mode(mode: object, overflow: str, clock: ClockKind) -> str:
-    """Return what a session keeps, if its other options go with that."""
+    """Return a session's mode, if its other options go with it."""
     if mode not in DEFAULT_BYTES:
         raise UsageError(f"mode={mode!r} is unknown: use 'timeline' or 'totals'.")
     if mode == "totals" and overflow == "wrap":
@@ -185,7 +185,7 @@ def _checked_mode(mode: object, overflow: str, clock: ClockKind) -> str:
 
 
 def _checked_deduction(wish: object, totals: bool) -> bool | Overhead:
-    """Return what is to be deducted, if there is a timeline from which it can be."""
+    """Return the overhead to deduct; refuse it without a timeline."""
     if not isinstance(wish, (bool, Overhead)):
         raise UsageError(
             f"deduct_overhead={wish!r} is unknown: use True, False, or what ikp.calibrate returned."

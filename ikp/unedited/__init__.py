@@ -1,1 +1,1 @@
-"""What to mark in kernels that nobody edited, for any language."""
+"""Plans for unedited kernels, for any language: what to mark, at which level, in which launches."""

@@ -1,4 +1,4 @@
-"""What to mark, in which launches, as the user asked for it; plans print as they parse."""
+"""The plan of an instrumentation: detail, lines, functions, level, sample; parsed and checked."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import PurePath
 from ikp.errors import UsageError
 
 _DETAILS = ("kernel", "loops", "waits", "ops")
-"""Each marks what the ones before it mark, and more."""
+"""Details in order: each includes the marks of those before it."""
 _LEVELS = ("source", "machine", "ptx")
 BEST = "best"
-"""The level where none is asked for: "machine", or else "ptx", for what is compiled for an NVIDIA
-GPU; "source" for what is interpreted, or compiled for an AMD GPU."""
+"""The level where none is given: "machine", or else "ptx", for kernels compiled for an NVIDIA GPU;
+"source" for kernels that are interpreted, or compiled for an AMD GPU."""
 BY_HAND = "ttgir"
 """The level of records that are placed by hand, in the compiler's IR."""
 _AFTERWARDS = ("machine", "ptx", BEST)
-"""Levels at which the kernel is compiled as it is, and records go into what was made of it."""
+"""Levels at which the kernel is compiled as it is, and probes go into its machine code or PTX."""
 
 SAMPLE = 7
-"""One block in so many records, of launches with many blocks, where nobody says otherwise. It is
-odd: numbers of SMs are even, and blocks of each of them come to be chosen."""
+"""The default sample: of launches with many blocks, one block in 7 records. It is odd: numbers of
+SMs are even, and so blocks of each SM are chosen at some time."""
 _MOST_SAMPLE = 1 << 20
 
 NOT_NAMED = "not among the chosen kernels"
-"""Why a launch under ``ikp run`` is not recorded, where it was asked for others."""
+"""Why a launch under ``ikp run`` is not recorded, where ``--kernel`` names others."""
 
 _SPAN = re.compile(r"(?P<first>\d*)(?P<colon>:)?(?P<stop>\d*)")
 _LINES = re.compile(r"(?:(?P<file>.*[^:\d]):)?(?P<first>\d+)(?:-(?P<last>\d+))?")
@@ -74,15 +74,15 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to mark and where the marks are put."""
+    """The marks of a kernel: which code gets ranges, and at which level."""
 
     detail: str = "loops"
     lines: tuple[_Lines, ...] = ()
     level: str = "source"
     ttgir: str = ""  # the file with the records, where they are placed by hand
     functions: tuple[str, ...] = ()  # whose code gets ranges, as lines do
-    ranges: bool = False  # whether those get ranges that the source names
-    max_overhead: float | None = None  # what recording may make of the plain kernel's time: 1.05
+    ranges: bool = False  # whether ranges that the source names are marked
+    max_overhead: float | None = None  # the most time, as a ratio to the plain kernel's: 1.05
     check: bool = False  # compare results with the plain kernel's
     sample: int = 1  # of a launch with many blocks, one in how many records
 
@@ -98,18 +98,18 @@ class Plan:
 
     @property
     def afterwards(self) -> bool:
-        """Whether the kernel is compiled as it is, and records go into what was made of it."""
+        """Whether the kernel is compiled as it is, and probes go into its machine code or PTX."""
         return self.level in _AFTERWARDS
 
     @property
     def needs_machine_code(self) -> bool:
-        """Whether something is asked for that only machine code can tell, or do."""
+        """Whether an option needs machine code: functions, ranges, check, max_overhead, waits."""
         asked = self.functions or self.ranges or self.check or self.max_overhead
         return bool(self.detail == "waits" or asked)
 
     @property
     def lost_in_ptx(self) -> str:
-        """What is asked for that marks in PTX have not, in words; "" for nothing."""
+        """The options that marks in PTX do not have, in words; "" for none."""
         asked = (
             ("chosen lines", self.lines),
             ("chosen functions", self.functions),
@@ -150,10 +150,10 @@ def plan(
         level: "source", "machine" or "ptx"; None is the best one for each kernel.
         functions: names of functions, with level="machine".
         max_overhead: such as 1.05, with level="machine".
-        ranges: also those that the kernel's source names, with level="machine".
+        ranges: also mark the ranges that the kernel's source names, with level="machine".
         check: compare results with the plain kernel's, with level="machine" or "ptx".
         sample: one block in how many records, where machine code is marked; 1 for all. None: 7.
-        buffer: names of what chooses for each launch: "blocks" and "warps" leave no sample to take.
+        buffer: names of given buffer options: "blocks" and "warps" exclude a sample.
 
     Raises:
         UsageError: an option is unknown, or two don't go together.
@@ -205,7 +205,7 @@ def plan(
 
 
 def _checked_sample(sample: int, level: str, buffer: Collection[str]) -> int:
-    given: object = sample  # whatever its type says
+    given: object = sample  # its annotated type is not trusted
     whole = isinstance(given, int) and not isinstance(given, bool)
     if not (whole and 1 <= sample <= _MOST_SAMPLE):
         raise UsageError(
@@ -241,7 +241,7 @@ def _check_budget(most: float, level: str) -> None:
     if level not in ("machine", BEST):
         raise UsageError(
             f"max_overhead needs level='machine', not level={level!r}: there, marks cost what the "
-            "compiler makes of them, which nobody knows before."
+            "compiler makes of them, which is not known before."
         )
     if not most > 1:
         raise UsageError(

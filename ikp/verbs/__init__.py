@@ -1,1 +1,1 @@
-"""What kernels call, in any language, and what each language's adapter is asked in turn."""
+"""The verbs that kernels call in any language, and the protocol ``Dsl`` of languages' adapters."""

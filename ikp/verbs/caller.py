@@ -1,4 +1,4 @@
-"""Where in a user's source a verb was called, and the syntax around that."""
+"""The user's source line of a verb's call, found by the stack, and the statements around it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import FrameType
 
 _HERE = Path(__file__).parents[1]
 OURS = tuple(str(_HERE / room) + os.sep for room in ("backends", "verbs"))
-"""What the files of verbs and adapters begin with."""
+"""Prefixes of the paths of verbs and adapters."""
 
 
 def calling() -> FrameType | None:
@@ -25,7 +25,7 @@ def calling() -> FrameType | None:
 
 
 def place() -> str:
-    """Return where the verb that is running was called: ``file:line``."""
+    """Return the source line that called the running verb: ``file:line``."""
     frame = calling()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
 
@@ -62,7 +62,7 @@ def _path(body: Sequence[ast.stmt], line: int) -> Iterator[tuple[ast.stmt, int]]
 
 @cache
 def formatted(file: str, line: int) -> tuple[ast.expr, ...]:
-    """Return what f-strings format in the calls that begin on a line."""
+    """Return the expressions that f-strings format in the calls that begin on a line."""
     blocks = around(file, line)
     calls = ast.walk(blocks[-1][0]) if blocks else ()
     return tuple(

@@ -1,7 +1,7 @@
-"""A DSL as the verbs see it: what the verbs ask of each language's adapter.
+"""The protocol ``Dsl`` of a language's adapter, with its regions, payloads and error texts.
 
 A region and a payload are resolved once, by the adapter's ``region`` and ``payload``, which accept
-what is a number in that language. What is known while the code is traced needs no adapter.
+numbers of that language. Values known while the code is traced need no adapter.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ikp.core.segment import Spec
 from ikp.errors import KernelError
 
 DslValue: TypeAlias = Any
-"""A value of the language that is being traced: a number now, or what its compiler makes one of.
+"""A value of the language that is being traced: a number, or a value of its compiler.
 
-Each language has classes of its own, which the verbs hand on without a look; Python types none."""
+Each language has classes of its own, which the verbs pass on as they are; Python has no type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region as a verb got it: its ``number`` where that is known now.
+    """A region as a verb got it: its ``number`` if that is known at compile time.
 
-    ``runtime`` holds the number where a compiled kernel learns it only at run time.
+    ``runtime`` holds the number if it is known only at run time.
     """
 
     number: int | None
@@ -36,7 +36,7 @@ class Region:
     runtime: DslValue = None
 
     def fixed_tag(self, kind: Kind, payload: PayloadType) -> int | None:
-        """Return the record's tag where it is known now, else None."""
+        """Return the record's tag if it is known at compile time, else None."""
         return None if self.number is None else abi.tag(kind, payload, self.number)
 
 
@@ -53,10 +53,10 @@ NO_PAYLOAD = Payload(PayloadType.NONE)
 
 @dataclass(frozen=True, slots=True)
 class OpenRange:
-    """A range that was started: what the verb was given, and the start word.
+    """A range that was started: the verb's arguments, and the start word of the clock.
 
     A token's ``opened`` says whether there is a range: 1, or 0 where ``no_token`` made it. Ranges
-    of a context have None there.
+    of a context have None.
     """
 
     region: object
@@ -67,10 +67,10 @@ class OpenRange:
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """What stands in an open range for a run-time value where the kernel does not record.
+    """A run-time value's stand-in in an open range of a kernel that does not record.
 
-    So ranges that differ where the kernel records differ where it does not, without a single value
-    in the compiled code.
+    So the types of ranges differ as they do where the kernel records, without a single value in the
+    compiled code.
     """
 
     type: str
@@ -78,23 +78,23 @@ class Unrecorded:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """When and where a record is stored: as the verb got it, or 32-bit values of the DSL."""
+    """The condition and index of a record: as the verb got them, or 32-bit values of the DSL."""
 
-    where: DslValue = None  # stored where this is not 0; None: always
+    where: DslValue = None  # stored if this is not 0; None: always
     index: DslValue = None  # index in the warp's slot; None: the next
 
 
 class Dsl(Protocol):
-    """One language's adapter, for the code that is being traced (or interpreted) right now."""
+    """One language's adapter, for the code that is being traced, or interpreted, now."""
 
     def init(self, prof: object) -> None:
         """Set up recording; ``prof`` None turns it off for this kernel."""
 
     def recording(self, verb: str) -> bool:
-        """Return whether this kernel records; raise KernelError where no init came before."""
+        """Return whether this kernel records; raise KernelError if no init came before."""
 
     def spec(self) -> Spec:
-        """Return how this kernel records; it does."""
+        """Return the spec of this kernel, which records."""
 
     def region(self, value: object, verb: str) -> Region:
         """Return the region that a verb's argument names; raise KernelError if it names none."""
@@ -118,13 +118,13 @@ class Dsl(Protocol):
         """Return whether two 32-bit values, 0 or 1, are both 1, as another."""
 
     def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
-        """Refuse what a compiled kernel can't do where the verb stands, with these open ranges."""
+        """Raise KernelError if compiled code can't have the verb there, with these ranges open."""
 
     def open(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Read the clock and return an open range, in a form that the language can carry."""
 
     def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
-        """Return the same as a token, or the token of no range, of the same type."""
+        """Return an open range as a token, or the token of no range, of the same type."""
 
     def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Return an open range of a kernel that does not record."""
@@ -148,11 +148,11 @@ class Dsl(Protocol):
         """Return the open ranges of a context; None if it isn't one."""
 
     def plain(self, value: object) -> DslValue:
-        """Return the Python value of what the language wraps as a constant; others as they are."""
+        """Return the Python value of a constant that the language wraps; others as they are."""
 
 
 def placed(kind: Kind, place: Place) -> Kind:
-    """Return the kind that a record's tag has."""
+    """Return the kind in a record's tag: PLACED_RANGE for a range with an index, and so on."""
     return kind if place.index is None else abi.PLACED[kind]
 
 
@@ -179,7 +179,7 @@ def intern(name: object, shown: str = "") -> tuple[int, str]:
 
     Args:
         name: the region's.
-        shown: what traces call it, where that is not its name: a C++ kernel is found by a symbol.
+        shown: its name in traces, where that differs: the name of a C++ kernel is a symbol.
 
     Raises:
         RegionError: ``name`` is not a non-empty string, or another name seen before has its id.
@@ -200,7 +200,7 @@ def known() -> dict[int, str]:
 
 
 def not_a_region(verb: str, got: str) -> KernelError:
-    """Return the error for what can't name a region."""
+    """Return the error for a value that can't name a region."""
     return KernelError(
         f"ikp.{verb} needs a region: a string known when the kernel is compiled, or a scalar "
         f"integer (then name it on the host: prof.buffer(label, regions={{0: 'load'}})). Got {got}."
@@ -226,7 +226,7 @@ def constant_payload(value: object, verb: str) -> Payload | None:
 
 
 def formatted_at_run_time(verb: str, name: str) -> KernelError:
-    """Return the error for a name that is an f-string of what no compiler knows."""
+    """Return the error for a name that is an f-string of a run-time value."""
     return KernelError(
         f"ikp.{verb} is given the name {name!r}, an f-string of a value that a compiled kernel "
         "learns only at run time. Give a name that is known when the kernel is compiled, and the "
@@ -236,7 +236,7 @@ def formatted_at_run_time(verb: str, name: str) -> KernelError:
 
 
 def not_a_payload(verb: str, got: str, remedy: str) -> KernelError:
-    """Return the error for what can't be a payload."""
+    """Return the error for a value that can't be a payload."""
     return KernelError(
         f"the payload of ikp.{verb} must be one number (int or float, at most 32 bits), not {got}. "
         f"{remedy}"
@@ -244,7 +244,7 @@ def not_a_payload(verb: str, got: str, remedy: str) -> KernelError:
 
 
 def describe_context(ranges: Sequence[OpenRange]) -> str:
-    """Return what a context is, for messages about one that a loop or a branch changes."""
+    """Return a context in words, for messages about one that a loop or a branch changes."""
     names = ", ".join(repr(r.region) if isinstance(r.region, (str, int)) else "?" for r in ranges)
     return (
         f"an ikp context with {f'the open ranges {names}' if names else 'no open range'} (an "
@@ -254,7 +254,7 @@ def describe_context(ranges: Sequence[OpenRange]) -> str:
 
 
 def never_closed(region: str, place: str) -> str:
-    """Return what is told of a range that nothing records."""
+    """Return the message on a range that is opened and never closed."""
     at = f" at {place}" if place else ""
     return (
         f"the range {region} is opened{at} and never closed: nothing records it. Close it with "
@@ -280,7 +280,7 @@ def init_twice() -> KernelError:
 
 
 def not_a_buffer(got: str) -> KernelError:
-    """Return the error for a ``prof`` that is not what the session handed out."""
+    """Return the error for a ``prof`` that is no buffer of a session."""
     return KernelError(
         "ikp.init takes what prof.buffer(label) returned, or None. Pass that object to the kernel "
         f"as it is; this kernel got {got}."

@@ -1,7 +1,7 @@
-"""The half of an adapter that is the same wherever verbs become inline PTX, or marks like it.
+"""``PtxRecorder``: the base of adapters that emit records as inline PTX, or marks in its form.
 
-Which operands a record's assembly takes, and in which order, stands here once. How a language makes
-a value of one, and a call of the assembly, is its adapter's own.
+It alone defines which operands a record's assembly takes, and in which order. How a language makes
+an operand, and a call of the assembly, is its adapter's own.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from ikp.verbs.dsl import OpenRange, Payload, Place, Region, placed
 
 
 def comment(region: Region) -> str:
-    """Return what the mark of a record's store says of the region."""
+    """Return the comment in the PTX of a record's store, which names the region."""
     if region.number is None or not region.name:
         return ptx.HOST_NAMED
     return ptx.region_comment(region.number, region.name)
 
 
 def record(region: Region, kind: Kind, payload: PayloadType, place: Place) -> ptx.Record:
-    """Return what the code of a record is generated from."""
+    """Return the record as the PTX generator takes it."""
     tag = region.fixed_tag(placed(kind, place), payload)
     return ptx.Record(tag, comment(region), place.where is not None, place.index is not None)
 
 
 def counter(region: Region, kind: Kind) -> Counter:
-    """Return what counts the region's ranges or instants where totals are kept."""
+    """Return the counter of the region's ranges or instants, for totals."""
     return Counter(kind, region.number or 0)
 
 
 class PtxRecorder(ABC):
-    """Emits records as inline PTX, through what the language's adapter defines."""
+    """An adapter's base that emits records as inline PTX, by methods that the adapter defines."""
 
     @abstractmethod
     def _recording(self, verb: str) -> Spec | None:
-        """Return the kernel's spec, None where it is off; raise KernelError with no init before."""
+        """Return the kernel's spec, None if it is off; raise KernelError if no init came before."""
 
     @abstractmethod
     def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
@@ -49,7 +49,7 @@ class PtxRecorder(ABC):
 
     @abstractmethod
     def _value(self, value: Any) -> Any:
-        """Return an integer known now, or a 32-bit value of the language, as an operand."""
+        """Return a constant integer, or a 32-bit value of the language, as an operand."""
 
     @abstractmethod
     def _runtime_tag(self, base: int, number: Any) -> Any:
@@ -60,10 +60,10 @@ class PtxRecorder(ABC):
         """Return the payload's 32 bits as an operand."""
 
     def _counters(self) -> tuple[Counter, ...]:
-        """Return the counters of totals that the kernel has so far, where its adapter knows."""
+        """Return the counters of totals that the kernel has so far, if its adapter keeps them."""
         return ()
 
-    def _counting(self, counter: Counter) -> None:  # noqa: B027 - most need not be told
+    def _counting(self, counter: Counter) -> None:  # noqa: B027 - most adapters need not know
         """Note that the kernel keeps this total."""
 
     def recording(self, verb: str) -> bool:
@@ -76,7 +76,7 @@ class PtxRecorder(ABC):
         """Refuse nothing."""
 
     def spec(self) -> Spec:
-        """Return how this kernel records."""
+        """Return the kernel's spec."""
         spec = self._recording("init")
         if spec is None:
             raise KernelError("this kernel does not record: its prof argument is None.")
@@ -118,7 +118,7 @@ class PtxRecorder(ABC):
         return [self._value(value) for value in (place.where, place.index) if value is not None]
 
     def _tag(self, kind: Kind, payload: PayloadType, region: Region, place: Place) -> list[Any]:
-        """Return the tag as an operand where it is known only at run time."""
+        """Return the tag as an operand if it is known only at run time; else nothing."""
         if region.number is not None:
             return []
         return [self._runtime_tag(abi.tag(placed(kind, place), payload, 0), region.runtime)]

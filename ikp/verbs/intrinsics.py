@@ -1,6 +1,6 @@
-"""The functional verbs: what kernels of every DSL call as ``ikp.start``, ``ikp.end``, ...
+"""The functional verbs of kernels in every DSL: ``ikp.start``, ``ikp.end``, ``ikp.instant``, ...
 
-One function per verb, for all languages; what differs is in each language's ``Dsl``, which
+One function per verb, for all languages; differences are in each language's ``Dsl``, which
 ``tracing`` finds.
 """
 
@@ -179,11 +179,11 @@ def end_async(
     index: Any = None,
     _semantic: Any = None,
 ) -> Any:
-    """Close the range that ``token`` stands for and record it.
+    """Close the range of ``token`` and record it.
 
     Args:
         ctx: the current context.
-        token: what ``start_async`` returned.
+        token: the result of ``start_async``.
         payload: replaces the payload given to ``start_async``.
         where: record only where this scalar is true; left out, always.
         index: where in the warp's slot to put the record; left out, after the last.
@@ -211,7 +211,7 @@ def end_async(
 
 @builtin
 def role(name: Any, _semantic: Any = None) -> None:
-    """Name what this warp does, such as ``"producer"``: its track and its numbers carry the name.
+    """Name this warp's role, such as ``"producer"``: its track and its numbers carry the name.
 
     Args:
         name: known at compile time. Call it once per warp, in the code that only the warps of this
@@ -234,12 +234,12 @@ def role(name: Any, _semantic: Any = None) -> None:
 def finish(ctx: Any = None, _semantic: Any = None) -> Any:
     """Write exact counts and a second clock anchor; call last.
 
-    Triton and Gluon kernels need not call it: ``ikp`` puts the same at every exit of the compiled
-    kernel. A CuTe kernel without it can't tell how many records a full slot dropped, and neither
-    can a Triton kernel where a warning said that ikp's passes don't run.
+    Triton and Gluon kernels need not call it: ``ikp`` inserts the same code at every exit of the
+    compiled kernel. A CuTe kernel without it can't report how many records a full slot dropped, and
+    neither can a Triton kernel where a warning said that ikp's passes don't run.
 
     Args:
-        ctx: may be left out; if it is given, ranges that it holds open are told.
+        ctx: may be left out; if it is given, ranges that it holds open are an error.
 
     Returns:
         The context, unchanged.

@@ -1,4 +1,4 @@
-"""The verbs in a kernel that can't be recorded, because its language has changed under ``ikp``."""
+"""``Off``: the adapter that records nothing, for a language of a version that ikp can't record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ikp.verbs.dsl import DslValue, OpenRange, Payload, Place, Region, Unrecorde
 
 
 class Off:
-    """A ``Dsl`` that records nothing; what turned recording off has been told.
+    """A ``Dsl`` that records nothing; the warning why was given before.
 
     Args:
         nothing: makes the value that the functional verbs pass on, which the language must carry.
@@ -28,15 +28,15 @@ class Off:
         return False
 
     def spec(self) -> Spec:
-        """Nothing records."""
+        """Raise KernelError: the kernel does not record."""
         raise KernelError("this kernel does not record.")
 
     def region(self, value: object, verb: str) -> Region:  # noqa: ARG002
-        """Return one that nobody asks for."""
+        """Return a region without a number: nothing is stored."""
         return Region(None)
 
     def payload(self, value: object, verb: str) -> Payload:  # noqa: ARG002
-        """Return none."""
+        """Return no payload."""
         return Payload(PayloadType.NONE)
 
     def is_condition(self, value: object) -> bool:  # noqa: ARG002
@@ -48,11 +48,11 @@ class Off:
         return True
 
     def condition(self, value: DslValue) -> DslValue:
-        """Return it as it is."""
+        """Return the value as it is."""
         return value
 
     def index(self, value: DslValue) -> DslValue:
-        """Return it as it is."""
+        """Return the value as it is."""
         return value
 
     def both(self, one: DslValue, other: DslValue) -> DslValue:  # noqa: ARG002
@@ -60,7 +60,7 @@ class Off:
         return one
 
     def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
-        """Refuse nothing: the language does."""
+        """Accept any: the language's own compiler checks its code."""
 
     def open(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Return a range that has no start."""
@@ -91,7 +91,7 @@ class Off:
         return self._nothing()
 
     def ranges(self, ctx: object) -> tuple[OpenRange, ...]:  # noqa: ARG002
-        """Return one range, of any name: what is open is known to nobody."""
+        """Return one range, of any name: the open ranges are not tracked."""
         return (OpenRange(Unrecorded("any"), None, None),)
 
     def plain(self, value: object) -> DslValue:

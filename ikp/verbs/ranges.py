@@ -1,9 +1,9 @@
-"""``ikp.init`` and ``ikp.range``, and how any verb finds its language and resolves its arguments.
+"""``ikp.init`` and ``ikp.range``, and every verb's lookup of its language, region and place.
 
-Which language's code calls a verb? Each that the program has imported is asked in turn: ``import
-ikp`` does in a kernel of any language, so a verb has to find its own by how it is called. What the
-sign is, each language's backend knows (docs/decisions/0008, 0026); nothing that the program has not
-imported is loaded to ask.
+The backends of all languages that the program has imported are asked in turn whether their code
+calls a verb: ``import ikp`` serves a kernel of any language, so a verb has to find its own by how
+it is called. Each backend knows the sign of its language (docs/decisions/0008, 0026). No package
+that the program has not imported is loaded for that.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ def tracing(semantic: Any, verb: str) -> Dsl:
     """Return the adapter of the language whose code calls a verb.
 
     Args:
-        semantic: what the caller handed the verb beside its arguments, as Triton and Gluon do.
+        semantic: the verb's ``_semantic``, which Triton and Gluon pass beside its arguments.
         verb: its name.
 
     Raises:
-        KernelError: none of them does.
+        KernelError: no language's code calls it.
     """
     guess: Dsl | None = None
     for backend in registry.imported():
-        # What has no language, as what meets any kernel at the driver, has no code with verbs.
+        # A backend without a language, as the one at the CUDA driver, has no code with verbs.
         found: Dsl | None = backend.adapter(semantic, verb) if backend.languages else None
         if found is not None and not isinstance(found, Off):
             return found
-        guess = guess or found  # one that can't be recorded, and may be none of that language
+        guess = guess or found  # an Off: the code can't be recorded, or is of another language
     if guess is None:
         raise _outside(verb)
     return guess
@@ -70,7 +70,7 @@ def find_region(dsl: Dsl, value: object, verb: str) -> Region:
 
 
 def find_place(dsl: Dsl, where: object, index: object, verb: str) -> Place | None:
-    """Return when and where a verb stores its record, as it was given; None where it never does.
+    """Return a verb's condition and index, as they were given; None if it never records.
 
     Raises:
         KernelError: an argument can't be used, the slot is a ring, or totals are kept.
@@ -109,9 +109,9 @@ def _check_takes_index(spec: Spec, verb: str) -> None:
 
 
 def stored_at(dsl: Dsl, place: Place | None, opened: DslValue = None) -> Place:
-    """Return a place as 32-bit values; ``opened`` is that of a token, which is one more condition.
+    """Return a place as 32-bit values; a token's ``opened`` is one more condition.
 
-    A range that is never stored is stored where 0 holds: so its end is in the code, as its start.
+    A range that is never stored has the condition 0: so its end is in the code, as its start is.
     """
     if place is None:
         return Place(0)
@@ -137,12 +137,12 @@ def open_ranges(dsl: Dsl, ctx: Any, verb: str) -> tuple[OpenRange, ...]:
 
 
 def open_range(dsl: Dsl, region: Any, payload: Any, verb: str, *, never: bool = False) -> OpenRange:
-    """Return a range that begins here; ``never`` says that it is not to be recorded.
+    """Return a range that begins at this call; ``never`` says that it is not to be recorded.
 
     Raises:
         KernelError: an argument can't be used.
     """
-    find_region(dsl, region, verb)  # refuse bad arguments where the range opens
+    find_region(dsl, region, verb)  # checks arguments where the range opens, not where it closes
     given = NO_PAYLOAD if payload is None else dsl.payload(payload, verb)
     if dsl.recording(verb) and not never:
         return dsl.open(region, payload, given)
@@ -150,7 +150,7 @@ def open_range(dsl: Dsl, region: Any, payload: Any, verb: str, *, never: bool = 
 
 
 def make_token(dsl: Dsl, ctx: Any, region: Any, payload: Any, verb: str) -> Any:
-    """Return the token of a range that begins here, or of none where ``no_token`` asks.
+    """Return the token of a range that begins at this call, or of none for ``no_token``.
 
     Raises:
         KernelError: an argument can't be used.
@@ -166,7 +166,7 @@ def make_token(dsl: Dsl, ctx: Any, region: Any, payload: Any, verb: str) -> Any:
 
 
 def close_range(dsl: Dsl, opened: OpenRange, payload: Any, place: Place | None, verb: str) -> None:
-    """Record a range that ends here, at the place that ``find_place`` returned.
+    """Record a range that ends at this call, at the place that ``find_place`` returned.
 
     Raises:
         KernelError: an argument can't be used.
@@ -183,14 +183,14 @@ def close_range(dsl: Dsl, opened: OpenRange, payload: Any, place: Place | None, 
 
 
 def opened_region(dsl: Dsl, opened: OpenRange, verb: str) -> Region:
-    """Return the region of an open range, as far as it is known now."""
+    """Return the region of an open range, as far as it is known at compile time."""
     if isinstance(opened.region, Unrecorded):
         return Region(None)
     return dsl.region(opened.region, verb)
 
 
 def same_region(opened: Region, closed: Region) -> bool:
-    """Return whether a range may end that was opened with one region and is closed with another."""
+    """Return whether a range may be closed with one region that was opened with another."""
     known = opened.number is not None and closed.number is not None
     return opened.number == closed.number if known else True  # the rest is known only at run time
 
@@ -214,7 +214,7 @@ def init(prof: Any, _semantic: Any = None) -> Any:
     """Start recording in this kernel: call once, at its top.
 
     Args:
-        prof: what ``prof.buffer(label)`` returned; None compiles every verb to nothing.
+        prof: the result of ``prof.buffer(label)``; None compiles every verb to nothing.
 
     Returns:
         The context that the functional verbs take and return.
@@ -258,7 +258,7 @@ class range:
         self._place: Place | None = None
 
     def __enter__(self) -> None:
-        # What is never recorded is not opened either, and told all the same where it is wrong.
+        # A range that is never recorded is not opened either, but its arguments are checked.
         place = self._place = find_place(self._dsl, self._where, self._index, "range")
         opened = open_range(self._dsl, self._region, self._payload, "range", never=place is None)
         self._dsl.check_source("range", ())
@@ -272,6 +272,6 @@ class range:
     ) -> None:
         if self._opened is None:
             return
-        # What the kernel raised matters more than what closing its range may have to say.
+        # The kernel's own error matters more than one from closing its range.
         with suppress(KernelError) if error is not None else nullcontext():
             close_range(self._dsl, self._opened, None, self._place, "range")

@@ -1,1 +1,1 @@
-"""A trace file in the Perfetto UI: where that is, what it is served, what it shows first."""
+"""``ikp view``: a trace file in the Perfetto UI: its server, its first view, parts cut out."""

@@ -1,4 +1,4 @@
-"""Serves one file on loopback to one Perfetto UI, and nothing else to anyone else.
+"""A loopback HTTP server of one trace file to one Perfetto UI; it refuses all other requests.
 
 The UI at https://ui.perfetto.dev runs in the browser: it fetches the file from this machine and
 uploads nothing. Its content security policy lets it fetch from http://127.0.0.1:9001 alone.
@@ -28,10 +28,10 @@ _PERFETTO: Final = Page(UI)
 
 
 class FileServer(ThreadingHTTPServer):
-    """Serves ``path`` to the Perfetto UI; ``fetched`` is set once it was sent whole.
+    """A server of ``path`` to the Perfetto UI; ``fetched`` is set once it was sent whole.
 
-    ``query`` is what else the UI is told. Threads, because browsers open spare connections and
-    keep them idle.
+    ``query`` holds further parameters of the UI. It uses threads, because browsers open spare
+    connections and keep them idle.
     """
 
     daemon_threads = True
@@ -46,16 +46,16 @@ class FileServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where the file is."""
+        """The address of the file."""
         return f"http://{HOST}:{self.server_port}/{quote(self.path.name)}"
 
     @property
     def ui_url(self) -> str:
-        """What to open in a browser."""
+        """The address to open in a browser."""
         return self.page.showing(self.url, self.query)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a browser that went away, which it may at any time."""
+        """Ignore a connection that the browser closed, which it may at any time."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -91,12 +91,12 @@ def _bind(path: Path, port: int, page: Page, query: dict[str, str]) -> FileServe
         raise UsageError(
             f"can't listen on {HOST} port {port}: {what}. Another port can be given with --port, "
             f"but {UI} may fetch from port {PORT} only; `--offline` and UIs of your own that allow "
-            "it take any. `ikp view --print FILE` tells how to open the file with no server."
+            "it take any. `ikp view --print FILE` says how to open the file with no server."
         ) from error
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers for the one file, to pages of the one UI, under this machine's own name."""
+    """A handler of requests for the one file, from pages of the one UI, under this host's name."""
 
     server: FileServer
 
@@ -124,9 +124,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
 
     def _admitted(self) -> Path | None:
-        """Return the file that is asked for; refuse other files, pages and host names.
+        """Return the requested file; refuse other files, pages and host names.
 
-        A page could make its own name point here.
+        A page could make its own host name resolve to this machine.
         """
         host = self.headers.get("Host", "").rpartition(":")[0]
         if host not in {HOST, "localhost"} or not self._from_our_page():
@@ -147,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
         return path
 
     def _from_our_page(self) -> bool:
-        """Tell whether the UI asks. Browsers name the page that does, if another server has it."""
+        """Return whether the UI asks: browsers send the origin of a page of another server."""
         page = self.server.page
         origin = self.headers.get("Origin")
         return origin == page.origin or (origin is None and page.files is not None)
@@ -180,4 +180,4 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 _NOWHERE_ELSE: Final = "default-src 'self' 'unsafe-inline' 'unsafe-eval' blob: data:"
-"""What the browser lets the UI that we serve talk to: this server."""
+"""The content security policy of a UI that this server serves: it may fetch from here alone."""

@@ -1,4 +1,4 @@
-"""What ``ikp view`` opens on: whether a file is a trace at all, and which launch of it is shown."""
+"""The first view of ``ikp view``: whether a file is a trace, and which launch it opens on."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """What the UI is told beside where the file is, and what the user is told of it.
+    """Parameters for the UI beside the file's address, and the lines for the user.
 
-    Of a trace of ours also how many ranges its launches have, and the number of the one it opens
-    on.
+    For a trace of ikp also the number of ranges of each launch, and the launch it opens on.
     """
 
     query: dict[str, str] = field(default_factory=dict)
@@ -34,7 +33,7 @@ def first_look(path: Path, launch: str | None = None) -> FirstLook:
 
     Raises:
         ExportError: the file is no trace that the UI shows.
-        UsageError: there is no such launch, or the file doesn't tell of launches.
+        UsageError: there is no such launch, or the file has no launches.
     """
     from ikp.exporters.protobuf.damage import DamagedError
 
@@ -52,7 +51,7 @@ def first_look(path: Path, launch: str | None = None) -> FirstLook:
 
 
 def _head(path: Path) -> Head | None:
-    """Return what a trace of ours begins with; None if it is somebody else's."""
+    """Return the head of a trace that ikp wrote; None for another program's trace."""
     from ikp.exporters.perfetto.reader import ForeignError, read_head
 
     try:
@@ -66,7 +65,7 @@ def _head(path: Path) -> Head | None:
 
 
 def _is_chrome(path: Path) -> bool:
-    """Tell whether a file begins like a trace in Chrome's JSON, plain or compressed."""
+    """Return whether a file begins like a trace in Chrome's JSON, plain or compressed."""
     try:
         with path.open("rb") as file:
             head = file.read(_ENOUGH)
@@ -101,7 +100,7 @@ def _at(head: Head, path: Path, launch: str | None) -> FirstLook:
 
 
 def _find(launches: list[Shown], wanted: str, path: Path) -> int:
-    """Return which launch has a name or a number."""
+    """Return the index of the launch with a name or a number."""
     for names in ([one.row for one in launches], [one.label for one in launches]):
         if wanted in names:
             return names.index(wanted)

@@ -1,4 +1,4 @@
-"""A part of a trace, for traces that are too large to look at whole: what it is, and cut out."""
+"""A part of a trace file too large for the UI: its launch, SMs, blocks, window; and its file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from ikp.exporters.perfetto.head import Head
 
 MANY: Final = 3_000_000
-"""Ranges that the UI takes longer than some ten seconds to open."""
+"""Ranges that the UI takes about ten seconds to open; a file with more is large."""
 _MOST: Final = 15_000_000
-"""Ranges at which the memory ends that a browser gives the UI's processor."""
+"""Ranges that use up the memory that a browser gives the UI's trace processor."""
 _SECONDS_PER_MILLION: Final = 4.3
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which launch, SMs, blocks and time are to be seen; what is empty means all.
+    """The launch, SMs, blocks and window of time to show; an empty field means all.
 
     The window counts from the start of the launch, if one is chosen, else from that of the trace.
     """
@@ -36,7 +36,7 @@ class Part:
         """Return this part of a trace.
 
         Raises:
-            UsageError: there is nothing of it in the trace.
+            UsageError: the trace has no event of the part.
         """
         from ikp.edit import cut, select
 
@@ -49,7 +49,7 @@ class Part:
         return trace
 
     def may_hold(self, head: Head) -> Callable[[Chunk], bool]:
-        """Return what tells of a chunk of events, by its head, whether any may be of this part."""
+        """Return a predicate of an event chunk: whether, by its head, any may be of this part."""
         import numpy as np
 
         warps = np.ones(len(head.launch), bool)
@@ -75,7 +75,7 @@ def write_part(path: Path, part: Part, folder: Path) -> tuple[Path, int]:
 
     Raises:
         ExportError: the file can't be read.
-        UsageError: there is nothing of the part in it.
+        UsageError: the file has no event of the part.
     """
     from ikp.exporters.perfetto import PerfettoExporter
     from ikp.exporters.perfetto.reader import read, read_head
@@ -87,7 +87,7 @@ def write_part(path: Path, part: Part, folder: Path) -> tuple[Path, int]:
 
 
 def opening(path: Path, ranges: int, launches: int) -> list[str]:
-    """Say what it takes to open a large file, and what to open instead; nothing of others."""
+    """Return lines on how long a large file takes to open, and how to cut it; [] for others."""
     if ranges <= MANY:
         return []
     seconds = ranges / 1e6 * _SECONDS_PER_MILLION

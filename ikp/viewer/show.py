@@ -1,4 +1,4 @@
-"""A trace served to the Perfetto UI until that has fetched it."""
+"""``show`` and ``view_trace``: a trace served to the Perfetto UI, until fetched or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def view_trace(trace: Trace, *, port: int = PORT) -> None:
 
 
 def show(path: Path, view: FirstLook, *, port: int, page: Page, browser: bool, once: bool) -> None:
-    """Serve ``path`` and say where, until it was fetched (``once``) or Ctrl-C.
+    """Serve ``path`` and print the address, until it was fetched (``once``) or Ctrl-C.
 
     Raises:
         UsageError: the port can't be had.
@@ -51,7 +51,7 @@ def show(path: Path, view: FirstLook, *, port: int, page: Page, browser: bool, o
             if browser and _has_display():
                 webbrowser.open(server.ui_url)
             (server.fetched if once else Event()).wait()
-        except KeyboardInterrupt:  # whoever has the address may fetch, and stop it, at once
+        except KeyboardInterrupt:  # also right after the address is printed, before the rest
             sys.stderr.write("\n")
 
 
@@ -72,7 +72,7 @@ def _explain(server: FileServer, view: FirstLook, once: bool) -> None:
 
 
 def _has_display() -> bool:
-    """Tell whether a browser would have a window: without one, it would take over the terminal."""
+    """Return whether a browser would have a window: without one, it takes over the terminal."""
     return sys.platform == "darwin" or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )

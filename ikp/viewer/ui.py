@@ -1,4 +1,4 @@
-"""Where a Perfetto UI is, and from where it may fetch a trace."""
+"""The address of a Perfetto UI, online or offline, and the port that it may fetch a trace from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PORT: Final = 9001
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A Perfetto UI: its address, or the folder of its files, which are to be served then."""
+    """A Perfetto UI: its address, or the folder of its files, which the server then serves."""
 
     address: str = ""
     files: Path | None = None
@@ -27,7 +27,7 @@ class Page:
         """Return the UI at an address.
 
         Raises:
-            UsageError: that is no address of a page.
+            UsageError: ``address`` is no address of a page.
         """
         try:
             parts = urlsplit(address)
@@ -62,7 +62,7 @@ class Page:
 
     @property
     def origin(self) -> str:
-        """What a browser calls the page when it asks another server."""
+        """The page's origin, as a browser sends it to another server."""
         parts = urlsplit(self.address)
         usual = {"http": 80, "https": 443}[parts.scheme]
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
@@ -70,6 +70,6 @@ class Page:
         return f"{parts.scheme}://{host}{port}"
 
     def showing(self, url: str, query: dict[str, str]) -> str:
-        """Return the address that opens the trace at ``url``, with more to tell the UI."""
+        """Return the address that opens the trace at ``url``, with further parameters of the UI."""
         more = urlencode(query, quote_via=quote)
         return f"{self.address}/#!/?url={quote(url, safe=':/')}{'&' if more else ''}{more}"

@@ -367,7 +367,7 @@ def test_totals_have_nothing_to_join() -> None:
 
 @pytest.mark.parametrize("name", ["flow_out", "flow_in", "flow_in_2", "flow_in_10"])
 def test_their_arguments_are_no_one_elses(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name!r}: that name stands for the arrows"):
+    with pytest.raises(UsageError, match=f"{name!r}: that name is of the arrows"):
         ikp.edit.add_args(ring(1, 1), **{name: [1, 2, 3]})
 
 

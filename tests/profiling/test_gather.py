@@ -123,8 +123,8 @@ def test_ranks_that_recorded_nothing_add_nothing(ranks: list[dict[str, Any]]) ->
         ("early", NO_GROUP),
         ("after", NO_GROUP),
         ("no trace", "ikp.gather wants the Trace of every rank, and got None on rank 2. "),
-        ("which dst", "ikp.gather can't tell who gets the trace: dst is 0 on rank 0; 1 on ranks 1"),
-        ("no dst", "ikp.gather can't tell who gets the trace: dst is 3 on ranks 0, 1, 2. "),
+        ("which dst", "ikp.gather needs one rank for the trace: dst is 0 on rank 0; 1 on ranks 1"),
+        ("no dst", "ikp.gather needs one rank for the trace: dst is 3 on ranks 0, 1, 2. "),
         ("versions", f"ranks have different versions of ikp: {ikp.__version__} on ranks 0, 1; 0."),
     ],
 )

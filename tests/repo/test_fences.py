@@ -22,7 +22,7 @@ EXCEPTED = {
     ("ikp.session.harvest", "_read"): "a thread of its own, where no handler runs",
     ("ikp.session.recorder", "waited_for"): "a thread of its own, where no handler runs",
     ("ikp.session.service", "run"): "a thread of its own, where no handler runs",
-    ("ikp.session.service", "told"): "a thread of its own, where no handler runs",
+    ("ikp.session.service", "answered"): "a thread of its own, where no handler runs",
     ("ikp.session.termination", "_end"): "a thread of its own, while the process ends",
 }
 """Fences that pass nothing on, each with its reason."""

@@ -1,1 +1,1 @@
-"""The steps from a segment's bytes to columns; ``ikp.core.decoding.decode`` takes them."""
+"""The decoder: from a segment's bytes to columns. ``ikp.core.decoding.decode`` is its entry."""

@@ -1,4 +1,4 @@
-"""Some launches' headers and records as columns: of slots, and of events or totals."""
+"""The decoding of a batch of launches: their columns of slots, of events or totals."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ikp.core.decoding.decode import Codes
 
 _WORTH_PLAIN = 1 << 15
-"""Records from which on ``plain.c`` decodes them: fewer take no time worth a compiler's."""
+"""Fewest records that ``plain.c`` decodes: fewer don't take as long as compiling it."""
 _LAUNCHES = 1 << 10
 _SLOTS = 1 << 8
 _BYTES = 64 << 20
-"""Up to so many launches are decoded together, of no more slots each, and no more bytes in all."""
+"""Limits of a batch of several launches: their number, slots of each, and bytes in all."""
 
 EVENT_COLUMNS = {
     "slot": np.int32,
@@ -65,7 +65,7 @@ class Batch:
         return large or len(self.layouts) >= _LAUNCHES or self._nbytes >= _BYTES
 
     def fits(self, layout: Layout) -> bool:
-        """Tell whether a launch can be added."""
+        """Return whether a launch can be added."""
         if not self.layouts:
             return True
         last = self.layouts[-1]
@@ -84,7 +84,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a batch's launches left. Regions and roles are codes; slots count from the batch's."""
+    """The columns of a batch. Regions and roles are codes; slots count from the batch's first."""
 
     launches: list[Launch]
     warps: int
@@ -103,7 +103,7 @@ def decode_batch(
         batch: the launches.
         regions: gives regions their codes.
         roles: gives roles theirs.
-        told: told again and again how many launches more are done, or which part of one.
+        told: called repeatedly with the number of launches done since, or the part of one.
     """
     used = used_slots(batch.sources, batch.layouts)
     reached, more = count_attempted(used)
@@ -155,14 +155,14 @@ class _Work:
         self.rows = 0
 
     def plain(self, used: Used) -> Plain | None:
-        """Return what decodes slots without numpy, if any can be."""
+        """Return the decoder of slots in C; None where no slot is for it."""
         from ikp.core.decoding._plain import Plain
 
         kept = np.where(self._lost_oldest, -1, self.kept)
         return Plain.of(used, self._timeline, kept, self._tables, self.events)
 
     def take(self, plain: Plain, slots: slice, place: Callable[[slice, Codes, int], int]) -> bool:
-        """Add slots' records as ``place``, one of ``plain``'s, decodes them; tell if it can."""
+        """Add records by ``place``, a method of ``plain``; return whether it decoded them."""
         row = place(slots, self._regions, self.rows)
         if row < 0:
             return False
@@ -232,7 +232,7 @@ def _slot_columns(used: Used, timeline: Timeline, work: _Work) -> Columns:
 
 
 def _other_columns(used: Used, timeline: Timeline) -> Columns:
-    """Return the columns of warps that left no records: when and where they ran."""
+    """Return the columns of warps without a slot: when and where they ran."""
     others, mine = used.others, slice(len(used.ids), None)
     slots, warps = (
         np.array([getattr(each, name) for each in used.layouts], np.int64)[others.launch]
@@ -255,9 +255,9 @@ def _other_columns(used: Used, timeline: Timeline) -> Columns:
 
 
 def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[Launch]:
-    """Return what is known of each launch's recording."""
+    """Return the row of each launch: its geometry, its figures and its notes."""
     figures = _figures(used, work, more)
-    faults, fits, turns = timeline.faults(), timeline.fits, timeline.turn_s().tolist()
+    faults, fits, wraps = timeline.faults(), timeline.fits, timeline.turn_s().tolist()
     odd = faults.any() | (figures["most"] == 0)
     for name in _ODD:
         odd |= figures[name] > 0
@@ -268,8 +268,8 @@ def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[L
         if odd[i] or notes or layout.relaunches or not layout.slots:
             needed = needed_bytes(layout, known.most, known.open > 0)
             advertised = source.clock_rate_hz > 0
-            told = (faults.of(i), used.clock, fits[i], turns[i], known.warps, advertised)
-            notes = (*launch_notes(known, source, layout, needed), *clock_notes(*told))
+            clock = (faults.of(i), used.clock, fits[i], wraps[i], known.warps, advertised)
+            notes = (*launch_notes(known, source, layout, needed), *clock_notes(*clock))
         launches.append(
             Launch(
                 label=source.label,
@@ -300,7 +300,7 @@ _ODD = (
     *("tail", "corrupt_slots", "absent", "more", "corrupt"),
     *("dropped", "unfinished", "open_others"),
 )
-"""Figures that something is to be said of if they are above zero."""
+"""Figures that need a note if they are above zero."""
 _FIGURES = itemgetter(*Figures.__slots__)
 
 

@@ -1,4 +1,4 @@
-"""How far each SM's clock strays from a straight line, as its anchors show it."""
+"""Bends: each SM clock's deviation from a straight line, as knots fitted to its clock anchors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _WINDOW_NS = 20_000.0
 _MAX_KNOTS = 256
 """Knots per SM at most; a longer launch has longer windows."""
 _REACH = 0.4
-"""Of the stride between SMs on the axis of knots, what each has on either side: less than half."""
+"""The part of the stride between SMs that each has on either side, on the axis of knots: less than
+half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Bends:
     def add(self, placed: Floats, elapsed: Floats, side: Floats, launch: Ints | None) -> None:
         """Add to ``placed`` the bend at ``elapsed`` ticks of SMs that lie at ``side``.
 
-        ``launch`` is that of each; None where there is one.
+        ``launch`` is the launch of each SM; None where there is only one.
         """
         if not self.value.any():
             return
@@ -63,7 +64,7 @@ class Bends:
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """Anchors of an SM that stand close together, as one knot each."""
+    """Knots: anchors of an SM that lie close together, averaged."""
 
     launch: Ints
     knot: Floats
@@ -86,7 +87,7 @@ def bend(
         order: of the anchors, by SM and then by ticks.
 
     Returns:
-        The bends, and of each launch the relative spread of its rate, and how many windows it has.
+        The bends; and of each launch, the relative spread of its rate and the number of windows.
     """
     launches = sms.launches
     least, most = extremes(sms.launch[row], ticks, launches)
@@ -111,8 +112,8 @@ def _windows(
 ) -> tuple[Ints, Ints]:
     """Number ascending positions by window, and count each launch's windows.
 
-    Clusters that a border cut are joined again. A window of so few ticks may hold several SMs: each
-    has its own offset, so it counts for each.
+    Clusters that a border cut are joined again. A window of few ticks may hold several SMs: each
+    SM has its own offset, so the window counts for each.
     """
     width = window[launch]
     bins = np.floor(at / width)

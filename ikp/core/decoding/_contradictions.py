@@ -1,4 +1,4 @@
-"""Whether a launch header is one that a kernel wrote: what it says, against what can be so."""
+"""Validation of a launch header: magic, ABI, and fields that contradict each other or the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ikp.core.segment import EVERYTHING, MAX_WARPS, WORDS, Selection
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the host knows of a segment that says how to read its launch header."""
+    """The host's knowledge of a segment that reading its launch header needs."""
 
     nbytes: int
     backend: str
@@ -28,9 +28,9 @@ class Asked:
 
 
 def taken_of(header: np.void, asked: Asked) -> Selection:
-    """Return the choice that holds: the host's own where it is known, for nobody overwrites that.
+    """Return the selection that holds: the host's own where it is known, for no kernel changes it.
 
-    The header is checked against this one, too: with another, its slots may not fit the segment.
+    The header is checked against this selection, too: with another, its slots may not fit.
     """
     if not has(header, Option.SELECTED):
         return EVERYTHING
@@ -38,12 +38,12 @@ def taken_of(header: np.void, asked: Asked) -> Selection:
 
 
 def has(header: np.void, option: Option) -> bool:
-    """Tell whether a kernel was compiled for something."""
+    """Return whether a kernel was compiled for ``option``."""
     return bool(int(header["options"]) & option)
 
 
 def read_header(header: np.void, asked: Asked) -> np.void | str | None:
-    """Return a launch header if it is sound; what is wrong with it; None if no kernel wrote one."""
+    """Return a launch header if it is sound, its fault in words, or None if no kernel wrote one."""
     if not any(header[name].any() for name in _OF_KERNELS):
         return None
     if int(header["magic"]) != abi.MAGIC:
@@ -71,7 +71,7 @@ _OF_KERNELS = tuple(name for name in abi.LAUNCH_HEADER.names or () if name not i
 
 
 def _contradictions(header: np.void, asked: Asked) -> list[str]:
-    """Return what a header says that can't be so."""
+    """Return the claims of a header that can't be true, in words."""
     grid, block = triple(header["grid"]), triple(header["block"])
     blocks, threads = math.prod(grid), math.prod(block)
     warps, slot_bytes = int(header["warps_per_block"]), int(header["slot_bytes"])
@@ -89,12 +89,12 @@ def _contradictions(header: np.void, asked: Asked) -> list[str]:
         ),
         (
             slot_bytes > 0 and blocks > _MOST_BLOCKS,
-            f"{blocks} blocks, of which a slot's number can't tell all apart",
+            f"{blocks} blocks, more than the numbers of slots can distinguish",
         ),
         (int(header["clock"]) not in list(ClockKind), f"clock {int(header['clock'])}"),
         (int(header["overflow"]) not in list(OverflowMode), f"mode {int(header['overflow'])}"),
         (has(header, Option.TOTALS) and not _can_sum(header), "totals where none can be kept"),
-        (not _can_leave_others(header), "headers of others where they can't stand"),
+        (not _can_leave_others(header), "headers of others where there can be none"),
         (int(header["whole"]) > abi.REGION_MASK, f"region {int(header['whole']):#x}"),
         (
             possible and not are_rows(header, taken.count_slots(blocks, min(warps, MAX_WARPS))),
@@ -109,19 +109,19 @@ _MOST_BLOCKS = 1 << 32
 
 
 def _can_sum(header: np.void) -> bool:
-    """Tell whether a kernel of these options could be compiled for totals."""
+    """Return whether a kernel of these options could be compiled for totals."""
     narrow = int(header["clock"]) < ClockKind.CYCLES64
     return narrow and int(header["overflow"]) == OverflowMode.STOP
 
 
 def _can_leave_others(header: np.void) -> bool:
-    """Tell whether a kernel of these options could leave headers of warps without a slot."""
+    """Return whether a kernel of these options could leave headers of warps without a slot."""
     needed = Option.SELECTED | Option.DENSE
     return not has(header, Option.OTHERS) or int(header["options"]) & needed == needed
 
 
 def _slot_bytes(size: int, taken: Selection, blocks: int, warps: int) -> int:
-    """Return what a kernel, or the host for it, makes of a segment of ``size`` bytes."""
+    """Return the slot size that a kernel derives from a segment of ``size`` bytes."""
     slots = taken.count_slots(blocks, min(warps, MAX_WARPS), least=1)
     headers = taken.count_headers(blocks, warps) * abi.DENSE_HEADER_BYTES
     return max(0, size - abi.LAUNCH_HEADER_BYTES - headers) // slots & -abi.ALIGNMENT

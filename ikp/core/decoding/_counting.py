@@ -1,4 +1,4 @@
-"""How many records each warp made: as its slot says, or counted where it never finished."""
+"""Records attempted by each warp: from its slot header, or counted where it never finished."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ikp.core.abi import ClockKind, Rows
 from ikp.core.decoding.slots import Bools, Ints, Used, is_empty, is_placed
 
 _SCAN_RECORDS = 1 << 20
-"""Records looked at together where counts must be read from the records."""
+"""Records examined together where they must be counted."""
 
 
 def count_attempted(used: Used) -> tuple[Ints, Ints]:
     """Return records attempted per slot; counted from the records where finish never ran.
 
-    Memory that no earlier launch used is zero behind a slot's records: also returns, by launch,
-    the number of warps where it isn't.
+    Memory that no earlier launch used is zero behind a slot's records. Also return, by launch,
+    the number of warps for which it is not.
     """
     attempted = used.heads["attempted"].astype(np.int64)
     if used.summed:  # finish alone writes totals: others are those of an earlier launch
@@ -38,7 +38,7 @@ def count_attempted(used: Used) -> tuple[Ints, Ints]:
 
 
 def _whole(used: Used, slots: Ints, capacity: int) -> Rows:
-    """Return all records of some slots of one launch, and what is behind them, a row each."""
+    """Return the whole capacity of some slots of one launch, records or not, a row per slot."""
     position = np.tile(np.arange(capacity), len(slots))
     return used.read(np.repeat(slots, capacity), position).reshape(len(slots), capacity)
 
@@ -46,8 +46,8 @@ def _whole(used: Used, slots: Ints, capacity: int) -> Rows:
 def _count(used: Used, records: Rows, chosen: Ints, fresh: bool) -> Ints:
     """Count the leading records of slots; a full ring counts past its seam, to be put in order.
 
-    Within a launch records end in order. So where the clock steps back is a ring's seam, or
-    where the records of an earlier launch begin.
+    Within a launch records end in order. So a step back of the clock is a ring's seam, or the
+    first record of an earlier launch.
     """
     capacity = records.shape[1]
     if not capacity:
@@ -74,7 +74,7 @@ def _count(used: Used, records: Rows, chosen: Ints, fresh: bool) -> Ints:
         older = (count == capacity) & at_seam
         return np.asarray(np.where(used.ring & older, seam + count, seam))
     back[:, 0] = False  # late, but not a seam
-    back = np.where(back.any(1, keepdims=True), back, fall)  # a long ring spans half a turn
+    back = np.where(back.any(1, keepdims=True), back, fall)  # a long ring spans half a clock wrap
     return np.asarray(count + np.where(count == capacity, back.argmax(1), 0))
 
 
@@ -87,7 +87,7 @@ def init_word(used: Used) -> NDArray[np.uint32] | NDArray[np.uint64]:
 
 
 def _gaps(records: Rows) -> int:
-    """Count slots in which something stands behind no record, though no index was given."""
+    """Count slots with data behind an empty record, though no record's index was given."""
     tag = records["tag"]
     ended = np.logical_or.accumulate(tag == 0, axis=1)
     behind = (ended & ~is_empty(records)).any(1)

@@ -1,6 +1,7 @@
-"""Plain records to columns by ``plain.c``, where that can be compiled; numpy decodes all others.
+"""The binding of ``plain.c``, which decodes slots of plain records to columns faster than numpy.
 
-The columns are the same, to the last bit. What a chunk's records must be is said there.
+The columns are those that numpy makes, to the last bit. ``plain.c`` says which records are plain;
+numpy decodes all others, and all where no C compiler is found.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _SOURCE: Final = Path(__file__).with_name("plain.c")
 _NAME: Final = "libikp-plain.so"
 _OPTIONS: Final = ("-shared", "-fPIC", "-O2", "-ffp-contract=off", "-fno-math-errno")
-"""Without contraction: a product that isn't rounded before it is added to gives other bits."""
+"""Without contraction: a fused multiply-add, which rounds once, gives other bits."""
 _SLOT: Final = np.dtype(
     [
         *(("records", "u8"), ("step", "i8"), ("count", "i8"), ("whole", abi.RECORD)),
@@ -54,7 +55,7 @@ _ID_BITS: Final = abi.REGION_MASK.bit_length()
 _TURNED, _OUTSIDE = 1, 2
 _MOST_THREADS: Final = 4
 _WORTH: Final = 1 << 17
-"""Records for which a thread is started."""
+"""Fewest records for which a thread is started."""
 _NEVER: Final = (1 << 63) - 1
 
 _WORD: Final = 4
@@ -62,7 +63,7 @@ _ALL: Final = 1 << 40
 """More records than any slot has."""
 
 _compiled: list[Any] = []
-"""The function ``ikp_place``, or None where there can't be one; nothing before anyone asked."""
+"""The function ``ikp_place``, or None where it can't be compiled; empty before the first use."""
 
 
 def _function() -> Any:
@@ -103,10 +104,10 @@ class Plain:
     def of(
         cls, used: Used, timeline: Timeline, kept: Ints, tables: Ints, columns: Columns
     ) -> Plain | None:
-        """Return them; None where no slot is plain, or there is no compiler.
+        """Return the slots as C takes them; None where none is plain, or no compiler is found.
 
-        ``kept`` is by slot: its records, or -1 where these aren't plain; ``tables`` of names are
-        by launch.
+        ``kept`` is by slot: its number of records, or -1 where these aren't plain. ``tables`` of
+        names are by launch.
         """
         axes, mine = timeline.axes, slice(len(kept))  # of all warps, those that have slots
         if axes is None or used.summed or used.clock.bits > abi.WORD_BITS or not _function():
@@ -131,13 +132,14 @@ class Plain:
     def place(self, slots: slice, codes: Codes, row: int) -> int:
         """Decode slots into the rows from ``row`` on; return the row behind them.
 
-        It is -1 where a record isn't plain, or of a region without a code. Then nothing was said.
+        Return -1 where a record isn't plain, or of a region without a code: the slots are then for
+        numpy.
         """
         known, first, past = codes.parts(), slots.start, slots.stop
         return int(self._place(self._task.ctypes.data, known.ctypes.data, first, past, row))
 
     def place_all(self, slots: slice, codes: Codes, row: int) -> int:
-        """Decode many slots in threads, all of them or, as far as anybody is told, none."""
+        """Decode many slots in threads; return -1, as ``place`` does, if any is for numpy."""
         count = self._slots["count"][slots]
         rows = row + np.append(0, np.cumsum(count + self.beside[slots]))
         threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)), int(rows[-1] - row) // _WORTH)
@@ -145,7 +147,7 @@ class Plain:
             return -1
         at = np.searchsorted(rows, np.linspace(row, rows[-1], threads + 1))
         ends = (slots.start + at).tolist()
-        known, seen = codes.parts(), codes.seen  # held as long as threads look there
+        known, seen = codes.parts(), codes.seen  # held as long as threads read it
         task = self._task.ctypes.data, known.ctypes.data
         try:
             with ThreadPoolExecutor(threads) as pool:
@@ -156,7 +158,7 @@ class Plain:
         return -1 if min(done) < 0 else int(rows[-1])
 
     def tell(self, timeline: Timeline, end: Ints) -> None:
-        """Add what is odd about the slots, and when their last records ended."""
+        """Add the slots' flags to ``timeline``, and the ends of their last records to ``end``."""
         mine = slice(len(self._slots))
         timeline.turned[mine] |= (self._slots["flags"] & _TURNED) > 0
         timeline.outside[mine] |= (self._slots["flags"] & _OUTSIDE) > 0
@@ -164,9 +166,9 @@ class Plain:
 
 
 def _places(used: Used, count: Ints) -> tuple[Ints, Ints]:
-    """Return where in memory so many first records of each slot lie, and how far apart.
+    """Return the address of the first record of each slot, and the stride between its records.
 
-    The place is 0 where ``count`` is below 0, or not all of them are here.
+    The address is 0 where ``count`` is below 0, or where not all ``count`` records are on the host.
     """
     parts, launch = used.memories, used.launch
     slots = np.array([len(each.first) for each in parts])

@@ -1,7 +1,7 @@
-"""Medians, percentiles, sums and interpolation for many groups of numbers at once.
+"""Medians, percentiles, extremes and interpolation for many groups of numbers at once.
 
-What a group gets depends on its own numbers alone, to the last bit: a launch is placed on its axis
-in the same way whichever others are decoded beside it.
+A group's result depends on its own numbers alone, to the last bit: a launch is placed on its axis
+in the same way with any others beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 _MANY = 32
-"""Numbers in a group, on average, from which on sorting each group by itself takes less time."""
+"""Mean group size from which on sorting each group by itself takes less time."""
 
 
 class Sorted:
@@ -30,7 +30,7 @@ class Sorted:
 
     @classmethod
     def of(cls, group: Ints, values: Column, groups: int, grouped: Ints | None = None) -> Sorted:
-        """Sort numbers; ``grouped``, if known, is an order in which groups stand together."""
+        """Sort numbers; ``grouped``, if known, is an order in which groups are contiguous."""
         if groups == 1:
             return cls(np.sort(values), np.array([len(values)]))
         found = cls(values, np.bincount(group, minlength=groups))
@@ -60,7 +60,7 @@ class Sorted:
         return np.asarray((low + high) / 2, np.float64)
 
     def percentiles(self, part: float) -> Floats:
-        """Return the number that lies so far into each group, between two as a straight line."""
+        """Return the ``part`` quantile of each group, interpolated linearly between two numbers."""
         at = part * np.maximum(self.count - 1, 0)
         below = np.floor(at).astype(np.int64)
         low = self.pick(below)
@@ -68,7 +68,7 @@ class Sorted:
         return np.asarray(low + (high - low) * (at - below), np.float64)
 
     def ranks(self) -> Ints:
-        """Return the place of each number of ``values`` in its group."""
+        """Return the rank of each number of ``values`` in its group."""
         return np.arange(len(self.values)) - np.repeat(self.first, self.count)
 
 
@@ -93,7 +93,7 @@ def medians(group: Ints, values: Floats, groups: int, grouped: Ints | None = Non
 
 
 def shared(values: Column, group: Ints) -> Column:
-    """Return the value of each one's group; where there is one group, its value."""
+    """Return each member's value of its group; where there is one group, that group's value."""
     out: Column = values if len(values) == 1 else values[group]
     return out
 
@@ -111,9 +111,9 @@ def extremes(group: Ints, values: Floats, groups: int) -> tuple[Floats, Floats]:
 
 
 def interpolate(x: Floats, first: Ints, past: Ints, knot: Floats, value: Floats) -> Floats:
-    """Return what ``np.interp`` does, each ``x`` among the knots ``first`` to ``past`` of its own.
+    """Interpolate as ``np.interp`` does, each ``x`` among its own knots ``first`` to ``past``.
 
-    At least two knots each, ascending.
+    Each has at least two knots, ascending.
     """
     low, high = first, past - 1
     for _ in range(int((past - first).max(initial=0)).bit_length()):

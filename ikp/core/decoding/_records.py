@@ -1,4 +1,4 @@
-"""The records of some warps: which are true, in their order."""
+"""Records of some slots, read chunk by chunk: corrupt ones left out, in the order of recording."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from ikp.core.totals import find_sound
 from ikp.core.trace import Column
 
 CHUNK_RECORDS = 1 << 13
-"""Records decoded together: so few that what is computed on the way stays in a core's cache."""
+"""Records decoded together: so few that temporary arrays stay in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What some slots in a row hold, slot by slot, within each in the order of recording."""
+    """The records of consecutive slots, slot by slot, within each in the order of recording."""
 
     slots: slice  # in Used
-    records: Rows  # none that can't be true
-    row: Ints  # the slot of each, counted from the first of these
-    kept: Ints  # by slot: how many records these are
+    records: Rows  # without corrupt ones
+    row: Ints  # the slot of each, counted from the chunk's first
+    kept: Ints  # by slot: the number of records
     beside: Ints  # by slot: ranges of whole warps, less indices that the kernel gave nothing
     corrupt: Ints  # by slot: how many records were left out
-    kinds: NDArray[np.uint32]  # of each record, as it is where no index was given
+    kinds: NDArray[np.uint32]  # of each record: RANGE for PLACED_RANGE, and so on
 
 
 def in_chunks(used: Used, reached: Ints) -> Iterator[slice]:
-    """Yield a few slots in a row at a time; or one that holds more than a chunk.
+    """Yield a few consecutive slots at a time; or one that holds more than a chunk.
 
     Args:
         used: the slots of some launches.
         reached: by slot: records attempted; with given indices, one more than the largest.
     """
     kept = np.minimum(reached, used.capacity)
-    cost = kept + 1  # a slot without records takes its time, too, and may have its whole life
+    cost = kept + 1  # a slot without records takes time, too, and may have a whole-warp range
     number = (np.cumsum(cost) - cost) // CHUNK_RECORDS
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(kept)]
     for start, end in pairwise(edges):
@@ -50,7 +50,7 @@ def in_chunks(used: Used, reached: Ints) -> Iterator[slice]:
 
 
 def read_chunk(used: Used, slots: slice, reached: Ints) -> Chunk:
-    """Return what is sound of some slots."""
+    """Return the sound records of some slots."""
     capacity, reached = used.capacity[slots], reached[slots]
     kept = np.minimum(reached, capacity)
     row = np.repeat(np.arange(len(kept)), kept)
@@ -72,7 +72,7 @@ def read_chunk(used: Used, slots: slice, reached: Ints) -> Chunk:
 
 
 def _sifted(used: Used, chunk: Chunk, reached: Ints) -> Chunk:
-    """Return a chunk without what can't be true, and what has an index in the order of time."""
+    """Return a chunk without corrupt records, and with placed records in the order of time."""
     slots, records, row, kept = chunk.slots, chunk.records, chunk.row, chunk.kept
     placed, holes = np.zeros(len(kept), bool), np.zeros(len(kept), np.int64)
     placed[row[is_placed(records["tag"])]] = True
@@ -97,9 +97,9 @@ def _sifted(used: Used, chunk: Chunk, reached: Ints) -> Chunk:
 
 
 def _sound(records: Rows, kinds: NDArray[np.uint32], summed: bool) -> Bools:
-    """Tell which records a kernel can have written: of known kinds, and no instants that last.
+    """Return which records a kernel can have written: of known kinds, and no instants that last.
 
-    Of 64-bit clocks, also at times that a device shows, and no ranges that end before they start.
+    Records of a 64-bit clock must also have a plausible time, and not end before they start.
     """
     if summed:
         return find_sound(records)
@@ -110,7 +110,7 @@ def _sound(records: Rows, kinds: NDArray[np.uint32], summed: bool) -> Bools:
 
 
 def _with_whole(chunk: Chunk, used: Used) -> Chunk:
-    """Add the range from each warp's init to its finish, which ends last."""
+    """Add each warp's whole-warp range, from its init to its finish, behind its records."""
     slots, kept = chunk.slots, chunk.kept
     rows, made = whole_lives(used, slots)
     at, more = np.cumsum(kept)[rows], np.bincount(rows, minlength=len(kept))
@@ -126,7 +126,7 @@ def _with_whole(chunk: Chunk, used: Used) -> Chunk:
 
 
 def whole_lives(used: Used, slots: slice) -> tuple[Ints, Rows]:
-    """Return which of some slots have a range of their warp's whole life, and these."""
+    """Return which of some slots have a whole-warp range, and these ranges as records."""
     unit = "ns" if used.unit is ClockKind.GLOBALTIMER else "clock"
     start, end = used.heads[f"init_{unit}"][slots], used.heads[f"finish_{unit}"][slots]
     region = np.array([layout.whole for layout in used.layouts], np.uint32)[used.launch[slots]]
@@ -139,7 +139,7 @@ def whole_lives(used: Used, slots: slice) -> tuple[Ints, Rows]:
 
 
 def _plain_kinds(kind: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return kinds as they are where no index was given."""
+    """Return kinds with those of placed records replaced: PLACED_RANGE by RANGE."""
     for plain, placed in abi.PLACED.items():
         kind = np.where(kind == placed, np.uint32(plain), kind)
     return kind

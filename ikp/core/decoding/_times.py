@@ -1,4 +1,4 @@
-"""Clock words to nanoseconds, for the slots of some launches."""
+"""The timeline of some launches: clock words of slot headers and records to nanoseconds."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from ikp.core.trace import ClockFit, Column
 
 WRAP = 1 << 32
 SLACK = 1 << 16
-"""Ticks by which a record may lie outside its warp's life before that is worth a word."""
+"""Ticks by which a record may lie outside its warp's init to finish before a note says so."""
 NOMINAL_HZ = 1.5e9
-"""Clock rate assumed where neither anchors nor the device tell one; the fit says so."""
+"""Clock rate assumed where neither anchors nor the device give one; the fit says so."""
 
 
 class Faults(NamedTuple):
-    """How many warps, or anchors, of each launch have times that can't be sure: an array each."""
+    """Counts, by launch, of warps or anchors with doubtful times: an array per fault."""
 
     backwards: Ints
     outside: Ints
     torn: Ints
-    long: Ints  # warps that ran longer than a turn of the clock
-    lost: Ints  # warps that did, and whose short headers lack it: the timer tells
+    long: Ints  # warps that ran longer than a wrap of the clock
+    lost: Ints  # warps that did, and whose short headers lack it: the timer shows it
     guessed: Ints  # 1 where the clock's rate is not fitted but taken as given
 
     def any(self) -> Bools:
-        """Tell which launches have any."""
+        """Return which launches have any."""
         return np.asarray(np.any([*self], axis=0))
 
     def of(self, launch: int) -> tuple[int, ...]:
-        """Return one launch's, in the order of the fields."""
+        """Return one launch's counts, in the order of the fields."""
         return tuple(int(each[launch]) for each in self)
 
 
 class Timeline:
-    """Places launches' clock words on the nanosecond axis.
+    """Launches' clock words on the nanosecond axis.
 
-    ``start`` is when each warp's init ran; ``end``, when its finish did, or init where that never
-    did. Warps stand there as in :meth:`Used.everyone`: those that have slots first.
+    ``start`` is the time of each warp's init; ``end``, that of its finish, or of init where finish
+    never ran. Warps are in the order of :meth:`Used.everyone`: those that have slots first.
     """
 
     def __init__(self, used: Used) -> None:
@@ -120,7 +120,7 @@ class Timeline:
     ) -> tuple[Ints, Ints]:
         """Extend 32-bit words to 64: within a slot records end in order, after init.
 
-        Returns ticks, and by slot since when.
+        Returns ticks, and by slot the tick from which they count.
         """
         init = self.init_ticks[slots]
         since_init = words - init.astype(np.uint32)[row]
@@ -146,7 +146,7 @@ class Timeline:
         return elapsed, init
 
     def _look_outside(self, end: Ints, since: Ints, chunk: Chunk) -> None:
-        """See which slots' last records ended before init or after finish, which none can."""
+        """Flag slots whose last record ended before init or after finish, which none can."""
         slots, some = chunk.slots, np.flatnonzero(chunk.kept)
         end = end[np.cumsum(chunk.kept)[some] - 1] + since[some]
         outside = end < self.init_ticks[slots][some] - SLACK
@@ -163,16 +163,16 @@ class Timeline:
         return rates
 
     def turn_s(self) -> Floats:
-        """Return how long a 32-bit clock takes for a turn, in seconds, by launch.
+        """Return the time in which a 32-bit clock wraps, in seconds, by launch.
 
-        Where all anchors lack a turn, they show less than half the rate that a device advertises.
+        Where all anchors lack a wrap, they show less than half the rate that a device advertises.
         """
         rates = np.array([fit.ns_per_tick for fit in self.fits])
         nominal = np.array([1e9 / (each.clock_rate_hz or 1.0) for each in self.used.sources])
         return WRAP * np.where(self._dense & (rates > 2 * nominal), nominal, rates) / 1e9
 
     def faults(self) -> Faults:
-        """Count, by launch, what the clock can't tell."""
+        """Count, by launch, the warps and anchors whose times are doubtful."""
         launch, life = self.came.launch, self.finish_ticks - self.init_ticks
         late = self.finished & (life >= WRAP)
         late &= self.clock.bits == abi.WORD_BITS

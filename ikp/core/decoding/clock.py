@@ -1,11 +1,11 @@
-"""Clock ticks to nanoseconds, on one axis for every SM, with the evidence of how well that went.
+"""The fit of SM clock ticks to nanoseconds, by clock anchors, with the residuals of the fit.
 
 ``%clock`` counts SM cycles from an origin that differs per SM; ``%globaltimer`` is one axis, but
 moves in steps (32 ns on an H200). Each slot has one or two anchors: both clocks read back to back.
 
-Two steps. A straight line first: all SMs share one rate, and each has an offset; fitting one rate
-over all anchors keeps a step's error small even where a kernel lives for microseconds. But the rate
-is not constant: a GPU that wakes up, or meets its power limit, changes its clock within a launch
+Two steps. A straight line first: all SMs share one rate, and each has an offset. One rate over all
+anchors keeps the error of a step small even where a kernel runs for microseconds. But the rate is
+not constant: a GPU that wakes up, or meets its power limit, changes its clock within a launch
 (1.5 to 1.3 GHz within 225 us was seen on an H200). So each SM's line is then bent through its
 anchors, averaged over windows long enough that a step's error stays below a tenth of a percent.
 
@@ -35,13 +35,13 @@ _TORN_SPANS = 2.0
 clock explains it, but a warp that was put aside between its two reads does, or overwritten memory.
 """
 _MAX_RATE_ERROR = 0.1
-"""A rate that the timer's steps leave less certain than this is not fitted but taken as given."""
+"""Largest relative error of a fitted rate; above it, the device's advertised rate is taken."""
 _PLAUSIBLE_HZ = (1e7, 2e10)
 
 
 @dataclass(frozen=True, slots=True)
 class Sms:
-    """The SMs that launches ran on, one row for each of each launch, sorted."""
+    """The SMs that launches ran on, one row per launch and SM, sorted."""
 
     launch: Ints
     sm: Ints
@@ -49,9 +49,9 @@ class Sms:
 
     @classmethod
     def of(cls, launch: Ints, sm: Ints, launches: int) -> tuple[Sms, Ints]:
-        """Return them, and in which row each of the given pairs is."""
+        """Return the distinct pairs of launch and SM, and the row of each of the given pairs."""
         width = int(sm.max(initial=0)) + 1
-        if launches * width <= _TABLE:  # much faster than to sort them
+        if launches * width <= _TABLE:  # much faster than sorting
             key = launch * width + sm if launches > 1 else sm
             there = np.zeros(launches * width, bool)
             there[key] = True
@@ -67,7 +67,7 @@ class Sms:
 
 _SM_BITS = 20
 _TABLE = 1 << 20
-"""SMs of all launches for which a table is made."""
+"""Most pairs of launch and SM for which a table is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,10 @@ class Anchors:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """``ns_zero + offset[sm] + ns_per_tick * elapsed + bend``, elapsed since ``tick_zero[sm]``."""
+    """Fitted axes: ``ns_zero + offset[sm] + ns_per_tick * elapsed + bend``.
+
+    ``elapsed`` counts ticks since ``tick_zero[sm]``.
+    """
 
     sms: Sms
     fits: list[ClockFit]  # by launch
@@ -122,7 +125,7 @@ class Lines:
         return self.rounded(self.place(elapsed.astype(np.float64)))
 
     def rounded(self, placed: Floats) -> Ints:
-        """Return Unix times of what :meth:`place` returned, which is used up."""
+        """Return the Unix times of the result of :meth:`place`, which is overwritten."""
         np.rint(np.clip(placed, -_MAX_NS, _MAX_NS, out=placed), out=placed)
         out = placed.astype(np.int64)
         out += self.ns_zero
@@ -138,7 +141,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class _Straight:
-    """A straight line per SM, of which those of a launch have one rate."""
+    """A straight line per SM; all SMs of a launch have one rate."""
 
     rate: Floats  # by launch
     fitted: NDArray[np.bool_]  # by launch
@@ -156,7 +159,7 @@ class _Points:
     sms: Sms
 
     def only(self, chosen: NDArray[np.bool_]) -> _Points:
-        """Return some of them."""
+        """Return the chosen anchors."""
         if chosen.all():
             return self
         return _Points(
@@ -165,7 +168,7 @@ class _Points:
 
 
 def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> tuple[Axes, Ints]:
-    """Fit the axis of each launch; also return where on it the anchors' ticks are.
+    """Fit the axis of each launch; also return the time of each anchor's ticks on it.
 
     Args:
         anchors: of all launches.
@@ -204,7 +207,7 @@ def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> tuple[Axes, Ints
 
 
 def _in_order(anchors: Anchors, rows: int) -> Ints:
-    """Return the order of anchors by SM, then by ticks: since the first of each, which are few."""
+    """Return the order of anchors by SM, then by ticks since the SM's first: small numbers."""
     first = np.full(rows, _FAR)
     np.minimum.at(first, anchors.row, anchors.ticks)
     return order_by(anchors.row, anchors.ticks - first[anchors.row])
@@ -216,7 +219,7 @@ _FAR = np.iinfo(np.int64).max
 def _fits(
     lines: _Straight, launch: Ints, error: Floats, windows: Ints, spread: Floats
 ) -> list[ClockFit]:
-    """Say how well each launch's axis goes through its anchors."""
+    """Return the fit of each launch with its residuals at the anchors."""
     launches = len(lines.rate)
     count = np.bincount(launch, minlength=launches)
     some = np.maximum(count, 1)
@@ -224,8 +227,8 @@ def _fits(
     apart = error - shared(mean, launch)
     deviation = np.sqrt(np.bincount(launch, apart**2, launches) / some)
     least, most = extremes(launch, error, launches)
-    # What is fitted: where each window of anchors lies, and the rate within windows. Of as many
-    # anchors, each lies on the fit, however wrong it is.
+    # Fitted unknowns: the offset of each window of anchors, and the rate. With no more anchors than
+    # unknowns, each anchor lies on the fit, however wrong it is.
     spare = count - windows - lines.fitted
     columns = (
         *(lines.rate.tolist(), lines.fitted.tolist(), count.tolist(), deviation.tolist()),
@@ -246,7 +249,7 @@ def _fits(
 
 
 def _timer_steps(in_time: Sorted) -> Floats:
-    """Return the step in which each launch's timer moves, as far as its values show it."""
+    """Return the step of each launch's global timer, as far as its values show it."""
     there = in_time.count > 0
     steps, seen = np.zeros(len(there), np.int64), there.astype(np.int64)
     if there.any():
@@ -261,7 +264,7 @@ def _timer_steps(in_time: Sorted) -> Floats:
 
 
 def _sound(points: _Points, residual: Floats) -> NDArray[np.bool_]:
-    """Tell which anchors lie where a clock that changes its rate can have put them."""
+    """Return which anchors are sound: no further off the line than a clock's change of rate."""
     most = Sorted.of(points.launch, np.abs(points.ns), points.sms.launches).percentiles(0.95)
     span = 1000.0 + most
     return np.asarray(np.abs(residual) <= _TORN_SPANS * shared(span, points.launch))
@@ -270,7 +273,7 @@ def _sound(points: _Points, residual: Floats) -> NDArray[np.bool_]:
 def _fit_lines(
     points: _Points, by_sm: Sorted, order: Ints, step: Floats, nominal_hz: Floats
 ) -> _Straight:
-    """Return one rate for all SMs of a launch, where it comes from, and each SM's offset."""
+    """Return one rate per launch, whether it is fitted, and each SM's offset."""
     slope = _median_slopes(points, by_sm, order)
     with np.errstate(divide="ignore"):
         nominal = 1e9 / nominal_hz
@@ -286,9 +289,9 @@ def _fit_lines(
 
 
 def _median_slopes(points: _Points, by_sm: Sorted, order: Ints) -> Floats:
-    """Return each launch's median slope between anchors half an SM's lot apart; 0 where none is.
+    """Return each launch's median slope between anchors half of an SM's anchors apart, or 0.
 
-    Least squares would follow a single wild anchor anywhere.
+    Least squares would follow a single wild anchor.
     """
     half = by_sm.count // 2
     left = np.arange(int(half.sum())) + np.repeat(by_sm.first - (np.cumsum(half) - half), half)
@@ -304,9 +307,10 @@ def _median_slopes(points: _Points, by_sm: Sorted, order: Ints) -> Floats:
 
 
 def _rates(points: _Points, step: Floats, nominal: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Least squares over all SMs of each launch, each about its own mean; where that is sound.
+    """Return rates by least squares over all SMs of each launch, each SM about its own mean.
 
-    ``step`` is that of the timer: it must be small beside the time between anchors.
+    ``step`` is the timer's: it must be small beside the time between anchors. Otherwise, and where
+    a rate is implausible, the result is the nominal one, and not fitted.
     """
     row, sms = points.row, len(points.sms)
     count = np.maximum(np.bincount(row, minlength=sms), 1)

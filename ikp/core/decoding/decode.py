@@ -1,7 +1,7 @@
-"""Bytes to columns: segments to the slots and events of their launches, vectorised and validated.
+"""The decoder of segments: their bytes to a trace's slots, events and totals, vectorised.
 
-Nothing here trusts the bytes. What can't be a segment of this ABI raises; a record or slot that
-can't be true is skipped and counted in the launch's notes.
+The bytes are not trusted. Bytes that can't be a segment of this ABI raise an error; a record or
+slot that can't be true is skipped and counted in the launch's notes.
 
 Small launches are decoded many at a time, the records of a large one in chunks, straight into the
 columns: so neither the number of launches nor their size costs more than it must.
@@ -37,11 +37,11 @@ def decode(
     """Decode segments into one trace. A segment that no kernel wrote to gives no launch.
 
     Args:
-        sources: one per segment, in the order of launch. They are let go as they are decoded, so
-            an iterator that reads one after another needs room for a few.
+        sources: one per segment, in the order of launch. Each is released when it is decoded, so
+            an iterator that reads one after another needs memory for a few.
         names: region names known to the backends, by id.
-        provenance: what the trace should say of its making.
-        told: told again and again how many launches more are done, or which part of a large one.
+        provenance: the trace's provenance.
+        told: called repeatedly with the number of launches done since, or the part of a large one.
 
     Raises:
         DecodeError: a segment is truncated, foreign, or of another ABI version.
@@ -87,7 +87,7 @@ def _batches(sources: Iterable[Source], tables: _NameTables) -> Iterator[Batch]:
 def _index_regions(
     tables: _NameTables, codes: Codes
 ) -> tuple[tuple[Region, ...], NDArray[np.int32]]:
-    """Return the regions that occur, and where among them that of each code is.
+    """Return the regions that occur, and the index among them of each code.
 
     Launches may give one number different names: those are different regions.
     """
@@ -98,7 +98,7 @@ def _index_regions(
 
 
 def _index_roles(tables: _NameTables, codes: Codes) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Return the names of the roles that occur, and where among them that of each code is."""
+    """Return the names of the roles that occur, and the index among them of each code."""
     found = [tables.name(key) if key & REGION_MASK else "" for key in codes.seen.tolist()]
     names = ("", *sorted(set(found) - {""}))
     index = {name: i for i, name in enumerate(names)}
@@ -127,7 +127,7 @@ def _joined(parts: list[Column]) -> Column:
 
 
 def _events(decoded: list[Decoded], of_region: NDArray[np.int32]) -> Columns:
-    """Return all events; columns are joined one at a time, and what they were made of freed."""
+    """Return all events; columns are joined one at a time, and their parts freed."""
     first = 0
     for each in decoded:
         each.events["slot"] += first
@@ -141,7 +141,7 @@ def _events(decoded: list[Decoded], of_region: NDArray[np.int32]) -> Columns:
 
 
 def _renumber(codes: NDArray[np.int32], place: NDArray[np.int32]) -> None:
-    """Put the place of each code in its stead."""
+    """Replace each code by its entry in ``place``, in the array itself."""
     if (place == np.arange(len(place))).all():
         return
     for start in range(0, len(codes), CHUNK_RECORDS):
@@ -163,7 +163,7 @@ def _totals(decoded: list[Decoded], of_region: NDArray[np.int32]) -> Columns:
 
 
 class _NameTables:
-    """What launches call the numbers in their records: most launches of a session the same."""
+    """Tables of region names by id: one shared by most launches, and those of single launches."""
 
     def __init__(self, known: Mapping[int, str]) -> None:
         self._known = known
@@ -171,7 +171,7 @@ class _NameTables:
         self._numbers: dict[tuple[tuple[int, str], ...], int] = {}
 
     def number(self, own: Mapping[int, str]) -> int:
-        """Return which table is that of a launch with names of its own; others have the first.
+        """Return the number of the table of a launch with names of its own; others have table 0.
 
         Raises:
             RegionError: two different names share one id.
@@ -189,9 +189,9 @@ class _NameTables:
 
 
 class Codes:
-    """Numbers what names stand for, each distinct key in the order in which they come.
+    """Codes of region or role ids, one for each distinct key, in the order in which keys come.
 
-    A key is a number together with the table that it is of. There are few: a table of hashes finds
+    A key is an id together with the name table that it belongs to. Keys are few: a hash table finds
     them several times faster than a search does.
     """
 
@@ -200,7 +200,7 @@ class Codes:
         self._slots = np.zeros(1 << _HASH_BITS, np.int32)
 
     def parts(self) -> NDArray[np.uint64]:
-        """Return what ``plain.c`` finds codes with; holds as long as no new key comes."""
+        """Return the hash table as ``plain.c`` takes it; valid as long as no new key comes."""
         places = [self._slots.ctypes.data, self.seen.ctypes.data, len(self.seen)]
         return np.array([*places, _FACTOR, 64 - _HASH_BITS], np.uint64)
 

@@ -1,4 +1,4 @@
-"""Slot headers as they are in machine code, made into those that all other kernels write."""
+"""Dense slot headers, which probes in machine code write, expanded to the full slot headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_TIME = 1 << 62
 
 
 def are_rows(header: np.void, slots: int) -> bool:
-    """Tell whether a launch header, if of a dense segment, tells of rows that there can be."""
+    """Return whether the rows that a dense segment's launch header claims are possible."""
     options = int(header["options"])
     if not options & Option.DENSE:
         return True
@@ -26,14 +26,15 @@ def are_rows(header: np.void, slots: int) -> bool:
 
 
 _AT_ONCE = 1 << 12
-"""Headers made together: both kinds of them fit into a core's cache."""
+"""Headers expanded together: both dense and full ones fit into a core's cache."""
 
 
 def expanded(data: NDArray[np.uint8], count: int, grid_id: int) -> Rows:
-    """Return so many headers of a launch, which stand side by side from the start of ``data``.
+    """Return ``count`` headers of a launch, which lie side by side from the start of ``data``.
 
-    Of what ``init`` read they hold the low halves: the rest is that of ``finish``. Where that never
-    ran, it is as near as can be to what another warp read, of the clock one of the same SM.
+    They hold the low halves of the times that ``init`` read; the high halves are those of
+    ``finish``. Where that never ran, the time is the nearest to another warp's; for the SM clock,
+    to that of a warp of the same SM.
     """
     rows = np.ascontiguousarray(data[: count * abi.DENSE_HEADER_BYTES]).view(abi.DENSE_HEADER)
     heads = np.zeros(count, abi.SLOT_HEADER)
@@ -47,7 +48,7 @@ def expanded(data: NDArray[np.uint8], count: int, grid_id: int) -> Rows:
 
 
 def _expand(rows: Rows, heads: Rows, grid_id: int) -> int:
-    """Fill in some headers; return how many warps came and did not finish."""
+    """Fill in some headers; return how many warps started and did not finish."""
     words = rows.view(np.uint64).reshape(len(rows), -1)
     came = (words[:, 0] | words[:, 1] | words[:, 2] | words[:, 3]) != 0
     finished = rows["finish_ns"] != 0
@@ -65,9 +66,9 @@ def _expand(rows: Rows, heads: Rows, grid_id: int) -> int:
 
 
 def _place_running(rows: Rows, heads: Rows, grid_id: int) -> None:
-    """Place the warps that came and did not finish beside others."""
+    """Place the warps that started and did not finish beside others in time."""
     running = np.flatnonzero(heads["state"] == SlotState.RUNNING)
-    # What an earlier launch left, or what is no time at all, says nothing of this launch's clocks.
+    # Headers of an earlier launch, or with impossible times, say nothing of this launch's clocks.
     good = rows["grid_id"] == grid_id & 0xFFFF
     good &= (rows["finish_ns"] < _NO_TIME) & (rows["finish_clock"] < _NO_TIME)
     sm = rows["sm"].astype(np.int64)
@@ -76,7 +77,7 @@ def _place_running(rows: Rows, heads: Rows, grid_id: int) -> None:
         known = _latest(group, low * good, last * good)[running]
         since = known.astype(np.uint32) - low[running]  # modulo 2**32
         began = known - since
-        later = since >= _HALF  # began behind the latest that is known
+        later = since >= _HALF  # began after the latest known time
         began += np.where(later | (began > known), np.uint64(_TURN), np.uint64(0))
         heads[f"init_{name}"][running] = began
 
@@ -84,7 +85,7 @@ def _place_running(rows: Rows, heads: Rows, grid_id: int) -> None:
 def _latest(
     group: NDArray[np.int64], low: NDArray[np.uint32], last: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    """Return for each warp the latest time that one of its group left at, or any near its own."""
+    """Return for each warp the latest finish in its group; without one, a time near its inits."""
     latest = np.zeros(int(group.max(initial=0)) + 1, np.uint64)
     some = latest.copy()
     some[group[low > 0]] = low[low > 0]

@@ -1,4 +1,4 @@
-"""The launch header of a segment: whether it is one, what it says, and so how the rest lies."""
+"""The layout of a segment, read from its launch header: slots, capacity, clock, options, notes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ikp.errors import DecodeError
 
 @dataclass(frozen=True)
 class Source:
-    """One segment's bytes and what the host knows of it."""
+    """One segment's bytes, with the host's facts of its launch: label, device, clock, options."""
 
     label: str
     data: Bytes | Excerpt
@@ -38,7 +38,7 @@ class Source:
 
     @classmethod
     def of(cls, segment: Segment, data: Bytes | Excerpt) -> Source:
-        """Return what a decoder is to know of a segment, of which these bytes were read."""
+        """Return the source of a segment whose bytes are ``data``."""
         spec = segment.spec
         return cls(
             label=segment.label,
@@ -69,7 +69,7 @@ class Source:
 
     @property
     def grid_id(self) -> int:
-        """What tells a launch's slots from those of an earlier one."""
+        """The id that distinguishes a launch's slots from those of an earlier launch."""
         return int.from_bytes(self.head[_GRID_ID], "little")
 
     @cached_property
@@ -89,7 +89,7 @@ class Source:
             *(nbytes, self.backend, self.selected, self.totals),
             *(self.selection, self.clock, self.overflow),
         )
-        # Thousands of launches of one kernel differ in this word alone: that there is one, will do.
+        # Thousands of launches of one kernel differ in this word alone. One layout serves all.
         some = _SOME_ID if self.grid_id else bytes(4)
         found = _layout(head[: _GRID_ID.start] + some + head[_GRID_ID.stop :], asked)
         if isinstance(found, str):
@@ -115,34 +115,35 @@ class Layout:
     summed: bool  # totals are kept, not events
     chosen: Selection
     warps: NDArray[np.int64]  # of a block, those that record
-    chosen_slots: int  # how many there are to be
+    chosen_slots: int  # slots for which warps were chosen
     slots: int  # in the segment; 0 where none has room for a record
     slot_bytes: int
-    header_bytes: int  # of those, the slot's header
-    together: int  # the records of so many slots stand in a row; 0 where each has its own behind it
-    beside_bytes: int  # of a slot, what keeps no record
-    capacity: int  # records that a slot can get
+    header_bytes: int  # of the slot's header, among slot_bytes
+    together: int  # so many slots have their records in one row; 0 where each slot's follow its own
+    # header
+    beside_bytes: int  # of a slot, those that keep no record
+    capacity: int  # records that a slot can keep
     needed_bytes: int  # of a segment with room, where there is none
     others: int  # headers behind the slots, one of each warp of the launch; 0 where none writes
     set_aside: int  # bytes behind the slots that the host left for these headers
-    whole: int  # region id of the range from each warp's init to its finish; 0 where none is told
+    whole: int  # region id of the range from each warp's init to its finish; 0 where there is none
     relaunches: int  # earlier launches that wrote to the segment
-    fresh: bool  # there was none, so that all is zero where this one didn't write
-    notes: tuple[str, ...]  # where that is not as it was asked for, in words
+    fresh: bool  # no earlier launch, so that all is zero where this one didn't write
+    notes: tuple[str, ...]  # differences from what the session asked for, in words
 
     @property
     def slots_end(self) -> int:
-        """Which byte of the segment is the first behind the slots."""
+        """The offset of the first byte behind the slots."""
         return abi.LAUNCH_HEADER_BYTES + self.slots * self.slot_bytes
 
     @property
     def end(self) -> int:
-        """Which byte is the first behind all that the launch writes."""
+        """The offset of the first byte behind all that the launch writes."""
         return self.slots_end + self.others * abi.DENSE_HEADER_BYTES
 
     @property
     def heads(self) -> list[slice]:
-        """Where headers stand side by side: those of slots, and those behind all slots."""
+        """The bytes of headers that lie side by side: slots' own, and those behind all slots."""
         begin = abi.LAUNCH_HEADER_BYTES
         found = [slice(begin, begin + self.slots * self.header_bytes)]
         return [*found, slice(self.slots_end, self.end)] if self.others else found
@@ -150,7 +151,7 @@ class Layout:
 
 @lru_cache(maxsize=256)
 def _layout(head: bytes, asked: Asked) -> Layout | str | None:
-    """Return what a launch header says; what is wrong with it; None if no kernel wrote to it."""
+    """Return the layout that a launch header gives, a text of its fault, or None if it is empty."""
     found = read_header(np.frombuffer(head, abi.LAUNCH_HEADER)[0], asked)
     if found is None or isinstance(found, str):
         return found
@@ -202,7 +203,7 @@ def _layout(head: bytes, asked: Asked) -> Layout | str | None:
 
 
 def _is_summed(header: np.void, asked: Asked, notes: list[str]) -> bool:
-    """Return whether the kernel kept totals; tell where it did not heed the wish."""
+    """Return whether the kernel kept totals; note if it did not, though asked to."""
     summed = has(header, Option.TOTALS)
     if asked.totals and not summed:
         notes.append(
@@ -212,9 +213,9 @@ def _is_summed(header: np.void, asked: Asked, notes: list[str]) -> bool:
 
 
 def _note_differences(overflow: OverflowMode, bits: int, asked: Asked, notes: list[str]) -> None:
-    """Tell where the layout of the records is not what the session asked for.
+    """Note where the layout of the records is not what the session asked for.
 
-    Which clock it is, a backend may choose: the interpreter has only the host's.
+    A backend may choose the clock itself: the interpreter has only the host's.
     """
     found = {}
     if asked.overflow not in (None, overflow):
@@ -229,7 +230,7 @@ def _note_differences(overflow: OverflowMode, bits: int, asked: Asked, notes: li
 
 
 def _selection_of(header: np.void, asked: Asked, notes: list[str]) -> Selection:
-    """Return which warps and blocks have slots; tell where the kernel did not heed the choice."""
+    """Return which warps and blocks have slots; note if the kernel did not heed the selection."""
     taken = taken_of(header, asked)
     if not has(header, Option.SELECTED):
         if asked.selected:
@@ -246,7 +247,7 @@ def _selection_of(header: np.void, asked: Asked, notes: list[str]) -> Selection:
 
 
 def _note_step(chosen: Selection, grid: tuple[int, int, int], notes: list[str]) -> None:
-    """Tell where every n-th block of a grid in several dimensions misses whole columns of it."""
+    """Note if every n-th block of a grid in several dimensions misses whole columns of it."""
     dimensions = max((at for at, size in enumerate(grid) if size > 1), default=0)
     inner, step = math.prod(grid[:dimensions]), chosen.block_step
     met = inner // math.gcd(step, inner)
@@ -263,7 +264,7 @@ def _note_step(chosen: Selection, grid: tuple[int, int, int], notes: list[str]) 
 
 
 def _language_of(header: np.void, asked: Asked) -> str:
-    """Return what the kernel says it was written in, else the backend that made the buffer."""
+    """Return the kernel's language by the header, else the backend that made the buffer."""
     language = int(header["language"])
     known = language in list(Language) and language != Language.OTHER
     return Language(language).name.lower() if known else asked.backend

@@ -1,4 +1,4 @@
-"""What was lost, why, and what would have kept it, in words."""
+"""Notes on a launch's recording: lost or corrupt records, doubtful clocks, and the remedy."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from ikp.core.trace import ClockFit
 _LOSSES = re.compile(
     r"\d+ (records|totals) dropped|\d+ warps never reached finish|\d+ earlier launches wrote"
 )
-"""How the notes below begin, of what the launch's own figures say, too."""
+"""The first words of notes that repeat a launch's figures: dropped, unfinished, relaunched."""
 
 
 def tells_loss(note: str) -> bool:
-    """Return whether a launch's figures tell what a note does: dropped, unfinished, relaunched."""
+    """Return whether a note repeats a launch's figures: dropped, unfinished, relaunched."""
     return _LOSSES.match(note) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What became of one launch's records."""
+    """Counts of one launch's records, warps and slots: kept, dropped, corrupt, absent."""
 
     attempted: int
     kept: int
     most: int  # of the busiest warp
-    warps: int  # that came
+    warps: int  # that ran init
     unfinished: int  # of these
     open_others: int  # warps without records that never reached finish
-    full: int  # of these, that keep as many as they can
-    open: int  # of these, that made at least as many as they can keep
+    full: int  # of the unfinished, those that keep as many records as they can
+    open: int  # of the unfinished, those that attempted at least as many as they can keep
     dropped: int
     corrupt: int
-    more: int  # warps with a record behind where their count ends
-    absent: int  # warps that never came
+    more: int  # warps with a record behind the end of their count
+    absent: int  # warps that never ran init
     corrupt_slots: int
-    tail: bool  # there is something behind the last slot
+    tail: bool  # the memory behind the last slot is not zero
 
 
 def launch_notes(figures: Figures, source: Source, layout: Layout, needed: int) -> tuple[str, ...]:
-    """Tell what a reader must know of a launch, in words.
+    """Return the notes on a launch's layout, damage and losses.
 
     Args:
         figures: of the launch.
         source: its segment.
-        layout: how that was divided.
+        layout: of the segment.
         needed: size of the segment that would have held all; 0 if this one did.
     """
     short = filter(None, [_shortage(source, layout)])
@@ -56,7 +56,7 @@ def launch_notes(figures: Figures, source: Source, layout: Layout, needed: int) 
 
 
 def _shortage(source: Source, layout: Layout) -> str:
-    """Tell why no warp of a launch had room for a record; "" if they had."""
+    """Return why no warp of a launch had room for a record; "" if they had."""
     if layout.slots:
         return ""
     if not layout.needed_bytes:
@@ -68,7 +68,7 @@ def _shortage(source: Source, layout: Layout) -> str:
 
 
 def _damage(known: Figures) -> list[str]:
-    """Tell what can't be a kernel's."""
+    """Return notes on contents of a segment that its kernel can't have written."""
     notes = []
     if known.tail:
         notes.append(
@@ -102,7 +102,7 @@ def _damage(known: Figures) -> list[str]:
 
 
 def _losses(known: Figures, source: Source, layout: Layout, needed: int) -> list[str]:
-    """Tell what was lost, and that a segment of ``needed`` bytes would have held all."""
+    """Return notes on lost records, and that a segment of ``needed`` bytes would have held all."""
     notes = []
     what = "totals" if layout.summed else "records"
     if known.dropped:
@@ -145,14 +145,14 @@ def clock_notes(
     warps: int,
     advertised: bool,
 ) -> list[str]:
-    """Tell what the clock can't.
+    """Return notes on clocks: times that are not known, and a rate that is not fitted.
 
     Args:
-        faults: what the timeline's say of the launch.
-        clock: what its records' times count.
-        fit: how they were placed.
-        turn_s: how long the low half of the clock takes for a turn.
-        warps: that came.
+        faults: the launch's counts in ``Faults``, in their order.
+        clock: of its records.
+        fit: of the clock to nanoseconds.
+        turn_s: the time in which the low half of the clock wraps.
+        warps: that ran init.
         advertised: whether the device names a rate.
     """
     backwards, outside, torn, long, lost, guessed = faults
@@ -182,7 +182,7 @@ def clock_notes(
     if lost:
         notes.append(
             f"{lost} warps ran longer than the {turn_s:.2f} s that the short headers of kernels "
-            "recorded in machine code can tell: they are shown to begin, and their ranges to lie, "
+            "recorded in machine code can hold: they are shown to begin, and their ranges to lie, "
             "later by a multiple of it"
         )
     if guessed and warps:
@@ -195,7 +195,7 @@ def clock_notes(
 
 
 def _remedy(source: Source, needed: int) -> str:
-    """Return what to call so that a buffer has so many bytes."""
+    """Return the call that makes a buffer of ``needed`` bytes."""
     if needed > abi.MAX_SEGMENT_BYTES:
         return f"only {needed} bytes, more than a buffer can have,"
     return f"prof.buffer({source.label!r}, size={needed})"

@@ -1,8 +1,8 @@
-/* Plain records to columns, as _records.py and _times.py do it: the same bits.
+/* The decoder of plain records to columns, with the same bits as _records.py and _times.py.
  *
- * Plain are ranges and instants of a clock of 32 bits, in the order in which they ended; behind
- * them comes the warp's whole life, where that is told. Where a slot holds anything else, or a
- * region that is not known yet, nothing is said of its chunk: what decodes everything does it. */
+ * Plain records are ranges and instants of a 32-bit clock, in the order in which they ended; behind
+ * them comes the whole-warp range, where there is one. Where a slot holds any other record, or a
+ * region without a code yet, the result is -1: numpy decodes the slots. */
 
 #include <math.h>
 #include <stdint.h>
@@ -26,12 +26,12 @@ typedef struct slot {
     uint64_t table; /* of names, where the key of a region has it */
     double offset, side;
     int64_t end;    /* in ns: moved to where the last record ends */
-    int64_t flags;  /* what is odd about it, told to the caller */
+    int64_t flags;  /* TURNED, OUTSIDE: read by the caller */
 } slot;
 
 typedef struct launch {
     double rate, reach;
-    int64_t zero, first, past; /* knots: from one up to another */
+    int64_t zero, first, past; /* knots: from first up to past */
 } launch;
 
 typedef struct task {
@@ -59,7 +59,7 @@ static inline double bend(const task *task, const launch *line, double at, int64
         return task->value[line->first];
     if (at >= knot[line->past - 1])
         return task->value[line->past - 1];
-    if (i < 0) { /* a slot's first: from there on the next one is near */
+    if (i < 0) { /* a slot's first time: the knot of each later one is near */
         i = line->first;
         for (int64_t past = line->past - 1; past - i > 1;) {
             int64_t middle = (i + past) / 2;
@@ -100,7 +100,7 @@ int64_t ikp_place(const task *task, const codes *codes, int64_t first, int64_t p
         slot *slot = &task->slots[number];
         const record *record = slot->records;
         int64_t count = slot->count + (slot->whole.tag != 0);
-        int64_t turns = 0, elapsed = 0, last = slot->end, flags = 0;
+        int64_t wraps = 0, elapsed = 0, last = slot->end, flags = 0;
         int64_t near = -1;
         uint32_t before = 0;
         if (!record)
@@ -117,11 +117,11 @@ int64_t ikp_place(const task *task, const codes *codes, int64_t first, int64_t p
             if (code >= codes->count || codes->seen[code] != key)
                 return -1;
             if (since_init < before) {
-                turns++;
+                wraps++;
                 flags |= TURNED;
             }
             before = since_init;
-            elapsed = turns * ((int64_t)1 << 32) + since_init;
+            elapsed = wraps * ((int64_t)1 << 32) + since_init;
             int64_t start = to_ns(task, slot, elapsed + slot->since - ticks, &near);
             int64_t end = to_ns(task, slot, elapsed + slot->since, &near);
             task->slot[row] = (int32_t)number;

@@ -1,7 +1,7 @@
-"""Which warps of some launches came, as their slots say, and where their records are.
+"""The slots of some launches: headers of the warps that ran, and access to their records.
 
-Buffers are made for the busiest warp there may be, so most of a segment is usually empty. Where it
-lies in a device's memory, only an excerpt of it is copied to the host.
+Buffers are made for the busiest warp there may be, so most of a segment is usually empty. Of a
+segment in a device's memory, only an excerpt is copied to the host.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ MAX_CLOCK = 1 << 62
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Excerpt:
-    """A segment of which some records of each slot are here, and the others count as empty."""
+    """A segment of which the host has only some records of each slot; the others count as empty."""
 
     nbytes: int  # of the whole segment
     head: Bytes  # the launch header
-    heads: Bytes  # of the slots, each in a row; then those of warps without one
-    counts: Ints  # by slot: how many of its first records are here
+    heads: Bytes  # of the slots, a row each; then those of warps without a slot
+    counts: Ints  # by slot: how many of its first records the host has
     records: Bytes  # these, slot by slot
-    tail: bool  # whether there is anything behind all that a launch writes
+    tail: bool  # whether the memory behind all that a launch writes is not zero
 
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """The warps of some launches that came, launch by launch."""
+    """The warps of some launches that ran init, launch by launch."""
 
     heads: Mapping[str, Column]
     launch: Ints  # of each, index into the launches
@@ -52,12 +52,12 @@ class Came:
     finished: Bools
 
     def take(self, rows: Ints | slice) -> Came:
-        """Return some of them."""
+        """Return the given rows."""
         heads = {name: column[rows] for name, column in self.heads.items()}
         return Came(heads, self.launch[rows], self.ids[rows], self.finished[rows])
 
     def followed_by(self, others: Came) -> Came:
-        """Return these and, behind them, others."""
+        """Return these warps and, behind them, others."""
         if not len(others.launch):
             return self
         heads = {name: np.append(column, others.heads[name]) for name, column in self.heads.items()}
@@ -75,7 +75,7 @@ class Used:
     sources: Sequence[Source]
     layouts: Sequence[Layout]
     memories: Sequence[_Memory]
-    clock: ClockKind  # what the records' times count
+    clock: ClockKind  # of the records' times
     unit: ClockKind  # of the clock
     ring: bool  # a full slot keeps its latest records
     summed: bool  # the records are totals
@@ -84,16 +84,16 @@ class Used:
     ids: Ints  # by slot, its number in its segment
     bounds: Ints  # by launch, its first slot; one more at the end
     finished: Bools
-    capacity: Ints  # by slot: records that it can get
+    capacity: Ints  # by slot: records that it can keep
     fresh: Bools  # by slot: all is zero where the launch didn't write
-    others: Came  # warps that have no slot, and left when they ran
-    # By launch: what its notes tell.
-    tail: Bools  # there is something behind the last slot
+    others: Came  # warps that have no slot, but a header that says when they ran
+    # By launch, for its notes:
+    tail: Bools  # the memory behind the last slot is not zero
     corrupt: Ints  # slots with headers that can't be this launch's
-    absent: Ints  # warps that never came
+    absent: Ints  # warps that never ran init
 
     def everyone(self) -> Came:
-        """Return all warps that came: those that have slots, then the others."""
+        """Return all warps that ran init: those that have slots, then the others."""
         return Came(self.heads, self.launch, self.ids, self.finished).followed_by(self.others)
 
     def count(self, chosen: Bools) -> Ints:
@@ -106,7 +106,7 @@ class Used:
         return np.diff(ends)
 
     def parts(self, slots: Ints) -> Iterator[tuple[int, slice]]:
-        """Yield the launches that have any of some slots, which ascend, and where these stand."""
+        """Yield the launches that have any of ``slots``, which ascend, and the range of these."""
         if len(self.layouts) == 1:
             yield 0, slice(0, len(slots))
             return
@@ -135,7 +135,7 @@ class Used:
 
 
 def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
-    """Return the slots that launches initialised, and what can't be theirs."""
+    """Return the slots that launches initialised, with counts of corrupt and absent ones."""
     both = list(zip(sources, layouts, strict=True))
     every = [_slot_heads(source, layout) for source, layout in both]
     raw = np.ascontiguousarray(every[0] if len(every) == 1 else np.concatenate(every))
@@ -178,9 +178,9 @@ def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
 
 
 def awaited(layout: Layout) -> Bools:
-    """Tell of each header of a launch whether its warp writes it, if it comes.
+    """Return of each header of a launch whether its warp writes it, if it runs.
 
-    Those behind the slots are of all warps, and stay empty where one has a slot.
+    The headers behind the slots are of all warps; those of warps with a slot stay empty.
     """
     found = np.ones(layout.slots + layout.others, bool)
     if layout.others:
@@ -200,7 +200,7 @@ def _parted(came: Came, layouts: Sequence[Layout]) -> tuple[Came, Came]:
 
 
 def _columns(heads: Rows) -> dict[str, Column]:
-    """Return the fields of headers, each of which is read from memory once."""
+    """Return the fields of headers as columns; each header is read from memory once."""
     columns = {name: np.empty(len(heads), heads.dtype[name]) for name in _FIELDS}
     for low in range(0, len(heads), _AT_ONCE):
         part = slice(low, low + _AT_ONCE)
@@ -228,7 +228,7 @@ def _slot_heads(source: Source, layout: Layout) -> Bytes:
 
 
 def header_rows(parts: Sequence[Bytes], layout: Layout, grid_id: int) -> Bytes:
-    """Return headers that stand side by side as rows of those that all other kernels write."""
+    """Return headers that lie side by side as rows of full slot headers."""
     heads = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if not layout.together:
         return heads.reshape(-1, abi.SLOT_HEADER_BYTES)
@@ -237,7 +237,7 @@ def header_rows(parts: Sequence[Bytes], layout: Layout, grid_id: int) -> Bytes:
 
 
 def is_used(heads: Rows | Mapping[str, Column], grid_id: NDArray[np.uint32] | int) -> Bools:
-    """Tell which slots a launch initialised, with numbers that columns can hold."""
+    """Return which slots a launch initialised, with numbers that columns can hold."""
     state = heads["state"]
     good = (state == SlotState.RUNNING) | (state == SlotState.FINISHED)
     good &= heads["grid_id"] == grid_id
@@ -248,7 +248,7 @@ def is_used(heads: Rows | Mapping[str, Column], grid_id: NDArray[np.uint32] | in
 
 
 def _has_tail(data: Bytes | Excerpt, layout: Layout) -> bool:
-    """Return whether there is anything behind what a launch writes to a fresh segment."""
+    """Return whether a fresh segment is not zero behind all that a launch writes."""
     if not (layout.slots and layout.fresh):
         return False
     if isinstance(data, Excerpt):
@@ -258,7 +258,7 @@ def _has_tail(data: Bytes | Excerpt, layout: Layout) -> bool:
 
 
 class _Memory:
-    """The records of one segment, wherever they are."""
+    """The records of one segment, whole or an excerpt."""
 
     def __init__(self, data: Bytes | Excerpt, layout: Layout) -> None:
         record, unit = layout.clock.record, abi.ALIGNMENT
@@ -291,7 +291,7 @@ class _Memory:
 
 
 def first_records(layout: Layout, ids: Ints) -> Ints:
-    """Return where in a segment the records of slots begin."""
+    """Return the offset in a segment of each slot's first record."""
     head, slot, together = layout.header_bytes, layout.slot_bytes, layout.together
     if not together:
         return abi.LAUNCH_HEADER_BYTES + ids * slot + head
@@ -301,12 +301,12 @@ def first_records(layout: Layout, ids: Ints) -> Ints:
 
 
 def is_empty(records: Rows) -> Bools:
-    """Tell where nothing was ever written."""
+    """Return which records are all zero: never written."""
     words = np.ascontiguousarray(records).view("<u8")
     return np.asarray(~words.reshape(*records.shape, records.dtype.itemsize // 8).any(-1))
 
 
 def is_placed(tag: NDArray[np.uint32]) -> Bools:
-    """Tell which records stand at an index that the kernel gave."""
+    """Return which records lie at an index that the kernel gave."""
     kind = tag >> abi.KIND_SHIFT
     return np.asarray((kind == Kind.PLACED_RANGE) | (kind == Kind.PLACED_INSTANT))

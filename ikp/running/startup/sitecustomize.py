@@ -1,12 +1,13 @@
-"""Leads ikp into a program that ``ikp run`` starts, and leaves no other trace of itself there.
+"""The start-up hook of ``ikp run``: an import finder that begins recording with Triton's import.
 
 ``ikp run`` starts Python with this folder first in ``PYTHONPATH``. Python's ``site`` module then
-imports this file before the program begins. It takes the folder and ikp's variables away again, has
-the ``sitecustomize`` imported that Python would have found without it, and leaves two things: a
-finder that waits for Triton to be imported, and a function for the end of the process. Before
-Triton is imported, nothing of ikp is: a program without kernels is Python's alone (decision 22).
+imports this file before the program begins. The file removes the folder and ikp's variables again,
+imports the ``sitecustomize`` that Python would have found without it, and leaves two things: a
+finder that waits for Triton, or another way to the CUDA driver, to be imported, and a function for
+the end of the process. Before that, nothing of ikp is imported: a program without kernels is
+Python's alone (decision 22).
 
-It imports little: what is imported here, no program finds in its own folder any more.
+It imports little: a module imported here hides one of that name in the program's folder.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is more than this 
 _PACKAGE = os.path.dirname(os.path.dirname(_FOLDER))  # noqa: PTH120
 WISH = "IKP_RUN"
 OLD_PATH = "IKP_RUN_PYTHONPATH"
-"""Variables: what ``ikp run`` was asked for, and what ``PYTHONPATH`` was, if it was set."""
+"""Variables: the options of ``ikp run``, and the former ``PYTHONPATH``, if it was set."""
 AWAITED = ("triton", "torch._inductor.runtime.triton_heuristics")
-"""Whoever launches a kernel imports one of these first, and a class to step into after it."""
+"""A program that launches a Triton kernel imports one of these before the class to step into."""
 DRIVEN = ("torch", "cuda", "cutlass", "cupy", "tilelang", "numba", "jax", "pycuda", "tvm_ffi")
-"""Whoever comes to the CUDA driver otherwise imports one of these, and it must not be there yet."""
+"""A program that comes to the CUDA driver otherwise imports one of these, after ikp steps in."""
 NO_KERNEL = (
     "no Triton or Gluon kernel was launched in this process. Kernels of child processes are not "
     "seen: put `ikp run` in front of the child's own command."
@@ -39,7 +40,7 @@ NO_KERNEL = (
 
 
 class Wait:
-    """A finder that finds nothing: it begins the recording when the program imports Triton."""
+    """An import finder that finds no module: it begins the recording at an awaited import."""
 
     def __init__(self, wish: str) -> None:
         self.options, _, self.path = wish.partition("\n")
@@ -52,9 +53,9 @@ class Wait:
         self._first = [True]
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Begin at the first of the awaited imports, in whichever thread."""
+        """Begin at the first of the awaited imports, in any thread."""
         if name in self.awaited and self._first:
-            self._first.clear()  # and stays in sys.meta_path, which importlib goes through now
+            self._first.clear()  # the finder stays in sys.meta_path, which importlib iterates now
             try:
                 self.begin()
             except BaseException:  # a signal handler has raised: the next import tries again
@@ -69,13 +70,13 @@ class Wait:
             _import_ikp()
             with import_module("ikp.signals").deferred():
                 self.recording = _recording().begin(self.options, self.path, forked=forked)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program did not ask for it
+        except Exception as error:  # noqa: BLE001 - no error of ikp may stop the program
             if (signals := sys.modules.get("ikp.signals")) is not None:
                 signals.pass_on(error)
             self.failure = f"nothing is recorded: {type(error).__name__}: {error}"
 
     def end(self) -> None:
-        """Write the trace and report. A process that the program forked has nothing to write."""
+        """Write the trace and report; in a process that the program forked, only step out."""
         if os.getpid() != self.process:
             if self.recording is not None:
                 self.recording.step_out()
@@ -92,7 +93,7 @@ class Wait:
 
 
 def driven(level: str | None) -> bool:
-    """Whether kernels are met at the CUDA driver, where a level is asked for, or none."""
+    """Return whether launches are intercepted at the CUDA driver, for a level, or none given."""
     if level is None:  # where there is no GPU, a program without Triton is left alone
         return any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg")))
     return level == "machine"
@@ -127,7 +128,7 @@ def say(text: str) -> None:
 
 
 def put(text: str) -> None:
-    """Print on the stderr that Python began with, whatever the program made of it since."""
+    """Print on the stderr that Python began with, even if the program has replaced it since."""
     try:
         if sys.__stderr__ is not None:
             sys.__stderr__.write(f"{text}\n")
@@ -137,13 +138,13 @@ def put(text: str) -> None:
 
 
 def say_nothing_written(path: str) -> None:
-    """Say that a trace that is there is of another run."""
+    """Say that an existing trace is of an earlier run."""
     if os.path.exists(path):  # noqa: PTH110
         say(f"nothing was written: {path} is of an earlier run.")
 
 
 def _hide() -> None:
-    """Give back the search path and the environment that the user's shell has."""
+    """Restore the search path and the environment of the user's shell."""
     sys.path[:] = [each for each in sys.path if each != _FOLDER]
     sys.path_importer_cache.pop(_FOLDER, None)
     old = os.environ.pop(OLD_PATH, None)

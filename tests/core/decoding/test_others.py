@@ -208,7 +208,7 @@ def test_one_that_is_not_this_launchs_is_left_out_and_told(row: int) -> None:
 def test_they_stand_behind_dense_slots_of_a_choice_alone(options: int) -> None:
     one = source()
     one.data[LAUNCH["options"]] = options
-    with pytest.raises(DecodeError, match="headers of others where they can't stand"):
+    with pytest.raises(DecodeError, match="headers of others where there can be none"):
         decode([one])
 
 

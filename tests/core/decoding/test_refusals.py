@@ -237,7 +237,7 @@ def test_block_ids_of_the_largest_grids_are_whole() -> None:
     assert np.unique(trace.slots.block).tolist() == [(1 << 31) + 5 + i for i in range(6)]
     assert {(one.block, one.warp) for one in ranges(trace)} >= {((1 << 31) + 5, 0)}
     segment.poke(LAUNCH["grid_y"], 3)
-    refused(segment.data, "6442450941 blocks, of which a slot's number can't tell all apart")
+    refused(segment.data, "6442450941 blocks, more than the numbers of slots can distinguish")
 
 
 @pytest.mark.parametrize("field", ["finish_ns", "finish_clock"])

@@ -33,7 +33,9 @@ class Lifted:
     runs: list[Run]
     records: list[Bytes]  # of each run
     tail: bool
-    most: int | None = None  # records of the busiest warp; None where there are no slots
+    most: int | None = (
+        None  # records of the busiest warp; None where no kernel wrote, or no slot is
+    )
 
     @property
     def nbytes(self) -> int:

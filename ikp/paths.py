@@ -1,4 +1,4 @@
-"""Checks of target paths, and atomic writing: a file appears whole or not at all."""
+"""Checks of target paths, atomic writing (a file appears whole or not at all); Triton's cache."""
 
 from __future__ import annotations
 

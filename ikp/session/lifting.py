@@ -33,7 +33,7 @@ class Lifted:
     runs: list[Run]
     records: list[Bytes]  # of each run
     tail: bool
-    most: int | None = None  # records of the busiest warp; None where there are no slots
+    most: int | None = None  # records of the busiest warp; None where no warp has a slot
 
     @property
     def nbytes(self) -> int:

@@ -25,10 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.sorting import order_by
+from ikp.core.stacking import FIRST_LANES, LANES, Parts, alike, stack_all
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+_WORD_BITS: Final = 63
 MAX_DEPTH: Final = 510
 """Ranges stacked on one lane. Perfetto's trace processor drops what is deeper than 511, and an
 instant inside the innermost range counts as well."""
@@ -86,13 +88,29 @@ def _first_inside(
     holders = np.flatnonzero(end[:-1] > start[1:]) + 1
     holders = holders[slot[holders - 1] == slot[holders]]
     if len(holders):
-        low, high = np.searchsorted(slot, slot[holders]), holders
-        while np.any(low < high):  # bisect for all of them together
-            middle = (low + high) // 2
-            after = end[middle] > start[holders]
-            low, high = np.where(after, low, middle + 1), np.where(after, middle, high)
-        first[holders] = low
+        first[holders] = _first_after(slot, start, end, holders)
     return first, holders
+
+
+def _first_after(
+    slot: NDArray[np.integer[Any]], start: Ints, end: Ints, rows: NDArray[np.intp]
+) -> Ints:
+    """Return for some events the first of their slot that ends after they start."""
+    zero = int(start.min())
+    span, slots = int(end.max()) - zero + 1, int(slot[-1]) - int(slot[0]) + 1
+    if span * slots < 1 << _WORD_BITS:  # all slots on one axis, one behind the other
+        place = (slot - slot[0]).astype(np.int64)
+        place *= span
+        wanted = place[rows] + (start[rows] - zero)
+        place += end - zero
+        found: Ints = np.searchsorted(place, wanted, "right")
+        return found
+    low, high = np.searchsorted(slot, slot[rows]), rows
+    while np.any(low < high):  # bisect for all of them together
+        middle = (low + high) // 2
+        after = end[middle] > start[rows]
+        low, high = np.where(after, low, middle + 1), np.where(after, middle, high)
+    return low
 
 
 def _crosses(start: Ints, first: Ints, holders: NDArray[np.intp]) -> bool:
@@ -127,59 +145,27 @@ def _untangle(
     """Order events of which some overlap or lie too deep, and put those on lanes of their own."""
     opened = np.cumsum(np.bincount(first[is_range], minlength=len(slot)))
     closes = np.arange(len(slot)) + opened
-    rank = _ranks(start, first, is_range)
+    by_opening = _opening_order(start, first, is_range)
+    rank = np.zeros(len(slot), np.int64)
+    rank[by_opening] = np.arange(len(by_opening))
     opens = np.where(is_range, first + rank, closes)
     # Where ranges nest, each one opens at the depth at which it closes.
     depth = opened - closed_before - is_range
     tangled = is_range & ((rank - closed_before[first] != depth) | (depth >= max_depth))
     lane = np.zeros(len(slot), np.int64)
-    for events in _slots_with(slot, tangled, is_range):
-        lane[events] = _stack(opens[events], closes[events], max_depth)
+    slots, of = np.unique(slot[tangled]), slot[by_opening]
+    low, high = np.searchsorted(of, slots), np.searchsorted(of, slots, "right")
+    lane[by_opening] = stack_all(opens[by_opening], closes[by_opening], low, high, max_depth)
     return Stream(opens, closes, lane)
 
 
-def _ranks(start: Ints, first: Ints, is_range: Bools) -> Ints:
-    """Return the place of each range in the order of opening; of ranges that tie, outer ones first.
+def _opening_order(start: Ints, first: Ints, is_range: Bools) -> NDArray[np.intp]:
+    """Return the ranges in the order of opening; of those that tie, outer ones first.
 
     Of two ranges that start together, the one recorded later holds the other, or overlaps it.
     """
-    ranges = np.flatnonzero(is_range)
-    order = np.lexsort((-ranges, start[ranges], first[ranges]))
-    rank = np.zeros(len(start), np.int64)
-    rank[ranges[order]] = np.arange(len(ranges))
-    return rank
-
-
-def _slots_with(
-    slot: NDArray[np.integer[Any]], chosen: Bools, is_range: Bools
-) -> list[NDArray[np.intp]]:
-    """Return the ranges of each slot that holds any of the chosen events."""
-    slots = np.unique(slot[chosen])
-    low, high = np.searchsorted(slot, slots), np.searchsorted(slot, slots, "right")
-    return [
-        begin + np.flatnonzero(is_range[begin:stop]) for begin, stop in zip(low, high, strict=True)
-    ]
-
-
-def _stack(opens: Ints, closes: Ints, max_depth: int) -> Ints:
-    """Put each range on the lowest lane on which it nests."""
-    lanes = np.empty(len(opens), np.int64)
-    stacks: list[list[int]] = []
-    order = np.argsort(opens)
-    for i, begin, end in zip(
-        order.tolist(), opens[order].tolist(), closes[order].tolist(), strict=True
-    ):
-        for lane, stack in enumerate(stacks):  # noqa: B007  the lane is used after the loop
-            while stack and stack[-1] < begin:
-                stack.pop()
-            if not stack or (stack[-1] > end and len(stack) < max_depth):
-                break
-        else:
-            lane, stack = len(stacks), []
-            stacks.append(stack)
-        stack.append(end)
-        lanes[i] = lane
-    return lanes
+    ranges = np.flatnonzero(is_range)[::-1]
+    return ranges[order_by(first[ranges], start[ranges])]
 
 
 def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
@@ -196,7 +182,7 @@ def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
     busy = np.unique(group[1:][~free & (group[1:] == group[:-1])])
     low, high = np.searchsorted(group, busy), np.searchsorted(group, busy, "right")
     found = np.zeros(len(group), np.int64)
-    parts, left = _alike(low, high)
+    parts, left = alike(low, high)
     until = _words(start, end, first, last) if len(parts) else None
     if until is None:
         left = [*parts, *left]
@@ -207,25 +193,6 @@ def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
         found[part] = _pack_one(start[part], end[part], first[part], last[part])
     lanes[by_start] = found
     return lanes
-
-
-_Parts = list[tuple[int, int]]
-
-_GROUPS: Final = 16
-"""Groups from which on an array of their lanes takes less time than a heap for each of them."""
-_FIRST_LANES, _LANES = 8, 64
-"""Lanes that such an array has for each group. A group that needs more gets a heap."""
-
-
-def _alike(low: Ints, high: Ints) -> tuple[_Parts, _Parts]:
-    """Return groups, the largest first, of which many go on until the end; and those before."""
-    sizes = high - low
-    order = np.argsort(-sizes, kind="stable")
-    rest = np.cumsum(sizes[order][::-1])[::-1]  # of these and all smaller ones
-    alike = np.flatnonzero(rest >= _GROUPS * sizes[order])
-    cut = int(alike[0]) if len(alike) else len(order)
-    parts = list(zip(low[order].tolist(), high[order].tolist(), strict=True))
-    return parts[cut:], parts[:cut]
 
 
 def _words(start: Ints, end: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints] | None:
@@ -239,17 +206,14 @@ def _words(start: Ints, end: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]
     return (start - zero) << bits | first, (end - zero) << bits | last
 
 
-_WORD_BITS: Final = 63
-
-
-def _pack_many(begin: Ints, end: Ints, parts: _Parts, lanes: Ints) -> _Parts:
+def _pack_many(begin: Ints, end: Ints, parts: Parts, lanes: Ints) -> Parts:
     """Put the intervals of groups on lanes, the next one of all groups at a time.
 
     Returns the groups that have too many lanes for that.
     """
     low, high = np.array(parts).T
     goes_on = np.searchsorted(low - high, -np.arange(int(high[0] - low[0])))
-    until = np.full((len(parts), _FIRST_LANES), -1)  # by lane: when it is free again
+    until = np.full((len(parts), FIRST_LANES), -1)  # by lane: when it is free again
     wide = np.zeros(len(parts), bool)
     number = np.arange(len(parts))
     for step, count in enumerate(goes_on.tolist()):
@@ -259,7 +223,7 @@ def _pack_many(begin: Ints, end: Ints, parts: _Parts, lanes: Ints) -> _Parts:
         full = ~free[groups, lane] & ~wide[:count]
         if full.any():
             known = until.shape[1]
-            if known < _LANES:
+            if known < LANES:
                 until = np.pad(until, ((0, 0), (0, known)), constant_values=-1)
                 lane[full] = known
             else:

@@ -10,12 +10,14 @@ import click
 
 from ikp.cli._convert_many import convert_many, cut_out, means_folder
 from ikp.cli._part_options import choosing, given
-from ikp.cli._reading import next_command, read_trace, salvage_trace
+from ikp.cli._reading import check_file, next_command, read_trace, salvage_trace
 from ikp.cli._window import Window, window_option
 from ikp.errors import ExportError, UsageError
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ikp.trace import Trace
 
 
@@ -74,10 +76,35 @@ def command(
             "Give a folder, with a slash at its end."
         )
     check_target(target, force)  # before the work of reading
-    whole = salvage_trace(sources[0]) if salvage else read_trace(sources[0])
-    trace = change(whole)
-    _refuse_nothing(whole, trace, Path(target))
+    trace = _of_window(sources[0], window, change) if window and not salvage else None
+    if trace is None:
+        whole = salvage_trace(sources[0]) if salvage else read_trace(sources[0])
+        trace = change(whole)
+        _refuse_nothing(whole, trace, Path(target))
     _write(trace, sources[0], Path(target), force)
+
+
+def _of_window(source: Path, window: Window, change: Callable[..., Trace]) -> Trace | None:
+    """Return the chosen part of a file, of which only chunks are read that may hold some of it.
+
+    None if there is nothing of it, or the file's format has no such chunks: to read all says why.
+    """
+    from ikp.core.rows import row_count
+    from ikp.core.trace import of_class
+    from ikp.registry import exporter_for_path
+    from ikp.trace import Trace
+    from ikp.viewer.part import Part, read_part
+
+    check_file(source)
+    found = read_part(exporter_for_path(source), source, Part(window_ns=window))
+    if found is None:
+        return None
+    near, events = found
+    try:
+        trace = change(of_class(Trace, near), events=events)
+    except UsageError:
+        return None
+    return trace if row_count(trace)[0] else None
 
 
 def _refuse_nothing(whole: Trace, trace: Trace, target: Path) -> None:

@@ -25,11 +25,15 @@ def means_folder(target: str) -> bool:
         return False
 
 
-def cut_out(trace: Trace, choice: dict[str, Any], window: Window | None) -> Trace:
-    """Return the part of a trace that the options choose."""
-    from ikp.edit import cut, select
+def cut_out(
+    trace: Trace, choice: dict[str, Any], window: Window | None, events: int | None = None
+) -> Trace:
+    """Return the part of a trace that the options choose, which has ``events`` in its file."""
+    from ikp.edit import select
+    from ikp.edit.cut import cut_read
 
-    trace = cut(trace, *window) if window else trace
+    if window:
+        trace = cut_read(trace, *window, len(trace.events) if events is None else events)
     return select(trace, **choice) if choice else trace
 
 

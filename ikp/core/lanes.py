@@ -1,20 +1,18 @@
-"""The layout of intervals on a timeline's lanes, and the order in which they open and close.
+"""Where intervals go when they are drawn: in which order they open and close, on which lane.
 
-A timeline draws ranges that nest inside each other on one lane, as a stack. A range that overlaps
-another without nesting needs a lane of its own. Both nesting and lanes depend on the order of
-events, and times alone do not settle that: a coarse clock gives many events the same tick. The
-order of recording does (a range is recorded when it ends). The rules, for an event that was
-recorded before another of its slot:
+A timeline draws ranges that nest inside each other on one lane, as a stack. Whatever overlaps
+without nesting needs a lane of its own. Both questions are about order, and times alone do not
+settle it: a coarse clock gives many events the same tick. The order of recording does (a range is
+recorded when it ends), by these rules, for an event that was recorded before another of its slot:
 
 - it lies *before* it if it ended no later than the other started,
 - else *inside* it if it started no earlier,
 - else the two *overlap*.
 
-Intervals that are no records, as blocks are, have no order of recording: :func:`pack` puts each on
-the lowest lane that is free.
+Intervals that stand for themselves, as blocks do, have no order of recording: :func:`pack` puts
+each on the lowest lane that is free.
 
-Plain arithmetic on arrays, without traces or file formats. A lane here is one of a drawn timeline,
-not a thread of a warp.
+Plain arithmetic on arrays: nothing here knows traces or file formats.
 """
 
 from __future__ import annotations
@@ -27,12 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.sorting import order_by
+from ikp.core.stacking import FIRST_LANES, LANES, Parts, alike, stack_all
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+_WORD_BITS: Final = 63
 MAX_DEPTH: Final = 510
-"""Most ranges stacked on one lane. Perfetto's trace processor drops slices deeper than 511, and an
+"""Ranges stacked on one lane. Perfetto's trace processor drops what is deeper than 511, and an
 instant inside the innermost range counts as well."""
 
 
@@ -62,15 +62,15 @@ def arrange(
 ) -> Stream:
     """Order the events of all slots, and give lanes to those that need one.
 
-    Events are sorted by slot, and within a slot by end; equal ends are in the order of recording.
+    Events are sorted by slot, and within a slot by end; equal ends stand in order of recording.
     """
     first, holders = _first_inside(slot, start, end)
     closed_before = np.arange(len(slot)) if is_range.all() else np.cumsum(is_range) - is_range
     depth = _depth(first, holders)
     if int(depth.max(initial=0)) >= max_depth or _crosses(start, first, holders):
         return _untangle(slot, start, first, is_range, closed_before, max_depth)
-    # Each range opens at the depth at which it closes: before it come the ranges that have closed,
-    # and those that are still open.
+    # Each range opens at the depth at which it closes: in front of it stands whatever closed
+    # before, and what is still open.
     closes = np.arange(len(slot)) + closed_before + is_range + depth
     opens = closes - is_range
     opens[holders] = first[holders] + closed_before[first[holders]] + depth[holders]
@@ -82,23 +82,39 @@ def _first_inside(
 ) -> tuple[Ints, NDArray[np.intp]]:
     """Return, for each event, the first of its slot that does not lie before it; at most itself.
 
-    Also return the events whose first is another event: ranges that hold or overlap others.
+    Also return the events for which that is another one: ranges that hold or overlap others.
     """
     first = np.arange(len(slot))
     holders = np.flatnonzero(end[:-1] > start[1:]) + 1
     holders = holders[slot[holders - 1] == slot[holders]]
     if len(holders):
-        low, high = np.searchsorted(slot, slot[holders]), holders
-        while np.any(low < high):  # bisect for all of them together
-            middle = (low + high) // 2
-            after = end[middle] > start[holders]
-            low, high = np.where(after, low, middle + 1), np.where(after, middle, high)
-        first[holders] = low
+        first[holders] = _first_after(slot, start, end, holders)
     return first, holders
 
 
+def _first_after(
+    slot: NDArray[np.integer[Any]], start: Ints, end: Ints, rows: NDArray[np.intp]
+) -> Ints:
+    """Return for some events the first of their slot that ends after they start."""
+    zero = int(start.min())
+    span, slots = int(end.max()) - zero + 1, int(slot[-1]) - int(slot[0]) + 1
+    if span * slots < 1 << _WORD_BITS:  # all slots on one axis, one behind the other
+        place = (slot - slot[0]).astype(np.int64)
+        place *= span
+        wanted = place[rows] + (start[rows] - zero)
+        place += end - zero
+        found: Ints = np.searchsorted(place, wanted, "right")
+        return found
+    low, high = np.searchsorted(slot, slot[rows]), rows
+    while np.any(low < high):  # bisect for all of them together
+        middle = (low + high) // 2
+        after = end[middle] > start[rows]
+        low, high = np.where(after, low, middle + 1), np.where(after, middle, high)
+    return low
+
+
 def _crosses(start: Ints, first: Ints, holders: NDArray[np.intp]) -> bool:
-    """Return whether any range overlaps another; also True where finding out takes too long."""
+    """Tell whether any range overlaps another, or whether that takes too long to find out here."""
     if int((holders - first[holders]).sum()) > MAX_VISITS * len(start):
         return True
     spans = np.column_stack([first[holders], holders]).reshape(-1)
@@ -126,69 +142,37 @@ def _untangle(
     closed_before: Ints,
     max_depth: int,
 ) -> Stream:
-    """Order events of which some overlap or lie too deep, and put these on lanes of their own."""
+    """Order events of which some overlap or lie too deep, and put those on lanes of their own."""
     opened = np.cumsum(np.bincount(first[is_range], minlength=len(slot)))
     closes = np.arange(len(slot)) + opened
-    rank = _ranks(start, first, is_range)
+    by_opening = _opening_order(start, first, is_range)
+    rank = np.zeros(len(slot), np.int64)
+    rank[by_opening] = np.arange(len(by_opening))
     opens = np.where(is_range, first + rank, closes)
     # Where ranges nest, each one opens at the depth at which it closes.
     depth = opened - closed_before - is_range
     tangled = is_range & ((rank - closed_before[first] != depth) | (depth >= max_depth))
     lane = np.zeros(len(slot), np.int64)
-    for events in _slots_with(slot, tangled, is_range):
-        lane[events] = _stack(opens[events], closes[events], max_depth)
+    slots, of = np.unique(slot[tangled]), slot[by_opening]
+    low, high = np.searchsorted(of, slots), np.searchsorted(of, slots, "right")
+    lane[by_opening] = stack_all(opens[by_opening], closes[by_opening], low, high, max_depth)
     return Stream(opens, closes, lane)
 
 
-def _ranks(start: Ints, first: Ints, is_range: Bools) -> Ints:
-    """Return the rank of each range in the order of opening; of ranges that tie, outer ones first.
+def _opening_order(start: Ints, first: Ints, is_range: Bools) -> NDArray[np.intp]:
+    """Return the ranges in the order of opening; of those that tie, outer ones first.
 
     Of two ranges that start together, the one recorded later holds the other, or overlaps it.
     """
-    ranges = np.flatnonzero(is_range)
-    order = np.lexsort((-ranges, start[ranges], first[ranges]))
-    rank = np.zeros(len(start), np.int64)
-    rank[ranges[order]] = np.arange(len(ranges))
-    return rank
-
-
-def _slots_with(
-    slot: NDArray[np.integer[Any]], chosen: Bools, is_range: Bools
-) -> list[NDArray[np.intp]]:
-    """Return the ranges of each slot that holds any of the chosen events."""
-    slots = np.unique(slot[chosen])
-    low, high = np.searchsorted(slot, slots), np.searchsorted(slot, slots, "right")
-    return [
-        begin + np.flatnonzero(is_range[begin:stop]) for begin, stop in zip(low, high, strict=True)
-    ]
-
-
-def _stack(opens: Ints, closes: Ints, max_depth: int) -> Ints:
-    """Put each range on the lowest lane on which it nests."""
-    lanes = np.empty(len(opens), np.int64)
-    stacks: list[list[int]] = []
-    order = np.argsort(opens)
-    for i, begin, end in zip(
-        order.tolist(), opens[order].tolist(), closes[order].tolist(), strict=True
-    ):
-        for lane, stack in enumerate(stacks):  # noqa: B007  the lane is used after the loop
-            while stack and stack[-1] < begin:
-                stack.pop()
-            if not stack or (stack[-1] > end and len(stack) < max_depth):
-                break
-        else:
-            lane, stack = len(stacks), []
-            stacks.append(stack)
-        stack.append(end)
-        lanes[i] = lane
-    return lanes
+    ranges = np.flatnonzero(is_range)[::-1]
+    return ranges[order_by(first[ranges], start[ranges])]
 
 
 def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
     """Return the lowest lane on which each interval touches no other one of its group.
 
-    ``order`` holds the first and the last position of each interval in some file. One interval may
-    start on a lane at the time at which another ends, if it follows that one in the file too.
+    ``order`` holds the first and the last place of each interval in some file. One interval may
+    follow another on a lane at the very moment at which that ends, if it does so in the file too.
     """
     lanes = np.zeros(len(group), np.int64)
     by_start = order_by(group, start, order[0])
@@ -198,7 +182,7 @@ def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
     busy = np.unique(group[1:][~free & (group[1:] == group[:-1])])
     low, high = np.searchsorted(group, busy), np.searchsorted(group, busy, "right")
     found = np.zeros(len(group), np.int64)
-    parts, left = _alike(low, high)
+    parts, left = alike(low, high)
     until = _words(start, end, first, last) if len(parts) else None
     if until is None:
         left = [*parts, *left]
@@ -211,29 +195,10 @@ def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
     return lanes
 
 
-_Parts = list[tuple[int, int]]
-
-_GROUPS: Final = 16
-"""Fewest groups for which one array of their lanes takes less time than a heap per group."""
-_FIRST_LANES, _LANES = 8, 64
-"""Lanes of that array for each group, at first and at most. A group that needs more gets a heap."""
-
-
-def _alike(low: Ints, high: Ints) -> tuple[_Parts, _Parts]:
-    """Split groups by size: those of about one size, largest first, and the few larger ones."""
-    sizes = high - low
-    order = np.argsort(-sizes, kind="stable")
-    rest = np.cumsum(sizes[order][::-1])[::-1]  # of these and all smaller ones
-    alike = np.flatnonzero(rest >= _GROUPS * sizes[order])
-    cut = int(alike[0]) if len(alike) else len(order)
-    parts = list(zip(low[order].tolist(), high[order].tolist(), strict=True))
-    return parts[cut:], parts[:cut]
-
-
 def _words(start: Ints, end: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints] | None:
-    """Return the begin and end of each interval as words: a time, then a position in the file.
+    """Return when each interval needs its lane, and has left it: a time and a place, as one number.
 
-    None where a word takes more than 63 bits.
+    None where that takes more than 63 bits.
     """
     zero, bits = int(start.min()), int(last.max()).bit_length()
     if (int(end.max()) - zero).bit_length() + bits > _WORD_BITS:
@@ -241,17 +206,14 @@ def _words(start: Ints, end: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]
     return (start - zero) << bits | first, (end - zero) << bits | last
 
 
-_WORD_BITS: Final = 63
+def _pack_many(begin: Ints, end: Ints, parts: Parts, lanes: Ints) -> Parts:
+    """Put the intervals of groups on lanes, the next one of all groups at a time.
 
-
-def _pack_many(begin: Ints, end: Ints, parts: _Parts, lanes: Ints) -> _Parts:
-    """Put the intervals of groups on lanes: in each step, the next interval of every group.
-
-    Returns the groups that need too many lanes for an array.
+    Returns the groups that have too many lanes for that.
     """
     low, high = np.array(parts).T
     goes_on = np.searchsorted(low - high, -np.arange(int(high[0] - low[0])))
-    until = np.full((len(parts), _FIRST_LANES), -1)  # by lane: when it is free again
+    until = np.full((len(parts), FIRST_LANES), -1)  # by lane: when it is free again
     wide = np.zeros(len(parts), bool)
     number = np.arange(len(parts))
     for step, count in enumerate(goes_on.tolist()):
@@ -261,7 +223,7 @@ def _pack_many(begin: Ints, end: Ints, parts: _Parts, lanes: Ints) -> _Parts:
         full = ~free[groups, lane] & ~wide[:count]
         if full.any():
             known = until.shape[1]
-            if known < _LANES:
+            if known < LANES:
                 until = np.pad(until, ((0, 0), (0, known)), constant_values=-1)
                 lane[full] = known
             else:

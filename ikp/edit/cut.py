@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ikp.core.trace import AnyTrace
 from ikp.core.warps import first_start, joined_warps
-from ikp.edit._parts import take_launches, take_slots
+from ikp.edit._parts import noted, take_launches, take_slots
 from ikp.edit.select import select
 from ikp.errors import UsageError
 
@@ -26,9 +28,19 @@ def cut(trace: AnyTrace, begin_ns: float | None, end_ns: float | None) -> AnyTra
     Raises:
         UsageError: nothing ran in the window, it ends before it begins, or there is no timeline.
     """
+    return cut_read(trace, begin_ns, end_ns, len(trace.events))
+
+
+def cut_read(
+    trace: AnyTrace, begin_ns: float | None, end_ns: float | None, events: int
+) -> AnyTrace:
+    """Return the same of a trace of so many events, of which all are there that may be of it."""
     low = -np.inf if begin_ns is None else begin_ns
     high = np.inf if end_ns is None else end_ns
     left = select(trace, window_ns=(begin_ns, end_ns))
+    if events != len(trace.events):
+        what = f"select(window_ns={(begin_ns, end_ns)}) kept {len(left.events)} of {events} events"
+        left = noted(replace(left, provenance=trace.provenance), what)
     warps, zero = joined_warps([left.slots, left.others]), first_start(left)
     there = (warps.end_ns - zero >= low) & (warps.start_ns - zero <= high)
     if not there.any():

@@ -70,6 +70,26 @@ class Part:
         return may
 
 
+def read_part(exporter: object, path: Path, part: Part) -> tuple[Trace, int] | None:
+    """Return a trace with the events that may be of a part, and how many its file has.
+
+    None where the exporter's files, or this one, have no chunks to choose from.
+
+    Raises:
+        ExportError: the file can't be read.
+    """
+    from ikp.exporters.perfetto import PerfettoExporter
+    from ikp.exporters.perfetto.reader import open_columns, read, read_head
+
+    if not isinstance(exporter, PerfettoExporter):
+        return None
+    with open_columns(path) as columns:
+        if columns is None:
+            return None
+        events = sum(one.size("rows") for one in columns.chunks("events"))
+    return read(path, part.may_hold(read_head(path))), events
+
+
 def write_part(path: Path, part: Part, folder: Path) -> tuple[Path, int]:
     """Write a part of a trace file to a folder; return the new file and its number of events.
 

@@ -4,13 +4,17 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from pyarrow import parquet
 
 import ikp
+from ikp.cli import _convert
+from ikp.cli._convert_many import cut_out
 from ikp.cli.main import cli
+from tests.analysis.example import trace
 from tests.edit.test_select import example
 
 Invoke = Callable[..., Result]
@@ -77,6 +81,27 @@ def test_options_choose_a_part(invoke: Invoke) -> None:
     trace = ikp.load("y.pftrace")
     assert [one.region for one in trace.ranges()] == ["load_a", "dot"]
     assert "launch=('gemm',)" in trace.provenance["edited"]
+
+
+@pytest.mark.parametrize("window", ["0:5us", "700us:701us", "1.4ms:", ":1us"])
+def test_a_window_is_what_it_is_of_the_whole_file(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, window: str
+) -> None:
+    each, slots = 15_000, range(10)  # several chunks
+    events = [(at // each, at % 3, at * 10, at * 10 + 15) for at in range(each * len(slots))]
+    trace(events, slots=[(0, at) for at in slots], residence=2_000_000).save("long.pftrace")
+    read: list[int] = []
+
+    def seen(part: ikp.Trace, *args: Any, **more: Any) -> ikp.Trace:
+        read.append(len(part.events))
+        return cut_out(part, *args, **more)
+
+    monkeypatch.setattr(_convert, "cut_out", seen)
+    assert invoke("long.pftrace", "part.pftrace", "--window", window).exit_code == 0
+    monkeypatch.setattr(_convert, "_of_window", lambda *_: None)
+    assert invoke("long.pftrace", "whole.pftrace", "--window", window).exit_code == 0
+    assert Path("part.pftrace").read_bytes() == Path("whole.pftrace").read_bytes()
+    assert read[0] < read[1] == len(events)
 
 
 def test_an_existing_file_is_kept_unless_forced(invoke: Invoke) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.core import lanes
+from ikp.core import lanes, stacking
 from ikp.core.abi import Kind
 from tests.strategies import recordings
 from tests.trace_processor.nesting import depths, parents
@@ -84,6 +84,30 @@ def test_the_plain_way_and_the_thorough_way_agree(data: Columns) -> None:
         thorough = lanes.arrange(*data)
     for name in ("opens", "closes", "lane"):
         np.testing.assert_array_equal(getattr(quick, name), getattr(thorough, name))
+
+
+@given(slots(), st.sampled_from([1, 2, lanes.MAX_DEPTH]), st.sampled_from([1, 2, 8]))
+def test_slots_taken_together_get_the_lanes_of_each_alone(
+    data: Columns, max_depth: int, known: int
+) -> None:
+    found = []
+    for groups in (1, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stacking, "GROUPS", groups)
+            patch.setattr(stacking, "FIRST_LANES", known)
+            patch.setattr(stacking, "_FIRST_DEPTH", 1)
+            found.append(lanes.arrange(*data, max_depth=max_depth).lane)
+    np.testing.assert_array_equal(*found)
+
+
+@given(slots(), st.sampled_from([0, lanes._WORD_BITS]))
+def test_moments_of_slots_are_found_on_one_axis_or_by_bisecting(data: Columns, bits: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "_WORD_BITS", bits)
+        found = lanes.arrange(*data)
+    usual = lanes.arrange(*data)
+    for name in ("opens", "closes", "lane"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(usual, name))
 
 
 @given(slots(overlap=False))

@@ -60,7 +60,11 @@ def test_part_of_the_products_behind_the_range_is_told() -> None:
         pytest.param("gluon specialised sm_90", id="a helper with several names"),
         pytest.param("gluon control sm_100", id="tokens around loops"),
         pytest.param("overlapping", id="tokens around nothing"),
-        pytest.param("early return", id="what ends a kernel has its last line"),
+        pytest.param(
+            "early return",
+            id="what ends a kernel has its last line",
+            marks=pytest.mark.any_pins,  # the oldest Triton's lines still make one false alarm
+        ),
     ],
 )
 def test_where_nothing_is_lost_nothing_is_told(name: str) -> None:
@@ -104,7 +108,7 @@ def test_it_stands_with_each_launch_and_is_told_once(monkeypatch: pytest.MonkeyP
     from ikp.profiling import _life
 
     said = CodeFacts("sm_100a", lost=(ALL,)).text()
-    monkeypatch.setattr(_life, "_told", set())
+    monkeypatch.setattr(_life, "_reported", set())
     labels = [f"launch {n}" for n in range(3)]
     monkeypatch.setattr(it, "facts_of_trace", lambda _: {f"{FACTS}{each}": said for each in labels})
     warps = [Warp(0, 0, 0, 0, 100, [("dot", 0, 5)], launch=n) for n in range(4)]

@@ -94,12 +94,12 @@ def test_a_range_of_which_nothing_is_left_is_told_by_name() -> None:
 def test_a_session_tells_it_once_and_so_does_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     from ikp.profiling import _life
 
-    monkeypatch.setattr(_life, "_told", set())
+    monkeypatch.setattr(_life, "_reported", set())
     said = CodeFacts("sm_100a", lost=('"dot" (k.py:3) holds no tensor-core instruction.',))
     trace = replace(recorded("dot"), provenance={f"{FACTS}mine": said.text()})
     assert _life._lost_ranges(trace) == (f"mine: {said.lost[0]}",)
     assert _life._lost_ranges(trace) == ()
-    assert said.lost[0] in {one.because for one in trace.explain().unknown}
+    assert said.lost[0] in {one.rationale for one in trace.explain().unknown}
 
 
 def test_facts_read_back_as_they_were() -> None:
@@ -242,9 +242,9 @@ def test_without_a_disassembler_a_trace_says_so(monkeypatch: pytest.MonkeyPatch)
     said = it.facts_of_trace(trace)
     assert said == {"no ranges of mine": "InspectError: nvdisasm was not found. Install it."}
     (told,) = (
-        one.because
+        one.rationale
         for one in replace(trace, provenance=said).explain().unknown
-        if "machine code failed" in one.because
+        if "machine code failed" in one.rationale
     )
     assert told.endswith("failed: InspectError: nvdisasm was not found. Install it.")
     assert it.facts_of_trace(recorded("load", "other")) == {}
@@ -260,7 +260,7 @@ def test_a_fault_in_reading_code_loses_no_trace(monkeypatch: pytest.MonkeyPatch)
     said = it.facts_of_trace(trace)
     assert said == {"no ranges of mine": "RuntimeError: a fault"}
     verdict = replace(trace, provenance=said).explain()
-    assert any("a fault" in one.because for one in verdict.unknown)
+    assert any("a fault" in one.rationale for one in verdict.unknown)
     monkeypatch.setattr(_Backend, "loaded_images", fails)
     assert it.facts_of_trace(trace) == {"no ranges of all": "RuntimeError: a fault"}
 
@@ -293,7 +293,7 @@ def test_a_kernel_that_nobody_edited_keeps_facts_of_all_its_ranges(
     assert found.plain_registers == own and found.registers is not None
     assert found.ranges["matmul"].activity == "compute"  # what is in no range of its own
     explained = replace(trace, provenance={"ranges of mine": said}).explain()
-    assert not any("machine code" in one.because for one in explained.unknown)
+    assert not any("machine code" in one.rationale for one in explained.unknown)
 
 
 def test_a_kernels_own_range_may_be_shown_by_another_name(

@@ -61,6 +61,7 @@ print(sorted(early), late, "ikp.core.decoding.decode" in sys.modules, count)
 """
 
 
+@pytest.mark.any_pins  # the oldest packages import what is awaited before the program does
 def test_a_program_that_launches_nothing_has_little_imported(tmp_path: Path) -> None:
     said = _entered(tmp_path)
     *rest, count = said.split()
@@ -68,6 +69,7 @@ def test_a_program_that_launches_nothing_has_little_imported(tmp_path: Path) -> 
     assert int(count) <= 140  # 167 with what decodes and what writes
 
 
+@pytest.mark.any_pins
 def test_the_first_launch_imports_what_writes_wherever_modules_are_looked_for(
     tmp_path: Path,
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis._launch_bounds import launch_bounds
+from ikp.analysis.explain.warp_regions import at_once
 from ikp.core.abi import Kind
 from ikp.errors import UsageError
 from ikp.patterns import Names, choose
@@ -68,8 +69,10 @@ def choose_launch(trace: Trace, launch: Names | int | None = None) -> Chosen | N
 
 def _counts(trace: Trace) -> Ints:
     """Return how many ranges each launch has."""
-    slot = trace.events.slot[trace.events.kind == Kind.RANGE]
-    by_slot = np.bincount(slot, minlength=len(trace.slots))
+    events, by_slot = trace.events, np.zeros(len(trace.slots), np.int64)
+    for rows in at_once(len(events)):
+        slot = events.slot[rows][events.kind[rows] == Kind.RANGE]
+        np.add.at(by_slot, slot, 1)
     found = np.zeros(len(trace.launches), np.int64)
     np.add.at(found, trace.slots.launch, by_slot)
     return found

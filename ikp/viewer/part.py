@@ -73,7 +73,7 @@ class Part:
 def read_part(exporter: object, path: Path, part: Part) -> tuple[Trace, int] | None:
     """Return a trace with the events that may be of a part, and how many its file has.
 
-    None where the exporter's files, or this one, have no chunks to choose from.
+    None where the exporter's files have no chunks to choose from.
 
     Raises:
         ExportError: the file can't be read.
@@ -84,8 +84,6 @@ def read_part(exporter: object, path: Path, part: Part) -> tuple[Trace, int] | N
     if not isinstance(exporter, PerfettoExporter):
         return None
     with open_columns(path) as columns:
-        if columns is None:
-            return None
         events = sum(one.size("rows") for one in columns.chunks("events"))
     return read(path, part.may_hold(read_head(path))), events
 

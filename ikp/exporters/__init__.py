@@ -1,1 +1,1 @@
-"""File formats, one package or module each; found by entry point."""
+"""Exporters: a package or module per file format, found by entry point, and their shared code."""

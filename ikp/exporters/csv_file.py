@@ -1,4 +1,4 @@
-"""Traces as CSV (``.csv``): one row per event, for spreadsheets, DuckDB and shell tools."""
+"""``CsvExporter``: traces as CSV (``.csv``), a row per event or total."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ikp.exporters.text import Part, Texts, at_once, cut, integers, join, reals,
 from ikp.progress import track
 
 _Written = Column | ArgColumn | tuple[Column, Texts]
-"""Numbers, or which text stands in each row, and the texts."""
+"""Numbers, or the number of each row's text, and the texts."""
 _NUMBER = 20
 """Characters of a number."""
 
 
 class CsvExporter(FileExporter):
-    """Writes the columns of ``Trace.to_pandas()``; an empty field stands for what is missing.
+    """Writes the columns of ``Trace.to_pandas()``; a missing value is an empty field.
 
     Losses and clock fits have no place in a table: keep a .pftrace beside it.
     """
@@ -45,7 +45,7 @@ class CsvExporter(FileExporter):
 
 
 def _known(column: Column | Categories | ArgColumn) -> _Written:
-    """Return names as what stands in the file; other columns as they are."""
+    """Return a column of names as codes and CSV fields; other columns as they are."""
     if isinstance(column, Categories):
         return column.codes, Texts(_fields([(name,) for name in column.names]))
     if isinstance(column, ArgColumn) and column.values.dtype.kind == TEXT:

@@ -1,4 +1,4 @@
-"""What exporters that write one file share."""
+"""``FileExporter``: the base class of exporters that write one file, with checks and gzip."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class FileExporter(ABC):
-    """Writes a trace, whatever it holds, as one file."""
+    """Writes any trace, of events or of totals, as one file."""
 
     interface = INTERFACE
     totals = True
     suffixes: tuple[str, ...]
 
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
+        """Write ``trace`` to ``path``: all of it, or nothing, and then an existing file stays.
 
         Raises:
             ExportError: the file exists and ``force`` is false, the path can't be written, or the
@@ -45,7 +45,7 @@ def check(trace: Trace) -> None:
     """Refuse a trace that contradicts itself: a file made of it would be garbage.
 
     Raises:
-        ExportError: says in what.
+        ExportError: says what is wrong.
     """
     if found := faults(trace):
         raise ExportError(
@@ -56,7 +56,7 @@ def check(trace: Trace) -> None:
 
 @contextlib.contextmanager
 def packed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
-    """Return what to write to, so that ``file`` is compressed if ``name`` ends in ``.gz``."""
+    """Yield the stream to write to, which compresses into ``file`` if ``name`` ends in ``.gz``."""
     if not name.endswith(".gz"):
         yield file
         return
@@ -69,8 +69,8 @@ def packed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
 class _Steady:
     """Writes to a gzip file so that its bytes do not depend on where isal's stream lies in memory.
 
-    isal (1.6 to 1.9.1) files the third byte of a stream under a number made of its address, but not
-    where bytes went before: so the first ones go through alone.
+    isal (1.6 to 1.9.1) hashes the third byte of a stream with the stream's address, but not where
+    bytes went before: so the first ones are compressed alone.
     """
 
     def __init__(self, out: BinaryIO) -> None:

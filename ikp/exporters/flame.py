@@ -1,7 +1,7 @@
 """Flame graphs: profiles for speedscope (``.speedscope.json``), and folded stacks (``.folded``).
 
-Both hold, for each stack of ranges below a launch's label, the time of all warps together that lies
-in the innermost range and in none inside it, in nanoseconds; the label's own is in no range.
+Both hold, for each stack of ranges below a launch's label, the self time of the innermost range in
+all warps together, in nanoseconds. The label's own time is that in no range.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 
 
 class SpeedscopeExporter(FileExporter):
-    """Writes what https://www.speedscope.app opens: a profile for each launch label."""
+    """Writes files for https://www.speedscope.app: a profile for each launch label."""
 
     suffixes = (".speedscope.json", ".speedscope")
 
@@ -44,7 +44,7 @@ class SpeedscopeExporter(FileExporter):
 def _profile(
     tree: Stacks, label: int, paths: dict[int, list[int]], frames: dict[str, int]
 ) -> dict[str, Any]:
-    """Return one label's stacks, neighbours beside each other, and how long each one was."""
+    """Return one label's profile: its stacks, sorted by path, and the self time of each."""
     own = tree.own_ns
     chosen = [node for node in sorted(paths, key=paths.__getitem__) if own[node]]
     weights = [own[node] for node in chosen]
@@ -74,7 +74,7 @@ class FoldedExporter(FileExporter):
 
 
 def _frame(name: str) -> str:
-    """Return a name without what parts frames and lines."""
+    """Return a name without the characters that separate frames and lines."""
     return printable(name).replace(";", ",").strip() or "(no name)"
 
 

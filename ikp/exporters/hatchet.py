@@ -1,13 +1,13 @@
 """Profiles for ``proton-viewer`` (``.hatchet``): a tree of launches and regions, with sums.
 
-Where a launch has no timeline, which range lay in which is not known: its regions stand side by
+Where a launch has no timeline, the nesting of its ranges is not known: its regions are side by
 side.
 
 Proton's operation-measurement files are such trees. ``proton-viewer -m cycles`` prints the cycles
 of all warps together, ``-m normalized_cycles`` those of one warp on average, ``-m time/us`` the
-time of all warps. The viewer adds a node's descendants to it; so that it prints what each region
-took, ranges inside it included, each node holds its own share only. The share of one that holds
-ranges deeper than the tree may be negative.
+time of all warps. The viewer adds a node's descendants to it. So each node holds its self time
+only, and the viewer prints what each region took, ranges inside it included. The self time of a
+node that holds ranges deeper than the tree may be negative.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EVENTS_AT_ONCE: Final = 1 << 16
 
 
 class HatchetExporter(FileExporter):
-    """Writes what Hatchet, and so ``proton-viewer``, reads. Instants have no place in it."""
+    """Writes Hatchet's literal format, which ``proton-viewer`` reads; instants are left out."""
 
     suffixes = (".hatchet",)
 
@@ -54,7 +54,7 @@ class HatchetExporter(FileExporter):
 
 @dataclass(slots=True)
 class _Tree:
-    """Nodes by number: what a node is called, below which it lies, and its ranges' sums.
+    """Nodes by number: each one's name, its parent, and its ranges' sums.
 
     The first nodes are the launch labels, which lie below the root.
     """
@@ -106,7 +106,7 @@ def _root(trace: Trace) -> _Node:
 
 
 def _add_sums(trace: Trace, sums: Sums, tree: _Tree, labels: Categories) -> None:
-    """Add what was summed up to the nodes of its regions, each right below its launch."""
+    """Add totals to the nodes of their regions, each right below its launch."""
     cycles, time_ns = sums.facts["cycles"], sums.facts["total_ns"]
     rows = np.flatnonzero(time_ns.given)  # instants take none
     regions = categories(sums.region[rows], [one.name for one in trace.regions])
@@ -146,7 +146,7 @@ def _place(tree: _Tree, events: Events, label: _Codes, region: _Codes, regions: 
 
 
 def _opening(events: Events) -> tuple[NDArray[np.intp], Ints]:
-    """Return ranges in the order in which they open, lane by lane, and how deep each one lies."""
+    """Return ranges in the order in which they open, slot by slot, and how deep each one lies."""
     order, depth = opening(events.slot, events.start_ns, events.end_ns)
     return order, np.minimum(depth, MOST_LEVELS - 1)
 

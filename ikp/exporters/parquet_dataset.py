@@ -1,4 +1,4 @@
-"""Traces as one partitioned Parquet data set: a folder, which DuckDB, Polars, Spark and Arrow read.
+"""Partitioned Parquet data sets of many traces: a folder that DuckDB, Polars, Spark, Arrow read.
 
 ::
 
@@ -7,8 +7,8 @@
     DIR/file=rank1.pftrace/kernel=gemm/part.parquet
 
 The folders' names are two more columns, as Hive has them, by which a reader leaves files unread.
-What is in the files has one schema, whatever a trace holds or lacks. A trace's folder appears whole
-or not at all: what stands in DIR is sound at any time, and grows by further traces.
+All files have one schema, also where a trace lacks some columns. A trace's folder appears whole or
+not at all: the files in DIR are sound at any time, and further traces add to them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     import pyarrow
 
 FILE, KERNEL = "file", "kernel"
-"""The columns that folders' names are."""
+"""The columns that are in folders' names."""
 _PART: Final = "part.parquet"
 _TYPES: Final = {
     **dict.fromkeys(("launch", "rank", "warp", "sm"), "int32"),
     **dict.fromkeys(("label", "role", "region", "kind", "clock"), "string"),
     **dict.fromkeys(("payload", "share"), "float64"),
 }
-"""Of the columns that are not int64."""
+"""Arrow types of the columns that are not int64."""
 _NAMES: Final = (*dict.fromkeys((*COLUMNS, *TOTAL_COLUMNS)), "args")
 
 
@@ -55,8 +55,8 @@ def schema() -> pyarrow.Schema:
     """Return the one schema of all files.
 
     Rows are events, or totals, which have ``count``, ``total_ns`` and ``share`` instead of times.
-    ``args`` holds the further arguments of an event by their names, as text: which there are
-    differs from trace to trace.
+    ``args`` holds the further arguments of an event by their names, as text: these differ from
+    trace to trace.
     """
     import pyarrow as pa
 
@@ -66,7 +66,7 @@ def schema() -> pyarrow.Schema:
 
 
 def write_partition(trace: Trace, folder: Path, name: str, *, force: bool = False) -> int:
-    """Add a trace to the data set in ``folder``, as that of the file ``name``; return its rows.
+    """Add a trace to the data set in ``folder``, under the file name ``name``; return its rows.
 
     Raises:
         ExportError: the data set has a file of that name and ``force`` is false, the folder can't
@@ -106,12 +106,12 @@ def refuse_present(folder: Path, names: Iterable[str]) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Make the folder of a data set, or see that the one that is there holds nothing else.
+    """Make the folder of a data set, or check that an existing one holds nothing else.
 
-    What writers left beside it that were killed is removed.
+    Drafts beside it that killed writers left are removed.
 
     Raises:
-        ExportError: it can't be made, or other things stand in it.
+        ExportError: it can't be made, or other things are in it.
     """
     try:
         folder.mkdir(exist_ok=True)
@@ -134,7 +134,7 @@ def _place(folder: Path, name: str) -> Path:
 
 
 def folder_name(value: str) -> str:
-    """Return a column's value as the name of a folder; of a very long one the beginning."""
+    """Return a column's value as the name of a folder; a very long one cut, with a hash."""
     if not value:
         return "__HIVE_DEFAULT_PARTITION__"
     text = quote(value, safe=" ")
@@ -159,12 +159,12 @@ def _present(folder: Path, name: str) -> str:
 def _draft(folder: Path) -> Iterator[Path]:
     """Make a hidden folder beside the data set, where no reader looks; it is gone afterwards.
 
-    It is locked, so that others can tell that its writer lives.
+    It is locked, so that other processes see that its writer lives.
     """
     draft = Path(tempfile.mkdtemp(prefix=draft_prefix(), suffix=DRAFT, dir=folder.parent))
     handle = os.open(draft, os.O_RDONLY)
     try:
-        with suppress(OSError):  # not every file system has locks: then nobody sweeps
+        with suppress(OSError):  # not every file system has locks: then it is never swept
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield draft
     finally:
@@ -173,7 +173,7 @@ def _draft(folder: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what writers that were killed left beside a data set."""
+    """Remove drafts that killed writers left beside a data set."""
     for draft in folder.parent.glob(f".*{DRAFT}"):
         with suppress(OSError):
             if not may_be_swept(draft):
@@ -210,7 +210,7 @@ def _write_kernels(trace: Trace, folder: Path) -> int:
 
 
 def _parts(trace: Trace) -> list[Trace]:
-    """Return a trace's events and its totals, of which most traces have one."""
+    """Return a trace of the events, and one of the totals; most traces have only one of them."""
     if not len(trace.totals):
         return [trace]
     nothing = make_columns(Events, **dict.fromkeys(Events.__slots__, ()))
@@ -221,8 +221,8 @@ def _parts(trace: Trace) -> list[Trace]:
 def _arrow(trace: Trace) -> pyarrow.Table:
     """Return the rows of a trace in the one schema.
 
-    Names are text, not Arrow's dictionaries: of those, some readers make categories, which differ
-    from file to file.
+    Names are text, not Arrow's dictionaries: some readers make categories of dictionaries, which
+    differ from file to file.
     """
     import pyarrow as pa
 
@@ -265,7 +265,7 @@ def _texts(column: ArgColumn) -> pyarrow.Array:
 
 
 def _evidence(trace: Trace, members: list[int]) -> dict[str, object]:
-    """Return what a reader must know of some launches, each with its number in the trace."""
+    """Return the evidence of some launches, each with its number in the trace, and provenance."""
     return {
         "launches": [
             {"launch": i, **asdict(trace.launches[i]), "dropped": trace.launches[i].dropped}

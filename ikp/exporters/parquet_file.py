@@ -1,4 +1,4 @@
-"""Traces as Parquet (``.parquet``): a row per event or total, for pandas, Polars, DuckDB, Spark."""
+"""``ParquetExporter``: traces as Parquet (``.parquet``), a row per event or total."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class ParquetExporter(FileExporter):
     """Writes the columns of ``Trace.to_pandas()``; needs ``pip install 'ikp[parquet]'``.
 
-    A column has one type in all files, whatever a trace lacks: a data set can be made of many.
+    A column has one type in all files, also where a trace lacks it: many files make a data set.
 
     The file's metadata holds, under ``ikp``, the evidence as JSON: launches with their losses and
     clock fits, and the provenance.
@@ -31,11 +31,11 @@ class ParquetExporter(FileExporter):
     suffixes = (".parquet",)
 
     def __init__(self) -> None:
-        if find_spec("pyarrow") is None:  # told before a kernel runs whose trace would be lost
+        if find_spec("pyarrow") is None:  # raised before a kernel runs whose trace would be lost
             raise ModuleNotFoundError("pyarrow is not installed", name="pyarrow")
 
     def prepare(self) -> None:
-        """Import what writing takes."""
+        """Import pyarrow, before there is a trace to write."""
         from pyarrow import parquet  # noqa: F401
 
     def _put(self, trace: Trace, file: BinaryIO, _name: str) -> None:
@@ -48,7 +48,7 @@ class ParquetExporter(FileExporter):
 
 
 def arrow_array(pa: ModuleType, column: Column | Categories | ArgColumn) -> Any:
-    """Return a column as Arrow has it; None stands where nothing is."""
+    """Return a column as an Arrow array, with null for missing values."""
     if isinstance(column, Categories):
         return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.names, pa.string()))
     if isinstance(column, ArgColumn):

@@ -1,4 +1,4 @@
-"""Text of many rows at a time, as bytes: numbers as digits, names, and what stands between them.
+"""Text of many rows at a time, as matrices of bytes: digits of numbers, names, constant bytes.
 
 A part holds one piece of each row's text in a matrix of bytes; where a row's piece is shorter than
 the matrix is wide, it has zeros, anywhere. Parts are laid side by side, and the zeros dropped: that
@@ -18,7 +18,7 @@ Part = NDArray[np.uint8]
 
 _CHUNK: Final = 10_000
 _DIGITS: Final = 4
-"""Digits that one look-up gives."""
+"""Digits per look-up in a table."""
 
 
 def _chunks() -> NDArray[np.uint32]:
@@ -85,7 +85,7 @@ def texts(values: Sequence[bytes]) -> Part:
 
 
 class Texts:
-    """Byte strings without zeros, of which rows name one each: ``these[numbers]`` is a part.
+    """Byte strings without zeros, looked up by number: ``texts[numbers]`` is a part.
 
     All are kept as one part where they are about as long as each other. Else a part is made of
     those that occur in it, and as wide as the longest of these.
@@ -106,7 +106,7 @@ class Texts:
 
 
 _NARROW: Final = 64
-"""Bytes that each of some texts may take in vain."""
+"""Bytes of padding that each text may take on average."""
 
 
 def where(chosen: NDArray[np.bool_], part: bytes | Part) -> Part:

@@ -22,7 +22,7 @@ LEFT: dict[str, int] = {
     "cli": 1,
     "core": 20,
     "driver": 12,
-    "exporters": 135,
+    "exporters": 38,
     "inspection": 63,
     "probes": 66,
     "ptx": 3,

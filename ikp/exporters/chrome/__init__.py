@@ -1,7 +1,7 @@
-"""Chrome JSON traces (``.json``): for ``chrome://tracing``, Perfetto, and what else reads them.
+"""``ChromeExporter``: Chrome JSON traces (``.json``), for ``chrome://tracing`` and Perfetto.
 
-The format knows processes and threads and no more, so SMs are processes, and lanes and warps are
-threads. Times are microseconds from the first event, with three decimals: exact nanoseconds.
+The format knows processes and threads and no more, so SMs are processes, and CTA slots and warps
+are threads. Times are microseconds from the first event, with three decimals: exact nanoseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ChromeExporter(FileExporter):
     suffixes = (".json", ".json.gz", ".chrome_trace")
 
     def prepare(self) -> None:
-        """Import what writing takes."""
+        """Import the writer, before there is a trace to write."""
         import ikp.exporters.chrome._writer  # noqa: F401
 
     def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:

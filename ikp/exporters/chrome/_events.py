@@ -1,4 +1,4 @@
-"""Ranges, instants and arrows as lines of JSON, many at a time."""
+"""Ranges, instants and arrows as lines of Chrome JSON, many at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Rows = NDArray[np.intp]
 
 
 _USUAL: Final = 200
-"""Bytes of an event beside the names of its region and its arguments."""
+"""Bytes of an event besides the names of its region and its arguments."""
 
 
 class Events:
@@ -83,10 +83,10 @@ class Events:
         slot = events.slot.astype(np.intp)
         duration = events.end_ns - events.start_ns
         cycles = self._cycles[self._trace.slots.launch[slot]]
-        told = (events.ticks != duration) | (ranges & cycles)  # else the duration says as much
+        shown = (events.ticks != duration) | (ranges & cycles)  # else the duration says as much
         args = [
-            ("cycles", ArgColumn(events.ticks, told & cycles)),
-            ("ticks", ArgColumn(events.ticks, told & ~cycles)),
+            ("cycles", ArgColumn(events.ticks, shown & cycles)),
+            ("ticks", ArgColumn(events.ticks, shown & ~cycles)),
             *_payload(events),
             *((name, column.take(rows)) for name, column in self._trace.args.items()),
         ]
@@ -114,7 +114,7 @@ def _field(chosen: NDArray[np.bool_], *parts: bytes | Part) -> list[bytes | Part
 
 
 def _payload(events: Table) -> Iterator[tuple[str, ArgColumn]]:
-    """Yield the payloads of each type: a row has that of one."""
+    """Yield an argument for each payload type; each row has the payload of one type at most."""
     for kind in np.unique(events.payload_type).tolist():
         chosen = events.payload_type == kind
         bits = np.where(chosen, events.payload, np.uint32(0))
@@ -145,7 +145,7 @@ _MAX_DECIMALS: Final = 18
 
 
 def _real(value: float) -> str:
-    """Return a float as JSON; what JSON has no number for as a string."""
+    """Return a float as JSON; infinities and NaN, which JSON has not, as strings."""
     if not isfinite(value):
         return f'"{value}"'
     text = repr(value)
@@ -158,9 +158,9 @@ def _flows(
 ) -> Iterator[tuple[Rows, Part]]:
     """Yield lines for the arrows of the events in the given rows of the trace.
 
-    With the lines come the places of the events behind which they stand, and so bind to: to what is
-    open on the thread at that time. ``heads`` is what lines of each event begin with, ``start`` and
-    ``end`` count from the origin.
+    With the lines come the numbers of the events behind which they lie, and which they so bind to:
+    viewers bind them to the slice open on the thread at that time. ``heads`` is what lines of each
+    event begin with, ``start`` and ``end`` count from the origin.
     """
     starting, ending = b'{"ph":"s",', b'{"ph":"f","bp":"e",'
     for lists, phase, times in (
@@ -177,7 +177,7 @@ def _flows(
 
 
 def _between(lines: Part, more: Iterator[tuple[Rows, Part]]) -> bytes:
-    """Return lines with further ones, each behind that for which it was made."""
+    """Return lines with further lines between, each behind the line of its event."""
     streams = [(np.arange(len(lines)), lines), *more]
     behind = np.concatenate([event for event, _ in streams])
     place = np.empty(len(behind), np.intp)

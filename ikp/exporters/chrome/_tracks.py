@@ -1,8 +1,8 @@
-"""Which process and thread each track of the layout becomes.
+"""Tracks of the layout as Chrome processes and threads (``Threads``), and the events naming them.
 
 The tree of :mod:`ikp.exporters.timeline.tracks` in two levels: a launch is a process with its
-evidence and counters, each SM of it another, and every lane, warp and overlap of an SM is a thread,
-named by its way down from the SM.
+evidence and counters, each SM of it another. Every CTA slot ("lane"), warp and overlap of an SM is
+a thread, named by its path from the SM.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Threads:
 
     def __init__(self) -> None:
         self.process: dict[int, int] = {}  # by track
-        self.heads: dict[int, bytes] = {}  # what an event on the track begins with
+        self.heads: dict[int, bytes] = {}  # the first fields of an event on the track
         self._names: dict[int, str] = {}  # of threads, by track
         self._places: Counter[tuple[str, int]] = Counter()
 
@@ -65,11 +65,11 @@ class Threads:
         return self._named("thread", self.heads[uuid], name, pid, 0)
 
     def _process(self, pid: int, name: str, launch: int) -> Iterator[bytes]:
-        """Name a process that stands after those of the same launch."""
+        """Name a process that is sorted after the earlier ones of the same launch."""
         return self._named("process", b'"pid":%d' % pid, name, launch, launch * _PER_LAUNCH)
 
     def _named(self, what: str, head: bytes, name: str, group: int, base: int) -> Iterator[bytes]:
-        """Yield the events that give a name, and a place behind others of the group."""
+        """Yield the events that give a name, and a sort index behind others of the group."""
         self._places[what, group] += 1
         order = base + self._places[what, group]
         yield event("M", head, {"name": f"{what}_name", "args": {"name": name}})

@@ -1,4 +1,4 @@
-"""A trace as Chrome JSON: what is written in which order."""
+"""Writer of Chrome JSON: launches, blocks, counters, sums and events of a trace, in this order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ikp.progress import track
 _EVENTS_AT_ONCE: Final = 1 << 16
 _BLOCKS_AT_ONCE: Final = 1 << 11
 _DIGITS: Final = 6
-"""Of a share, behind the point: Perfetto's JSON reader can't take many."""
+"""Digits of a share, behind the point: Perfetto's JSON reader can't take many."""
 
 
 def write(trace: Trace, out: BinaryIO, name: str) -> None:
@@ -58,7 +58,7 @@ def _lines(trace: Trace, name: str) -> Iterator[bytes]:
 
 
 def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
-    """Yield a range for each launch, from the start of its first warp to the end of its last."""
+    """Yield a slice for each launch, from the start of its first warp to the end of its last."""
     for launch, tracks in zip(trace.launches, layout.launches, strict=True):
         start, end = tracks.start, tracks.end
         evidence = {**asdict(launch), "dropped": launch.dropped, "provenance": trace.provenance}
@@ -70,7 +70,7 @@ def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> It
 
 
 def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
-    """Yield the ranges that show where each block ran, lane by lane."""
+    """Yield the slices that show where each block ran, by CTA slot."""
     grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
     for blocks in layout.blocks.parts(_BLOCKS_AT_ONCE):
         x, y, _ = grids[blocks.launch].T
@@ -99,11 +99,11 @@ def _counters(layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
 
 
 def _sums(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
-    """Yield a range for each warp that summed up, with what it did."""
+    """Yield a slice for each warp that recorded totals, with its totals by region."""
     slots, sums = trace.slots, Sums.of(trace) if len(trace.totals) else None
-    for slot, told in sums.told(_DIGITS) if sums else ():
+    for slot, totals in sums.told(_DIGITS) if sums else ():
         start, end = int(slots.start_ns[slot]), int(slots.end_ns[slot])
         head = threads.heads[int(layout.slot_track[slot])]
         head += times(start - origin, max(0, end - start))
-        args = {"block": int(slots.block[slot]), NAME: told}
+        args = {"block": int(slots.block[slot]), NAME: totals}
         yield event("X", head, {"name": NAME, "args": args})

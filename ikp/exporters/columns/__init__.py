@@ -1,1 +1,1 @@
-"""A trace's tables as checked, compressed columns, many rows to a chunk; knows no file format."""
+"""A trace's tables as chunks of checksummed, deflated columns; independent of any file format."""

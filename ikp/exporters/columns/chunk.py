@@ -1,6 +1,6 @@
-"""A chunk that is read: its head at first, and columns when they are asked for.
+"""``Chunk``: a chunk of packed columns, whose head is read at first, and each column on demand.
 
-``packing.py`` says how they lie.
+``packing.py`` describes the layout.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ikp.exporters.protobuf.damage import DamagedError
 
 
 def unpack(piece: Piece, content: bytes) -> Integers:
-    """Return the numbers, in a type that holds them.
+    """Return the numbers of a column, in a type that holds them.
 
     Raises:
-        DamagedError: the content is not what the piece tells.
+        DamagedError: the content is not what the piece says.
     """
     if not piece.type:
         return np.broadcast_to(np.int64(_checked(piece.value)), piece.rows)
@@ -58,10 +58,10 @@ def _checked(value: int) -> int:
 
 
 def unpack_json(piece: Piece, content: bytes, take: Take | None = None) -> Any:
-    """Return plain values; ``take`` is given the bytes that they take beside their text.
+    """Return plain values; ``take`` is given the bytes of memory that they take besides their text.
 
     Raises:
-        DamagedError: the content is not what the piece tells.
+        DamagedError: the content is not what the piece says.
         Exception: what ``take`` raises.
     """
     if piece.type != JSON:
@@ -87,26 +87,26 @@ def _inflated(piece: Piece, content: bytes, size: int) -> bytes:
     except isal_zlib.error as error:
         raise DamagedError(f"the column {piece.name!r} is damaged") from error
     if len(inflated) != size or not inflater.eof:
-        raise DamagedError(f"the column {piece.name!r} has not as many rows as it tells")
+        raise DamagedError(f"the column {piece.name!r} has not as many rows as it says")
     return inflated
 
 
 _NESTED_BYTES: Final = 64
-"""What an empty list or object of JSON takes in memory."""
+"""Bytes of memory that an empty list or object of JSON takes."""
 _VALUE_BYTES: Final = 40
-"""What a value takes there, and its place in a list."""
+"""Bytes of memory that a value takes, with its place in a list."""
 _MOST_HEAD: Final = 1 << 24
 """Bytes of a head. It grows with a trace's arguments, not with its rows."""
 
 Read = Callable[[int, int], bytes]
-"""Returns so many bytes from a place on; fewer where the file ends."""
+"""Returns so many bytes from an offset on; fewer where the file ends."""
 Take = Callable[[int], None]
 """Counts bytes as used, and raises an error if those are too many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk of which the head was read. Columns are read when they are asked for."""
+    """A chunk whose head was read. Columns are read when they are asked for."""
 
     kind: str
     about: dict[str, Any]
@@ -119,10 +119,10 @@ class Chunk:
     def at(cls, read: Read, start: int, end: int | None = None, take: Take | None = None) -> Chunk:
         """Read the head of the chunk that begins at ``start``, and is over at ``end``, if known.
 
-        ``take`` is given what plain values take when they are read.
+        ``take`` is given the bytes of memory that plain values take when they are read.
 
         Raises:
-            DamagedError: there is none, or it is damaged.
+            DamagedError: there is no chunk, or it is damaged.
         """
         prefix = read(start, PREFIX.size)
         if len(prefix) < PREFIX.size or not prefix.startswith(MAGIC):
@@ -132,7 +132,7 @@ class Chunk:
         if checksum(head) != crc:
             raise DamagedError("the checksum of a chunk's head fails")
         about = _parsed(head)
-        pieces = [_told(one) for one in about.pop("columns")]
+        pieces = [_piece(one) for one in about.pop("columns")]
         at, places = start + PREFIX.size + length, {}
         for piece in pieces:
             places[piece.name] = at
@@ -149,7 +149,7 @@ class Chunk:
         return sum(count * size for count, size in rows)
 
     def size(self, name: str) -> int:
-        """Return a count that the head tells.
+        """Return a count that the head holds.
 
         Raises:
             DamagedError: it doesn't.
@@ -160,7 +160,7 @@ class Chunk:
         return value
 
     def pair(self, name: str) -> tuple[int, int]:
-        """Return from what to what something reaches, as the head tells.
+        """Return the first and last value of something, as the head says.
 
         Raises:
             DamagedError: it doesn't.
@@ -171,7 +171,7 @@ class Chunk:
         return value[0], value[1]
 
     def numbers(self, name: str, rows: int | None = None) -> Integers:
-        """Return a column; of so many rows, if that is known.
+        """Return a column of numbers, of ``rows`` rows if that is given.
 
         Raises:
             DamagedError: it is damaged, or has another number of rows.
@@ -182,7 +182,7 @@ class Chunk:
         return unpack(piece, content)
 
     def json(self, name: str) -> Any:
-        """Return plain values.
+        """Return a column of plain values.
 
         Raises:
             DamagedError: they are damaged.
@@ -213,11 +213,11 @@ def _parsed(head: bytes) -> dict[str, Any]:
     return about
 
 
-def _told(facts: object) -> Piece:
-    """Return what :meth:`Piece.facts` returned.
+def _piece(facts: object) -> Piece:
+    """Return the piece of which these are the :meth:`Piece.facts`.
 
     Raises:
-        DamagedError: it is something else.
+        DamagedError: they are something else.
     """
     kinds = (str, int, str, bool, int, int, int)
     if not isinstance(facts, list) or [type(one) for one in facts] != list(kinds):

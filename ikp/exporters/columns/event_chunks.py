@@ -1,4 +1,4 @@
-"""Events from chunks of packed columns, of which ``packing.py`` says how they lie."""
+"""``Table``: events unpacked from chunks of columns; ``packing.py`` describes their layout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL: Final = tuple(Events.__slots__)
 
 @dataclass(slots=True)
 class Table:
-    """Columns of events, of which chunks fill in some rows each."""
+    """Columns of events; each chunk fills in some rows."""
 
     rows: int
     wanted: Collection[str] = ALL
@@ -44,15 +44,15 @@ class Table:
             self.columns[f"arg {number}"] = np.full(self.rows, blank(dtype), dtype)
 
     def fill(self, chunk: Chunk) -> None:
-        """Put a chunk's events behind those that are there.
+        """Append a chunk's events.
 
         Raises:
-            DamagedError: they contradict themselves, or what the chunk's head tells.
+            DamagedError: they contradict themselves, or the chunk's head.
         """
         count = chunk.size("rows")
         rows = slice(self.filled, self.filled + count)
         if rows.stop > self.rows:
-            raise DamagedError("there are more events than are told")
+            raise DamagedError("there are more events than its head says")
         self.filled = rows.stop
         one = _Reader(chunk, count)
         wanted = set(self.wanted)
@@ -152,16 +152,16 @@ class _Reader:
 
     @property
     def slots(self) -> tuple[Integers, Ints]:
-        """Which slots there are, and how many events each has."""
+        """The slots with events in the chunk, and how many events each has."""
         if self._slots is None:
             slots = self.chunk.numbers("slot")
             counts = self.chunk.numbers("count", len(slots)).astype(np.int64)
             if outside(counts, 1, self.rows + 1) or int(counts.sum()) != self.rows:
-                raise DamagedError("its slots have not as many events as a chunk tells")
-            told = self.chunk.pair("slots")
+                raise DamagedError("its slots have not as many events as a chunk says")
+            ends = self.chunk.pair("slots")
             ordered = bool(np.all(slots[1:] > slots[:-1]))
-            if not ordered or (len(slots) and (int(slots[0]), int(slots[-1])) != told):
-                raise DamagedError("the slots of a chunk are not those that it tells")
+            if not ordered or (len(slots) and (int(slots[0]), int(slots[-1])) != ends):
+                raise DamagedError("the slots of a chunk are not those that it says")
             self._slots = slots, counts
         return self._slots
 
@@ -174,7 +174,7 @@ def _fill_times(one: _Reader, out: Columns) -> None:
         return
     last = np.cumsum(counts)
     first = last - counts
-    # Each slot begins where its origin is, wherever the steps of the slot before it have led.
+    # Each slot begins at its origin, independent of where the steps of the slot before it end.
     ends = origin + np.add.reduceat(steps, first)
     steps[first[:1]] += origin[:1]
     steps[first[1:]] += origin[1:] - ends[:-1]
@@ -182,7 +182,7 @@ def _fill_times(one: _Reader, out: Columns) -> None:
     start = np.subtract(end, one.span, out=out.get("start_ns"))
     least, most = int(start.min()), int(end.max())
     if (least, most) != one.chunk.pair("time") or least < 0 or int(end.min()) < 0:
-        raise DamagedError("the times of a chunk are not those that it tells")
+        raise DamagedError("the times of a chunk are not those that it says")
 
 
 def _fill_ticks(one: _Reader, out: Columns) -> None:

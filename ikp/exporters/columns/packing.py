@@ -1,24 +1,24 @@
-"""A trace as chunks of packed columns: how they are written.
+"""The layout of chunks of packed columns, and the functions that write a trace's tables in it.
 
-A chunk holds some rows of a table, behind a head that tells what they are and where each column
+A chunk holds some rows of a table, behind a head that says what they are and where each column
 lies::
 
     "ikpc" | size of the head, 4 bytes | CRC-32 of the head, 4 bytes | head, as JSON | columns
 
 The head has its own checksum, and one of each column: any of them is read without the others.
 
-A column's whole numbers are kept in as few bytes as the largest of them needs, as themselves or as
-the steps from one to the next, whichever takes fewer. The lowest bytes of all of them stand
-together, then the next ones, and so on: most higher bytes are alike, and deflate takes them for
-next to nothing.
+A column's whole numbers are kept in as few bytes as the largest of them needs: as themselves or as
+the steps from one to the next, if these take fewer. The lowest bytes of all numbers lie together,
+then the next ones, and so on: most higher bytes are alike, and deflate takes them for next to
+nothing.
 
-A chunk of events holds all events of some slots. Of each slot it has how many they are and when the
-first one starts; of each event what passed since the one before it ended, and how long it took. How
-many ticks that was follows from the time and the clock's rate but for a few: only those few are
-kept.
+A chunk of events holds all events of some slots. For each slot it has their number and the start of
+the first one. For each event it has the time since the end of the one before it, and its duration.
+An event's ticks follow from its duration and the clock's rate, but for a small rest: only that rest
+is kept.
 
-Of launches, regions, roles, names of arguments and provenance there are few: they are plain values,
-each field of all launches, or regions, one list: what is alike stands together.
+Launches, regions, roles, names of arguments and provenance are few: they are plain values. Each
+field of all launches, or regions, is one list, so that equal values lie together.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ Facts = dict[str, Any]
 Integers = NDArray[np.integer[Any]]
 
 RAW: Final = -15
-"""Window bits of bytes without zlib's header and checksum."""
+"""Window bits of a deflate stream without zlib's header and checksum."""
 _FAST: Final = 1
 """Levels above are slower, and gain little where rows are so much alike."""
 JSON: Final = "json"
 NUMBERS: Final = ("u1", "i1", "u2", "i2", "u4", "i4", "i8")
-"""What numbers are packed as: signed or not, and how many bytes."""
+"""Types that numbers are packed as: signed or not, and how many bytes."""
 _NARROWEST: Final = ("u1", "i1")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a chunk's head tells of a column."""
+    """A column's entry in a chunk's head."""
 
     name: str
     rows: int  # of JSON: its bytes
@@ -65,15 +65,15 @@ class Piece:
 
     def facts(self) -> list[str | int]:
         """Return all of it, for a chunk's head."""
-        told = (self.rows, self.type, self.steps, self.value, self.size, self.crc)
-        return [self.name, *told]
+        rest = (self.rows, self.type, self.steps, self.value, self.size, self.crc)
+        return [self.name, *rest]
 
 
 Packed = tuple[Piece, bytes]
 
 
 def pack(name: str, values: NDArray[Any], *, steps: bool = True) -> Packed:
-    """Pack whole numbers, or booleans; ``steps``: maybe as steps, if they take less room."""
+    """Pack whole numbers, or booleans; with ``steps``, as steps where these take less room."""
     if not len(values):
         return Piece(name, 0, "", False, 0, 0, 0), b""
     numbers: Integers = values.view(np.uint8) if values.dtype == np.bool_ else values
@@ -111,22 +111,22 @@ def width_of(kind: str) -> int:
 
 
 def to_json(value: object) -> bytes:
-    """Return plain values as a text: texts, and facts of which there are few."""
+    """Return plain values as compact JSON."""
     return json.dumps(value, separators=(",", ":"), default=int).encode()
 
 
 def pack_json(name: str, text: bytes) -> Packed:
-    """Pack what :func:`to_json` returned."""
+    """Pack a text that :func:`to_json` returned."""
     content = deflated(text)
     return Piece(name, len(text), JSON, False, 0, len(content), checksum(content)), content
 
 
 def deflated(content: bytes | NDArray[np.uint8], window_bits: int = RAW) -> bytes:
-    """Return bytes deflated, always as the same; with zlib's header where ``window_bits`` > 0.
+    """Return bytes deflated, reproducibly; with zlib's header where ``window_bits`` > 0.
 
-    isal (1.6 to 1.9.1) files the third byte that it compresses under a number made of its state's
-    address, so that what it finds again depends on where that lies in memory. It does not where a
-    stream goes on, nor with so few bytes as the first ones here: so these go through alone.
+    isal (1.6 to 1.9.1) hashes the third byte that it compresses with its state's address, so that
+    the matches found depend on where the state lies in memory. It does not where a stream goes on,
+    nor with so few bytes as the first ones here: so these are compressed alone.
     """
     from isal import isal_zlib
 
@@ -143,7 +143,7 @@ _ALONE: Final = 8
 
 
 def checksum(content: bytes | memoryview | NDArray[np.uint8], before: int = 0) -> int:
-    """Return the CRC-32 of some bytes, or of those ``before`` them and these."""
+    """Return the CRC-32 of some bytes, continued from the CRC-32 ``before`` them."""
     from isal import isal_zlib
 
     return int(isal_zlib.crc32(content, before))
@@ -165,7 +165,7 @@ PREFIX: Final = struct.Struct("<4sII")
 
 
 def build(kind: str, about: dict[str, Any], parts: Sequence[Packed]) -> bytes:
-    """Return a chunk of packed columns. ``about`` tells what a reader must know before these."""
+    """Return a chunk of packed columns; ``about`` holds the other entries of its head."""
     facts = {"kind": kind, **about, "columns": [piece.facts() for piece, _ in parts]}
     head = json.dumps(facts, separators=(",", ":")).encode()
     prefix = PREFIX.pack(MAGIC, len(head), checksum(head))
@@ -181,9 +181,9 @@ DIRECT: Final = {"region": np.int32, "kind": np.uint8, "payload_type": np.uint8}
 def pack_events(
     events: Events, args: Mapping[str, ArgColumn], launch: NDArray[Any]
 ) -> tuple[dict[str, Any], list[Packed]]:
-    """Pack the events of some slots; return what their chunk's head tells of them, and columns.
+    """Pack the events of some slots; return the entries of their chunk's head, and columns.
 
-    ``launch`` is that of each slot of the trace.
+    ``launch`` is the launch of each slot of the trace.
     """
     start, end = events.start_ns, events.end_ns
     first = np.append(0, np.flatnonzero(events.slot[1:] != events.slot[:-1]) + 1)
@@ -219,7 +219,7 @@ def pack_events(
 
 
 def _rate(ticks: Ints, span: Ints) -> np.int64:
-    """Return what makes ticks of a duration, about: so many 2**-20 for each ns."""
+    """Return the mean rate of ticks, in units of 2**-20 ticks per ns; 0 where it is too large."""
     whole = float(span.sum(dtype=np.float64))
     rate = float(ticks.sum(dtype=np.float64)) / whole * (1 << RATE_BITS) if whole else 0.0
     return np.int64(round(rate) if abs(rate) < MOST_RATE else 0)
@@ -240,11 +240,11 @@ def _pack_arg(number: int, column: ArgColumn) -> list[Packed]:
 
 
 BESIDE: Final = {"end_ns": "start_ns", "attempted": "kept"}
-"""Columns that are kept as what they are above another one."""
+"""Columns that are kept as their difference to another one."""
 
 
 def pack_rows(table: Slots | Totals, rows: slice) -> tuple[dict[str, Any], list[Packed]]:
-    """Pack some rows of a table; return what their chunk's head tells of them, and columns."""
+    """Pack some rows of a table; return the entries of their chunk's head, and columns."""
     packed = []
     for each in fields(table):
         values = getattr(table, each.name)[rows]
@@ -255,11 +255,11 @@ def pack_rows(table: Slots | Totals, rows: slice) -> tuple[dict[str, Any], list[
 
 
 ARG_TYPES: Final = {"i": "int", "f": "float", "b": "bool", TEXT: "str"}
-"""What numpy's kinds are called in files."""
+"""Names of numpy's kinds in files."""
 
 
 def facts_of(trace: Trace) -> Facts:
-    """Return what a trace says beside its tables."""
+    """Return a trace's facts beside its tables: launches, regions, roles, arguments, provenance."""
     return {
         "launches": {
             **_lists(Launch, trace.launches),

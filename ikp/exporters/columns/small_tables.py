@@ -1,4 +1,4 @@
-"""A trace's tables but that of its events, from what ``packing.py`` made of them."""
+"""A trace's launches, regions, roles, slots and totals, unpacked and checked; not its events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ikp.exporters.protobuf.damage import DamagedError
 _Kind = TypeVar("_Kind", Launch, ClockFit, Region)
 
 KINDS: Final = {name: kind for kind, name in ARG_TYPES.items()}
-"""numpy's kinds, by what they are called in files."""
+"""numpy's kinds, by their names in files."""
 
 
 def launches_of(facts: Facts) -> tuple[Launch, ...]:
@@ -61,7 +61,7 @@ def _rows(facts: Facts, name: str) -> list[Facts]:
 
 
 def to_launch(facts: Facts) -> Launch:
-    """Rebuild a launch from what is told of it.
+    """Rebuild a launch from its facts.
 
     Raises:
         DamagedError: something is missing.
@@ -80,7 +80,7 @@ def args_of(facts: Facts) -> list[dict[str, str]]:
     """Return names and types of the trace's own arguments.
 
     Raises:
-        DamagedError: something else stands there.
+        DamagedError: there is something else.
     """
     args = facts.get("args", [])
     if not _are(args, dict) or not all(set(one) == {"name", "type"} for one in args):
@@ -98,7 +98,7 @@ def roles_of(facts: Facts) -> tuple[str, ...]:
     """Return the names of roles.
 
     Raises:
-        DamagedError: something else stands there.
+        DamagedError: there is something else.
     """
     roles = facts.get("roles")
     if not _are(roles, str) or not roles:
@@ -107,10 +107,10 @@ def roles_of(facts: Facts) -> tuple[str, ...]:
 
 
 def provenance_of(facts: Facts) -> dict[str, str]:
-    """Return where the trace comes from.
+    """Return the provenance of the trace.
 
     Raises:
-        DamagedError: something else stands there.
+        DamagedError: there is something else.
     """
     provenance = facts.get("provenance", {})
     if not isinstance(provenance, dict) or not _are(list(provenance.values()), str):
@@ -142,7 +142,7 @@ _HINTS: Final[dict[type[Any], dict[str, Any]]] = {
 
 
 def _fits(value: object, kind: Any) -> bool:
-    """Tell whether a value is of a field's type: a class, a union, or a tuple."""
+    """Return whether a value is of a field's type: a class, a union, or a tuple."""
     origin, inner = _parts(kind)
     if origin is tuple:
         if not isinstance(value, tuple):
@@ -156,7 +156,7 @@ def _fits(value: object, kind: Any) -> bool:
 
 @cache
 def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return what a type is made of; a file of many launches asks for the same few each time."""
+    """Return a type's origin and arguments; cached, as all launches of a file have the same few."""
     return get_origin(kind), get_args(kind)
 
 
@@ -164,10 +164,10 @@ _Table = TypeVar("_Table", Slots, Totals)
 
 
 def unpack_rows(kind: type[_Table], chunks: list[Chunk]) -> _Table:
-    """Return the table of which the chunks hold rows.
+    """Return the table whose rows the chunks hold.
 
     Raises:
-        DamagedError: a column is damaged, or holds what it can't.
+        DamagedError: a column is damaged, or holds an impossible number.
     """
     names = [each.name for each in fields(kind)]
     parts: dict[str, list[Column]] = {name: [] for name in names}
@@ -196,10 +196,10 @@ def _together(name: str, parts: list[Column], dtype: np.dtype[Any]) -> Column:
 
 
 def fitting(name: str, values: Integers, dtype: np.dtype[Any]) -> Integers:
-    """Return numbers that the dtype holds.
+    """Return the numbers, which the dtype must hold.
 
     Raises:
-        DamagedError: it doesn't.
+        DamagedError: it doesn't hold one of them.
     """
     if len(values):
         limits = np.iinfo(np.uint8 if dtype == np.bool_ else dtype)
@@ -210,10 +210,10 @@ def fitting(name: str, values: Integers, dtype: np.dtype[Any]) -> Integers:
 
 
 def check_slots(slots: Slots, launches: int, roles: int) -> None:
-    """Refuse slots that name what there is not.
+    """Refuse slots that name launches or roles that there are not.
 
     Raises:
-        DamagedError: says what.
+        DamagedError: says which.
     """
     if outside(slots.launch, 0, launches):
         raise DamagedError("a slot names a launch that there is not")
@@ -224,10 +224,10 @@ def check_slots(slots: Slots, launches: int, roles: int) -> None:
 
 
 def check_totals(totals: Totals, slots: int, regions: int) -> None:
-    """Refuse totals that name what there is not, or stand in another order than they must.
+    """Refuse totals that name slots or regions that there are not, or are out of order.
 
     Raises:
-        DamagedError: says what.
+        DamagedError: says what is wrong.
     """
     if outside(totals.slot, 0, slots) or bool(np.any(totals.slot[1:] < totals.slot[:-1])):
         raise DamagedError("a total names a slot that there is not, or they are not in order")
@@ -238,5 +238,5 @@ def check_totals(totals: Totals, slots: int, regions: int) -> None:
 
 
 def outside(values: NDArray[Any], low: int, high: int) -> bool:
-    """Tell whether any number is not from ``low`` up to ``high``."""
+    """Return whether any number is below ``low``, or not below ``high``."""
     return bool(len(values)) and not low <= int(values.min()) <= int(values.max()) < high

@@ -1,8 +1,8 @@
-"""Ranges and instants as packets.
+"""Encoder of ranges and instants: Perfetto packets, and chunks of columns beside them.
 
 Every event has a packet that opens it, with its arguments; a range also has one that closes it.
-Where an arrow ends at the end of a range, an instant stands in front of that. The trace's own
-arguments stand in the field for their type, texts interned.
+Where an arrow ends at the end of a range, an instant is in front of the closing packet. The trace's
+own arguments are in the field for their type, texts interned.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Encoder:
     def __init__(self, trace: Trace, ids: FirstIds) -> None:
         self._trace = trace
         self._args = _OwnArgs.of(trace)
-        self.texts = self._args.texts  # that packets name by their place in it, from 1 on
+        self.texts = self._args.texts  # packets name them by their number, from 1 on
         self._ids = ids
         self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
         self._arrows = Arrows.of(trace)
 
     def encode(self, batch: Batch, before: int) -> NDArray[np.uint8]:
-        """Return the packets of a batch; ``before`` is when the packet in front of them is."""
+        """Return the packets of a batch; ``before`` is the time of the packet in front of them."""
         events, arrows = batch.events, self._arrows
         columns = EventColumns(
             before=before,
@@ -73,13 +73,13 @@ class Encoder:
         return encode(columns)
 
     def packed(self, low: int, high: int) -> tuple[dict[str, Any], list[Packed]]:
-        """Return what a chunk tells of the events of some slots, by their rows, and columns."""
+        """Return the chunk head's entries for the events of some slots, by rows, and columns."""
         events, rows = by_end(self._trace.events, slice(low, high))
         args = take_args(self._trace.args, rows) if self._trace.args else {}
         return pack_events(events, args, self._trace.slots.launch)
 
     def _ticks(self, batch: Batch) -> Iterator[Message]:
-        """Yield the ticks, by what they are called, where the duration doesn't tell them."""
+        """Yield the ticks, as ``cycles`` or ``ticks``, where they don't equal the duration."""
         events, ranges = batch.events, batch.ranges
         if self._cycles.all() and ranges.all():
             yield argument(Arg.CYCLES, Numbers.of(events.ticks))
@@ -125,9 +125,9 @@ def _interned(column: ArgColumn, texts: dict[str, int]) -> ArgColumn:
 
 @dataclass(frozen=True, slots=True)
 class EventColumns:
-    """Events of some slots, one row each, and where their packets stand among the batch's."""
+    """Events of some slots, one row each, and the places of their packets among the batch's."""
 
-    before: int  # when the packet in front of them is
+    before: int  # the time of the packet in front of them
     start: Ints
     end: Ints
     is_range: Bools  # an instant where it is not
@@ -166,10 +166,10 @@ def encode(batch: EventColumns) -> NDArray[np.uint8]:
 
 
 def _with_flows(batch: EventColumns, flows: Flows) -> NDArray[np.uint8]:
-    """Return the packets of a batch of which some events have arrows."""
+    """Return the packets of a batch in which some events have arrows."""
     late = np.flatnonzero(flows.late.count)
     late = late[np.argsort(batch.closes[late])]
-    at = batch.closes[late]  # the instants stand there, and what is there and behind makes room
+    at = batch.closes[late]  # the instants go there, and packets from there on move back
     rows = np.flatnonzero(batch.is_range)
     moved = np.arange(len(batch.opens) + len(rows))
     moved += np.cumsum(np.bincount(at, minlength=len(moved)))
@@ -217,7 +217,7 @@ def _closing(end: Ints, track: Numbers) -> Message:
 def payloads(bits: NDArray[np.uint32], types: NDArray[np.uint8]) -> Iterator[Message]:
     """Yield the argument of events that have a payload, in the field for each type."""
     for kind, value_tag in _PAYLOAD_TAGS.items():
-        # As a plain int: numpy compares bytes with those ten times as fast as with an enum's.
+        # As a plain int: numpy compares bytes with it ten times as fast as with an enum's member.
         there = types == int(kind)
         if not there.any():
             continue
@@ -238,7 +238,7 @@ _PAYLOAD_TAGS: Final = {
 
 def widen_float(bits: NDArray[np.uint32]) -> Words:
     """Return the bits of float32 numbers as those of float64; a NaN keeps its bits too."""
-    with np.errstate(invalid="ignore"):  # signalling NaNs: they are put right below
+    with np.errstate(invalid="ignore"):  # signalling NaNs: they are corrected below
         wide = bits.view(np.float32).astype(np.float64).view(np.uint64)
     nan = np.isnan(bits.view(np.float32))
     sign = (bits[nan] >> np.uint32(31)).astype(np.uint64) << np.uint64(63)

@@ -22,7 +22,7 @@ NAMED: Final = tag(Event.NAME, BYTES) + bytes([len(ARROW)]) + ARROW
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """The arrows of some events, event by event: of each one the event's place, and its id."""
+    """The arrows of some events, event by event: the event's number and the id of each arrow."""
 
     event: Rows
     id: Ints
@@ -30,11 +30,11 @@ class Ids:
 
     @classmethod
     def of(cls, found: tuple[Rows, Ints], events: int) -> Ids:
-        """Take what :class:`ikp.exporters.timeline.batches.Lists` has."""
+        """Return the ids of arrows that :meth:`ikp.exporters.timeline.batches.Lists.take` found."""
         return cls(*found, np.bincount(found[0], minlength=events))
 
     def take(self, rows: Rows) -> Ids:
-        """Return those of the given events."""
+        """Return the arrows of the given events."""
         place = np.full(len(self.count), -1)
         place[rows] = np.arange(len(rows))
         event = place[self.event]
@@ -76,11 +76,11 @@ class Flows:
         return cls(*found) if any(len(one.id) for one in found) else None
 
     def take(self, rows: Rows) -> Flows:
-        """Return those of the given events."""
+        """Return the arrows of the given events."""
         return Flows(*(one.take(rows) for one in (self.leaving, self.arriving, self.late)))
 
     def fields(self) -> tuple[Column, Column]:
-        """Return what the packets that open the events say of them."""
+        """Return the fields of the packets that open the events: leaving and arriving flows."""
         return self.leaving.column(_LEAVING), self.arriving.column(ARRIVING)
 
     def alike(self) -> list[Rows]:

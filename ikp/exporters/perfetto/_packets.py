@@ -1,4 +1,4 @@
-"""What packets consist of: events with their arguments, many at a time, one after another."""
+"""Building blocks of packets: track events, arguments, and the clock that their times count on."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ IN_SEQUENCE: Final = b"".join(
     tag(field, VARINT) + bytes([value])
     for field, value in ((Packet.SEQUENCE_ID, SEQUENCE), (Packet.SEQUENCE_FLAGS, NEEDS_STATE))
 )
-"""What all packets but the first have in common."""
+"""The fields that all packets but the first have in common."""
 TYPES: Final = {kind: tag(Event.TYPE, VARINT) + bytes([kind]) for kind in EventType}
-"""The field that says what an event is."""
+"""The field for the type of an event, by type."""
 
 
 @dataclass(slots=True)
 class Clock:
     """The file's clock: each packet says how much later it is than the one in front of it.
 
-    ``now`` is the Unix time in ns at which the last packet was. Steps take fewer bytes than times.
+    ``now`` is the Unix time of the last packet in ns. Steps take fewer bytes than times.
     """
 
     now: int
 
     def join(self, *streams: Stream) -> NDArray[np.uint8]:
-        """Lay packets end to end, and be at the last one; each stream's places ascend."""
+        """Lay packets end to end, and set ``now`` to the last one; each stream's places ascend."""
         out = join(*streams, before=self.now)
         lasts = [
             (int(places[-1]), int(part.values[-1]))
@@ -70,8 +70,9 @@ class Clock:
 def packet(times: Ints, *event: bytes | Column | Numbers | Group | Message) -> Message:
     """Return packets that each hold one track event of the given parts, at the given times.
 
-    The time stands last, not where its field's number has it: what no two packets share is then in
-    one place, if an event's own numbers are last in it, and deflate finds one long match between.
+    The time is last, not in the order of field numbers. If an event's own numbers are last in it,
+    too, all bytes that differ between packets are together, and deflate finds one long match
+    between.
     """
     parts = (
         IN_SEQUENCE,
@@ -90,7 +91,7 @@ def argument(
 ) -> Message:
     """Return an argument with an interned name, left out where the value is empty.
 
-    ``field`` holds the argument: the event's, or that of a dict.
+    ``field`` is the tag of the field that holds the argument: of the event, or of a dict.
     """
     iid = bytes([name]) if isinstance(name, Arg) else name
     return Message(field, (tag(Annotation.NAME_IID, VARINT), iid, value_tag, value))
@@ -103,7 +104,7 @@ entry: Final = partial(argument, field=tag(Annotation.DICT_ENTRIES, BYTES))
 def typed(column: ArgColumn, kind: str = "") -> tuple[Column | Numbers, bytes]:
     """Return the values of an argument, empty where it is not given, and their tag.
 
-    ``kind`` is numpy's, where it is not that of the values: ``TEXT`` if those number texts.
+    ``kind`` is numpy's kind, where it is not that of the values: ``TEXT`` if they number texts.
     """
     found = _TAGS[kind or column.values.dtype.kind]
     if column.values.dtype.kind == "f":

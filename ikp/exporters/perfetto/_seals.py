@@ -1,4 +1,4 @@
-"""Whether the packets of a file are those that its columns were written with."""
+"""Check of a chunk's seal: that the packets in front of it are those that it was written with."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ikp.exporters.protobuf.damage import DamagedError
 
 
 def check_seal(source: Bytes, part: Part, chunk: Chunk, budget: Budget) -> None:
-    """Compare the packets in front of a chunk with what it tells of them.
+    """Compare the packets in front of a chunk with the sizes and checksums in its head.
 
-    What another tool only inflated is the same.
+    Packets that another tool only inflated pass.
 
     Raises:
-        DamagedError: they are others.
+        DamagedError: they differ.
     """
     sealed = chunk.about.get("packets")
     if not isinstance(sealed, list) or [type(one) for one in sealed] != [int] * 3:

@@ -1,11 +1,11 @@
-"""What a file begins with: where its ids and times start, names, clocks, tracks and launches.
+"""The first packets of a file: interned names, clocks, the summary, tracks and launches.
 
 Perfetto can join files: one behind the other (``cat``), or in an archive. Ids of tracks, clocks and
-flows then share one space, and whatever has equal ids becomes one. So each file's begin at
-numbers drawn from what the trace is: where, when and what was recorded, and how it was edited. The
-same trace gets the same ids each time.
+flows then share one space, and tracks (clocks, flows) of one id become one. So each file's ids
+begin at numbers drawn from a hash of the trace: where, when and what was recorded, and how it was
+edited. The same trace gets the same ids each time.
 
-Evidence is what a trace says of its launches, as arguments of their slices: readable in the viewer.
+Evidence is the facts of launches, as arguments of their slices: readable in the viewer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 _TRACK_BYTES: Final = 6
-"""What a track's id takes in a packet, as a varint. All take as much, which makes packets faster to
+"""Bytes of a track's id in a packet, as a varint. All take as many, which makes packets faster to
 encode. With 20,000 tracks each, two files have one in common once in 10^8."""
 _LEAST: Final = 1 << VARINT_BITS * (_TRACK_BYTES - 1)
 """The least number that takes so many bytes. The greatest one is just below 128 times that."""
@@ -63,21 +63,18 @@ _LEAST: Final = 1 << VARINT_BITS * (_TRACK_BYTES - 1)
 
 @dataclass(frozen=True, slots=True)
 class FirstIds:
-    """Where the ids of one file begin."""
+    """The first id of each kind in one file."""
 
     clock: int
     track: int
     flow: int
     region: int  # interned, among the names of events
-    sums: int  # interned behind those: the name of the slices of what was summed up
+    sums: int  # interned behind those: the name of the slices of totals
     region_arg: int  # interned, among the names of arguments: a region as part of such a slice
 
     @classmethod
     def of(cls, trace: Trace, facts: bytes) -> FirstIds:
-        """Draw ids from what tells a trace from any other one: all that it says beside its tables.
-
-        Of these, what stands in its slots is enough.
-        """
+        """Draw ids from a hash of a trace's facts, the sizes of its tables, and its slots."""
         digest = blake2b(digest_size=24)
         region = same_size(len(trace.regions) + 1)
         digest.update(facts)
@@ -88,7 +85,7 @@ class FirstIds:
         return cls(
             clock=FIRST_GLOBAL_CLOCK + words[0] % (1 << 31),
             track=_LEAST + words[1] % (_LEAST * 127 - MAX_TRACKS),
-            flow=words[2] >> 2,  # flow ids take 8 bytes each, whatever they are
+            flow=words[2] >> 2,  # flow ids take 8 bytes each, large or small
             region=region,
             sums=region + len(trace.regions),
             region_arg=FIRST_OWN_ARG + len(trace.args),
@@ -122,7 +119,7 @@ def setup(
     """Return the packets before all others."""
     begin = _serialized([_sequence_start(trace, ids, texts_of_args, sums), _clocks(clock, ids)])
     summary = _serialized([_summary(trace, layout, sums)])
-    # The reader knows our files by the first five.
+    # The reader knows ikp's files by the first five.
     first_five = [begin, *descriptors(layout.tracks[:2]), summary]
     rest = [*descriptors(layout.tracks[2:]), *launch_slices(trace.launches, layout, clock)]
     return np.concatenate([*first_five, *rest])
@@ -162,11 +159,11 @@ def _sequence_start(
 
 
 def _clocks(clock: Clock, ids: FirstIds) -> TracePacket:
-    """Place the trace's clock on Unix time, and say no more: nothing else is known.
+    """Place the trace's clock on Unix time; no relation to other clocks is known.
 
-    A system trace knows how its other clocks stand to that one, so the two are one when joined.
-    Perfetto wants time to go on from one snapshot to the next of the same clocks. A further clock,
-    which nothing is on, makes this file's other ones than those of any file it is joined with.
+    A system trace relates its other clocks to Unix time, so the two have one time axis when joined.
+    Perfetto wants time to ascend from one snapshot to the next of the same clocks. A further clock,
+    which no packet is on, makes this file's clocks differ from those of any file joined with it.
     """
     packet = _packet()
     packet.clock_snapshot.primary_trace_clock = REALTIME
@@ -187,7 +184,7 @@ def _summary(trace: Trace, layout: Layout, sums: Sums | None) -> TracePacket:
 
 
 def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
-    """Return what concerns the file as a whole, and how much it must hold."""
+    """Return the facts of the whole file: its format, the sizes of its tables, its names."""
     return {
         "format": format_of(trace),
         "launches": len(trace.launches),
@@ -212,7 +209,7 @@ _LAUNCHES_AT_ONCE: Final = 512
 def launch_slices(
     launches: Sequence[Launch], layout: Layout, clock: Clock
 ) -> Iterator[NDArray[np.uint8]]:
-    """Yield each launch's slices, on its own row with the evidence and on that of all launches.
+    """Yield each launch's slices: with the evidence on its own row, and on the row of all launches.
 
     The one with the evidence comes first: a link to a launch finds it by its time alone.
     """
@@ -264,7 +261,7 @@ def _slice(
 
 
 def of_launch(launch: Launch) -> Facts:
-    """Return everything known of a launch. Where the trace comes from, the summary tells."""
+    """Return the facts of a launch. The summary has the provenance of the trace."""
     return {**vars_of(launch), "clock": _of_clock(launch.clock), "dropped": launch.dropped}
 
 
@@ -276,7 +273,7 @@ def _of_clock(clock: ClockFit) -> Facts:
 
 
 class _Evidence:
-    """Facts as arguments of events. Of many launches most are alike: those are made once."""
+    """Facts as arguments of events, cached: most facts of many launches are equal."""
 
     def __init__(self) -> None:
         self._beside: dict[tuple[object, ...], list[bytes]] = {}  # in front of the clock, behind it
@@ -284,7 +281,7 @@ class _Evidence:
         self._around: dict[tuple[object, ...], list[bytes]] = {}  # bytes between numbers
 
     def of(self, launch: Launch) -> bytes:
-        """Return what :func:`annotate` gives an event of a launch."""
+        """Return the arguments that :func:`annotate` gives an event of a launch, encoded."""
         beside = _BESIDE_CLOCK(launch)
         key = *beside, *map(type, beside)
         if key not in self._beside:
@@ -302,7 +299,7 @@ class _Evidence:
         return self._known[key]
 
     def _with_floats(self, name: str, facts: Facts) -> bytes:
-        """Return a dict as an argument; of several that differ in their floats alone, see those."""
+        """Return a dict as an argument; dicts that differ in floats alone are encoded once."""
         floats, marked = [b""], dict(facts)
         for each, value in facts.items():
             if type(value) is float:

@@ -1,4 +1,4 @@
-"""Slices of warps that summed up what they did: each one's argument is a dict of the regions."""
+"""Packets of totals: a slice per warp, whose argument is a dict of its totals by region."""
 
 from __future__ import annotations
 

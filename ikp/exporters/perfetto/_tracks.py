@@ -1,4 +1,4 @@
-"""A trace's tracks as packets: what they are called, and the blocks and counters on them.
+"""Packets of tracks: their descriptors, the slices of blocks on them, and the steps of counters.
 
 Facts become arguments: Python values as Perfetto's debug annotations. Dicts and lists nest,
 integers, floats, booleans and strings keep their type.
@@ -79,7 +79,7 @@ def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
 
 
 def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: bool) -> Message:
-    """Return descriptors of tracks that all have such fields, or have not."""
+    """Return descriptors of tracks that all have the same of three optional fields."""
     uuid, name, parents, rank, _, about = zip(*tracks, strict=True)
     called = named(Descriptor.NAME, name)
     above = (tag(Descriptor.PARENT_UUID, VARINT), Numbers.of(np.array(parents, np.int64)))
@@ -135,10 +135,10 @@ def _set(annotation: DebugAnnotation, value: Any) -> None:
 
 
 def block_slices(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]:
-    """Return the packets of the slices that show where each block ran, lane by lane.
+    """Return the packets of the slices that show where each block ran, CTA slot by CTA slot.
 
-    They also carry what is known of each warp that left records; where none did, that it is so.
-    ``before`` is when the packet in front of them is.
+    They also carry the facts of each warp that left records; where none did, ``recorded: false``.
+    ``before`` is the time of the packet in front of them.
     """
     track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(blocks.track))
     closing = packet(blocks.end, TYPES[EventType.SLICE_END], *track)
@@ -148,24 +148,24 @@ def block_slices(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]
         warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), _warps(trace.slots, blocks))
         listed = Group(warps, blocks.first[recorded], len(blocks.slots))
         of_warps = tag(Annotation.NAME_IID, VARINT) + bytes([Arg.WARPS])
-        told = Message(tag(Event.DEBUG_ANNOTATIONS, BYTES), (of_warps, listed))
-        streams.append((_opening(trace, blocks, recorded, told), 2 * recorded))
+        facts = Message(tag(Event.DEBUG_ANNOTATIONS, BYTES), (of_warps, listed))
+        streams.append((_opening(trace, blocks, recorded, facts), 2 * recorded))
     if len(others):
         no = Numbers.of(np.zeros(len(others), np.int64))
-        told = argument(Arg.RECORDED, no, tag(Annotation.BOOL_VALUE, VARINT))
-        streams.append((_opening(trace, blocks, others, told), 2 * others))
+        facts = argument(Arg.RECORDED, no, tag(Annotation.BOOL_VALUE, VARINT))
+        streams.append((_opening(trace, blocks, others, facts), 2 * others))
     return join(*streams, before=before)
 
 
-def _opening(trace: Trace, blocks: Blocks, rows: NDArray[np.intp], told: Message) -> Message:
-    """Return the begins of some blocks' slices, with what is told of their warps."""
+def _opening(trace: Trace, blocks: Blocks, rows: NDArray[np.intp], facts: Message) -> Message:
+    """Return the packets that open some blocks' slices, with the facts of their warps."""
     launch, block = blocks.launch[rows], blocks.block[rows]
     return packet(
         blocks.start[rows],
         argument(Arg.BLOCK, Numbers.of(block)),
         argument(Arg.SM, Numbers.of(blocks.sm[rows])),
         argument(Arg.LAUNCH, Numbers.of(launch)),
-        told,
+        facts,
         TYPES[EventType.SLICE_BEGIN],
         tag(Event.TRACK_UUID, VARINT),
         Numbers.of(blocks.track[rows]),
@@ -183,13 +183,13 @@ def _names(trace: Trace, launch: Ints, block: Ints) -> Message:
 
 
 def decimals(values: Integers) -> Column:
-    """Return numbers, none negative, as they are read."""
+    """Return numbers, none negative, as decimal digits."""
     rest = as_words(values)
     if int(rest.max(initial=0)) >= 10**WORD:
         return texts([b"%d" % value for value in rest.tolist()])
     word, sizes = np.zeros_like(rest), np.zeros(len(rest), np.int64)
     more = np.ones(len(rest), np.bool_)
-    while more.any():  # from the last digit on, which the ones in front of it push up
+    while more.any():  # from the last digit on; each further one shifts the word
         rest, digit = np.divmod(rest, np.uint64(10))
         word = np.where(more, word << np.uint64(8) | digit + np.uint64(ord("0")), word)
         sizes += more
@@ -198,7 +198,7 @@ def decimals(values: Integers) -> Column:
 
 
 def _warps(slots: Slots, blocks: Blocks) -> tuple[Message, ...]:
-    """Return what is told of each slot, as entries; what is usual left out."""
+    """Return the facts of each slot, as entries; usual values are left out."""
     rows = blocks.slots
     start = np.repeat(blocks.start, np.diff(blocks.first, append=len(rows)))
     kept, attempted, role = slots.kept[rows], slots.attempted[rows], slots.role[rows]

@@ -1,9 +1,9 @@
-"""A trace as a file: what is written in which order, and made in threads.
+"""Writer of ``.pftrace`` files: packets and chunks of columns, encoded in threads, in file order.
 
-Packets are for viewers, and beside them stand the trace's own columns, in a packet's field that
-Perfetto does not know, and so skips. Each chunk of them seals the packets in front of it: how many
-bytes those are, and two checksums, of these bytes and of what they inflate to. So no reader takes
-columns for what a viewer shows if they are not.
+Packets are for viewers. Beside them are the trace's own columns, in a packet's field that Perfetto
+does not know, and so skips. Each chunk of columns seals the packets in front of it, by their number
+of bytes and two checksums: of these bytes, and of the inflated ones. So a reader notices if the
+columns are not what a viewer shows.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from ikp.progress import progress
 
 Bytes = NDArray[np.uint8]
 Rows = tuple[dict[str, Any], Sequence[Packed]]
-"""What a chunk's head tells of its rows, and their columns."""
+"""The chunk head's entries for some rows, and their columns."""
 
 EVENTS_AT_ONCE: Final = 1 << 16
-"""Events encoded together, if slots allow it: enough to hide what each batch costs by itself."""
+"""Events encoded together, if slots allow it: enough to hide the fixed cost of a batch."""
 BLOCKS_AT_ONCE: Final = 1 << 12
 ROWS_AT_ONCE: Final = 1 << 15
 """Slots, or totals, in one chunk of columns."""
@@ -64,14 +64,14 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
     """Write a trace as packets and columns, showing progress if it takes long."""
     # Each warp is placed and counted, each slot also written, and each event.
     steps = 3 * len(trace.slots) + 2 * len(trace.others) + len(trace.events)
-    with progress(steps, f"writing {name}") as told:
-        _write(trace, file, told)
+    with progress(steps, f"writing {name}") as done:
+        _write(trace, file, done)
 
 
-def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
+def _write(trace: Trace, file: BinaryIO, advance: Callable[[float], None]) -> None:
     text = to_json(facts_of(trace))
     facts, ids = pack_json("facts", text), FirstIds.of(trace, text)
-    layout = lay_out(trace, ids.track, told)
+    layout = lay_out(trace, ids.track, advance)
     clock = Clock(layout.span[0] if layout.span else 0)
     sums = Sums.of(trace) if len(trace.totals) else None
     encoder = Encoder(trace, ids)
@@ -88,7 +88,7 @@ def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
         for blocks in layout.blocks.parts(BLOCKS_AT_ONCE):
             out.packets(partial(block_slices, trace, blocks, clock.now))
             clock.now = int(blocks.end[-1])
-            told(len(blocks.slots))
+            advance(len(blocks.slots))
         summed = () if sums is None else sum_slices(trace, sums, layout, clock, ids)
         for packets in chain(counter_steps(layout.counters, clock), summed):
             out.packets(partial(np.asarray, packets))
@@ -98,12 +98,12 @@ def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
             if batch.new:
                 out.packets(partial(_announced, batch.new))
             out.packets(partial(encoder.encode, batch, clock.now))
-            clock.now = int(batch.events.end_ns[-1])  # they close in order: nothing is behind that
+            clock.now = int(batch.events.end_ns[-1])  # ranges close in order: no packet is later
             # The last chunk is behind the last batch: it seals what is in front of it.
             while (done + 1) * len(batches) <= number * len(chunks):
                 out.chunk("events", partial(encoder.packed, *chunks[done]))
                 done += 1
-            told(len(batch.rows))
+            advance(len(batch.rows))
 
 
 def _announced(tracks: Sequence[Track]) -> Bytes:
@@ -111,7 +111,7 @@ def _announced(tracks: Sequence[Track]) -> Bytes:
 
 
 def _whole(trace: Trace, facts: Packed, chunks: int) -> Rows:
-    """Return what is not in tables, and how much must be in them."""
+    """Return the head and the facts of the trace: the sizes of its tables, and all else."""
     about = {
         "format": format_of(trace),
         "launches": len(trace.launches),
@@ -134,13 +134,13 @@ def _parts(trace: Trace) -> Iterator[tuple[str, Slots | Totals, slice]]:
 
 
 _WINDOW_BITS: Final = 12
-"""What repeats does so within a few packets; short distances take fewer bits."""
+"""Window of deflate: bytes repeat within a few packets, and short distances take fewer bits."""
 Job = Callable[[], Any]
 Use = Callable[[Any], None]
 
 _MOST_THREADS: Final = 4
 _WAITING: Final = 2
-"""Jobs beyond those in the threads. What they hold stays in memory until its turn comes."""
+"""Jobs beyond those in the threads. Their results stay in memory until they are used."""
 
 
 def spare_threads() -> int:
@@ -149,7 +149,7 @@ def spare_threads() -> int:
 
 
 class Ordered:
-    """Runs jobs, and hands what they return to functions, one after another, in this thread.
+    """Runs jobs, and passes their results to functions, one after another, in this thread.
 
     Deflating releases Python's lock, so it gains from threads. Without any, jobs run at once.
     """
@@ -161,9 +161,9 @@ class Ordered:
         self._running: deque[tuple[Future[Any], Use]] = deque()
 
     def run(self, job: Job, use: Use) -> None:
-        """Let ``job`` run, and ``use`` what it returns when its turn has come.
+        """Let ``job`` run, and ``use`` its result after those of all earlier jobs.
 
-        Raises whatever an earlier job or its use did.
+        Raises any error that an earlier job or its use raised.
         """
         if not self._has_threads():
             self.finish()
@@ -176,12 +176,12 @@ class Ordered:
             self._use_next()
 
     def finish(self) -> None:
-        """Wait for all jobs, and use what they return."""
+        """Wait for all jobs, and use their results."""
         while self._running:
             self._use_next()
 
     def close(self) -> None:
-        """End the threads; what was not used is lost."""
+        """End the threads; unused results are lost."""
         for future, _ in self._running:
             future.cancel()
         for _ in self._threads:
@@ -194,7 +194,10 @@ class Ordered:
         use(future.result())
 
     def _has_threads(self) -> bool:
-        """Start a thread if more may run; a process that is ending starts none any more."""
+        """Start a thread if more may run; return whether there are any.
+
+        A process that is ending starts none any more.
+        """
         if len(self._threads) < self._most:
             thread = Thread(target=self._work, name="ikp-writer", daemon=True)
             try:
@@ -211,7 +214,7 @@ class Ordered:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(job())
-                except BaseException as error:  # noqa: BLE001 - raised where it is asked for
+                except BaseException as error:  # noqa: BLE001 - raised where the result is used
                     future.set_exception(error)
 
 
@@ -235,7 +238,7 @@ class Output:
         self._seal = [0, 0, 0]  # size and checksums of the packets behind the last chunk
 
     def packets(self, make: Callable[[], Bytes]) -> None:
-        """Write what ``make`` returns, packets, as one that holds them all, deflated."""
+        """Write the packets that ``make`` returns as one packet that holds them all, deflated."""
 
         def job() -> tuple[Bytes, bytes]:
             content = make()

@@ -1,4 +1,4 @@
-"""What a viewer should show first: one launch, its first wave, its first SM."""
+"""The first view in the Perfetto UI, as address parameters: one launch, its first wave and SM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ikp.exporters.perfetto.head import Head
 from ikp.exporters.timeline.tracks import group_names, launch_names
 
 _MARGIN: Final = 0.05
-"""Of the first wave, on both sides of it: its edges are seen, and where the next one starts."""
+"""Margin beside the first wave, as a share of it: it shows the wave's edges, and the next start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ def shown(head: Head) -> list[Shown]:
 
 
 def ranges_of(head: Head) -> list[int]:
-    """Return how many records each launch of a file has that a viewer shows one by one."""
+    """Return the number of records of each launch that a viewer shows one by one."""
     return [one.kept if one.mode == "timeline" else 0 for one in head.launches]
 
 
 def query(head: Head, number: int) -> dict[str, str]:
-    """Return what to add to the UI's address, so that it opens on the first wave of a launch.
+    """Return the parameters of the UI's address that open it on the first wave of a launch.
 
     The launch's rows are expanded, and the warps of its first SM, and no others. A launch below
     many others is shown in a workspace of its own; the UI's default one still has them all.
@@ -74,11 +74,11 @@ def _exactly(name: str) -> str:
 
 _SPECIAL: Final = r"[][\\^$.*+?(){}|/]"
 _MANY_ABOVE: Final = 5
-"""Rows of other launches that may stand above the one to show."""
+"""Rows of other launches that may lie above the one to show."""
 
 
 def _window(head: Head, mine: NDArray[np.bool_]) -> dict[str, str]:
-    """Return a launch's first wave and a margin. The UI ignores what is not within the file."""
+    """Return a launch's first wave and a margin, cut to the file's times: the UI ignores others."""
     start, end = _first_wave(head, mine)
     margin = max(1, int(_MARGIN * (end - start)))
     start = max(int(head.start_ns.min()), start - margin)
@@ -89,7 +89,7 @@ def _window(head: Head, mine: NDArray[np.bool_]) -> dict[str, str]:
 def _first_wave(head: Head, mine: NDArray[np.bool_]) -> tuple[int, int]:
     """Return when the blocks of a launch's first wave ran.
 
-    It is over when half of the lanes are done with their first block: a lane that is used late
+    It is over when half of the CTA slots are done with their first block: a slot that is used late
     counts for no more than another one.
     """
     number, one = distinct(head.lane[mine], head.block[mine])

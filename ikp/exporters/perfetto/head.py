@@ -1,4 +1,4 @@
-"""What a viewer must know of a trace before it shows it."""
+"""``Head``: the launches of a trace, and when and where each warp ran, without its events."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The launches, and of each warp of each block when it ran and where. Times are Unix ns.
+    """The launches, and when and where each warp of each block ran. Times are Unix ns.
 
-    Warps stand as slots do, and behind them those that left no records.
+    Warps are in the order of slots, and behind them those that left no records.
     """
 
     launches: tuple[Launch, ...]
     slots: int  # so many of the warps may have left records
     launch: Ints
-    lane: Ints  # of a launch and an SM, on which blocks follow each other: any numbers
+    lane: Ints  # the CTA slot of a launch and an SM, where blocks follow each other: any numbers
     block: Ints
     sm: Ints
     start_ns: Ints
@@ -32,7 +32,7 @@ class Head:
 
     @classmethod
     def of(cls, launches: tuple[Launch, ...], slots: Slots, others: Slots | None = None) -> Head:
-        """Return that of a trace's slots, and of the warps that left no records."""
+        """Return the head of a trace's slots, and of the warps that left no records."""
         every, place = ordered_warps(slots, others or no_slots())
         _, lane = find_blocks(every, every.start_ns, np.maximum(every.start_ns, every.end_ns))
         columns = (every.launch, lane, every.block, every.sm, every.start_ns, every.end_ns)

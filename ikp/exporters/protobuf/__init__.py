@@ -1,1 +1,1 @@
-"""Protobuf messages, many at a time; knows no trace."""
+"""Encoding and parsing of protobuf messages, many at a time; independent of traces."""

@@ -1,4 +1,4 @@
-"""What bytes are refused with that are not what they must be."""
+"""``DamagedError``: the error for bytes that are not the messages that they should be."""
 
 from __future__ import annotations
 

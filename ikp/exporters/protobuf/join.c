@@ -1,9 +1,9 @@
-/* Protobuf messages laid end to end, as shapes.py lays them: the same bytes, from the same parts.
+/* Encoder of protobuf messages, laid end to end: the same bytes as shapes.py, from the same parts.
  *
- * Each message is written backwards, from its last byte to its first, so that its size is known when
- * it is due. Up to 8 bytes are stored as one word whose low bytes, which are not theirs, are in
- * front of them: what comes next overwrites those. So as many bytes as are stored at once must be
- * free in front of all.
+ * Each message is written backwards, from its last byte to its first, so that its size is known
+ * when its length prefix is written. Up to 8 bytes are stored as one word, whose unused low bytes
+ * lie in front of them: the part written next overwrites those. So as many bytes as are stored at
+ * once must be free in front of all.
  *
  * Messages of a shape whose numbers take the same bytes differ in these alone. So one of each kind
  * is kept, and the others are copies of it with other numbers. */
@@ -88,7 +88,7 @@ INLINE uint8_t *varint(uint8_t *at, uint64_t value)
     return at - size;
 }
 
-/* Write a message that ends at ``at``; return where it begins. ``ends``: tell where numbers end. */
+/* Write a message that ends at ``at``; return where it begins. ``ends`` gets where numbers end. */
 static uint8_t *put(uint8_t *at, const part *part, int64_t row, uint64_t later, uint8_t **ends)
 {
     uint8_t *end[DEPTH];
@@ -202,7 +202,7 @@ INLINE uint8_t *copy(uint8_t *at, const part *part, int64_t row, uint64_t later,
 
 /* Lay the messages of some streams so that the last one ends at ``end``; return their size, or -1.
  *
- * ``order`` has room for one number each. ``before`` is the time of what is in front of them. */
+ * ``order`` has room for one number each. ``before`` is the time of the message in front. */
 int64_t ikp_join(const stream *streams, int64_t count, uint64_t *order, int64_t total,
                  uint64_t before, uint8_t *end)
 {

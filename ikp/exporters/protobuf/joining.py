@@ -1,6 +1,6 @@
-"""Lays protobuf messages end to end: by ``join.c`` once that is compiled, else by numpy.
+"""``join``: protobuf messages laid end to end, by ``join.c`` once that is compiled, else by numpy.
 
-The bytes are the same. A shape becomes a list of what ``join.c`` calls parts: the last one first,
+The bytes are the same. A shape becomes a list of the parts of ``join.c``: the last one first,
 because it writes backwards.
 """
 
@@ -32,23 +32,23 @@ _PART: Final = np.dtype(
 _STREAM: Final = np.dtype([("parts", "u8"), ("places", "u8"), ("times", "u8"), ("rows", "i8")])
 _MOST_VARINT: Final = 10
 _AT_ONCE: Final = 128
-"""Bytes that ``join.c`` stores at once, from the last one on: in front of all they must be free."""
+"""Bytes that ``join.c`` stores at once, from the last one on: as many must be free in front."""
 _DEPTH: Final = 32
 """Messages within messages that ``join.c`` has room for."""
 
 Ints = NDArray[np.int64]
 
 _compiled: list[Any] = []
-"""The function ``ikp_join``, or None where there can't be one; nothing before anyone asked."""
+"""The function ``ikp_join``, or None where it can't be compiled; empty before :func:`prepare`."""
 
 
 def prepare() -> None:
-    """Compile ``join.c`` if that was never done, and load it; where that can't be, numpy does."""
+    """Compile ``join.c`` if that was never done, and load it; where that fails, numpy serves."""
     if _compiled:
         return
     try:
         library = ctypes.CDLL(str(kept(_NAME, _SOURCE.read_bytes(), _made, _OPTIONS)))
-    except (OSError, CompileError, RuntimeError):  # no compiler, no home: it is a matter of speed
+    except (OSError, CompileError, RuntimeError):  # no compiler, no home: only speed is lost
         _compiled.append(None)
         return
     function = library.ikp_join
@@ -70,7 +70,7 @@ def join(*streams: Stream, before: int = 0) -> NDArray[np.uint8]:
     """Encode messages of several shapes, and lay them end to end.
 
     With each shape come the places of its messages in the whole sequence, ``0 .. n - 1`` in all.
-    ``before`` is the time of what is in front of them.
+    ``before`` is the time of the message in front of them.
     """
     if not _compiled or _compiled[0] is None:
         return shapes.join(streams, before)
@@ -89,14 +89,14 @@ def join(*streams: Stream, before: int = 0) -> NDArray[np.uint8]:
 
 
 class _Program:
-    """The parts of a shape, and what they point to."""
+    """The parts of a shape for ``join.c``, and the arrays that they point to."""
 
     def __init__(self, shape: Message, places: Ints) -> None:
-        self._held: list[object] = []  # what has the memory that parts point to
+        self._held: list[object] = []  # the owners of the memory that parts point to
         self._found: list[tuple[int, int, bytes, int, int, int]] = []
         self._ends = 0  # messages that end in front of the last part found
         self._each = self._rest = 0
-        self._times = 0  # where they are; messages that have none never look
+        self._times = 0  # their address; 0 for messages without times
         self._message(shape, 1)
         self._add(_END)
         self._parts = np.array([_row(*one) for one in self._found], _PART)
@@ -127,7 +127,7 @@ class _Program:
         self._each += _MOST_VARINT
         self._add(_SIZE, more=int(_has_columns(shape)))
         self._text(shape.tag)
-        if _has_columns(shape):  # its tag is left out with it: what is in front stands apart
+        if _has_columns(shape):  # its tag is left out with it: bytes in front are a part apart
             self._add(_TEXT)
 
     def _add(self, kind: int, data: int = 0, more: int = 0, width: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Protobuf messages, many at a time: what they consist of, and numpy that lays them end to end.
+"""Shapes of protobuf messages, and their encoder in numpy, for many messages at a time.
 
 A shape says what each of many messages consists of: constant bytes, columns of numbers or texts,
 submessages. How long the numbers are differs from message to message, but only few combinations of
@@ -36,7 +36,7 @@ Rows = NDArray[np.intp] | slice
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When each message is. It says how much later that is than the message in front of it."""
+    """The time of each message, encoded as the step from the message in front of it."""
 
     values: Ints
 
@@ -47,7 +47,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """In each message, several of a shape: group i begins at the one of number ``first[i]``."""
+    """Several submessages of one shape in each message; group i begins at number ``first[i]``."""
 
     shape: Message
     first: Ints
@@ -64,7 +64,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A submessage: its tag, and what is in it. It is left out where all its columns are empty."""
+    """A submessage: its tag and its parts. It is left out where all its columns are empty."""
 
     tag: bytes
     parts: tuple[bytes | Column | Numbers | Times | Group | Message, ...]
@@ -77,7 +77,7 @@ class Message:
         )
 
     def times(self) -> Ints | None:
-        """Return when its messages are, if they say so."""
+        """Return the times of its messages, if they have any."""
         return next((part.values for part in self.parts if isinstance(part, Times)), None)
 
 
@@ -88,7 +88,7 @@ Stream = tuple[Message, Ints]
 def join(streams: Sequence[Stream], before: int) -> NDArray[np.uint8]:
     """Encode messages of several shapes, and lay them end to end.
 
-    Their places are ``0 .. n - 1`` in all. ``before`` is the time of what is in front of them.
+    Their places are ``0 .. n - 1`` in all. ``before`` is the time of the message in front of them.
     """
     later = iter(_steps(streams, before))
     laid = [(list(layouts(_plain(shape, later))), places) for shape, places in streams]
@@ -108,7 +108,7 @@ def join(streams: Sequence[Stream], before: int) -> NDArray[np.uint8]:
 
 
 def _steps(streams: Sequence[Stream], before: int) -> Iterator[Words]:
-    """Yield of each stream that has times how much later than the one in front each message is."""
+    """Yield, for each stream with times, each message's step from the message in front of it."""
     found = [(one, places) for shape, places in streams if (one := shape.times()) is not None]
     times = np.empty(sum(len(places) for _, places in found), np.int64)
     for one, places in found:
@@ -173,7 +173,7 @@ class Layout:
         """Write the messages to ``out``, each to the byte where it starts."""
         words = self._words()
         source = np.ndarray((self.count,), f"V{self.size}", words, strides=words.strides[:1])
-        # Every place in ``out`` at which so many bytes may stand: numpy copies each in one go.
+        # A view of ``out`` with an element of so many bytes at each offset: numpy copies each once.
         places = (out.nbytes - self.size + 1,)
         np.ndarray(places, f"V{self.size}", out, strides=(1,))[starts] = source
 

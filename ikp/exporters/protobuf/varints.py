@@ -1,4 +1,4 @@
-"""Numbers as protobuf writes them, many at a time: 7 bits to a byte, as few bytes as will do."""
+"""Varints, tags and texts of protobuf fields, encoded for many messages at a time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Numbers:
 
     @classmethod
     def of(cls, values: Integers, given: NDArray[np.bool_] | None = None) -> Numbers:
-        """Take integers of any type, all of them or those that are ``given``."""
+        """Return integers of any type, all of them or those that are ``given``."""
         return cls(as_words(values), given)
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class Numbers:
         return Numbers(self.values[rows], None if self.given is None else self.given[rows])
 
     def column(self) -> Column:
-        """Return them as bytes."""
+        """Return the numbers as bytes."""
         column = varints(self.values)
         return column if self.given is None else column.where(self.given)
 
@@ -102,7 +102,7 @@ def tag(field: int, wire_type: int) -> bytes:
 
 
 def in_field(announced: bytes, content: bytes) -> bytes:
-    """Return bytes as a field that its tag announces: their number stands in front of them."""
+    """Return a length-delimited field: its tag, the number of bytes, and the bytes."""
     return announced + encoded_varint(len(content)) + content
 
 
@@ -127,7 +127,7 @@ def varints(values: Integers) -> Column:
 
 
 def _with_long(values: Words, long: NDArray[np.intp]) -> Column:
-    """Return numbers of which few are long: those take several times as long as short ones."""
+    """Return varints of numbers of which few are long: these are slow, and encoded apart."""
     short = values.copy()
     short[long] = 0
     column, rest = varints(short), varints(values[long])
@@ -145,7 +145,7 @@ _FEW: Final = 8
 
 
 def _varints(unsigned: Words, least: int, most: int) -> Column:
-    """Return numbers of which the shortest and the longest take so many bytes."""
+    """Return varints of numbers, the shortest and the longest of so many bytes."""
     low = _spread(unsigned, most)
     if least == most:
         sizes: Sizes = np.broadcast_to(np.uint8(least), len(unsigned))

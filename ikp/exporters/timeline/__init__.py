@@ -1,1 +1,1 @@
-"""A trace as rows over time, whatever viewer shows it."""
+"""Timelines for viewers, independent of the file format: tracks, blocks, batches of events."""

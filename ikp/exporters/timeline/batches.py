@@ -1,9 +1,9 @@
-"""A trace's events, some whole slots at a time: where in a viewer each one stands, and its arrows.
+"""``Batches``: a trace's events, some whole slots at a time, with their tracks; and ``Arrows``.
 
-Viewers draw an arrow from the start of one event to the start of another; Perfetto turns one round
-that would go back in time. So where the target had begun before its source did (a wait for what
-was issued later), the arrow ends at an instant of its own, named ``arrow``, at the end of the
-target. A target that is over by then gets none: times were changed, or are too coarse to tell.
+Viewers draw an arrow from the start of one event to the start of another; Perfetto reverses an
+arrow that would go back in time. So where the target had begun before its source did (a wait for a
+copy that was issued later), the arrow ends at an instant of its own, named ``arrow``, at the end of
+the target. A target that is over by then gets none: times were changed, or are too coarse.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Batch:
     """Events of some slots, each slot's in order of their ends, which is that of recording."""
 
     events: Events
-    rows: Rows  # which of the trace each one is
+    rows: Rows  # each one's row in the trace
     ranges: NDArray[np.bool_]  # instants where not
     track: Ints
     opens: Ints  # its place among the batch's events as they open and close
     closes: Ints  # the same place for an instant
-    new: list[Track]  # those on which nothing stood before
+    new: list[Track]  # tracks that had no event before
 
 
 class Batches:
     """The batches of a trace: about so many events each, if slots allow it.
 
-    They hold the slots in the given order; else as these stand in the trace.
+    They hold the slots in the given order; without one, in that of the trace.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Batches:
     ) -> None:
         self._trace = trace
         self._bounds = slot_bounds(trace)
-        self._moved: Ints | None = None  # by slot in that order: how far behind its events stand
+        self._moved: Ints | None = None  # by slot in that order: how far its events are moved
         if order is not None:
             first, counts = self._bounds[order], np.diff(self._bounds)[order]
             self._bounds = np.append(0, np.cumsum(counts))
@@ -87,7 +87,7 @@ class Batches:
 
 
 class _Overlaps:
-    """Gives each further lane of a warp a track of its own, below the warp's."""
+    """Gives the overlapping ranges of a warp tracks of their own, below the warp's."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -107,10 +107,10 @@ class _Overlaps:
 
 
 def cuts(bounds: Ints, events: int) -> list[tuple[int, int]]:
-    """Return parts of the events that hold about so many each, from one up to another.
+    """Return parts of the events, as (first, end), that hold about so many each.
 
-    Slot i holds events ``bounds[i]`` to ``bounds[i + 1]``. A slot is never cut: the order in which
-    its events open and close concerns all of them.
+    Slot i holds events ``bounds[i]`` to ``bounds[i + 1]``. A slot is never cut: its events are
+    ordered together as they open and close.
     """
     parts = []
     low = 0
@@ -124,7 +124,7 @@ def cuts(bounds: Ints, events: int) -> list[tuple[int, int]]:
 
 
 def by_end(events: Events, rows: slice | Rows, place: Places | None = None) -> tuple[Events, Rows]:
-    """Return some events, those of each slot in order of their ends; and which row each one was.
+    """Return some events, those of each slot in order of their ends, and the row of each one.
 
     ``place`` numbers the slots of ``rows``, ascending; None takes the slots' own numbers.
     """
@@ -136,10 +136,10 @@ def by_end(events: Events, rows: slice | Rows, place: Places | None = None) -> t
 
 
 def by_track(trace: Trace, layout: Layout) -> Ints | None:
-    """Return an order of slots in which those of a track follow each other, where that is worth it.
+    """Return an order of slots in which those of a track follow each other; None if it costs more.
 
-    It is where most slots have few events: then what is alike stands together, and times go on. An
-    event more costs more to take from elsewhere than it saves.
+    It pays where most slots have few events: then equal values are together, and times ascend. With
+    more events per slot, gathering them costs more than it saves.
     """
     few = len(trace.events) < _FEW_EVENTS * len(trace.slots)
     return order_by(layout.slot_track) if few else None
@@ -167,7 +167,7 @@ class Lists:
         return cls(np.concatenate([[0], np.cumsum(count)]), numbers[order])
 
     def take(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], Ints]:
-        """Return the arrows of the given events: where in ``rows`` its event is, and its number."""
+        """Return the arrows of the given events: the event's place in ``rows``, and the number."""
         first = self.first[rows]
         count = self.first[rows + 1] - first
         return np.repeat(np.arange(len(rows)), count), self.numbers[spread(first, count)]
@@ -177,8 +177,8 @@ class Lists:
 class Arrows:
     """The arrows of a trace, which are numbered from 1, by event."""
 
-    leaving: Lists  # that start there
-    arriving: Lists  # that end there
+    leaving: Lists  # that start at the event's start
+    arriving: Lists  # that end at its start
     late: Lists  # that end at an instant at its end
 
     @classmethod

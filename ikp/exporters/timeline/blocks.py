@@ -1,4 +1,4 @@
-"""Where blocks ran: on which SM, and on which lane among those that ran there at the same time."""
+"""``Blocks``: where and when each block ran, by SM and CTA slot ("lane"); occupancy over time."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Steps = tuple[Ints, Ints]
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """One row per block that ran: sorted by track, which is one for each launch, SM and lane.
+    """One row per block that ran: sorted by track, one for each launch, SM and CTA slot (``lane``).
 
     ``slots`` are the slots of all blocks, block by block; block i's begin at ``first[i]``. A block
-    of which no warp was to leave records has none.
+    without a warp that was to record has none.
     """
 
     launch: Ints
@@ -64,15 +64,15 @@ _MANY_EVENTS: Final = 32
 
 
 def slot_bounds(trace: Trace) -> Ints:
-    """Return where each slot's events begin; those of slot i end where those of i + 1 begin."""
+    """Return the index of each slot's first event; those of slot i end where i + 1's begin."""
     slot, slots = trace.events.slot, len(trace.slots)
-    if not slots <= len(slot) < _MANY_EVENTS * slots:  # else to look at all events takes less
+    if not slots <= len(slot) < _MANY_EVENTS * slots:  # else counting all events is faster
         return np.searchsorted(slot, np.arange(slots + 1, dtype=slot.dtype))  # of one type: no copy
     return np.append(0, np.cumsum(np.bincount(slot, minlength=slots)))
 
 
 def in_use(trace: Trace) -> tuple[Ints, Ints]:
-    """Return from when to when each slot needs its track: its warp's life, and all its events."""
+    """Return the start and end of each slot's need of a track: its warp's time, and all events."""
     slots, events, bounds = trace.slots, trace.events, slot_bounds(trace)
     start, end = slots.start_ns.copy(), np.maximum(slots.start_ns, slots.end_ns)
     filled = np.flatnonzero(bounds[1:] > bounds[:-1])
@@ -84,16 +84,17 @@ def in_use(trace: Trace) -> tuple[Ints, Ints]:
 
 
 Told = Callable[[int], None]
-"""Is told how many slots more are done."""
+"""Called with the number of further slots that are done."""
 
 
 def find_blocks(
     slots: Slots, used_start: Ints, used_end: Ints, told: Told = lambda _: None
 ) -> tuple[Blocks, Ints]:
-    """Return the blocks that ran, and the lane of each slot.
+    """Return the blocks that ran, and the CTA slot ("lane") of each slot of records.
 
-    Lanes are numbered by launch, SM and their place there. A block's track is that number, for now.
-    ``used_start`` and ``used_end`` say from when to when each slot needs its lane.
+    Lanes are numbered by launch, SM and their number there. A block's track is that number, for
+    now. ``used_start`` and ``used_end`` are the times from which to which each slot needs its lane.
+    ``told`` is called with the number of further slots that are done.
 
     Raises:
         ExportError: two slots claim to be the same warp of the same block.
@@ -121,7 +122,7 @@ def find_blocks(
 
 
 _AT_ONCE: Final = 1 << 16
-"""Slots of launches that are placed together. Launches do not know of each other."""
+"""Slots of launches that are placed together. Launches are independent of each other."""
 
 
 def _by_launches(launch: NDArray[Any], launches: int) -> Iterator[tuple[int, int, int]]:
@@ -144,9 +145,9 @@ def _find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks
     order = order_by(number, warp)
     in_order = number[order]
     first = np.flatnonzero(np.diff(in_order, prepend=-1))
-    twins = np.flatnonzero((np.diff(in_order) == 0) & (np.diff(warp[order]) == 0))
-    if len(twins):
-        raise _same_warp(warp[order[twins[0]]], block[order[twins[0]]])
+    repeats = np.flatnonzero((np.diff(in_order) == 0) & (np.diff(warp[order]) == 0))
+    if len(repeats):
+        raise _same_warp(warp[order[repeats[0]]], block[order[repeats[0]]])
     one = order[first]  # any slot of each block
     last_moment = np.maximum(slots.start_ns, slots.end_ns)
     lane = pack(
@@ -171,7 +172,7 @@ def _find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks
 
 
 def _in_order(blocks: Blocks, track: Ints) -> Blocks:
-    """Sort blocks by lane, those of a lane as their slots stand; give each its track."""
+    """Sort blocks by lane, those of a lane in the order of their slots; give each its track."""
     begin = blocks.first
     sizes = np.diff(begin, append=len(blocks.slots))
     order = order_by(track, _reduce(np.minimum, blocks.slots, begin))
@@ -192,7 +193,7 @@ def _in_order(blocks: Blocks, track: Ints) -> Blocks:
 
 
 def _reduce(function: np.ufunc, values: Ints, first: Ints) -> Ints:
-    """Return what a function makes of each group; many of equal size are taken column by column."""
+    """Return a ufunc's reduction of each group; groups of equal size are taken column by column."""
     if not len(first):
         return values[:0]
     size, left = divmod(len(values), len(first))
@@ -218,7 +219,7 @@ def _same_warp(warp: int, block: int) -> ExportError:
 def with_slots(blocks: Blocks, place: NDArray[np.intp], warps: int) -> Blocks:
     """Return the blocks of ``warps`` warps with the slots of a trace in place of all warps.
 
-    ``place`` says which warp each slot is.
+    ``place`` is the number of each slot's warp.
     """
     if len(place) == warps:
         return blocks
@@ -240,7 +241,7 @@ def extents(blocks: Blocks, count: int, idle: int) -> tuple[Ints, Ints]:
 def occupancy(
     slots: Slots, blocks: Blocks, launches: int, told: Told = lambda _: None
 ) -> list[tuple[Steps, Steps]]:
-    """Return how many blocks and how many warps of each launch ran at each moment."""
+    """Return the counters of each launch: how many blocks, and how many warps, ran over time."""
     found: list[tuple[Steps, Steps]] = []
     for low, high, past in _by_launches(slots.launch, launches):
         first, start = len(found), slots.start_ns[low:high]
@@ -257,7 +258,7 @@ def occupancy(
 
 _FAR: Final = np.iinfo(np.int64).max
 _DENSE: Final = 4
-"""Moments for each interval up to which all moments are counted."""
+"""Ratio of moments to intervals up to which all moments are counted."""
 
 
 def _steps(group: Ints, start: Ints, end: Ints, groups: int) -> list[Steps]:

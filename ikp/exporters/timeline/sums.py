@@ -1,7 +1,7 @@
-"""What warps summed up, for viewers: each warp that did shows one slice, from init to finish.
+"""``Sums``: totals for viewers, as one slice per warp that recorded them, from init to finish.
 
-The sums are the slice's argument ``totals``, a dict of the regions: ``totals.dot.count``,
-``totals.dot.cycles``, ... A viewer needs no more of it than this module tells.
+The totals are the slice's argument ``totals``, a dict of the regions: ``totals.dot.count``,
+``totals.dot.cycles``, ...
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ikp.core.trace import Column, Trace
 Ints = NDArray[np.int64]
 
 NAME: Final = "totals"
-"""What the slices are called, and their argument."""
+"""Name of the slices, and of their argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Sums:
     names: tuple[str, ...]  # of all regions
     slot: Ints
     region: Ints
-    facts: dict[str, ArgColumn]  # what entries say: of ranges "count", ..., or "instants"
+    facts: dict[str, ArgColumn]  # values of the entries: of ranges "count", ..., or "instants"
 
     @classmethod
     def of(cls, trace: Trace) -> Sums:
-        """Return those of a trace that has totals."""
+        """Return the entries of a trace that has totals."""
         totals = trace.totals
         ranges = totals.kind == int(Kind.RANGE)
         in_cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
@@ -63,7 +63,7 @@ class Sums:
     def told(self, digits: int) -> Iterator[tuple[int, dict[str, dict[str, Scalar]]]]:
         """Yield the slot of each slice, and its entries as a dict; regions of one name are one.
 
-        Shares have so many digits behind the point.
+        Shares have ``digits`` digits behind the point.
         """
         columns = {name: column.tolist() for name, column in self.facts.items()}
         columns["share"] = [one and round(float(one), digits) for one in columns["share"]]

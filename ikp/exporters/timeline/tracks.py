@@ -1,4 +1,4 @@
-"""Which tracks a trace gets, and which slot goes where.
+"""``lay_out``: the tree of a trace's tracks, with the track of each slot, block and counter.
 
 Outermost first::
 
@@ -13,8 +13,8 @@ Outermost first::
     `- about this file       an instant, with what concerns the whole file
 
 A launch is no process: a process is ordered by its name among those of other traces, shows a
-process id, and is one with any other process of that id. All tracks are plain ones, in the order
-that is told, and each has something to show while it is collapsed.
+process id, and is one with any other process of that id. All tracks are plain ones, in an explicit
+order, and each has slices or a counter to show while it is collapsed. A lane is a CTA slot.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ikp.exporters.timeline.blocks import (
 Ints = NDArray[np.int64]
 
 _FIRST_LANE: Final = 3
-"""Where lanes stand among the rows of a launch: below its two counters."""
+"""Rank of the first CTA slot among the rows of a launch: below its two counters."""
 
 
 class Kind(Enum):
@@ -70,8 +70,8 @@ class Track(NamedTuple):
 class LaunchTracks(NamedTuple):
     """The ids of one launch's own tracks, and when it ran."""
 
-    overview: int  # where it is one of all launches
-    parent: int  # of those that follow
+    overview: int  # the row of all launches that shows it
+    parent: int  # of the rows that follow
     evidence: int
     blocks: int
     warps: int
@@ -80,7 +80,7 @@ class LaunchTracks(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a counter shows."""
+    """A counter: its track, its name, and its steps."""
 
     track: int
     name: str
@@ -89,7 +89,7 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All tracks of a trace but the overlap lanes, which are found while the events are written."""
+    """All tracks of a trace but those of overlaps, which are found while the events are written."""
 
     tracks: tuple[Track, ...]  # the first two: the first of all, and the one about the file
     summary: int
@@ -107,8 +107,8 @@ def lay_out(
     """Place every block and warp on a track. Track ids count from ``first_uuid``.
 
     A slot's track is in use as long as its warp ran, and as long as it recorded. Blocks that left
-    no records are on lanes as others are; their warps have no tracks. ``told`` is told how many
-    warps more are done, twice of each.
+    no records are in CTA slots as others are; their warps have no tracks. ``told`` is called with
+    the number of further warps that are done, twice for each warp.
 
     Raises:
         ExportError: two slots claim to be the same warp of the same block.
@@ -157,7 +157,7 @@ def lay_out(
 
 
 def _in_use(trace: Trace, every: Slots, place: Places) -> tuple[Ints, Ints]:
-    """Return from when to when each warp needs its track: those without a slot while they ran."""
+    """Return the start and end of each warp's need of a track: without a slot, while it ran."""
     used = in_use(trace)
     if len(place) == len(every):
         return used
@@ -167,7 +167,7 @@ def _in_use(trace: Trace, every: Slots, place: Places) -> tuple[Ints, Ints]:
 
 
 def process_names(launches: tuple[Launch, ...]) -> list[str]:
-    """Return what each launch is called: rank if it has one, label, number among those, device."""
+    """Return each launch's name: rank if it has one, label, number among those, device."""
     seen: Counter[tuple[int | None, str]] = Counter()
     names = []
     for launch in launches:
@@ -179,7 +179,7 @@ def process_names(launches: tuple[Launch, ...]) -> list[str]:
 
 
 def launch_names(launches: tuple[Launch, ...]) -> list[str]:
-    """Return what each launch's row is called: its label, numbered if others have it, too."""
+    """Return the name of each launch's row: its label, numbered if others have it, too."""
     all_of = Counter((launch.rank, launch.label) for launch in launches)
     seen: Counter[tuple[int | None, str]] = Counter()
     names = []
@@ -193,7 +193,7 @@ def launch_names(launches: tuple[Launch, ...]) -> list[str]:
 def _launch_tracks(
     launches: tuple[Launch, ...], when: tuple[Ints, Ints], first_uuid: int
 ) -> tuple[list[Track], tuple[LaunchTracks, ...]]:
-    """Return the rows on top, and the ids of those of each launch, which ran ``when`` (from, to).
+    """Return the top rows, and the ids of each launch's rows; ``when`` are starts and ends.
 
     The first row is that of the first launch, the second the one about the file.
     """
@@ -209,7 +209,7 @@ def _launch_tracks(
 def _tops(
     launches: tuple[Launch, ...], when: tuple[Ints, Ints], uuid: int
 ) -> tuple[list[Track], list[tuple[int, int]]]:
-    """Return the rows on top, and of each launch the one that shows it, and the first of those.
+    """Return the top rows, and for each launch the row that shows it, and the first of its group.
 
     Launches that ran at the same time can't be slices of one row.
     """
@@ -237,7 +237,7 @@ def _by_lane(row: tuple[str, int]) -> tuple[int, str]:
 
 
 def group_names(launches: tuple[Launch, ...]) -> list[str]:
-    """Return what the row on top is called in which each launch is.
+    """Return the name of the top row of each launch.
 
     Perfetto orders rows on top by their names: ranks have equally many digits.
     """
@@ -269,16 +269,16 @@ def _launch_rows(
 
 
 _ROWS: Final = 3
-"""How many a launch has of its own."""
+"""Rows of its own that a launch has."""
 
 
 def blocks_name(seen: Seen) -> str:
-    """Return what the counter of blocks is called: it counts those that are known alone."""
+    """Return the name of the counter of blocks, which counts only blocks of known times."""
     return "resident blocks" if seen.every_block else "resident recorded blocks"
 
 
 def warps_name(seen: Seen) -> str:
-    """Return what the counter of warps is called: it counts those that are known alone."""
+    """Return the name of the counter of warps, which counts only warps of known times."""
     return "active warps" if seen.every_warp else "active recorded warps"
 
 
@@ -313,7 +313,7 @@ LAST: Final = 1 << 30
 
 
 def _lane_tracks(uuid: int, launch_row: Ints, launch: Ints, sm: Ints, lane: Ints) -> list[Track]:
-    """Return the rows of blocks: of each launch in turn, by SM and lane."""
+    """Return the rows of blocks, by launch, SM and CTA slot."""
     _, first = distinct(launch, sm)
     alone = np.repeat(np.diff(first, append=len(sm)) == 1, np.diff(first, append=len(sm)))
     place = np.arange(len(launch)) - np.searchsorted(launch, launch)
@@ -326,7 +326,7 @@ def _lane_tracks(uuid: int, launch_row: Ints, launch: Ints, sm: Ints, lane: Ints
 
 
 def _name_of_lane(sm: int, lane: int | None) -> str:
-    """Return what the row of a lane is called; the only one of an SM is the SM."""
+    """Return the name of a CTA slot's row; the only slot of an SM has the SM's name."""
     return f"SM {sm}" if lane is None else f"SM {sm} · lane {lane}"
 
 

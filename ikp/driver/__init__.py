@@ -1,1 +1,1 @@
-"""The CUDA driver, asked with no package in between."""
+"""The CUDA driver API through ctypes: its calls, a memory pool, and a process that loads modules."""

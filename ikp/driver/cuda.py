@@ -1,4 +1,4 @@
-"""What ikp asks of the CUDA driver, with no package in between: modules, functions and copies."""
+"""Calls of the CUDA driver API through ctypes: modules, functions, contexts, memory and copies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_CODE: Final = {
     _NUM_REGS: "registers",
     6: "chips",
 }
-"""Attributes that nobody can set."""
+"""Attributes that come from the code, and can't be set."""
 _NOT_FOUND: Final = 500
 _NOT_READY: Final = 600
 _RELAXED: Final = 2
@@ -37,7 +37,9 @@ _RELAXED: Final = 2
 _WRITE_64: Final = 5
 _MEMORY_TYPE: Final = 2
 _REACHABLE: Final = (1, 2)
-"""What an address is asked for, and the answers where kernels can reach it: host's, device's."""
+"""The attribute of a pointer that is asked for, and its values where kernels can reach the memory:
+the host's, the device's.
+"""
 
 
 class _Write(ctypes.Structure):
@@ -55,7 +57,7 @@ class _Write(ctypes.Structure):
 
 
 _LIMITS: Final = (0, 1, 2)
-"""A thread's stack, what kernels may print, their heap."""
+"""Limits of a context: a thread's stack, the buffer of ``printf``, the heap of kernels."""
 
 
 @cache
@@ -82,7 +84,7 @@ def load(cubin: bytes, name: str) -> tuple[int, int]:
 
 
 def unload(module: int) -> None:
-    """Unload a module; what was of a context that has ended is gone with it, and is not for this.
+    """Unload a module of a context that still exists: with its context, a module is gone already.
 
     Raises:
         PatchError: the driver refuses.
@@ -91,7 +93,7 @@ def unload(module: int) -> None:
 
 
 def function_of(kernel: int) -> int:
-    """Return the function of a kernel that belongs to no context, in the current one.
+    """Return the function (``CUfunction``) of a library's kernel (``CUkernel``) in this context.
 
     Raises:
         PatchError: the driver refuses.
@@ -103,16 +105,16 @@ def function_of(kernel: int) -> int:
 
 
 def like(function: int, plain: int, *, cache: int = -1) -> None:
-    """Give a function what a program has set for another, such as how much shared memory it takes.
+    """Copy the settings of a program's function to the patched one, such as its shared memory.
 
-    What can be read is read. The preference of cache or shared memory and the width of banks can
-    not: they are known where the library before the driver has seen them being set.
+    Most settings can be read from the driver. The preference of cache or shared memory and the
+    width of banks can not: they are known where the hook library has seen a program set them.
 
     Args:
         function: the patched one.
         plain: the program's.
-        cache: the preference that the program is known to set, where that library is not loaded;
-            -1 for none.
+        cache: the preference that the program is known to set, where the hook library is not
+            loaded; -1 for none.
 
     Raises:
         PatchError: the driver refuses.
@@ -140,11 +142,13 @@ def like(function: int, plain: int, *, cache: int = -1) -> None:
 
 _MOST_ALIKE: Final = 4096
 _alike: dict[tuple[int, int], int] = {}
-"""Patched and plain functions that were made alike, and how often anything had changed by then."""
+"""Patched and plain functions with equal settings -> how many changes of settings the hook library
+had counted then.
+"""
 
 
 def _like_later(function: int, plain: int) -> None:
-    """Set what a newer driver lets programs set; what can't be set, no program has."""
+    """Copy the attributes that only newer drivers have, as far as they can be set."""
     for attribute in _LATER:
         wanted, had = ctypes.c_int(), ctypes.c_int()
         ask = _driver().cuFuncGetAttribute
@@ -156,7 +160,7 @@ def _like_later(function: int, plain: int) -> None:
 
 
 def _preferred(plain: int) -> tuple[int, int]:
-    """Return what was set last of a function's cache and banks; -1 where nothing was."""
+    """Return the cache preference and the width of banks that were set last; -1 for never set."""
     cache, banks = ctypes.c_int(-1), ctypes.c_int(-1)
     _driver().ikp_preferred(
         ctypes.c_void_p(plain), device(), ctypes.byref(cache), ctypes.byref(banks)
@@ -165,7 +169,7 @@ def _preferred(plain: int) -> tuple[int, int]:
 
 
 def _count(name: str) -> int | None:
-    """Return a number that the library before the driver keeps; None where it is not loaded."""
+    """Return a number that the hook library keeps; None where that is not loaded."""
     ask = getattr(_driver(), name, None)
     if ask is None:
         return None
@@ -184,7 +188,7 @@ def registers(function: int) -> int:
 
 
 def of_code(function: int) -> dict[str, int]:
-    """Return what the driver says of a function that comes from its machine code alone.
+    """Return the attributes of a function that come from its machine code alone, by name.
 
     Raises:
         PatchError: the driver refuses.
@@ -206,7 +210,7 @@ def context() -> int:
         PatchError: the driver refuses.
     """
     found = ctypes.c_void_p()
-    _checked(_driver().cuCtxGetCurrent(ctypes.byref(found)), "tell the current context")
+    _checked(_driver().cuCtxGetCurrent(ctypes.byref(found)), "return the current context")
     return found.value or 0
 
 
@@ -220,10 +224,10 @@ def use(context: int) -> None:
 
 
 def use_device(identity: bytes) -> int:
-    """Make a device's context the current one; return the device's number.
+    """Make the primary context of a device, by its UUID, the current one; return its number.
 
     Raises:
-        PatchError: it is not found, or the driver refuses.
+        PatchError: the device is not found, or the driver refuses.
     """
     count, uuid = ctypes.c_int(), ctypes.create_string_buffer(len(identity))
     call("cuDeviceGetCount", ctypes.byref(count), to="count devices")
@@ -239,7 +243,7 @@ def use_device(identity: bytes) -> int:
 
 
 def context_number() -> int:
-    """Return a number of the current context that no other has, while a handle is given out again.
+    """Return a number that only the current context ever has; handles are used again by the driver.
 
     Raises:
         PatchError: the driver refuses.
@@ -262,13 +266,13 @@ def primary() -> int:
     """
     device, found = ctypes.c_int(), ctypes.c_void_p()
     flags, active = ctypes.c_uint(), ctypes.c_int()
-    _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "tell the current device")
+    _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "return the current device")
     code = _driver().cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
-    _checked(code, "tell whether a device's context is in use")
+    _checked(code, "report whether a device's context is in use")
     if not active.value:
         return 0  # to ask for it would make it
     _checked(
-        _driver().cuDevicePrimaryCtxRetain(ctypes.byref(found), device), "tell a device's context"
+        _driver().cuDevicePrimaryCtxRetain(ctypes.byref(found), device), "return a device's context"
     )
     _checked(_driver().cuDevicePrimaryCtxRelease_v2(device), "give a device's context back")
     return found.value or 0
@@ -281,7 +285,7 @@ def device() -> int:
         PatchError: the driver refuses.
     """
     found = ctypes.c_int()
-    call("cuCtxGetDevice", ctypes.byref(found), to="tell the current device")
+    call("cuCtxGetDevice", ctypes.byref(found), to="return the current device")
     return found.value
 
 
@@ -295,37 +299,37 @@ def chip() -> tuple[int, int]:
     for attribute in (75, 76):  # COMPUTE_CAPABILITY_MAJOR, _MINOR
         value = ctypes.c_int()
         code = _driver().cuDeviceGetAttribute(ctypes.byref(value), attribute, number)
-        _checked(code, "tell what chip the device has")
+        _checked(code, "report which chip the device has")
         parts.append(value.value)
     return parts[0], parts[1]
 
 
 def identity() -> bytes:
-    """Return what tells the current device from others, in any process.
+    """Return the UUID of the current device, the same in every process.
 
     Raises:
         PatchError: the driver refuses.
     """
     device, uuid = ctypes.c_int(), ctypes.create_string_buffer(16)
-    call("cuCtxGetDevice", ctypes.byref(device), to="tell the current device")
+    call("cuCtxGetDevice", ctypes.byref(device), to="return the current device")
     call("cuDeviceGetUuid_v2", uuid, device, to="identify a device")
     return uuid.raw
 
 
 def capturing(stream: int) -> bool:
-    """Return whether what is queued on a stream becomes a part of a CUDA graph.
+    """Return whether a stream is being captured into a CUDA graph.
 
     Raises:
         PatchError: the driver refuses.
     """
     status = ctypes.c_int()
     code = _driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
-    _checked(code, "tell whether a stream is captured")
+    _checked(code, "report whether a stream is captured")
     return status.value != 0
 
 
 def address_of(module: int, symbol: str) -> int:
-    """Return where a loaded module's global symbol lies in the device's memory.
+    """Return the device address of a loaded module's global symbol.
 
     Args:
         module: the driver's handle.
@@ -342,7 +346,7 @@ def address_of(module: int, symbol: str) -> int:
 
 @contextmanager
 def relaxed() -> Iterator[None]:
-    """Let this thread allocate and load while it captures a CUDA graph, in which none of that is.
+    """Let this thread allocate and load while it captures a CUDA graph; the graph gets none of it.
 
     Raises:
         PatchError: the driver refuses.
@@ -357,7 +361,7 @@ def relaxed() -> Iterator[None]:
 
 
 def find(holder: int, symbol: str, *, library: bool = False) -> int | None:
-    """Return where a module or library has a symbol on the current device; None where it has none.
+    """Return the device address of a symbol of a module or library; None where it has none.
 
     Raises:
         PatchError: the driver refuses.
@@ -397,7 +401,7 @@ def write(target: int, words: Sequence[int], stream: int) -> None:
     if capturing(stream):
         _write_each(target, words, stream)
         return
-    # So few bytes of the host's go with the command itself; they are read before this returns.
+    # Copies of so few bytes go with the command itself: the host's are read before this returns.
     values = (ctypes.c_uint64 * len(words))(*words)
     code = _driver().cuMemcpyHtoDAsync_v2(
         ctypes.c_uint64(target),
@@ -409,8 +413,10 @@ def write(target: int, words: Sequence[int], stream: int) -> None:
 
 
 def _write_each(target: int, words: Sequence[int], stream: int) -> None:
-    """Write words by operations of the stream: a graph keeps the values, where a copy would keep
-    where they lay. Each waits until all that was written before is seen, which takes 3 us.
+    """Write words by memory operations of the stream, for a capture.
+
+    A graph keeps the values of such operations; of a copy, it would keep the host's address. Each
+    waits until all earlier writes are seen, which takes 3 us.
     """
     operations = (_Write * len(words))(
         *(_Write(_WRITE_64, 0, target + 8 * at, word) for at, word in enumerate(words))
@@ -425,7 +431,7 @@ def _checked(code: int, what: str) -> None:
 
 
 def error_name(code: int) -> str:
-    """Return what the driver calls an error: ``CUDA_ERROR_ILLEGAL_ADDRESS``."""
+    """Return the driver's name of an error: ``CUDA_ERROR_ILLEGAL_ADDRESS``."""
     name = ctypes.c_char_p()
     _driver().cuGetErrorName(code, ctypes.byref(name))
     return name.value.decode() if name.value else f"error {code}"
@@ -437,7 +443,7 @@ def call(function: str, *arguments: object, to: str) -> None:
     Args:
         function: its name, as the driver exports it.
         arguments: integers only where it takes an ``int``.
-        to: what for, as an error's text says it.
+        to: the purpose, a verb phrase for the error's text.
 
     Raises:
         PatchError: the driver refuses, or has no such function.
@@ -450,10 +456,10 @@ def call(function: str, *arguments: object, to: str) -> None:
 
 
 def under_way(stream: int) -> bool:
-    """Return whether something that was queued on a stream has not ended.
+    """Return whether work that was queued on a stream has not ended.
 
     Raises:
-        PatchError: it failed; its text is the error's name.
+        PatchError: the work failed; the text is the error's name.
     """
     code = _driver().cuStreamQuery(ctypes.c_void_p(stream))
     if code in (0, _NOT_READY):
@@ -462,7 +468,7 @@ def under_way(stream: int) -> bool:
 
 
 def allocation(pointer: int) -> tuple[int, int]:
-    """Return where the allocation begins that a device pointer points into, and its bytes.
+    """Return the base address and the bytes of the allocation that a device pointer points into.
 
     Raises:
         PatchError: it is no pointer to the device's memory.
@@ -478,7 +484,7 @@ def allocation(pointer: int) -> tuple[int, int]:
 
 
 def reachable(pointer: int) -> bool:
-    """Return whether an address is of memory that a kernel can reach, of a device or the host."""
+    """Return whether an address is in memory that kernels can reach, of a device or the host."""
     kind = ctypes.c_uint32()
     code = _driver().cuPointerGetAttribute(
         ctypes.byref(kind), _MEMORY_TYPE, ctypes.c_uint64(pointer)
@@ -548,16 +554,16 @@ def copy_from_host(target: int, source: int, nbytes: int) -> None:
 
 
 def wait() -> None:
-    """Wait for all that the device was asked for.
+    """Wait for all work of the current context.
 
     Raises:
-        PatchError: something of it failed.
+        PatchError: some of the work failed.
     """
     _checked(_driver().cuCtxSynchronize(), "finish what was launched")
 
 
 def settings(function: int) -> tuple[tuple[int, int], ...]:
-    """Return what a program has set for a function: numbers of attributes, and their values.
+    """Return the attributes that a program may set for a function: their numbers and values.
 
     Raises:
         PatchError: the driver refuses.
@@ -566,7 +572,7 @@ def settings(function: int) -> tuple[tuple[int, int], ...]:
 
 
 def give_settings(function: int, wanted: Iterable[tuple[int, int]]) -> None:
-    """Set attributes of a function that has other values.
+    """Set those attributes of a function whose values differ from the wanted ones.
 
     Raises:
         PatchError: the driver refuses.
@@ -592,7 +598,7 @@ def limits() -> tuple[tuple[int, int], ...]:
 
 
 def give_limits(wanted: Iterable[tuple[int, int]]) -> None:
-    """Set limits of the current context that are others.
+    """Set those limits of the current context that differ from the wanted ones.
 
     Raises:
         PatchError: the driver refuses.

@@ -1,6 +1,7 @@
-"""A process that loads what a program has loaded, and keeps the files that CUPTI shows.
+"""Main function of a helper process: load a program's module again, and save its cubins from CUPTI.
 
-It has no packages: nothing but the standard library is imported here.
+The process has no site packages: of ikp, only modules that need the standard library alone are
+imported here.
 """
 
 from __future__ import annotations
@@ -40,23 +41,27 @@ _Callback = ctypes.CFUNCTYPE(
 
 
 def main() -> None:
-    """Do what ``asked.json`` in the current folder says; leave there what came of it."""
+    """Load the module that ``asked.json`` in the current folder describes, from the file ``image``.
+
+    The function's attributes go to ``told.json``, and the machine code to ``0.cubin`` and so on.
+    """
     asked = json.loads(Path("asked.json").read_text())
     try:
-        function, made = _shown(asked)
+        function, cubins = _loaded(asked)
         Path("told.json").write_text(json.dumps(cuda.of_code(function)))
     except (OSError, PatchError) as error:
         sys.exit(str(error))
-    for number, code in enumerate(made):
+    for number, code in enumerate(cubins):
         Path(f"{number}.cubin").write_bytes(code)
 
 
-def _shown(asked: dict[str, Any]) -> tuple[int, list[bytes]]:
-    made = []
+def _loaded(asked: dict[str, Any]) -> tuple[int, list[bytes]]:
+    """Return the kernel's function, and the cubins that CUPTI reports while it is loaded."""
+    cubins = []
 
     def loaded(_user: int, _domain: int, _what: int, data: Any) -> None:
         module = _Module.from_address(data.contents.module)
-        made.append(ctypes.string_at(module.code, module.size))
+        cubins.append(ctypes.string_at(module.code, module.size))
 
     callback = _Callback(loaded)
     cupti, subscriber = ctypes.CDLL(asked["cupti"]), ctypes.c_void_p()
@@ -66,7 +71,7 @@ def _shown(asked: dict[str, Any]) -> tuple[int, list[bytes]]:
     _call(cupti, "cuptiEnableCallback", 1, subscriber, _RESOURCES, _MODULE_LOADED)
     function = _load(asked)
     _call(cupti, "cuptiUnsubscribe", subscriber)
-    return function, made
+    return function, cubins
 
 
 def _call(cupti: ctypes.CDLL, function: str, *arguments: object) -> None:
@@ -78,7 +83,7 @@ def _call(cupti: ctypes.CDLL, function: str, *arguments: object) -> None:
 
 
 def _load(asked: dict[str, Any]) -> int:
-    """Return the kernel's function: what is loaded lazily is loaded then."""
+    """Load the module or library; return the kernel's function, which ends lazy loading."""
     count, name = len(asked["options"]), asked["name"].encode()
     options = (ctypes.c_uint * count)(*(each for each, _ in asked["options"]))
     values = (ctypes.c_void_p * count)(*(each for _, each in asked["options"]))

@@ -1,10 +1,10 @@
-"""Device memory that no framework's allocator sees, filled and read by copies of its own stream.
+"""``Pool``: device memory from a memory pool of the CUDA driver, with a stream for its copies.
 
-All of it is done in one thread, which is not the program's: no allocation of the program's thread
-is routed to a pool of a CUDA graph, no copy gets the number of a launch that is under way, and no
-capture forbids anything, because the thread's own mode of capture is relaxed for as long as it
-lives. Memory comes from a pool of the driver: it is freed in the order of a stream, so that nothing
-waits for the program's kernels, as ``cuMemFree`` would.
+No framework's allocator sees this memory. All calls are made in one thread that is not the
+program's, for three reasons. No allocation is routed to a pool of a CUDA graph. No copy gets the
+number of a launch that is under way. No capture forbids a call: the thread's own capture mode is
+relaxed for as long as it lives. Memory is freed in the order of a stream, so that no call waits for
+the program's kernels, as ``cuMemFree`` would.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Properties(ctypes.Structure):
 
 
 class _Side(ctypes.Structure):
-    """Where a copy of rows comes from, or goes to."""
+    """The source or the target of a ``CUDA_MEMCPY2D``."""
 
     _fields_ = (
         ("x", ctypes.c_size_t),
@@ -68,7 +68,7 @@ class _Rows(ctypes.Structure):
 
 
 class Pool:
-    """Memory of one device. The thread that makes it is the one that uses it.
+    """A memory pool of one device, with a stream. The thread that makes it is the one that uses it.
 
     Args:
         ordinal: the device's number, as the driver counts.
@@ -95,7 +95,7 @@ class Pool:
         ctypes.memset(self._zeros, 0, _ZEROS_BYTES)
 
     def allocate(self, nbytes: int) -> int:
-        """Return the address of new memory, whatever it holds.
+        """Return the address of new memory, with any content.
 
         Raises:
             PatchError: there is not so much.
@@ -121,15 +121,15 @@ class Pool:
         call("cuMemFreeAsync", ctypes.c_uint64(address), self._stream, to="free memory")
 
     def wait(self) -> None:
-        """Wait for this pool's own copies, and let what was freed go.
+        """Wait for this pool's own copies and frees.
 
         Raises:
-            PatchError: one of them failed.
+            PatchError: a copy failed.
         """
         call("cuStreamSynchronize", self._stream, to="finish its own copies")
 
     def clear(self, base: int, part: Part) -> None:
-        """Begin to zero rows of a segment at ``base``, from zeros of the host: decision 61.
+        """Queue copies of zeros from the host to the rows of a segment at ``base``: decision 61.
 
         Raises:
             PatchError: the driver refuses.
@@ -155,7 +155,7 @@ class Pool:
             self._to_device(address + at, self._zeros.value or 0, size, "zero its memory")
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
-        """Copy some bytes to the device, and wait for that.
+        """Copy bytes to the device, and wait for the copy.
 
         Raises:
             PatchError: the driver refuses.

@@ -1,8 +1,9 @@
-"""Cubins: read, analysed and rewritten. Knows no kernel language, and nothing of records.
+"""A library to read, analyse and rewrite cubins, the ELF files with NVIDIA's machine code (SASS).
 
-``Cubin.read`` reads the file, ``read`` the code of its functions: control flow, liveness, free
-registers. ``insert`` puts instructions between those of a kernel; ``Cubin.write`` returns the new
-file. Each name is loaded when it is first used. docs/rewriting-a-cubin.md has an example.
+``Cubin.read`` parses the file. ``read`` returns its functions with control flow and liveness, from
+which free registers follow. ``insert`` puts instructions between those of a kernel; ``Cubin.write``
+returns the new file. Each name is imported when it is first used. docs/rewriting-a-cubin.md has an
+example.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Instructions as words: how each is encoded, when it may issue, and which chip has it."""
+"""Assembler for inserted code: encodings of instructions, stalls and scoreboards, chips."""

@@ -1,8 +1,8 @@
-"""Runs of instructions that ikp inserts, as 128-bit words, and when each may issue.
+"""``assemble``: from a sequence of instructions to 128-bit words, with stalls and scoreboard waits.
 
-A GPU's code says itself when an instruction may issue: a word holds for how many cycles the next
-one is held back (its stall), and for which of six scoreboards it waits. ``assemble`` works these
-out for a run of instructions, from how long each takes; it knows nothing of the code around them.
+SASS schedules itself. Each word holds for how many cycles the next instruction is held back (its
+stall), and for which of six scoreboards it waits. ``assemble`` computes both for a sequence of
+instructions, from their latencies; it knows nothing of the code around them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Resource: TypeAlias = tuple[str, int]
 """A register: its file (``"R"``, ``"U"``, ``"P"``) and its number."""
 
 NEVER: Final = 0
-"""The time of an instruction that is done when it is done: a scoreboard tells."""
+"""The latency of an instruction whose end only a scoreboard reports."""
 PT: Final = 7
 """The predicate that always holds."""
 
@@ -28,14 +28,15 @@ _GUARD = 0xF000
 _OPCODE, _CLOCK = 0xFFF, 0x805
 _MOST_STALL = 15
 _PATIENT_STALL = 2
-"""Behind longer stalls, the warp offers its turn to others."""
+"""At longer stalls, the yield bit lets the scheduler switch to another warp."""
 GUARD_LATER: Final = 7
 """A predicate can be read by an operation so many cycles before it can guard one."""
 CHAINED: Final = 5
-"""What the uniform datapath computes is there for itself so many cycles later, at the latest."""
+"""The uniform datapath can read its own results so many cycles later, at the latest."""
 _READ: Final = 3
-"""So many cycles later it has read its registers: compilers write none of them before. A constant
-that came after one cycle was multiplied in the place of what had been there, on an H200."""
+"""After so many cycles the uniform datapath has read its registers: compilers write none of them
+before. On an H200, a constant that was written after one cycle was multiplied instead of the
+register's earlier value."""
 _UNIFORM: Final = ("U", "UP")
 """The files that the uniform datapath reads: its registers, and its predicates."""
 _COUNTS: Final = 0x890
@@ -46,25 +47,25 @@ _SIGNAL_STALL = 2
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction, before it is known when it may issue.
+    """One instruction before scheduling.
 
-    ``low`` and ``high`` are the halves of its word, without control bits; its guard is as below.
+    ``low`` and ``high`` are the halves of its word, without control bits and guard.
     """
 
     low: int
     high: int
     reads: frozenset[Resource] = frozenset()
     writes: frozenset[Resource] = frozenset()
-    time: int = 6  # cycles until what it writes can be read; NEVER: a scoreboard tells
+    time: int = 6  # cycles until its results can be read; NEVER: a scoreboard reports that
     keeps: bool = False  # it reads its registers some time after it has issued: a store
     stall: int = 1  # at least
     guard: int = PT
     inverted: bool = False  # it runs where the guard is false
     waits: int = 0  # a mask of scoreboards, beside those that its registers need
     skips: int = 0  # a branch over so many of the next steps
-    left: bool = False  # whoever reads what it writes waits for that, in another run
-    uniform: bool = False  # the uniform datapath computes it from what is in uniform registers
-    far: Field = WIDE  # where a branch holds its distance
+    left: bool = False  # the reader of its results waits for them, in another sequence
+    uniform: bool = False  # the uniform datapath computes it from uniform registers alone
+    far: Field = WIDE  # the field of a branch's distance
 
     def when(self, predicate: int, *, holds: bool = True) -> Step:
         """Return the same instruction, run only by threads whose predicate is ``holds``."""
@@ -84,7 +85,7 @@ _NOTHING: Final[Mapping[Resource, int]] = {}
 
 
 def behind_barrier(steps: Sequence[Step]) -> list[Step]:
-    """Return a run which reads no clock before the wait of a barrier that has just issued."""
+    """Return a sequence which reads no clock before the wait of a barrier that has just issued."""
     if not any(step.low & _OPCODE == _CLOCK for step in steps):
         return [*steps]
     return [replace(NOP, stall=_BLOCKS_BEHIND), NOP, *steps]
@@ -96,16 +97,17 @@ def assemble(
     settled: str = "RUP",
     late: Mapping[Resource, int] = _NOTHING,
 ) -> list[int]:
-    """Return the words of a run of instructions.
+    """Return the words of a sequence of instructions.
 
-    When the run is over, what it wrote can be read. Stores may still have to read their registers:
-    what writes these next waits for the scoreboard.
+    At the end of the sequence, its results can be read. Stores may still have to read their
+    registers: the next instruction that writes these waits for the scoreboard.
 
     Args:
-        steps: in the order in which they run.
-        scoreboard: one that nothing else in flight here holds.
-        settled: the files of which that is so; nobody reads what is in the others so soon.
-        late: in how many cycles what was written before can be read.
+        steps: the instructions, in the order in which they run.
+        scoreboard: one that no other instruction in flight here holds.
+        settled: the register files whose results can be read at the end; no code reads those of the
+            other files so soon.
+        late: earlier results, each with the cycles until it can be read.
     """
     parts = spread(steps, scoreboard, (), settled, late)
     return [word for _, words in parts for word in words]
@@ -118,18 +120,21 @@ def spread(
     settled: str = "RUP",
     late: Mapping[Resource, int] = _NOTHING,
 ) -> list[tuple[int, list[int]]]:
-    """Return the words of a run, part by part: each with how many other instructions precede it.
+    """Return the words of a sequence in parts, between which instructions of the kernel can run.
 
-    Where a run would be held back, other code can run: what comes behind the last clock that it
-    reads stands as far behind it as that takes.
+    The kernel's instructions fill the latency that would otherwise be stalls and NOPs. Only what
+    follows the last clock read is delayed like this.
 
     Args:
         steps: as for ``assemble``.
         scoreboard: as for ``assemble``.
-        cycles: for how long each of the instructions that may stand in the run, which name nothing
-            that it does, holds back the next one, at least.
+        cycles: the least stall of each instruction of the kernel that may run between the parts;
+            these name no register that the sequence names.
         settled: as for ``assemble``.
         late: as for ``assemble``.
+
+    Returns:
+        The words of each part, with how many instructions of the kernel precede it.
     """
     ordered = _with_waits(steps, 1 << scoreboard)
     stalls, pads, passed = _times(ordered, settled, cycles, late)
@@ -139,7 +144,7 @@ def spread(
         words += [_word(NOP, stall, scoreboard) for stall in pad]
         starts.append(len(words))
         words.append(0)
-    words.pop()  # behind the last step stands none
+    words.pop()  # no step follows the last pad
     for at, (step, stall) in enumerate(zip(ordered, stalls, strict=True)):
         distance = starts[at + 1 + step.skips] - starts[at] - 1 if step.skips else 0
         words[starts[at]] = _word(_branching(step, distance), stall, scoreboard)
@@ -150,7 +155,7 @@ def spread(
 
 
 def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
-    """Add the waits for what is in flight; the last step leaves nothing unwritten behind."""
+    """Add scoreboard waits; behind the last step, all results are written."""
     ordered: list[Step] = []
     written: set[Resource] = set()
     kept: set[Resource] = set()
@@ -161,8 +166,8 @@ def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
             written, kept = set(), set()
         if step.time == NEVER and not step.left:
             written |= step.writes
-        if step.time == NEVER or step.keeps:  # that a result is there tells of its operands, too
-            kept |= step.reads - {("P", step.guard)}  # that is read at once
+        if step.time == NEVER or step.keeps:  # with its result, its operands have been read, too
+            kept |= step.reads - {("P", step.guard)}  # the guard is read at once
         ordered.append(step)
     return [*ordered, NOP.after(scoreboard)] if written else ordered
 
@@ -170,19 +175,19 @@ def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
 def _times(
     steps: Sequence[Step], settled: str, cycles: Sequence[int], late: Mapping[Resource, int]
 ) -> tuple[list[int], list[list[int]], list[int]]:
-    """Return each step's stall, the stalls of the NOPs before each, and behind the last, and how
-    many of other instructions are passed before each.
+    """Return each step's stall; the stalls of the NOPs before each, and behind the last; and how
+    many instructions of the kernel precede each.
     """
     now = passed = 0
     ready = dict(late)
-    chained: dict[Resource, int] = {}  # the same, for the uniform datapath
-    read: dict[Resource, int] = {}  # when that has read a register
+    chained: dict[Resource, int] = {}  # the same, for readers on the uniform datapath
+    read: dict[Resource, int] = {}  # when the uniform datapath has read a register
     stalls: list[int] = []
     pads: list[list[int]] = []
     before: list[int] = []
     clock = max((at for at, step in enumerate(steps) if step.low & _OPCODE == _CLOCK), default=0)
     for at, step in enumerate(steps):
-        # What both ways of a branch lead to must not depend on which was taken.
+        # At a branch, all results are awaited: code behind it must not depend on the path taken.
         used = ready.keys() if step.skips else step.reads | step.writes
         there = ready | chained if step.uniform else ready
         due = max([there.get(resource, 0) for resource in used], default=0)
@@ -204,13 +209,13 @@ def _times(
         chained |= dict.fromkeys(step.writes, now + soon)
         now += stalls[-1]
     last = max([cycle for (file, _), cycle in ready.items() if file in settled], default=0)
-    now += sum(cycles[passed:])  # until then, nobody names what the run does
+    now += sum(cycles[passed:])  # until then, the kernel names no register of the sequence
     pads.append(_hold(stalls, last - now))
     return stalls, pads, before
 
 
 def _hold(stalls: list[int], cycles: int) -> list[int]:
-    """Make the last step hold back the next one for more cycles; return what NOPs must, too."""
+    """Lengthen the last step's stall; return the stalls of the NOPs that must follow it."""
     if cycles <= 0 or not stalls:
         return []
     room = min(cycles, _MOST_STALL - stalls[-1])
@@ -220,7 +225,7 @@ def _hold(stalls: list[int], cycles: int) -> list[int]:
 
 
 def _branching(step: Step, distance: int) -> Step:
-    """Return a branch over so many words; any other step as it is."""
+    """Return a branch with its distance, in words; any other step as it is."""
     if not step.skips:
         return step
     halves, units = [step.low, step.high], distance * BYTES // step.far.unit

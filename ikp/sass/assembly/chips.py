@@ -1,7 +1,7 @@
-"""The chips whose machine code records can be put into, and how each differs from sm_90.
+"""Supported chips, sm_80 to sm_120: how encodings and constant banks differ from those of sm_90.
 
-Runs of instructions are made as sm_90 has them (``forms``). Most are the same on all chips, bit for
-bit; ``Chip.fitted`` puts in what a chip has in the place of others, as ``ptxas`` writes it.
+Sequences of instructions are written for sm_90 (``forms``). Most encodings are the same on all
+chips, bit for bit; ``Chip.fitted`` replaces the others by the chip's own, as ``ptxas`` writes them.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from ikp.sass.cubins.encodings import NARROW, WIDE
 from ikp.sass.cubins.instruction import Field
 
 Change = Callable[[Step, Sequence[int]], list[Step]]
-"""What a chip has in the place of a step. It is given the registers that are free there."""
+"""Returns a chip's own instructions for one of sm_90's, by it and the registers that are free."""
 
 
 class State(Enum):
-    """What is known of records on a chip."""
+    """How far inserted code is tested on a chip."""
 
-    RUN = "run"  # on such a chip, and what came out was right
-    COMPILED = "compiled"  # its words are those of ptxas and read back; nobody ran them
+    RUN = "run"  # it ran on such a chip, with right results
+    COMPILED = "compiled"  # its words are those of ptxas and read back; they never ran
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A chip, as far as records need to know it."""
+    """A chip, as far as inserted code depends on it."""
 
     name: str
     state: State
-    parameters: int  # where a kernel's own stand in the constant bank 0; its cubin says so, too
+    parameters: int  # offset of kernel parameters in the constant bank 0; the cubin has it, too
     places: Mapping[int, int] = field(default_factory=dict)  # sm_90's in that bank -> this one's
     changes: Mapping[int, Change] = field(default_factory=dict)  # by sm_90's opcodes
-    far: Field = WIDE  # where branches hold their distance
-    late: bool = False  # whether it takes a scoreboard to keep a start, and to choose a thread
-    near: bool = False  # whether a store can name its address by a pair of uniform registers
-    warps: int = 64  # that an SM has room for
+    far: Field = WIDE  # the field of a branch's distance
+    late: bool = False  # whether R2UR and the election of a thread take a scoreboard
+    near: bool = False  # whether a store can take its address from a pair of uniform registers
+    warps: int = 64  # resident warps of an SM, at the most
     shared: int = 227  # KiB of an SM's shared memory that blocks may have
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What whoever records on it is to know."""
+        """Notes for users who record on this chip."""
         if self.state is State.RUN:
             return ()
         return (f"records on {self.name} were never run by ikp's makers: compare results.",)
 
     def stands(self, offset: int) -> int:
-        """Return where this chip has in the constant bank 0 what sm_90 has at an offset."""
+        """Return this chip's offset in the constant bank 0 for one of sm_90's."""
         if offset >= HOPPER.parameters:
             return offset - HOPPER.parameters + self.parameters
         return self.places.get(offset, offset)
 
     def fitted(self, steps: Sequence[Step]) -> list[Step]:
-        """Return a run of instructions as this chip has them."""
+        """Return a sequence of sm_90's instructions in this chip's encodings."""
         if not (self.changes or self.places):
             return list(steps)
         made = [self._fit(step, _unset(steps[at + 1 :])) for at, step in enumerate(steps)]
@@ -111,7 +111,7 @@ def _as(opcode: int, high: int | None = None, time: int | None = None) -> Change
 
 
 def _unset(steps: Sequence[Step]) -> list[int]:
-    """Return the registers that later steps set before they read them, on every way."""
+    """Return the registers that later steps write before they read them, on every path."""
     read: set[Resource] = set()
     found: list[int] = []
     for step in steps:
@@ -124,10 +124,10 @@ def _unset(steps: Sequence[Step]) -> list[int]:
 
 
 def _elected_by_vote(step: Step, free: Sequence[int]) -> list[Step]:
-    """Return what is true in the last of the threads that come here together.
+    """Return steps that set a predicate in the last of the active threads, in place of ELECT.
 
-    Each has a bit in what they vote. In the last one alone, these are no more than its own bit and
-    all below it.
+    Each active thread has a bit in the vote. In the last one alone, the vote is no more than its
+    own bit and all below it.
     """
     if len(free) < 2:
         raise PatchError("no two registers are free where a thread is to be chosen.")
@@ -141,7 +141,7 @@ def _elected_by_vote(step: Step, free: Sequence[int]) -> list[Step]:
 
 
 def _loaded_at_once(step: Step, _: Sequence[int]) -> list[Step]:
-    """Return moves from constants: there, each instruction can name one, where it is known."""
+    """Return MOVs in place of an LDC with no index: on sm_8x, any operand can name a constant."""
     if step.reads:
         return [step]
     into, offset = step.low >> 16 & 0xFF, _offset(step)
@@ -190,12 +190,12 @@ _BLACKWELL: Final[Mapping[int, Change]] = {
 
 
 def _moved(opcode: int, high: int = 0xF00) -> Change:
-    """Return a MOV in the place of a multiplication by zero, which names a first factor."""
+    """Return a change to a MOV, from a multiplication by zero that names RZ as its first factor."""
     return lambda step, _: [_recoded(replace(step, low=step.low & ~(RZ << 24)), opcode, high)]
 
 
 def _copied(step: Step, _: Sequence[int]) -> list[Step]:
-    """Return a copy as a MOV; another product is one here, too."""
+    """Return a copy by IMAD as a MOV; any other IMAD stays."""
     if step.high >> 8 & 0xFF:
         return [step]
     low = step.low & 0xFFFFFF | (step.high & 0xFF) << 32
@@ -234,9 +234,9 @@ _CHIPS: Final = {
     120: replace(_blackwell("sm_120", _SMALL_BLACKWELL), warps=48, shared=99),
 }
 CHIPS: Final = tuple(_CHIPS.values())
-"""Those that are known, the oldest first."""
+"""The supported chips, the oldest first."""
 UNTESTED: Final = "IKP_UNTESTED_CHIPS"
-"""In the environment, not 0: records also for chips on which they were never run."""
+"""Environment variable; not 0: insert code also for chips on which it was never run."""
 
 
 def untested_asked() -> bool:
@@ -248,12 +248,12 @@ def chip_of(sm: int, kernel: Kernel, *, untested: bool = False) -> Chip:
     """Return the chip that a kernel is for.
 
     Args:
-        sm: its number, 90 for sm_90.
-        kernel: one of a cubin for it.
-        untested: whether chips will do, too, on which records were never run.
+        sm: the chip's number, 90 for sm_90.
+        kernel: a kernel of a cubin for this chip.
+        untested: whether to allow chips on which records were never run.
 
     Raises:
-        PatchError: it is not known, or the kernel doesn't find its constants where others do.
+        PatchError: the chip is not known, or untested, or the kernel's parameters lie elsewhere.
     """
     chip = _CHIPS.get(sm)
     if chip is None:
@@ -268,14 +268,14 @@ def chip_of(sm: int, kernel: Kernel, *, untested: bool = False) -> Chip:
     if (stands := _parameters(kernel)) not in (None, chip.parameters):
         raise PatchError(
             f"{kernel.name} has its parameters at {stands:#x} in its constants, not at "
-            f"{chip.parameters:#x} as every known one of {chip.name}: what else stands "
-            "where is not known."
+            f"{chip.parameters:#x} as every known one of {chip.name}: where its other constants "
+            "lie is not known."
         )
     return chip
 
 
 def _parameters(kernel: Kernel) -> int | None:
-    """Return where a kernel's parameters stand in the constant bank 0, if it says so."""
+    """Return the offset of a kernel's parameters in the constant bank 0, if the cubin has it."""
     found = (
         each.numbers(2)[1] & 0xFFFF for each in kernel.attributes if each.code == Code.PARAM_CBANK
     )

@@ -1,7 +1,7 @@
-"""The instructions that ikp inserts, each as its assembler writes it for sm_90.
+"""Encodings of the instructions that ikp inserts, for sm_90: one function for each form.
 
-The words are those that ``ptxas`` makes: the tests compile each form, and compare. Their times are
-the longest that it was seen to wait, rounded up.
+The words are those of ``ptxas``: the tests compile each form, and compare. Their latencies are the
+longest that ``ptxas`` was seen to wait, rounded up.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _PREDICATE_TIME = 6
 UNIFORM_TIME = 13
 _COUNT_TIME = 8
 _SUM_TIME = 9
-"""Of what the uniform datapath computes, until a thread's instruction or an address reads it."""
+"""Latency of the uniform datapath, until a thread's instruction or an address reads the result."""
 SAVING_STALL: Final = 4
-"""A predicate that is saved is read so late; ptxas lets 2 cycles pass before it writes it."""
+"""Cycles until a saved predicate has been read; ptxas lets 2 pass before it writes it again."""
 
 
 def clock(into: int) -> Step:
@@ -62,7 +62,7 @@ def load_constant(into: int, bank: int, offset: int, *, pair: bool = False) -> S
 
 
 def load_byte(into: int, bank: int, offset: int, index: int) -> Step:
-    """Read a byte of a constant bank, as many bytes behind an offset as a register says."""
+    """Read a byte of a constant bank, at an offset plus a register."""
     low = 0x7B82 | into << 16 | index << 24 | _constant(bank, offset)
     return Step(low, 0, reads=_r(index), writes=_r(into), time=NEVER)
 
@@ -188,13 +188,13 @@ def shift_right(into: int, source: int, bits: int) -> Step:
 
 
 def rotate_right(into: int, source: int, bits: int) -> Step:
-    """Rotate to the right, by as many bits as a register says."""
+    """Rotate to the right, by the number of bits in a register."""
     low = 0x7219 | into << 16 | source << 24 | bits << 32
     return Step(low, 0x1E00 | source, reads=_r(source) | _r(bits), writes=_r(into))
 
 
 def elect(into: int) -> Step:
-    """Set a predicate in one of the threads that come here together, and clear it in the others."""
+    """Set a predicate in one of the active threads, and clear it in the others."""
     return Step(0x782F | URZ << 16, 0x03800000 | into << 17, writes=_p(into))
 
 
@@ -235,7 +235,7 @@ def save(into: int, predicate: int) -> Step:
 
 
 def restore(predicate: int, saved: int) -> Step:
-    """Set a predicate from the register that it was saved in; whoever reads it can then do so."""
+    """Set a predicate from the register that it was saved in; its latency covers use as a guard."""
     return replace(differs(predicate, saved, 0), time=_PREDICATE_TIME + GUARD_LATER)
 
 
@@ -259,9 +259,9 @@ def store_near(offset: int, pair: int, beyond: int, value: int, words: int) -> S
     Args:
         offset: a register with an unsigned number, or RZ.
         pair: two uniform registers, the first even, with an address.
-        beyond: what is added to both.
+        beyond: bytes that are added to both.
         value: the first register that is stored.
-        words: how many.
+        words: how many registers.
     """
     size = {1: 0x900, 2: 0xB00, 4: 0xD00}[words]
     low = 0x7986 | offset << 24 | value << 32 | (beyond & _OFFSET) << 40
@@ -277,7 +277,7 @@ def count_up(address: int, offset: int, value: int, descriptor: int) -> Step:
 
 
 def branch() -> Step:
-    """Branch; how far, is put in later."""
+    """Branch; the distance is put in later."""
     return Step(0x7947, 0x03800000, stall=5)
 
 

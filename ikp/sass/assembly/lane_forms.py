@@ -1,6 +1,6 @@
-"""More of the instructions that ikp inserts: those that give each thread another part of a whole.
+"""Encodings of further inserted instructions: shifts, byte masks and selects, one value per lane.
 
-``forms`` says where such words are from, and what times are.
+``forms`` says where such words come from, and what latencies they have.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ikp.sass.assembly.assembler import Resource, Step
 from ikp.sass.assembly.forms import RZ, immediate
 
 _SELECT: Final = 0x078ECA00
-"""A function of three bits: the second where the first is set, else the third."""
+"""LOP3's function of three bits: the second where the first is set, else the third."""
 _WORD: Final = 0xFFFFFFFF
 _BYTE: Final = 8
 _HIGHEST: Final = 0x80
@@ -30,10 +30,10 @@ def add_uniform(into: int, source: int, uniform: int) -> Step:
 
 
 def shift_left(into: int, source: int, bits: int, *, high: bool = False) -> Step:
-    """Shift to the left, by as many bits as a register says; by more than there are, all go.
+    """Shift to the left, by the number of bits in a register; a shift by 32 or more gives zero.
 
-    Where ``high``, what is shifted has 64 bits of which ``source`` is the lower half; the upper
-    half is what is made.
+    Where ``high``, ``source`` is the lower half of 64 bits that are shifted, and the upper half is
+    the result.
     """
     low = 0x7219 | into << 16 | source << 24 | bits << 32
     how = 0x10200 if high else 0x600
@@ -46,38 +46,38 @@ def spread_sign(into: int, low: int, high: int, byte: int) -> Step:
     Args:
         into: the register that is set.
         low: the register with bytes 0 to 3.
-        high: that with bytes 4 to 7.
-        byte: which one it is.
+        high: the register with bytes 4 to 7.
+        byte: the number of the byte.
     """
     word = 0x7816 | into << 16 | low << 24 | (8 | byte) * 0x1111 << 32
     return Step(word, high, reads=_r(low) | _r(high), writes=_r(into))
 
 
 def select(into: int, mask: int, source: int, other: int) -> Step:
-    """Take a register's bits where those of a mask are set, and another's where they are not."""
+    """Take a register's bits where a mask has ones, and another register's where it has zeros."""
     low = 0x7212 | into << 16 | mask << 24 | source << 32
     reads = _r(mask) | _r(source) | _r(other)
     return Step(low, _SELECT | other, reads=reads, writes=_r(into))
 
 
 def select_uniform(into: int, mask: int, uniform: int, other: int) -> Step:
-    """Take a uniform register's bits where those of a mask are set, else another register's."""
+    """Take a uniform register's bits where a mask has ones, and a register's where it has zeros."""
     low = 0x7C12 | into << 16 | mask << 24 | uniform << 32
     reads = _r(mask) | {("U", uniform)} | _r(other)
     return Step(low, 1 << 27 | _SELECT | other, reads=reads, writes=_r(into))
 
 
 def select_constant(into: int, mask: int, value: int, other: int) -> Step:
-    """Take a constant's bits where those of a mask are set, and a register's where they are not."""
+    """Take a constant's bits where a mask has ones, and a register's where it has zeros."""
     low = 0x7812 | into << 16 | mask << 24 | (value & _WORD) << 32
     return Step(low, _SELECT | other, reads=_r(mask) | _r(other), writes=_r(into))
 
 
 def own_byte(lane: int, place: int, masks: tuple[int, int]) -> list[Step]:
-    """Return what sets the highest bit of a thread's own byte.
+    """Return steps that set the highest bit of a thread's own byte.
 
     Args:
-        lane: the thread's number.
+        lane: the register with the lane's number.
         place: a free register.
         masks: the two registers with the bytes; the second may be RZ.
     """

@@ -1,4 +1,4 @@
-"""The order in which a run of instructions waits least."""
+"""List scheduler: ``reordered`` puts a sequence of instructions in an order with fewer stalls."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from ikp.sass.assembly.assembler import CHAINED, GUARD_LATER, NEVER, Step
 
 _LATE = 30
-"""Cycles that an instruction may take whose end a scoreboard tells."""
+"""Assumed latency, in cycles, of an instruction whose end a scoreboard reports."""
 
 
 def reordered(steps: Sequence[Step]) -> list[Step]:
-    """Return the same steps in an order in which what one needs is there when it comes.
+    """Return the same steps in an order in which operands are ready when a step needs them.
 
-    Each step still comes behind those whose results it reads or overwrites, and those that read
-    what it overwrites. Waits keep their place among all others, and stores among stores. There are
-    no branches among the steps: these count what they skip.
+    Each step still follows the steps whose results it reads or overwrites, and the readers of what
+    it overwrites. Waits keep their position among all steps, and stores among stores. There must be
+    no branches among the steps: these count the steps that they skip.
     """
     made: list[Step] = []
     part: list[Step] = []
@@ -61,7 +61,7 @@ def _needed(steps: Sequence[Step], at: int) -> set[int]:
 
 
 def _lengths(steps: Sequence[Step], before: Sequence[set[int]]) -> list[int]:
-    """Return how many cycles pass from each step's issue to the end of all that needs it."""
+    """Return the critical path of each step: cycles from its issue to the end of all dependants."""
     length = [_time(step) for step in steps]
     for at in range(len(steps) - 1, -1, -1):
         for each in before[at]:
@@ -70,14 +70,14 @@ def _lengths(steps: Sequence[Step], before: Sequence[set[int]]) -> list[int]:
 
 
 def _due(step: Step, needed: Step, done: int) -> int:
-    """Return when a step may issue behind another: what that one only reads is read at once."""
+    """Return when a step may issue behind another, whose operands are read at its issue."""
     if not needed.writes & (step.reads | step.writes):
         return 0
     return done + _later(step, needed)
 
 
 def _later(step: Step, needed: Step) -> int:
-    """Return how much later than usual a step has what another makes."""
+    """Return how many cycles later than usual a step can read another's result."""
     if step.uniform and needed.uniform:
         return min(CHAINED - needed.time, 0)
     return GUARD_LATER if ("P", step.guard) in needed.writes else 0

@@ -1,1 +1,1 @@
-"""Where control goes in a kernel, and where threads of a warp part."""
+"""Control flow of a kernel: branches, basic blocks, dominators, loops, and divergence of warps."""

@@ -3,7 +3,7 @@
 ``WARPSYNC.COLLECTIVE`` gathers the threads of a mask, or all of them (``.ALL``). They run the
 instructions up to ``ENDCOLLECTIVE`` as one, and each goes on at the label that ``WARPSYNC`` names.
 Compilers put shuffles, votes and barriers there, on the slow path behind ``BRA.DIV``. A probe in
-such a body would run with lanes that are inactive around it, so none is placed there.
+such a body would run with lanes that are inactive around it, so no probe is inserted there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _BEGINS = "WARPSYNC.COLLECTIVE"
 
 
 def collective_bodies(code: Code) -> dict[int, int]:
-    """Return the instructions before which nothing can be inserted.
+    """Return the instructions of collective bodies, before which no code can be inserted.
 
     Returns:
         Index of an instruction -> index of the ``WARPSYNC.COLLECTIVE`` whose body it is in.

@@ -1,9 +1,9 @@
-"""Where threads of one warp may be apart.
+"""Divergence: the basic blocks in which threads of one warp may be apart.
 
-Where they part and something is left to be done together, a compiler notes it (BSSY) and has them
-meet again (BSYNC). Where nothing is left but to end, it does not: they part for good, and what they
-come to by either way, they come to more than once. A jump that sends all of them the same way parts
-nobody, and one of whose ways only ends leaves one group that still does something.
+Where threads diverge and common code follows, a compiler marks the region (BSSY) and makes them
+reconverge (BSYNC). Where only the kernel's end follows, it does not: threads diverge for good, and
+run blocks that both paths reach more than once. A uniform jump causes no divergence. A jump of
+which one path only ends leaves one group of threads that still works.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ikp.sass.control_flow.flow import Flow
 from ikp.sass.control_flow.graph import depth_first
 
 _ENDING = ("BRA", "EXIT", "NOP")
-"""What a block has in it that does nothing but end."""
+"""Instructions of a block that does nothing but end the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Blocks to which threads of a warp may come apart, and those in which the rest may be then."""
+    """Blocks that threads of a warp may reach apart, and blocks in which the others may be then."""
 
     blocks: set[int]
     others: set[int]
 
 
 def between(flow: Flow) -> Iterator[Parted]:
-    """Yield the blocks between where threads may part (BSSY) and where they have met again."""
+    """Yield the blocks between a BSSY, where threads may diverge, and their reconvergence."""
     graph, code = flow.graph, flow.code
     notable = [(at, code.instructions[at]) for at in code.of("BSSY", "BSYNC")]
     syncs = [(at, i.operands[:1]) for at, i in notable if i.op == "BSYNC"]
@@ -41,7 +41,7 @@ def between(flow: Flow) -> Iterator[Parted]:
             met = {graph.block(code.labels[t]) for t in instruction.targets if t in code.labels}
             last = {graph.block(sync) for sync, barrier in syncs if barrier == name} - met
             found = _until(flow, block, met, last)
-            for outer, blocks in around:  # who goes past the inner one (BREAK) meets at the outer
+            for outer, blocks in around:  # threads that BREAK out of the inner meet at the outer
                 if block in blocks or block == outer:
                     found &= blocks
             around.append((block, found))
@@ -66,16 +66,16 @@ def for_good(
     leaving: Dominance,
     parts: Callable[[int], bool],
 ) -> Iterator[Parted]:
-    """Yield the blocks that threads may come to apart since they parted for good.
+    """Yield the blocks that threads may reach apart after they diverged with no reconvergence.
 
     Args:
         flow: the kernel.
-        noted: the blocks in which the compiler has noted that they may be apart.
-        leaving: which blocks every way to the kernel's end passes.
-        parts: whether a jump, by its index, may send threads different ways.
+        noted: the blocks between a BSSY and its BSYNC.
+        leaving: the post-dominance: which blocks every path to the kernel's end passes.
+        parts: whether a jump, by its index, may be divergent.
     """
     works = {number for number in flow.graph.order if _works(flow, number)}
-    meeting = leaving.below(works)  # behind these, something is left to be done together
+    meeting = leaving.below(works)  # behind these, common code follows
     begun = flow.code.of("BSSY")
     for block in flow.graph.order:
         jump = _unnoted(flow, block, begun) if block not in noted else None
@@ -90,12 +90,12 @@ def _works(flow: Flow, number: int) -> bool:
 
 
 def _unnoted(flow: Flow, number: int, begun: Sequence[int]) -> int | None:
-    """Return the jump that a block ends with, if it has more ways and no note stands before it.
+    """Return the conditional jump at a block's end, if the block has no BSSY before it.
 
     Args:
         flow: the kernel.
         number: of the block.
-        begun: where the kernel has notes, in order.
+        begun: the kernel's BSSY instructions, in order.
     """
     block = flow.graph.blocks[number]
     last = block.end - 1
@@ -106,7 +106,7 @@ def _unnoted(flow: Flow, number: int, begun: Sequence[int]) -> int | None:
 
 
 def _apart(flow: Flow, block: int, works: set[int]) -> Parted:
-    """Return what those who part behind a block may come to apart."""
+    """Return the blocks that threads may reach apart after they diverge at a block's end."""
     ways = [set(depth_first(flow.graph.after, to)) for to in {*flow.graph.after[block]}]
     shared = {number for way in ways for number in way if sum(number in each for each in ways) > 1}
     busy = [way for way in ways if (way - shared) & works]

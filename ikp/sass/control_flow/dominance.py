@@ -1,4 +1,4 @@
-"""Which blocks every path to a block passes, in the way of Cooper, Harvey and Kennedy."""
+"""Dominator tree of basic blocks, by the algorithm of Cooper, Harvey and Kennedy."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ikp.sass.control_flow.graph import Ways
 
 @dataclass(frozen=True)
 class Dominance:
-    """A tree of blocks: each block's parent is the last one that every path to it passes."""
+    """The dominator tree: each block's parent is its immediate dominator."""
 
-    entered: dict[int, int]  # when a walk of the tree comes to a block
-    left: dict[int, int]  # ... and when it has seen all below it
+    entered: dict[int, int]  # the number of a block in a preorder walk of the tree
+    left: dict[int, int]  # ... and how many blocks the walk has entered when it leaves the block
 
     def holds(self, above: int, below: int) -> bool:
         """Whether every path to ``below`` passes ``above``; False where no path leads there."""
@@ -22,7 +22,7 @@ class Dominance:
         return self.entered[above] <= self.entered[below] and self.left[below] <= self.left[above]
 
     def below(self, some: Iterable[int]) -> set[int]:
-        """Return the blocks to which every path passes one of some others."""
+        """Return the blocks that some others strictly dominate."""
         inside = bytearray(len(self.entered))
         for block in some:
             if block in self.entered:
@@ -32,7 +32,7 @@ class Dominance:
 
 
 def dominance(order: Sequence[int], before: Ways) -> Dominance:
-    """Return the dominance among blocks.
+    """Return the dominator tree of some blocks.
 
     Args:
         order: the blocks in reverse postorder, the start first.

@@ -1,4 +1,4 @@
-"""Where control goes in machine code: what may run before what, and the loops."""
+"""``Flow``: the control flow of one kernel: predecessors of instructions, and natural loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ikp.sass.disassembly.listing import Code
 
 
 class Edge(NamedTuple):
-    """Control comes from ``source``; if ``guard`` is not empty, only where it holds."""
+    """An edge from the instruction ``source``; taken only where ``guard`` holds, if not empty."""
 
     source: int
     guard: str
@@ -45,7 +45,7 @@ class Flow:
 
     @cached_property
     def before(self) -> list[list[Edge]]:
-        """For each instruction, what may run right before it."""
+        """The predecessors of each instruction."""
         edges: list[list[Edge]] = [[] for _ in self.code.instructions]
         leaving = self.graph.jumps.leaving
         for at in range(len(edges)):
@@ -55,13 +55,13 @@ class Flow:
         return edges
 
     def after(self, at: int) -> list[int]:
-        """Return what may run right after an instruction."""
+        """Return the successors of an instruction."""
         ways = self.graph.jumps.leaving.get(at, ((at + 1, ""),))
         return [to for to, _ in ways if to < len(self.code.instructions)]
 
     @cached_property
     def dominance(self) -> Dominance:
-        """Which blocks every path to a block passes."""
+        """The dominator tree of the basic blocks."""
         return dominance(self.graph.order, self.graph.before)
 
     @cached_property
@@ -95,7 +95,7 @@ class Flow:
         return frozenset(at for block in blocks for at in range(block.first, block.end))
 
     def _body(self, header: int, last: int) -> set[int]:
-        """Return what leads to the jump back without passing the header."""
+        """Return the blocks that reach a back edge without passing the header."""
         body: set[int] = set()
         work = [last]
         while work:

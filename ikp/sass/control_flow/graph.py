@@ -1,7 +1,7 @@
-"""Basic blocks, and where control goes between them.
+"""``Graph``: the basic blocks of one kernel and the edges between them (the control-flow graph).
 
-Where a jump may also fall through, an empty block stands on that way: so each way that code can be
-put on has a block, and dominance between two places is dominance between two blocks.
+Where a jump may also fall through, an empty block lies on that edge. So each edge on which code can
+be inserted has a block, and dominance between two points is dominance between two blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Graph:
 
     @cached_property
     def jumps(self) -> Jumps:
-        """The instructions that don't just go on."""
+        """The branches, calls and exits."""
         return Jumps(self.code)
 
     @cached_property
@@ -51,7 +51,7 @@ class Graph:
 
     @cached_property
     def falls(self) -> dict[int, int]:
-        """Jump that may fall through -> the empty block on that way."""
+        """Jump that may fall through -> the empty block on that edge."""
         leaving = self.jumps.leaving.items()
         found = [
             at
@@ -66,7 +66,7 @@ class Graph:
 
     @cached_property
     def after(self) -> list[list[int]]:
-        """For each block, those that may follow."""
+        """The successors of each block."""
         found: list[list[int]] = []
         count = len(self.code.instructions)
         for block in self.blocks[: len(self._starts)]:
@@ -84,12 +84,12 @@ class Graph:
 
     @cached_property
     def before(self) -> list[list[int]]:
-        """For each block, those that may come before it."""
+        """The predecessors of each block."""
         return inverse(self.after)
 
     @cached_property
     def order(self) -> list[int]:
-        """The blocks that can be reached, each after what leads to it; loops aside."""
+        """The blocks that can be reached, in reverse postorder."""
         return depth_first(self.after, 0)[::-1]
 
     @cached_property
@@ -101,11 +101,11 @@ class Graph:
 
 
 Ways = list[list[int]] | dict[int, list[int]]
-"""Block -> blocks."""
+"""Edges: block -> blocks."""
 
 
 def inverse(after: list[list[int]]) -> list[list[int]]:
-    """Return for each block those that lead to it, by those that it leads to."""
+    """Return the predecessors of each block, from the successors."""
     found: list[list[int]] = [[] for _ in after]
     for block, tos in enumerate(after):
         for to in tos:
@@ -114,7 +114,7 @@ def inverse(after: list[list[int]]) -> list[list[int]]:
 
 
 def depth_first(after: Ways, start: int) -> list[int]:
-    """Return what can be reached in postorder."""
+    """Return the blocks that can be reached from one, in postorder."""
     seen: set[int] = set()
     order: list[int] = []
     work: list[tuple[int, bool]] = [(start, False)]

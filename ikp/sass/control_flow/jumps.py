@@ -1,4 +1,4 @@
-"""The instructions that don't just go on to the next one, and where they lead."""
+"""``Jumps``: branches, calls, returns and exits of one kernel, with targets and conditions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Jumps:
 
     @cached_property
     def leaving(self) -> dict[int, list[tuple[int, str]]]:
-        """Jump -> (index, guard) of what may run next; the guard is "" where it always does."""
+        """Jump -> (index, guard) of each successor; the guard is "" for one that always runs."""
         return {
             at: self._ways(at, i)
             for at, i in self._notable
@@ -30,9 +30,9 @@ class Jumps:
 
     @cached_property
     def calls(self) -> dict[int, list[int]]:
-        """Call -> where the function begins that it names; nothing for one that isn't here.
+        """Call -> the first instruction of the called function; empty for one outside this code.
 
-        A call goes on to the next instruction.
+        The successor of a call is the next instruction.
         """
         labels = self.code.labels
         return {
@@ -58,7 +58,7 @@ class Jumps:
         op, condition = instruction.op, _condition(instruction)
         if op == "BSYNC":
             meeting = self._reconvergence(instruction)
-            # It nearly always stands right before where it leads; one barrier serves many places.
+            # Nearly always, its target is the next instruction; one barrier serves many regions.
             if at + 1 in meeting or not meeting:
                 return [(at + 1, "")]
             return [(to, "") for to in sorted({*meeting, *([at + 1] if self._moved else [])})]
@@ -68,7 +68,7 @@ class Jumps:
         return [] if condition in _ALWAYS else [(at + 1, inverse(condition))]
 
     def _targets(self, instruction: Instruction) -> list[int]:
-        """Return where a jump goes; all code that nothing else leads to, where it doesn't say."""
+        """Return a jump's targets; for an indirect one, all labels that no instruction names."""
         labels = self.code.labels
         known = [labels[name] for name in instruction.targets if name in labels]
         return known or sorted(set(labels.values()) - self._named)
@@ -86,7 +86,7 @@ class Jumps:
 
     @cached_property
     def _meetings(self) -> list[tuple[str, list[int]]]:
-        """(barrier, where threads go on that meet at it) of each BSSY."""
+        """(barrier, the instructions at which threads go on that reconverge at it) of each BSSY."""
         labels = self.code.labels
         begun = map(self.code.instructions.__getitem__, self.code.of("BSSY"))
         return [
@@ -96,10 +96,10 @@ class Jumps:
         ]
 
     def _reconvergence(self, sync: Instruction) -> set[int]:
-        """Return where threads go on that meet at a BSYNC: what its BSSY says.
+        """Return the instructions at which threads go on behind a BSYNC, from its BSSY.
 
         Where a kernel runs out of barriers, BMOV keeps some in registers and puts them back into
-        others. Then it may be the BSSY of any.
+        others. Then every BSSY counts, of any barrier.
         """
         barrier = sync.operands[0] if sync.operands else ""
         return {to for each, tos in self._meetings if self._moved or each == barrier for to in tos}
@@ -114,7 +114,7 @@ def inverse(guard: str) -> str:
 
 
 def _condition(jump: Instruction) -> str:
-    """Return the predicate of a jump or an end: its guard, an operand, or both at once ("?")."""
+    """Return the predicate of a jump or an exit: its guard, or an operand; "?" for both at once."""
     if jump.opcode.startswith("BRA.DIV"):
         return "?"
     found = jump.conditions

@@ -1,1 +1,1 @@
-"""What the disassembler prints, and what each instruction is and does by its text."""
+"""Disassembly by nvdisasm, parsed: instructions, operands, control bits, effects on registers."""

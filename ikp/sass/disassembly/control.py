@@ -1,7 +1,7 @@
-"""The control bits of instructions: who waits for whom.
+"""The control bits of instructions: stall, yield, scoreboards taken and awaited, operand reuse.
 
-An instruction whose result comes late takes one of six scoreboards: one for what it writes, one for
-what it still reads. Another waits for scoreboards by its mask, right before it is issued.
+An instruction of variable latency takes one of six scoreboards for its results, and one for its
+operands. A later instruction waits for scoreboards by its mask, right before it is issued.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Word = tuple[int, int]
 
 SCOREBOARDS = 6
 NONE = 7
-"""Stands where an instruction takes no scoreboard."""
+"""The number of the scoreboard in an instruction that takes none."""
 
 _STALL, _YIELD, _WRITES, _READS, _WAITS, _REUSE = 41, 45, 46, 49, 52, 58
 """Where the fields begin in the high half: bits 105, 109, 110, 113, 116 and 122 of the word."""

@@ -1,4 +1,4 @@
-"""What an instruction reads, may write, and surely defines: sets of registers."""
+"""``effects``: the sets of registers that an instruction reads, may write, and always defines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _INDIRECT = ("RET", "BRX", "BRXU", "JMX", "JMXU", "CALL")
 class Effects(NamedTuple):
     """Sets of registers and predicates; see ``resources``."""
 
-    reads: int  # at least all that it reads
-    writes: int  # at least all that it may write
-    kills: int  # no more than what it always writes
+    reads: int  # a superset of the registers that it reads
+    writes: int  # a superset of those that it may write
+    kills: int  # a subset of those that it always writes
 
 
 _NOTHING = Effects(0, 0, 0)
@@ -28,7 +28,7 @@ UNKNOWN = Effects(EVERYTHING, EVERYTHING, 0)
 
 
 def effects(instruction: Instruction) -> Effects:
-    """Return what an instruction does to registers. One that isn't known reads everything."""
+    """Return an instruction's effects; one of an unknown opcode reads and may write everything."""
     opcode, guard = instruction.opcode, instruction.guard
     if guard in ("!PT", "!UPT") or opcode == "NOP":
         return _NOTHING
@@ -61,8 +61,8 @@ class _Plan:
     """Which operands are read and written, as masks that start at an operand's register."""
 
     sources: tuple[tuple[int, int], ...]  # (operand, mask)
-    targets: tuple[tuple[int, int, int], ...]  # (operand, mask of what it may write, ... surely)
-    pairs: bool  # whether addresses are pairs though they don't say so
+    targets: tuple[tuple[int, int, int], ...]  # (operand, mask of may-writes, mask of kills)
+    pairs: bool  # whether addresses are pairs of registers, with no ``.64`` in the text
     spread: int  # how many registers after a uniform one are read, too
 
 
@@ -84,7 +84,7 @@ def _plan(opcode: str, forms: tuple[Form, ...]) -> _Plan | None:
 
 
 _GLOBAL = frozenset(["LD", "LDG", "LDGMC", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL"])
-"""What takes an address of 64 bits, if it is extended: some name it without ``.64``."""
+"""Instructions with an address of 64 bits, if extended (``.E``): some name it without ``.64``."""
 _COORDINATES = 7
 """A bulk copy's one operand names an address, a barrier and up to five coordinates."""
 
@@ -146,5 +146,5 @@ def _sources(forms: Sequence[Form], first: int, widths: Shape) -> list[tuple[int
 
 
 def _is_number(form: Form) -> bool:
-    """Whether an operand stands in the place of a number."""
+    """Whether an operand is a number: a register or a constant."""
     return form.kind in (Kind.REGISTER, Kind.CONSTANT)

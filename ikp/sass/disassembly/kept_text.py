@@ -1,9 +1,9 @@
-"""What NVIDIA's disassembler printed, kept beside Triton's cache.
+"""On-disk cache of nvdisasm's output, in the folder of Triton's cache.
 
-It takes some tenths of a second to begin, whatever it reads: longer than all that is done with its
-text. A text belongs to the build of the disassembler, its options and the file's bytes, to nothing
-of ikp's. Machine code is changed by what it says: one that is cut, another file's or another user's
-is as good as none. Where none can be kept or read, it is printed again.
+The disassembler takes some tenths of a second to start, for any input: longer than all processing
+of its text. The key is the disassembler's build, its options and the cubin's bytes; no part of it
+is ikp's. Machine code is patched by this text, so a text that is cut, another file's or another
+user's is not used. Where a text can't be kept or read, the disassembler runs again.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _FAST = 1
 
 @dataclass(frozen=True, slots=True)
 class KeptText:
-    """One text's place."""
+    """One entry of the cache: its file and its key."""
 
     path: Path
     key: bytes
 
     @classmethod
     def of(cls, version: str, options: Sequence[str], digest: bytes) -> KeptText:
-        """Return that of what a build of the disassembler prints of a cubin with some options.
+        """Return the entry of one disassembly.
 
         Args:
-            version: the build.
-            options: what it is asked for.
+            version: the build of the disassembler.
+            options: its command-line options, and a function's name, if it prints only one.
             digest: the SHA-256 of the cubin.
         """
         key = "\0".join([version, *options, ""]).encode() + digest
@@ -43,13 +43,13 @@ class KeptText:
         return cls(triton_cache() / f"ikp-text-{name}.z", key)
 
     def read(self) -> str | None:
-        """Return the text; None where there is none that is whole."""
+        """Return the text; None where there is none, or it is damaged."""
         with suppress(zlib.error, UnicodeDecodeError):
             content = caches.kept(self.path, self.key)
             return None if content is None else zlib.decompress(content).decode()
         return None
 
     def write(self, text: str) -> None:
-        """Keep a text, if that can be."""
+        """Keep a text; without effect where the file can't be written."""
         with suppress(OSError):
             caches.keep(self.path, self.key, zlib.compress(text.encode(), _FAST))

@@ -1,4 +1,4 @@
-"""Instructions that say what a stretch of code does: products, copies, loads, stores and waits."""
+"""Landmarks: instructions that say what a region of code does, such as MMAs, copies and waits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import cache
 
 
 class Landmark(Enum):
-    """What an instruction is to somebody who wants to know where time goes."""
+    """The kind of a landmark instruction."""
 
-    PRODUCT = "product"  # of matrices
+    PRODUCT = "product"  # of matrices: an MMA
     PRODUCT_WAIT = "product wait"
     COPY = "copy"  # cp.async: from global to shared memory
     COPY_WAIT = "copy wait"
@@ -29,7 +29,7 @@ ISSUED = {
     Landmark.PRODUCT, Landmark.COPY, Landmark.TMA_LOAD, Landmark.TMA_STORE, Landmark.LOAD,
     Landmark.STORE, Landmark.TENSOR_LOAD, Landmark.TENSOR_STORE, Landmark.TENSOR_COPY,
 }  # fmt: skip
-"""What is issued and comes back later."""
+"""Asynchronous operations: issued, and complete later."""
 
 _OPCODES = {
     Landmark.PRODUCT_WAIT: r"WARPGROUP\.DEPBAR",
@@ -51,6 +51,6 @@ _ANY = re.compile("|".join(f"(?P<{a.name}>(?:{regex}))(?:\\.|$)" for a, regex in
 
 @cache
 def landmark(opcode: str) -> Landmark | None:
-    """Return what an opcode is; None for most."""
+    """Return the kind of landmark that an opcode is; None for most opcodes."""
     found = _ANY.match(opcode)
     return Landmark[found.lastgroup] if found and found.lastgroup else None

@@ -1,4 +1,4 @@
-"""Machine code as data: what ``nvdisasm`` prints of a cubin, parsed."""
+"""Parser of nvdisasm's output: functions (``Code``), instructions, labels and source lines."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PARTS = re.compile(
     )""",
     re.MULTILINE | re.VERBOSE | re.ASCII,
 )
-"""An instruction, its source line, a label, a section. One expression, which never goes back in an
-instruction, because most of the time that reading takes is spent in it."""
+"""An instruction, its source line, a label, a section. One expression, which never backtracks in an
+instruction, because parsing spends most of its time in it."""
 _LINE = re.compile(r'"([^"]*)", line (\d+)')
 _TARGETS = re.compile(r"[.$\w]*L_x_\d+|`\(([^)]+)\)")
 _PREDICATE = re.compile(r"!?U?P\d")
 _COMMENT = re.compile(r"\(\*.*\*\)")
 _SCHEDULE = re.compile(r"\s*(?:&\w+=\S+\s+)*\?\w+\s*$")
-"""What the disassembler of CUDA 12.8 adds on sm_120: the control bits, in words."""
+"""The control bits in words, which the disassembler of CUDA 12.8 adds on sm_120."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Instruction:
     address: int  # bytes from the start of the kernel
     guard: str  # "P0" or "!P0"; empty where there is none
     opcode: str  # with its modifiers: "LDGSTS.E.BYPASS.128"
-    rest: str  # what follows, as nvdisasm writes it
-    lines: tuple[Line, ...]  # where it comes from, the innermost function first
+    rest: str  # the operands, as nvdisasm writes them
+    lines: tuple[Line, ...]  # its source lines, the innermost inlined function first
     bits: tuple[str, str]  # its 128 bits in hexadecimal, the low half first; "" where not read
     op: str = field(init=False, repr=False, compare=False)  # without modifiers: "LDGSTS"
 
@@ -60,7 +60,7 @@ class Instruction:
         lines: tuple[Line, ...] = (),
         bits: tuple[str, str] = ("", ""),
     ) -> None:
-        # A kernel has thousands: this takes a third of the time of what a dataclass would do.
+        # A kernel has thousands: this takes a third of the time of a dataclass's own __init__.
         vars(self).update(
             address=address,
             guard=guard,
@@ -91,15 +91,15 @@ class Instruction:
 
     @cached_property
     def conditions(self) -> tuple[str, ...]:
-        """The predicates of a jump or an EXIT, like ``!P0``: it is taken where all of them hold.
+        """The predicates of a jump or an EXIT, like ``!P0``: the jump is taken where all hold.
 
-        The guard is one, and an operand may be another: ``@P0 EXIT P1``.
+        The guard is a predicate, and an operand may be another: ``@P0 EXIT P1``.
         """
         return tuple(each for each in (self.guard, *self.operands) if _PREDICATE.fullmatch(each))
 
     @property
     def control(self) -> Control:
-        """What it waits for and who must wait for it."""
+        """Its control bits: stall and scoreboards."""
         return Control.of(self.word)
 
     @property
@@ -110,12 +110,15 @@ class Instruction:
 
     @property
     def never_runs(self) -> bool:
-        """Whether its guard is constantly false: padding that works around hardware."""
+        """Whether it has no effect: a NOP, or an instruction whose guard is always false.
+
+        Compilers write the latter as padding that works around hardware.
+        """
         return self.guard in ("!PT", "!UPT") or self.op == "NOP"
 
 
 def split(rest: str) -> list[str]:
-    """Return the operands in what follows an opcode, ``.reuse`` and comments left out."""
+    """Return the operands in the text behind an opcode, ``.reuse`` and comments left out."""
     if "(*" in rest:
         rest = _COMMENT.sub("", rest)
     if ".reuse" in rest:
@@ -131,7 +134,7 @@ class Code:
     name: str
     target: str  # "sm_90a"
     instructions: tuple[Instruction, ...]
-    labels: dict[str, int]  # label -> index of the instruction that it stands before
+    labels: dict[str, int]  # label -> index of the instruction behind it
 
     @property
     def has_lines(self) -> bool:
@@ -145,13 +148,13 @@ class Code:
         return {line.file for some in lines for line in some}
 
     def having(self, wanted: Callable[[str], object]) -> list[int]:
-        """Return the instructions whose opcodes are as wanted, which each is asked once."""
+        """Return the instructions whose opcode is wanted; each opcode is asked for once."""
         return sorted(
             chain.from_iterable(ats for opcode, ats in self._by_opcode.items() if wanted(opcode))
         )
 
     def of(self, *ops: str) -> list[int]:
-        """Return the instructions of some operations, whatever their modifiers."""
+        """Return the instructions of some operations, with any modifiers."""
         return self.having(lambda opcode: opcode.partition(".")[0] in ops)
 
     @cached_property
@@ -163,7 +166,7 @@ class Code:
         return found
 
     def without(self, first: int, last: int) -> Code:
-        """Return the code without what stands from byte to byte of it; addresses are kept."""
+        """Return the code without the instructions in a range of bytes; addresses are kept."""
         every = self.instructions
         left = [at for at, each in enumerate(every) if not first <= each.address < last]
         new = {at: n for n, at in enumerate([*left, len(every)])}
@@ -200,7 +203,7 @@ def parse(text: str) -> list[Code]:
 
 
 class _Reader:
-    """Takes the parts of a text one by one."""
+    """Builds functions from the parts of a text, one by one."""
 
     def __init__(self) -> None:
         self.made: list[tuple[str, list[Instruction], dict[str, int]]] = []
@@ -221,10 +224,10 @@ class _Reader:
 
     def line(self, text: str) -> None:
         if (found := self._known.get(text)) is None:
-            said = _LINE.search(text)
-            if said is None:  # not a line: its file may have any name
+            match = _LINE.search(text)
+            if match is None:  # not a line: its file may have any name
                 return
-            found = self._known[text] = Line(said[1], int(said[2]))
+            found = self._known[text] = Line(match[1], int(match[2]))
         self._lines = (*(self._lines if self._inlined else ()), found)
         self._inlined = True
 

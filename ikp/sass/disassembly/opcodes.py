@@ -1,4 +1,4 @@
-"""What kinds of work machine instructions do, by opcode."""
+"""Classification of instructions by opcode into kinds of work: ``work_of`` returns a ``Work``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ikp.sass.disassembly.values import Origin, definitions
 
 
 class Work(Enum):
-    """A kind of work. The values are what reports call them, in the order of their columns."""
+    """A kind of work. The values are its names in reports, in the order of their columns."""
 
     TENSOR = "tensor core"
     COPY = "async copy"  # between global and shared or tensor memory, with no register between
@@ -22,7 +22,7 @@ class Work(Enum):
     SHARED = "shared memory"
     TMEM = "tensor memory"
     LOCAL = "spill"  # local memory: registers that ran out, or arrays
-    SIGNAL = "signal"  # commits and arrivals: what a wait waits for
+    SIGNAL = "signal"  # commits and arrivals, for which waits wait
     WAIT = "wait"
     BARRIER = "barrier"
     FENCE = "fence"
@@ -35,7 +35,7 @@ class Work(Enum):
 
 
 IDLE = frozenset((Work.INTEGER, Work.CONTROL, Work.NOTHING))
-"""What no user would call the work of a range."""
+"""Kinds that no user would call the work of a range."""
 
 _TENSOR = re.compile(r"([BDFHIOQ]|F8|QF8)?G?MMA|UTC\w*MMA(_?\w*)?")
 _BY_MODIFIER = {
@@ -105,6 +105,6 @@ def opcodes(instructions: Iterable[Instruction], most: int = 6) -> str:
 
 
 def _is_constant(instruction: Instruction) -> bool:
-    """Whether a float instruction only puts a constant into a register, as ptxas likes to do."""
+    """Whether a float instruction only sets a register to a constant, as ptxas likes to do."""
     made = definitions(instruction).values()
     return bool(made) and all(d.origin is Origin.CONSTANT for d in made)

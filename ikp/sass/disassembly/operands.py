@@ -1,4 +1,4 @@
-"""Operands of machine instructions: which registers each names, and how."""
+"""Parser of one SASS operand: its kind (register, predicate, address, constant) and registers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Kind(Enum):
     REGISTER = auto()
     PREDICATE = auto()
     PREDICATES = auto()  # all of them at once
-    ADDRESS = auto()  # anything else that is no number: it may have registers in it
+    ADDRESS = auto()  # any other operand that is no number: it may have registers in it
     CONSTANT = auto()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What an operand is, whichever register it names. There is one object of each."""
+    """The form of an operand, without its register's number. There is one object of each form."""
 
     kind: Kind
-    width: int = 1  # registers, as far as the operand itself says
+    width: int = 1  # registers, as far as the operand's own text says
     negated: bool = False
     uniform: bool = False
 
@@ -36,8 +36,8 @@ class Operand:
 
     form: Form
     first: int = -1  # the bit of its register; -1 for RZ and PT, and where it names several
-    reads: int = 0  # what an address reads
-    bare: int = 0  # registers of it that have no width
+    reads: int = 0  # the registers that an address reads, as bits
+    bare: int = 0  # those of them whose width is not in the text
 
 
 _REGISTER = re.compile(r"([-~|!]*)(U?)R(\d+|Z)\|?((?:\.\w+)*)")
@@ -69,12 +69,12 @@ def operand(text: str) -> Operand:
 
 @cache
 def _form(kind: Kind, width: int = 1, negated: bool = False, uniform: bool = False) -> Form:
-    """Return the form: forms are looked up thousands of times, by what they are in memory."""
+    """Return the form's one object: it is a key in thousands of look-ups, by identity."""
     return Form(kind, width, negated, uniform)
 
 
 def _inside(text: str) -> tuple[int, int]:
-    """Return what an address, a constant or a descriptor reads, and what of it has no width.
+    """Return the registers in an address, a constant or a descriptor, and those with no width.
 
     Uniform registers in it may be taken as pairs, and descriptors as fours: nvdisasm writes no
     width there.

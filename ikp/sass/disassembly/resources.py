@@ -1,6 +1,6 @@
-"""Registers and predicates as bits of one number: sets of them are then one operation apart.
+"""Sets of registers and predicates as bits of one integer, and as rows of a boolean table.
 
-R0 is bit 0. RZ, PT and their uniform likes hold nothing, so they have no bit.
+R0 is bit 0. RZ, PT, URZ and UPT hold no value, so they have no bit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One kind of register: ``count`` of them, from bit ``first`` on."""
+    """One register file: ``count`` registers, from bit ``first`` on."""
 
     prefix: str
     first: int
@@ -28,7 +28,7 @@ class File:
 
     @property
     def columns(self) -> slice:
-        """Where they stand in a table."""
+        """Their columns in a table."""
         return slice(self.first, self.first + self.count)
 
 

@@ -1,7 +1,7 @@
-"""Source files that machine code names in its line tables, as far as they are there and readable.
+"""Source files that a cubin's line tables name: their lines, digests and Python syntax trees.
 
-A cubin may come from anywhere, and so may what it names: a device, a pipe, a file of any size, text
-that no compiler takes. Nothing is then known of its source.
+A cubin may come from anywhere, and its line tables may name a device, a pipe, a file of any size,
+or text that no compiler takes. Its source is then unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ikp.named_files import MOST_SOURCE, read_named
 
 
 def syntax(file: str) -> ast.Module | None:
-    """Return the syntax tree of a file of Python; None where it can't be had."""
+    """Return the syntax tree of a file of Python; None where it can't be read or parsed."""
     try:
         return ast.parse(read_named(file, MOST_SOURCE))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -27,7 +27,7 @@ def text_lines(file: str) -> tuple[str, ...]:
 
 
 def digest(file: str) -> str:
-    """Return the SHA-256 of the content that ``text_lines`` tells of; "" where it can't be read."""
+    """Return the SHA-256 of the content of ``text_lines``; "" where it can't be read."""
     return _read(file)[1]
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA's own tools, found and run: the disassembler, and the assembler for PTX alone."""
+"""NVIDIA's command-line tools, found and run: nvdisasm on cubins, and ptxas on PTX."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tool(name: str) -> Path:
         InspectError: there is none.
     """
     triton = find_spec("triton")
-    folders = [Path(place) / "backends/nvidia/bin" for place in _places(triton)]
+    folders = [Path(each) / "backends/nvidia/bin" for each in _locations(triton)]
     folders += [Path(os.environ[v]) / "bin" for v in ("CUDA_HOME", "CUDA_PATH") if v in os.environ]
     found = [folder / name for folder in folders if os.access(folder / name, os.X_OK)]
     on_path = shutil.which(name)
@@ -42,7 +42,7 @@ def tool(name: str) -> Path:
     )
 
 
-def _places(spec: object) -> list[str]:
+def _locations(spec: object) -> list[str]:
     return list(getattr(spec, "submodule_search_locations", None) or ())
 
 
@@ -53,24 +53,24 @@ def disassemble(cubin: bytes) -> str:
         InspectError: there is no disassembler, or it refuses the file.
     """
     program = tool("nvdisasm")
-    place = KeptText.of(_version(program), _OPTIONS, hashlib.sha256(cubin).digest())
-    text = place.read()
+    kept = KeptText.of(_version(program), _OPTIONS, hashlib.sha256(cubin).digest())
+    text = kept.read()
     if text is None:
         text = printed(program, [], cubin)
-        place.write(text)
+        kept.write(text)
     return text
 
 
 def disassemble_function(cubin: bytes, name: str, symbols: Mapping[str, int]) -> str:
     """Return ``nvdisasm``'s text of one function of a cubin.
 
-    It takes as long to start as to print 12,000 instructions. So others can be printed with it,
-    each of which is kept by itself.
+    ``nvdisasm`` takes as long to start as to print 12,000 instructions. So other functions can be
+    printed in the same run; the text of each is kept by itself.
 
     Args:
         cubin: the file that the compiler wrote.
         name: the function.
-        symbols: it, and those that are printed with it where it was not kept: each one's symbol.
+        symbols: the function, and those to print with it if it was not kept: name -> symbol.
 
     Raises:
         InspectError: there is no disassembler, or it refuses the function.
@@ -88,7 +88,7 @@ def disassemble_function(cubin: bytes, name: str, symbols: Mapping[str, int]) ->
 def _functions(
     program: Path, cubin: bytes, name: str, symbols: Mapping[str, int]
 ) -> dict[str, str]:
-    """Return the texts of functions; that of the wanted one alone, where another is refused."""
+    """Return the texts of functions; of the wanted one alone, where nvdisasm refuses another."""
     try:
         text = printed(program, [*symbols.values()], cubin)
     except InspectError:
@@ -101,12 +101,12 @@ def _functions(
 
 @cache
 def _version(program: Path) -> str:
-    """Return what a tool says of itself: the build is in it."""
+    """Return a tool's ``--version`` text, which has its build."""
     return _ran([program, "--version"], 0).out
 
 
 def printed(program: Path, symbols: Sequence[int], cubin: bytes) -> str:
-    """Return what ``nvdisasm`` prints of some functions of a cubin; without any, of all.
+    """Return ``nvdisasm``'s output for some functions of a cubin, by symbol; for all, if none.
 
     Raises:
         InspectError: it failed.

@@ -1,9 +1,10 @@
-"""What machine instructions do to the few values that records are made of.
+"""``definitions``: the value that an instruction gives a register: clock, constant, copy, or other.
 
-A record's words come straight from clock reads and constants: ptxas may copy them between
-registers, through uniform registers or the stack, and choose between two, but it computes nothing
-with them. So a few opcodes are all that must be understood. Any other instruction ends what its
-target held. Words that ikp itself chooses by masks are followed in ``inspection``.
+This suffices to follow the words of records, which come straight from clock reads and constants.
+ptxas may copy them between registers, through uniform registers or the stack, and select between
+two, but it computes nothing with them. So a few opcodes are all that must be understood. Any other
+instruction makes its target unknown. Words that ikp itself selects by masks are followed in
+``inspection``.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The value that an instruction puts into one place."""
+    """The value that an instruction gives one register, or one word of the stack."""
 
     origin: Origin
-    sources: tuple[str, ...] = ()  # of a copy: places, or constants as text
+    sources: tuple[str, ...] = ()  # of a copy: registers, words of the stack, or constants as text
     value: int = 0  # of a constant
 
 
@@ -50,9 +51,9 @@ _NO_TARGET = ("BAR", "BMOV", "BPT", "BRX", "CALL", "DEPBAR", "JMX", "NANOSLEEP",
 
 
 def definitions(instruction: Instruction) -> dict[str, Definition]:
-    """Return what an instruction defines: place -> value.
+    """Return what an instruction defines: location -> value.
 
-    A place is a register ("R7", "UR4") or a word of the stack ("[R1+0x10]").
+    A location is a register ("R7", "UR4") or a word of the stack ("[R1+0x10]").
     """
     operands = [o for o in instruction.operands if not _PREDICATE.match(o)]
     op = instruction.op
@@ -68,7 +69,7 @@ def definitions(instruction: Instruction) -> dict[str, Definition]:
 
 
 def words(place: str, count: int) -> list[str]:
-    """Return the places of ``count`` consecutive words: R8 -> R8, R9, ..."""
+    """Return the locations of ``count`` consecutive words: R8 -> R8, R9, ..."""
     if found := _REGISTER.match(place):
         return [f"{found[1]}{int(found[2]) + n}" for n in range(count)]
     if found := _STACK.match(place):
@@ -131,11 +132,11 @@ def _halves(high: str, low: str) -> Definition:
 
 def _width(instruction: Instruction) -> int:
     """Return how many words an instruction writes, at least."""
-    return max(_told(instruction), shape(instruction.opcode).target)
+    return max(_width_named(instruction), shape(instruction.opcode).target)
 
 
-def _told(instruction: Instruction) -> int:
-    """Return how many words an instruction moves, as its own parts say it."""
+def _width_named(instruction: Instruction) -> int:
+    """Return how many words an instruction moves, by the modifiers of its opcode."""
     parts = instruction.opcode.split(".")[1:]
     if instruction.op in ("CS2R", "CS2UR"):
         return 1 if "32" in parts else 2

@@ -1,7 +1,7 @@
-"""How many registers an opcode's operands are wide.
+"""Table of operand widths: how many registers each operand of an opcode takes.
 
-Where a width isn't known for sure, an instruction is taken to read more and to define less than it
-may: then what is said to be free is free. Tests compare this with nvdisasm's life ranges.
+Where a width isn't known for sure, the table is conservative: more is read, and less defined. Then
+a register that is found free is free. Tests compare the widths with nvdisasm's life ranges.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from functools import cache
 class Shape:
     """The widths of an opcode's operands, in registers."""
 
-    target: int  # of the first register operand: what it surely defines; 0 where it is a source
-    most: int  # what it may write there
+    target: int  # registers that the target always defines; 0 where the first operand is a source
+    most: int  # registers that it may write there
     sources: tuple[int, ...] = (1,)  # of the sources in their order; the last one for all others
     uniform: int = 1  # of uniform registers among the sources, at least
     targets: int = 1  # how many registers it may name as targets
@@ -49,7 +49,7 @@ def shape(opcode: str) -> Shape:
     """Return the widths for an opcode with its modifiers."""
     op = opcode.partition(".")[0]
     maker = _MAKERS.get(op)
-    if not maker and not op.startswith("UTC"):  # those have no targets that can be read off
+    if not maker and not op.startswith("UTC"):  # the text of those does not show their targets
         maker = next((make for end, make in _ENDS.items() if op.endswith(end)), None)
     return maker(opcode) if maker else _UNKNOWN
 
@@ -64,7 +64,7 @@ def _width(opcode: str) -> int:
 
 
 def _multiply(opcode: str) -> Shape:
-    """Wide products add a pair; so do the high halves of products."""
+    """Integer products: wide ones, and the high halves of products, add a pair of registers."""
     wide = ".WIDE" in opcode
     pair = 2 if wide or ".HI" in opcode else 1
     return Shape(2 if wide else 1, 2 if wide else 1, (1, 1, pair), 1 if pair == 1 else 2)
@@ -76,8 +76,9 @@ def _clock(opcode: str) -> Shape:
 
 
 def _converted(opcode: str) -> Shape:
-    """A conversion names the type that it makes and the one that it takes, and 64 bits of either
-    may be left out: it defines one register for sure, and two where it says so.
+    """Conversions: the opcode names the types of target and source, and may leave out 64 bits.
+
+    One register is defined for sure; two may be written where the opcode says 64 bits.
     """
     wide = 2 if "64" in opcode else 1
     return Shape(1, wide, (wide,), wide)
@@ -87,7 +88,7 @@ def _atomic(opcode: str) -> Shape:
     width = _width(opcode)
     if opcode.startswith("ATOMS") or ".EXCH" in opcode or ".CAS" in opcode:
         return Shape(width, width, (width,))
-    return Shape(width, max(width, 4), (4,))  # vectors aren't told apart: four, at most
+    return Shape(width, max(width, 4), (4,))  # vectors aren't distinguished: four, at most
 
 
 def _matrices(opcode: str) -> Shape:
@@ -98,7 +99,7 @@ def _matrices(opcode: str) -> Shape:
 
 
 def _tensor_memory(opcode: str) -> Shape:
-    """LDTM, STTM: a shape, repeated; where it names threads, the others' registers stay."""
+    """LDTM, STTM: a shape, repeated; where it names threads, other threads' registers stay."""
     found, bits = _REPEATS.search(opcode), _ROW.search(opcode)
     width = (int(found[1]) if found else 1) * max(int(bits[1]) // 64 if bits else 1, 1)
     surely = 0 if bits and bits[2] else width
@@ -118,7 +119,7 @@ def _warpgroup(opcode: str) -> Shape:
 
 
 def _matrix(opcode: str) -> Shape:
-    """A warp's product: what is not in the table reads and writes at most eight registers."""
+    """A warp's product: an unknown shape reads and writes at most eight registers."""
     if opcode.startswith("HMMA") and re.search(r"\.(16816|1688|1684)\.F32", opcode):
         small = ".1688." in opcode and ".TF32" not in opcode
         return Shape(4, 4, (2, 1, 4) if small else (4, 2, 4))
@@ -141,14 +142,14 @@ def _plain(opcode: str) -> Shape:
 
 
 def _narrow(opcode: str) -> Shape:
-    """One register each, whatever the opcode says of 64 bits: those are in memory or uniform, or a
-    shift's, which writes one half of them. Compilers keep other numbers in the register behind.
+    """One register each, though the opcode says 64 bits: those are in memory or uniform registers,
+    or a shift's, which writes one half. Compilers keep other values in the next register.
     """
     return Shape(1, 1 if opcode.startswith("SHF.") else 2, (1,), 2)
 
 
 def _sink(opcode: str) -> Shape:
-    """What defines nothing: stores, barriers, jumps."""
+    """Instructions that define no register: stores, barriers, jumps."""
     return Shape(0, 0, (max(_width(opcode), 1),), 8 if opcode.startswith("U") else 1)
 
 
@@ -160,7 +161,7 @@ def _load(opcode: str) -> Shape:
 
 
 def _test(opcode: str) -> Shape:
-    """What defines predicates and no register."""
+    """Instructions that define predicates and no register."""
     wide = 2 if opcode.startswith("D") else min(_width(opcode), 2)
     return Shape(0, 0, (wide,), wide, predicates=True)
 

@@ -1,1 +1,1 @@
-"""What is needed, on its way or alike before each instruction; and so, what is free."""
+"""Dataflow analyses of a kernel: liveness, hazards, uniformity, and free registers."""

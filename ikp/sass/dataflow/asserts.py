@@ -1,7 +1,7 @@
-"""Calls of what an assert calls: nothing behind them is run any more, not the next assert either.
+"""Calls of external functions: ``asserts`` finds those of ``__assertfail``, which never return.
 
-Such a call's address is a constant, which the loader writes: its place in the constant bank 4 has a
-relocation that names the function.
+No code behind such a call runs, not the next assert either. The called address is a constant, which
+the loader writes: its word in the constant bank 4 has a relocation that names the function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def asserts(cubin: Cubin, flow: Flow) -> frozenset[int]:
     """Return the calls of a kernel that are known to end it.
 
     Args:
-        cubin: the file that it is in.
+        cubin: the kernel's file.
         flow: the kernel.
     """
     ending = {at for at, name in _functions(cubin).items() if name in _NEVER_RETURN}
@@ -39,23 +39,23 @@ def asserts(cubin: Cubin, flow: Flow) -> frozenset[int]:
 def called(cubin: Cubin, flow: Flow, at: int) -> str:
     """Return the function that a call outside the kernel's code reaches; "" where it is unknown.
 
-    Its symbol stands in the call itself, or its address in the constant bank.
+    Either the call names its symbol, or the constant bank 4 has its address.
     """
     if named := flow.code.instructions[at].targets:
         return named[0]
-    place = _called(flow, at)
-    return _functions(cubin).get(place, "") if place is not None else ""
+    offset = _called(flow, at)
+    return _functions(cubin).get(offset, "") if offset is not None else ""
 
 
 def _behind(flow: Flow, at: int, ending: set[int]) -> bool:
-    """Whether nothing leads to an instruction but calls that end the kernel."""
+    """Whether all predecessors of an instruction's block end in calls that end the kernel."""
     graph = flow.graph
     before = graph.before[graph.block(at)]
     return bool(before) and all(graph.blocks[each].end - 1 in ending for each in before)
 
 
 def _functions(cubin: Cubin) -> dict[int, str]:
-    """Return which symbol's address stands where in the constant bank 4."""
+    """Return the symbols whose addresses are in the constant bank 4, by offset."""
     names, found = cubin.elf.symbol_names(), dict[int, str]()
     for table, entries in cubin.elf.relocations():
         if cubin.elf.sections[table.info].name == _CONSTANTS:
@@ -64,7 +64,7 @@ def _functions(cubin: Cubin) -> dict[int, str]:
 
 
 def _called(flow: Flow, call: int) -> int | None:
-    """Return where the address that a call goes to stands in the bank; None if that isn't plain."""
+    """Return the offset in the bank of the address that a call goes to; None if unknown."""
     operands = flow.code.instructions[call].operands
     named = flow.code.instructions[call].targets
     if flow.code.instructions[call].opcode != "CALL.ABS.NOINC" or len(operands) != 1 or named:
@@ -81,7 +81,7 @@ def _called(flow: Flow, call: int) -> int | None:
 
 
 def _writer(flow: Flow, before: int, register: str, count: int) -> int | None:
-    """Return the instruction that registers' values come from, if it's in the same block."""
+    """Return the last instruction of the same block that writes some registers, if unguarded."""
     code, graph = flow.code.instructions, flow.graph
     first = graph.blocks[graph.block(before)].first
     wanted = span(bit(register), count)

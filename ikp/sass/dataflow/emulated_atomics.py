@@ -1,9 +1,9 @@
-"""Atomics of 16 bits that ptxas makes of 32-bit ones: which register has the address meant.
+"""Atomics of 16 bits that ptxas emulates with 32-bit ones: the register of the true address.
 
 The word around the 16 bits is loaded and exchanged at an aligned address. An attribute lists those
-instructions, each with the register that holds the lower half of the address that was meant: for
-tools that say which address an instruction touches. So it reads that register, as far as anybody
-else is to write there.
+instructions, each with the register that holds the lower half of the true address, for tools
+that report which address an instruction touches. So the instruction counts as a reader of that
+register, which inserted code must not overwrite there.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _TOUCHES: Final = ("LD", "LDG", "LDS", "ATOM", "ATOMG", "ATOMS")
 
 
 def addressed(kernel: Kernel, instructions: tuple[Instruction, ...]) -> dict[int, int]:
-    """Return what such instructions read beside their operands: index -> the register's bit.
+    """Return the register that each such instruction reads beside its operands: index -> bit.
 
     Raises:
-        PatchError: what is listed is not that.
+        PatchError: the attribute lists other instructions.
     """
     listed = (each for each in kernel.attributes if each.code == Code.EMULATED_ATOMICS)
     pairs = [

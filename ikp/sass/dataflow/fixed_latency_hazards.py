@@ -1,8 +1,9 @@
-"""What the last instructions have yet to write or to read, though no scoreboard tells when.
+"""Fixed-latency hazards: registers that the last instructions have yet to write or read.
 
-Most take a few cycles, less than any jump. A warp's product on the tensor cores takes two dozen:
-what it has yet to write goes along with control. A register of it that nobody reads is dead, and
-not free. It reads for some cycles, too: compilers overwrite its operands after seven or more.
+No scoreboard reports the end of these instructions. Most take a few cycles, less than any jump. A
+warp's product on the tensor cores takes two dozen: its pending writes are followed across blocks. A
+register of a product that no instruction reads is dead, and yet not free. A product reads for some
+cycles, too: compilers overwrite its operands after seven or more.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _PIPELINE: Final = 16
 _SLOW: Final = 64
 """The same of a product, or of a sum in 64 bits: compilers let 24 to 33 pass until they read it."""
 _SLOWEST: Final = 256
-"""The same of a product of 64-bit numbers: one begins 64 cycles after the other, and they let 128
-pass until the next takes its sum. Most have scoreboards, which tell.
+"""The same of a product of 64-bit numbers: one begins 64 cycles after the other, and compilers let
+128 pass until the next takes its sum. Most of these products have scoreboards.
 """
 _TAKES_LONG: Final = re.compile(r"[A-Z]?MMA|D(ADD|MUL|FMA|SETP|MNMX)")
 
@@ -28,7 +29,7 @@ _READS: Final = 16
 """Cycles after which a product has read its operands, with a margin."""
 
 _Pending = dict[int, int]
-"""Registers that are still to be written or read, and in how many cycles they are."""
+"""Sets of registers that are still to be written or read -> in how many cycles they are."""
 
 
 def settling(liveness: Liveness) -> list[int]:
@@ -76,12 +77,12 @@ def _note(made: list[int], issued: list[int], within: range, mask: int, until: i
 
 
 def _entering(graph: Graph, own: list[_Pending], lengths: list[int]) -> list[_Pending]:
-    """Return what is pending where each block begins, on any way there.
+    """Return the registers that are pending where each block begins, on any path.
 
     Args:
         graph: the blocks.
-        own: what each has made pending where it ends.
-        lengths: how many cycles each takes.
+        own: the registers that each block's own instructions leave pending at its end.
+        lengths: how many cycles each block takes.
     """
     entering: list[_Pending] = [{} for _ in own]
     work = list(range(len(own)))
@@ -101,8 +102,8 @@ def _entering(graph: Graph, own: list[_Pending], lengths: list[int]) -> list[_Pe
 
 @cache
 def _times(op: str) -> tuple[int, int]:
-    """Return after how many cycles an instruction has written, with a margin, and has read; 0 for
-    one that reads at once.
+    """Return the cycles after which an instruction has written its results, and has read its
+    operands, with a margin; 0 for one that reads at once.
     """
     if not _TAKES_LONG.match(op):
         return _PIPELINE, 0

@@ -1,4 +1,4 @@
-"""What code that is put into a kernel may use: what nobody needs there."""
+"""``FreeRegisters``: the registers, predicates and scoreboards that inserted code may use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ikp.sass.disassembly.resources import UP, UR, File, P, R, table
 RESERVED = 2
 """Registers that a kernel's number counts and its code may not use."""
 FIRST_UNIFORM = 4
-"""No kernel for sm_90 that was seen names UR0 to UR3: what they are kept for is not known."""
+"""No kernel for sm_90 that was seen names UR0 to UR3: their purpose is not known."""
 _STACK = 1
 """The number of the register with the stack pointer."""
 _UNIFORM = 63
@@ -29,7 +29,7 @@ _UNIFORM = 63
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """What is free at a place, or at several. Registers go by their numbers."""
+    """The free registers, predicates and scoreboards at one or several points, by their numbers."""
 
     registers: tuple[int, ...]
     pairs: tuple[int, ...]  # the first of two that are free; a multiple of 2
@@ -37,22 +37,22 @@ class Spare:
     predicates: tuple[int, ...]
     uniform_registers: tuple[int, ...]
     uniform_predicates: tuple[int, ...]
-    scoreboards: tuple[int, ...]  # that nobody holds there, and no wait counts
+    scoreboards: tuple[int, ...]  # that no instruction holds there, and no wait counts
 
 
 @dataclass(frozen=True)
 class FreeRegisters:
-    """The room in one kernel. Instructions go by their index; a place is right before one."""
+    """The free registers of one kernel. Instructions go by index; a place is right before one."""
 
     liveness: Liveness
     registers: int | None = None  # how many code may use; by default, what the kernel names
-    rows: frozenset[int] | None = None  # of what part something is kept throughout; None: of all
-    _told: dict[tuple[bytes, int, bytes], Spare] = field(default_factory=dict)
+    rows: frozenset[int] | None = None  # the part in which reserved registers are kept; None: all
+    _known: dict[tuple[bytes, int, bytes], Spare] = field(default_factory=dict)
 
     def within(self, rows: frozenset[int]) -> FreeRegisters:
-        """Return the same room, seen by who keeps something in a part of the kernel alone.
+        """Return the same free registers, for code that reserves registers in a part of the kernel.
 
-        Both know what is free, and what is taken of that.
+        Both share the tables of free and reserved registers.
         """
         made = replace(self, rows=rows)
         known = ("allowed", "flight", "kept", "free", "pending_barriers")
@@ -65,16 +65,16 @@ class FreeRegisters:
 
     @cached_property
     def pending_barriers(self) -> frozenset[int]:
-        """The instructions before which the wait of a barrier may still be to come."""
+        """The instructions before which a barrier that has issued may not have been waited for."""
         return pending(self.liveness.flow.graph)
 
     def reserve(self, members: Iterable[int], rows: Iterable[int] | None = None) -> None:
         """Reserve some of ``resources`` for values that probe code keeps.
 
-        A reserved register is in no ``Spare`` of these instructions, however it is asked for.
+        A reserved register is in no ``Spare`` of these instructions, from any method.
 
         Args:
-            members: by the numbers of their bits.
+            members: the registers, by the numbers of their bits.
             rows: the instructions; by default, all of the part.
         """
         self._set_kept(members, rows, kept=True)
@@ -100,12 +100,12 @@ class FreeRegisters:
     def allowed(self) -> list[int]:
         """How many registers code may use before each instruction: from R0 on."""
         most = self.highest + 1 if self.registers is None else self.registers
-        handed = registers_at(self.liveness.flow, most + RESERVED)
-        return [each - RESERVED for each in handed]
+        owned = registers_at(self.liveness.flow, most + RESERVED)
+        return [each - RESERVED for each in owned]
 
     @cached_property
     def flight(self) -> ScoreboardHazards:
-        """What is still under way."""
+        """The scoreboard hazards, and those of fixed latency."""
         return ScoreboardHazards(self.liveness)
 
     @cached_property
@@ -128,19 +128,19 @@ class FreeRegisters:
 
     @cached_property
     def unused_uniform(self) -> tuple[int, ...]:
-        """The uniform registers that no instruction names, without those no compiler names."""
+        """The uniform registers that no instruction names, from ``FIRST_UNIFORM`` on."""
         return tuple(at for at in range(FIRST_UNIFORM, _UNIFORM) if self._unused[UR.first + at])
 
     @cached_property
     def unused_own(self) -> tuple[int, ...]:
-        """Registers of each thread that no instruction names, and that it always has."""
+        """Registers of each thread that no instruction names, and that no hand-over takes away."""
         rows = range(len(self.allowed)) if self.rows is None else self.rows
         numbers = range(min((self.allowed[row] for row in rows), default=0))
         return tuple(at for at in numbers if at != _STACK and self._unused[R.first + at])
 
     @cached_property
     def _unused(self) -> NDArray[np.bool_]:
-        """Of each bit of ``resources``, whether no instruction names it; in a part, nor has it."""
+        """For each bit of ``resources``, whether no instruction names it; in a part, also free."""
         if self.rows is None:
             unnamed: NDArray[np.bool_] = ~table([self.liveness.used])[0]
             return unnamed
@@ -150,13 +150,15 @@ class FreeRegisters:
         return free
 
     def at(self, place: int) -> Spare:
-        """Return what is free before an instruction; see ``through``."""
+        """Return the ``Spare`` before an instruction; see ``through``."""
         return self._spare(self.free[place], self.allowed[place], self.flight.taken[place])
 
     @property
     def entering(self) -> Spare:
-        """What is free before the first instruction: no thread's register has a value there, though
-        code may seem to read some that it never wrote.
+        """The ``Spare`` before the first instruction.
+
+        No register of a thread has a value there, though code may seem to read some that it never
+        wrote.
         """
         if self.liveness.flow.graph.before[0]:
             return self.at(0)
@@ -166,7 +168,7 @@ class FreeRegisters:
         return self._spare(free, self.allowed[0], self.flight.taken[0])
 
     def through(self, places: Iterable[int]) -> Spare:
-        """Return what is free before each of some instructions, which go by their indices."""
+        """Return the ``Spare`` common to all of some instructions, which go by their indices."""
         rows = list(places)
         limit = min(map(self.allowed.__getitem__, rows), default=0)
         some = _together(rows)
@@ -175,13 +177,14 @@ class FreeRegisters:
         return self._spare(free, limit, taken)
 
     def waited(self, place: int) -> Spare:
-        """Return what is free before an instruction to who waits for all scoreboards there."""
+        """Return the ``Spare`` before an instruction, for code that waits for all scoreboards."""
         return self._waited(self.liveness.table[place], place)
 
     def left(self, place: int) -> Spare:
-        """Return what is free before an EXIT to who leaves there, and waits for all scoreboards.
+        """Return the ``Spare`` before an EXIT for threads that exit, and wait for all scoreboards.
 
-        Those who stay have registers of their own, and the warp's. Who leaves needs the guard.
+        The other threads have registers of their own, and share the uniform ones. The exiting
+        threads need the guard.
         """
         needed = table([self.liveness.effects[place].reads])[0]
         needed[UR.first :] |= self.liveness.table[place][UR.first :]
@@ -193,10 +196,10 @@ class FreeRegisters:
         return self._spare(~(needed | late | self.kept[place]), self.allowed[place], none)
 
     def _spare(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
-        """Return what is free, as it was told before of places where the same is."""
+        """Return the ``Spare`` of one row of the tables; equal rows share one object."""
         key = free.tobytes(), limit, taken.tobytes()
-        if (known := self._told.get(key)) is None:
-            known = self._told[key] = self._listed(free, limit, taken)
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = self._listed(free, limit, taken)
         return known
 
     def _listed(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
@@ -216,31 +219,30 @@ class FreeRegisters:
 
 
 def _together(rows: list[int]) -> slice | list[int]:
-    """Return the same rows as a slice, where they follow one another: that takes no copy."""
+    """Return the same rows as a slice, where they are consecutive: indexing then copies nothing."""
     if rows and rows[-1] - rows[0] + 1 == len(rows) and rows == sorted(rows):
         return slice(rows[0], rows[-1] + 1)
     return rows
 
 
 def lone(registers: Sequence[int]) -> int:
-    """Return the first of some registers whose neighbour is not among them, else the first of all:
-    pairs are left to who needs pairs.
+    """Return the first of some registers whose neighbour is not among them, else the first of all.
+
+    So pairs are left for values of 64 bits.
     """
     members = set(registers)
     return next((each for each in registers if each ^ 1 not in members), registers[0])
 
 
 def _numbers(free: list[int], file: File, limit: int | None = None) -> tuple[int, ...]:
-    """Return the registers of a file among some of ``resources``, in order; the first of it only,
-    where there is a limit.
-    """
+    """Return the registers of a file among some bits of ``resources``; below a limit, if any."""
     first, count = file.first, file.count if limit is None else min(file.count, limit)
     some = free[bisect_left(free, first) : bisect_left(free, first + count)]
     return tuple([each - first for each in some]) if first else tuple(some)
 
 
 def _doubled(free: tuple[int, ...], length: int) -> tuple[int, ...]:
-    """Return the first register of each run of two such runs, by the first of each of these."""
+    """Return the first registers of aligned runs of twice a length, from those of runs of it."""
     members = set(free)
     odd = 2 * length - 1
     return tuple([each for each in free if not each & odd and each + length in members])

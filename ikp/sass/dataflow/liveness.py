@@ -1,7 +1,8 @@
-"""Which registers hold a value that is still needed, before each instruction.
+"""``Liveness``: the registers that are live before each instruction, by backward dataflow.
 
-It is told from the operands' text, which takes too much to be live rather than too little. Tests
-hold it against nvdisasm's life ranges, and the verifier, by rules of its own, each patched kernel.
+It is computed from the operands' text, conservatively: too many registers are live rather than too
+few. Tests compare it with nvdisasm's life ranges. The verifier checks each patched kernel by rules
+of its own.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from ikp.sass.disassembly.resources import EVERYTHING, R, bit, span, table
 _ARGUMENTS = span(R.first, 32)
 """Arguments are in a function's first registers."""
 _SOON = 8
-"""Instructions in which a trap comes that ends what a call has begun."""
+"""A trap that ends the kernel comes within so many instructions behind a call."""
 _STACK = 1 << bit("R1")
-"""The stack pointer is kept from the first instruction on, whether it is used or not."""
+"""The stack pointer: live from the first instruction on, whether it is used or not."""
 
 
 @dataclass(frozen=True)
 class Liveness:
-    """What is live before each instruction of one kernel."""
+    """The live registers before each instruction of one kernel."""
 
     flow: Flow
     asserts: frozenset[int] = frozenset()  # calls that end the kernel, from ``asserts``
     addressed: Mapping[int, int] = field(default_factory=dict)
-    """What instructions read beside their operands, from ``emulated``."""
+    """Registers that instructions read beside their operands, from ``emulated_atomics``."""
 
     @cached_property
     def table(self) -> NDArray[np.bool_]:
-        """What is live: rows of instructions, a column for each bit of ``resources``."""
+        """The live registers: rows of instructions, a column for each bit of ``resources``."""
         return table(self.own)
 
     @cached_property
@@ -52,18 +53,18 @@ class Liveness:
         return found
 
     def named(self, instructions: Iterable[int]) -> int:
-        """Return all that some instructions read or write, as bits."""
+        """Return all registers that some instructions read or write, as bits."""
         every = self._names
         return reduce(or_, [every[at] for at in instructions], 0)
 
     @cached_property
     def _names(self) -> list[int]:
-        """All that each instruction reads or writes, as bits."""
+        """All registers that each instruction reads or writes, as bits."""
         return [each.reads | each.writes for each in self.effects]
 
     @cached_property
     def own(self) -> list[int]:
-        """The same as sets."""
+        """The live registers before each instruction, as bits."""
         effects = self.effects
         live = [0] * len(effects)
         for block, leaving in zip(self.flow.graph.blocks, self._leaving, strict=True):
@@ -76,12 +77,12 @@ class Liveness:
 
     @cached_property
     def used(self) -> int:
-        """All that the kernel names anywhere."""
+        """All registers that the kernel names anywhere, as bits."""
         return reduce(or_, self._names, 0)
 
     @cached_property
     def _leaving(self) -> list[int]:
-        """For each block, what is live at its end."""
+        """For each block, the live registers at its end."""
         summary = [self._summary(block.first, block.end) for block in self.flow.graph.blocks]
         after = with_calls(self.flow)
         before = inverse(after)
@@ -105,7 +106,7 @@ class Liveness:
         return leaving
 
     def _summary(self, first: int, end: int) -> tuple[int, int]:
-        """Return what a block reads before it defines it, and what it defines."""
+        """Return the registers that a block reads before it defines them, and those it defines."""
         reads = kills = 0
         for effect in self.effects[first:end][::-1]:
             reads = effect.reads | (reads & ~effect.kills)
@@ -114,7 +115,7 @@ class Liveness:
 
     @cached_property
     def _unknown_calls(self) -> dict[int, int]:
-        """The blocks that end in a call of something that isn't here, and what that may read."""
+        """The blocks that end in a call out of this code, and the registers it may read."""
         graph = self.flow.graph
         return {
             graph.block(at): _ARGUMENTS if self._ends(at) else EVERYTHING
@@ -124,7 +125,7 @@ class Liveness:
 
     @property
     def leaving_calls(self) -> list[int]:
-        """The calls of something that isn't here, behind which it goes on: not into a trap."""
+        """The calls out of this code that may return: not those that end in a trap."""
         calls = self.flow.graph.jumps.calls.items()
         return [at for at, tos in calls if not tos and not self._ends(at)]
 
@@ -133,8 +134,9 @@ class Liveness:
 
 
 def _traps(code: Code, at: int) -> bool:
-    """Return whether what is next ends the kernel, as it does behind an assert, or behind a printf
-    in front of a trap: only moves and sums, which nobody would record, may precede that.
+    """Return whether a trap follows that ends the kernel, as behind an assert, or a printf.
+
+    Only moves and sums, of which no user would make a range, may precede the trap.
     """
     for each in code.instructions[at : at + _SOON]:
         if each.op == "BPT":
@@ -145,7 +147,7 @@ def _traps(code: Code, at: int) -> bool:
 
 
 def with_calls(flow: Flow) -> list[list[int]]:
-    """Return what may follow each block; a call leads into its function, too, and back to any."""
+    """Return the successors of each block with calls: into the function, and back to any call."""
     graph = flow.graph
     after = [list(tos) for tos in graph.after]
     back = [graph.block(at + 1) for at in graph.jumps.calls if at + 1 < len(flow.code.instructions)]

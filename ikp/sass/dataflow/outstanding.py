@@ -1,4 +1,4 @@
-"""What may be under way at each instruction: taken by one instruction, ended by another's wait."""
+"""Forward dataflow of pending operations: registers in use from one instruction until a wait."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from ikp.sass.dataflow.liveness import with_calls
 from ikp.sass.disassembly.control import SCOREBOARDS
 
 PRODUCTS = SCOREBOARDS
-"""The place of warpgroups' products, after those of the scoreboards."""
+"""The place in a ``State`` of warpgroups' products, after those of the scoreboards."""
 OPERANDS = SCOREBOARDS + 1
-"""The first of six places, one for each scoreboard: operands that it tells of by the way."""
+"""The first of six places, one for each scoreboard: operands of instructions that take it for their
+results alone. When the results are there, the operands have been read."""
 QUEUES = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
 """Instructions that read their registers in the order of their issue, each kind apart."""
 UNTOLD = OPERANDS + SCOREBOARDS
-"""The first of the places of what is read with no scoreboard: one for each queue, where it ends
-when a later one of that queue has read its own, and one for all others, where nothing ends it."""
+"""The first of the places of operands that are read late with no scoreboard. There is one for each
+queue, which ends when a later instruction of that queue has read its operands. Another one is for
+all other instructions: no wait ends it."""
 
 State = tuple[int, ...]
-"""For each place: what is under way, as bits."""
+"""For each place: the registers that are pending, as bits."""
 
 _NOTHING: State = (0,) * (UNTOLD + len(QUEUES) + 1)
 _COMMITS = ("LDGDEPBAR", "UTMACMDFLUSH")
@@ -31,14 +33,14 @@ _ALL = re.compile(r"\{([\d,]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an instruction changes."""
+    """The transfer function of an instruction: how it changes the state."""
 
     ends: int  # the places that it waits for, a bit each
-    takes: list[tuple[int, int]]  # (place, bits) that are under way from then on
-    joins: tuple[int, int] | None = None  # (from, to) which place what is under way there goes
+    takes: list[tuple[int, int]]  # (place, bits) that are pending from then on
+    joins: tuple[int, int] | None = None  # (from, to): pending bits that go to another place
 
     def __call__(self, state: State) -> State:
-        """Return the state after it."""
+        """Return the state after the instruction."""
         now = list(state)
         for place in _ended(self.ends):
             now[place] = 0
@@ -58,7 +60,7 @@ def _ended(places: int) -> tuple[int, ...]:
 
 
 def under_way(flow: Flow, steps: dict[int, Step]) -> list[State]:
-    """Return what may be under way before each instruction, its own waits not yet done."""
+    """Return what may be pending before each instruction, its own waits not yet done."""
     states: list[State] = [_NOTHING] * len(flow.code.instructions)
     for block, state in zip(flow.graph.blocks, _entering(flow, steps), strict=True):
         now = state
@@ -70,7 +72,7 @@ def under_way(flow: Flow, steps: dict[int, Step]) -> list[State]:
 
 
 def _entering(flow: Flow, steps: dict[int, Step]) -> list[State]:
-    """Return what may be under way where each block begins, on any way there."""
+    """Return what may be pending where each block begins, on any path."""
     after, blocks = with_calls(flow), flow.graph.blocks
     inside = [[steps[at] for at in range(b.first, b.end) if at in steps] for b in blocks]
     entering = [_NOTHING] * len(blocks)
@@ -89,12 +91,12 @@ def _entering(flow: Flow, steps: dict[int, Step]) -> list[State]:
 
 
 def queue(op: str) -> int:
-    """Return the place of what an instruction reads with no scoreboard."""
+    """Return the place of the operands that an instruction reads with no scoreboard."""
     return UNTOLD + (QUEUES.index(op) if op in QUEUES else len(QUEUES))
 
 
 def committing(flow: Flow) -> int:
-    """Return the scoreboards that tell how many groups of copies are under way, a bit each."""
+    """Return the scoreboards that count the groups of copies under way, a bit each."""
     controls, found = flow.code.controls, 0
     for at in flow.code.of(*_COMMITS):
         found |= 1 << int(controls.writes[at]) | 1 << int(controls.reads[at])
@@ -115,7 +117,7 @@ def counting(rest: str) -> int:
 
 
 def awaited(opcode: str, rest: str) -> int:
-    """Return the places that a counting wait ends, a bit each: one down to zero ends all."""
+    """Return the places that a counting wait ends, a bit each: none, if it counts not to zero."""
     if _ALL.search(rest):
         return named(rest)
     _, _, left = rest.partition(",")

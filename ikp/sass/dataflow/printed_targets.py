@@ -1,7 +1,8 @@
-"""Whether each place in the code that nvdisasm prints is one that ikp reads from the bits, too.
+"""Check that the branch targets that nvdisasm prints are those decoded from the instructions' bits.
 
-An instruction of an unknown form may name a place, and would go on naming the old one when code is
-inserted before it. The disassembler prints a label for each, so text and bits must agree.
+An instruction of an unknown form may name a code address, and would keep the old one when code is
+inserted before it. The disassembler prints a label for each such address, so text and bits must
+agree.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def check_targets(cubin: Cubin, kernel: Kernel, code: Code) -> None:
         code: the kernel as the disassembler prints it.
 
     Raises:
-        PatchError: there is one.
+        PatchError: there is such an instruction.
     """
     words = kernel.words
     found = places(words, cubin.sm, kernel.name)
@@ -30,7 +31,7 @@ def check_targets(cubin: Cubin, kernel: Kernel, code: Code) -> None:
     for field, at in (*found.jumps, *found.joins):
         targets = (at + 1) * BYTES + distances(words[at], field)
         known |= dict(zip(at.tolist(), targets.tolist(), strict=True))
-    # A base is the code's start, whatever stands there; the loader writes what is relocated.
+    # A base is the code's start, with any label; the loader writes relocated fields.
     known |= dict.fromkeys((int(each) for _, at in found.bases for each in at))
     known |= dict.fromkeys(relocated(cubin, kernel))
     for number, each in enumerate(code.instructions):

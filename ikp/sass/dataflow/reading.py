@@ -1,4 +1,4 @@
-"""From the bytes of a cubin to its functions, as the disassembler prints them."""
+"""``read``: from the bytes of a cubin to its functions, disassembled, with flow and liveness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOGETHER: Final = 12_000 * 16
 
 
 def read(cubin: bytes) -> list[Liveness]:
-    """Return the functions of a cubin: code, control flow and what is live.
+    """Return the functions of a cubin: code, control flow and liveness.
 
     Raises:
         InspectError: there is no disassembler, or it refuses the file.
@@ -29,11 +29,11 @@ def parsed(text: str) -> list[Liveness]:
 
 
 def text_of(cubin: bytes, file: Cubin, name: str) -> str:
-    """Return what the disassembler prints of a kernel.
+    """Return the disassembler's output for a kernel.
 
     Args:
         cubin: the file that the compiler wrote.
-        file: the same, read.
+        file: the same, parsed.
         name: the kernel.
 
     Raises:
@@ -43,8 +43,9 @@ def text_of(cubin: bytes, file: Cubin, name: str) -> str:
 
 
 def _together(file: Cubin, name: str) -> dict[str, int]:
-    """Return the symbols of a kernel and of some that follow it in the file, or stand at its start:
-    a library's next kernel is often one of these.
+    """Return the symbols of a kernel and of some that follow it in the file, or are at its start.
+
+    A library's next kernel is often one of these.
     """
     names = [*file.kernels]
     at, found, size = names.index(name), dict[str, int](), 0

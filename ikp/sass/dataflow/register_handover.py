@@ -1,4 +1,4 @@
-"""How many registers a thread has at each instruction: warps may hand some over (setmaxnreg).
+"""Register hand-over (setmaxnreg): how many registers a thread has at each instruction.
 
 A warp that has given registers back must not touch those above its new number. One that asks for
 more tries until it has them. Where paths come together, the smallest number of all holds.
@@ -14,11 +14,11 @@ from ikp.sass.disassembly.resources import R
 _OP = "USETMAXREG"
 _GIVES_BACK, _ASKS = "USETMAXREG.DEALLOC", "USETMAXREG.TRY_ALLOC"
 _TRIES = 3
-"""Instructions of the loop in which a warp asks: its question, a predicate, the jump back."""
+"""Instructions of the loop in which a warp asks: the request, a predicate, the jump back."""
 _MOST = 255
-"""Registers that a thread can name, whatever it asks for: of 256 the last one is RZ."""
+"""Registers that a thread can name, at the most: of 256 the last one is RZ."""
 _UNSEEN = 256
-"""More than a thread can have: no way to a block was seen yet."""
+"""More than a thread can have: no path to a block was seen yet."""
 
 
 def hands_over(flow: Flow) -> bool:
@@ -27,7 +27,7 @@ def hands_over(flow: Flow) -> bool:
 
 
 def given_back(flow: Flow) -> dict[int, int]:
-    """Return the registers that others may write from an instruction on, a bit each, by it."""
+    """Return the registers that other warps may write from an instruction on: its index -> bits."""
     given = _given_back(flow)
     return {at: R.all >> count << count for at, count in given.items()}
 
@@ -37,7 +37,7 @@ def registers_at(flow: Flow, launched: int) -> list[int]:
 
     Args:
         flow: the kernel.
-        launched: how many it is launched with.
+        launched: how many registers a thread has at launch.
     """
     code = flow.code.instructions
     given = _given_back(flow)
@@ -55,24 +55,24 @@ def registers_at(flow: Flow, launched: int) -> list[int]:
 
 
 def left(instruction: Instruction) -> int:
-    """Return how many registers a thread then has."""
+    """Return how many registers a thread has after a ``USETMAXREG``."""
     return min(int(instruction.operands[-1], 0), _MOST)
 
 
 def gives_back(flow: Flow) -> list[int]:
-    """Return where warps give registers back."""
+    """Return the instructions that give registers back (``USETMAXREG.DEALLOC``)."""
     return flow.code.having(lambda opcode: opcode.startswith(_GIVES_BACK))
 
 
 def _given_back(flow: Flow) -> dict[int, int]:
-    """Return how many registers a thread has left where its warp gives some back."""
+    """Return how many registers a thread has left after each instruction that gives some back."""
     return {at: left(flow.code.instructions[at]) for at in gives_back(flow)}
 
 
 def answers(flow: Flow) -> list[tuple[int, int]]:
-    """Return where warps ask for registers, each with the jump back: behind it, they have them.
+    """Return each request for registers, with the jump back: behind the jump, the warp has them.
 
-    Whoever asks otherwise is taken to have none of them.
+    A request in any other form counts as not granted.
     """
     code, labels = flow.code.instructions, flow.code.labels
     found = []
@@ -87,7 +87,7 @@ def answers(flow: Flow) -> list[tuple[int, int]]:
 
 
 def _entering(flow: Flow, given: dict[int, int], launched: int) -> list[int]:
-    """Return how many a thread has at least where each block begins."""
+    """Return how many registers a thread has at least where each block begins."""
     after, blocks = with_calls(flow), flow.graph.blocks
     made = [
         next((given[at] for at in reversed(range(each.first, each.end)) if at in given), None)

@@ -1,8 +1,8 @@
-"""The code of each role of a kernel whose warps hand registers over (setmaxnreg).
+"""Roles of a warp-specialised kernel: the code of each, found by register hand-over (setmaxnreg).
 
-Such a kernel has a role for each of its warpgroups: one loads, others compute. Each has code that
-no other comes to. It begins where the warps give registers back, or have got those that they asked
-for: ``setmaxnreg`` wants all threads of a warpgroup there, so a warp is there as a whole.
+Such a kernel has a role for each of its warpgroups: one loads, others compute. Each role has code
+that no other reaches. It begins where the warps give registers back, or have got those that they
+asked for. There, a warp is converged: ``setmaxnreg`` must be run by all threads of a warpgroup.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ikp.sass.dataflow.register_handover import answers, gives_back
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One of them. Instructions go by their index."""
+    """The code of one role. Instructions go by their index."""
 
-    entrance: int  # before this one, its warps come by once
-    rows: frozenset[int]  # its instructions, this one among them
-    falls: bool  # whether they fall through to it: who jumps there is in that role already
+    entrance: int  # the instruction before which its warps pass once
+    rows: frozenset[int]  # its instructions, the entrance among them
+    falls: bool  # whether warps fall through to it: those that jump there are in the role already
 
 
 def roles(flow: Flow) -> list[Role]:
-    """Return a kernel's roles; none where they have code in common, or a loop leads around one."""
+    """Return a kernel's roles; none if two share code, or a warp may enter one twice."""
     after, first = with_calls(flow), dict.fromkeys(gives_back(flow), False)
     first |= {at + 1: True for _, at in answers(flow)}
     found = [Role(at, _reached(flow, after, at), falls) for at, falls in sorted(first.items())]
@@ -35,7 +35,7 @@ def roles(flow: Flow) -> list[Role]:
 
 
 def _reached(flow: Flow, after: list[list[int]], first: int) -> frozenset[int]:
-    """Return all that may run from an instruction on."""
+    """Return all instructions that can be reached from one."""
     blocks = flow.graph.blocks
     own = flow.graph.block(first)
     seen, work = set[int](), list(after[own])
@@ -48,7 +48,7 @@ def _reached(flow: Flow, after: list[list[int]], first: int) -> frozenset[int]:
 
 
 def _entered_once(flow: Flow, role: Role) -> bool:
-    """Whether no warp comes by a role's entrance again; who jumps there must be in it, or none."""
+    """Whether no warp passes a role's entrance twice."""
     before = {edge.source for edge in flow.before[role.entrance]}
     if role.falls:
         return before - role.rows == {role.entrance - 1}

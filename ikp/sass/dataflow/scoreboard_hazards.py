@@ -1,9 +1,9 @@
-"""What is still under way: registers that a late instruction has yet to write, or yet to read.
+"""Scoreboard hazards: registers that an instruction under way has yet to write, or to read.
 
-A register may be dead and yet not be free: a load that nobody needs still writes it, a store that
-was issued still reads it. Such an instruction takes a scoreboard, and whoever waits for that one
-ends it. A warpgroup's product takes none: its registers are its own from the instruction that hands
-them over until the wait for all of them.
+A register may be dead and yet not be free: a load whose result is unused still writes it, a store
+that was issued still reads it. Such an instruction takes a scoreboard, and the hazard ends with a
+wait for that one. A warpgroup's product takes none: its registers are its own from
+``WARPGROUP.ARRIVE`` until the wait for all of them.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.resources import BITS, P, bit, table
 
 _TAKEN = 1 << BITS
-"""Marks a scoreboard that is taken, whichever registers it is taken for."""
+"""Marks a scoreboard that is taken, for any registers."""
 _BOARDS = (1 << SCOREBOARDS) - 1
 _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
-"""Instructions whose operands may be read long after they were issued begin so."""
+"""Prefixes of instructions whose operands may be read long after the issue."""
 _LATE_TOO = {
     *("SHFL", "MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV", "MATCH", "FCHK"),
     *("MOVM", "QSPC", "BMOV", "NANOSLEEP", "PIXLD", "DMMA"),
 }
-"""So may those of these, which wait for a place in a queue: compilers say when they were read."""
+"""The same, by whole names: these wait in a queue, and take scoreboards for their operands."""
 
 
 @dataclass(frozen=True)
 class ScoreboardHazards:
-    """What is under way before each instruction of one kernel."""
+    """The scoreboard hazards, and those of fixed latency, before each instruction of one kernel."""
 
     liveness: Liveness
 
     @cached_property
     def table(self) -> NDArray[np.bool_]:
-        """Whether to overwrite a register is unsafe: rows of instructions, a column for each bit
+        """Whether it is unsafe to overwrite a register: rows of instructions, a column for each bit
         of ``resources``.
         """
         sets: list[int] = []
@@ -67,12 +67,12 @@ class ScoreboardHazards:
 
     @cached_property
     def _runs(self) -> list[tuple[State, int]]:
-        """What is under way, and before how many instructions in a row: it changes with few."""
+        """The states, and before how many instructions in a row each holds: few change it."""
         return [(same[0], len(same)) for _, run in groupby(self.states, id) for same in [[*run]]]
 
     @cached_property
     def _soon(self) -> list[int]:
-        """What the last instructions have yet to write or read before each: no board tells."""
+        """The fixed-latency hazards before each instruction, as bits."""
         return settling(self.liveness)
 
     @cached_property
@@ -88,11 +88,14 @@ class ScoreboardHazards:
         return sum(1 << board for board in range(SCOREBOARDS) if state[board] & _TAKEN)
 
     def late(self, at: int) -> int:
-        """Return what late instructions have yet to write, and operands on the same scoreboards."""
+        """Return the registers of instructions that hold scoreboards, and of products, as bits.
+
+        Operands with no scoreboard of their own are left out.
+        """
         return reduce(or_, self.states[at][:OPERANDS]) & _TAKEN - 1
 
     def lasting(self, at: int) -> int:
-        """Return what is unsafe to overwrite though one waits for every scoreboard."""
+        """Return the registers that are unsafe to overwrite though all scoreboards are awaited."""
         late = self.states[at][PRODUCTS]
         for each in self.states[at][UNTOLD:]:
             late |= each
@@ -100,9 +103,9 @@ class ScoreboardHazards:
 
     @cached_property
     def counted(self) -> frozenset[int]:
-        """The scoreboards of copies that some wait counts: who waits for one waits for all those.
+        """The scoreboards of copies that some wait counts: a plain wait waits for all the copies.
 
-        What allocates tensor memory has a wait in front of it that counts one of nothing.
+        In front of an allocation of tensor memory, a wait counts a scoreboard of no copies.
         """
         found, code = 0, self.liveness.flow.code
         for at in code.having(lambda opcode: opcode.startswith("DEPBAR")):
@@ -112,7 +115,7 @@ class ScoreboardHazards:
 
     @cached_property
     def given(self) -> dict[int, Given]:
-        """What warps give to the products that follow, by the instruction that says so."""
+        """The registers that warps give to the products that follow, by ``WARPGROUP.ARRIVE``."""
         return given_up(self.liveness)
 
     @cached_property
@@ -121,17 +124,17 @@ class ScoreboardHazards:
         controls = code.controls
         columns = controls.writes, controls.reads, controls.waits
         writes, reads, waits = (each.tolist() for each in columns)
-        told = (columns[0] != NONE) | (columns[1] != NONE) | (columns[2] != 0)
+        boarded = (columns[0] != NONE) | (columns[1] != NONE) | (columns[2] != 0)
         changing = {*code.having(_changes)}
         steps: dict[int, Step] = {}
-        for at in sorted({*np.flatnonzero(told).tolist(), *changing}):  # few do
+        for at in sorted({*np.flatnonzero(boarded).tolist(), *changing}):  # few instructions
             if writes[at] == reads[at] == NONE and at not in changing:
                 steps[at] = _waiting(waits[at])
                 continue
             instruction = code.instructions[at]
             ends, takes = self._begun(at, instruction)
             ends |= waits[at]
-            takes += self._told(at, instruction, writes[at], reads[at])
+            takes += self._pending(at, instruction, writes[at], reads[at])
             if ends or takes:
                 joins = _joins(instruction, writes[at], reads[at])
                 steps[at] = Step(_with_operands(ends), takes, joins)
@@ -149,15 +152,15 @@ class ScoreboardHazards:
             return 0, [(PRODUCTS, effects.reads | effects.writes | _TAKEN)]
         return 0, []
 
-    def _told(
+    def _pending(
         self, at: int, instruction: Instruction, writes: int, reads: int
     ) -> Iterator[tuple[int, int]]:
-        """Yield what an instruction's own scoreboards tell of; or what they don't."""
+        """Yield (place, bits) of the results and operands that an instruction makes pending."""
         own = self.liveness.effects[at]
         operands = own.reads & ~_at_once(instruction)
         if writes != NONE:
             yield writes, own.writes | _TAKEN
-            # Without a scoreboard for its operands, only its result tells that they were read.
+            # Without a scoreboard for its operands, only its result shows that they were read.
             if reads == NONE:
                 yield OPERANDS + writes, operands
         if reads != NONE:
@@ -167,31 +170,31 @@ class ScoreboardHazards:
 
     @cached_property
     def states(self) -> list[State]:
-        """What is under way before each instruction, its own waits not yet done."""
+        """The pending registers before each instruction, its own waits not yet done."""
         return under_way(self.liveness.flow, self._steps)
 
 
 @cache
 def _waiting(boards: int) -> Step:
-    """Return what an instruction changes that only waits."""
+    """Return the step of an instruction that only waits."""
     return Step(_with_operands(boards), [])
 
 
 def _with_operands(ends: int) -> int:
-    """Return places that end, and those of operands that their scoreboards tell of by the way."""
+    """Return places that end, and those of the operands that end with the same scoreboards."""
     return ends | (ends & _BOARDS) << OPERANDS
 
 
 def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int] | None:
-    """Return which earlier operands an instruction's own scoreboard tells of, too."""
+    """Return (from, to) for earlier operands of a queue that an instruction's scoreboard covers."""
     if instruction.op not in QUEUES or instruction.guard or reads == writes == NONE:
         return None
     return queue(instruction.op), OPERANDS + (reads if reads != NONE else writes)
 
 
 def _at_once(instruction: Instruction) -> int:
-    """Return what is read when an instruction issues, and overwritten by compilers at once: its
-    guard, and the predicate by which a copy to shared memory is one of zeros.
+    """Return the registers that are read at an instruction's issue, which compilers overwrite at
+    once: its guard, and the predicate by which a copy to shared memory is one of zeros.
     """
     if instruction.op == "LDGSTS":
         return P.all
@@ -209,6 +212,6 @@ def _is_late(op: str) -> bool:
 
 @cache
 def _changes(opcode: str) -> bool:
-    """Whether an instruction may begin or end something, though it names no scoreboard."""
+    """Whether an instruction may begin or end a hazard, though it names no scoreboard."""
     late = _is_late(opcode.partition(".")[0])
     return late or "DEPBAR" in opcode or "GMMA" in opcode or opcode.startswith("WARPGROUP.")

@@ -1,12 +1,12 @@
-"""What all threads of a warp have alike: registers, and so, which way their jumps go.
+"""Uniformity: registers with one value in all threads of a warp, and jumps that all take one way.
 
-Where ways part for good, a compiler leaves no trace of whether threads part, too. So it is followed
-through the code what depends on a thread's own number, on memory that is read at several places, or
-on what was written while threads were apart. All else is the same for whoever comes together. What
-is not known counts as different.
+Where paths separate for good, a compiler leaves no trace of whether threads diverge. So forward
+dataflow follows the values that depend on a thread's own number, on memory that is read at several
+addresses, or on writes while threads were apart. All other values are the same for threads that are
+together. An unknown value counts as different.
 
-Where a warp's threads stand in one row of their block, their numbers in it differ in the lowest
-five bits alone: what is made of the others, the warp's own number, is the same again.
+Where a warp's threads lie in one row of their block, their numbers in it differ in the lowest five
+bits alone: a value made of the other bits, such as the warp's number, is uniform again.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.resources import BITS, P, R, bit
 
 _OWN = R.all | P.all
-"""What each thread has for itself."""
+"""The registers that each thread has for itself."""
 _COMPUTED = re.compile(
     r"BMSK|BREV|D(ADD|FMA|MUL|SETP)|F2F|F2FP|F2I|F(ADD|CHK|FMA|MNMX|MUL|RND|SEL|SETP)|FLO|"
     r"H(ADD2|FMA2|MNMX2|MUL2|SET2|SETP2)|I2F|I2FP|I2I|I(ABS|ADD|ADD3|DP|MAD|MNMX|SETP)|LEA|LOP3|"
     r"MOV|MUFU|P2R|PLOP3|POPC|PRMT|R2P|SEL|SGXT|SHF|V(ABSDIFF|IADD|IADDMNMX|IMNMX|IMNMX3)"
 )
-"""What it makes depends on its operands alone."""
+"""Instructions whose result depends on their operands alone."""
 _LOADS = re.compile(r"(LDC?|LDG|LDS|SYNCS\.PHASECHK)(\..*)?")
-"""One address gives all threads the same. So does a barrier that is tested: compilers note no
-parting behind that."""
+"""Loads: one address gives all threads the same value. So does the test of an mbarrier: compilers
+mark no divergence behind it."""
 _OF_A_WARP = frozenset(("R2UR", "REDUX", "VOTE"))
-"""What it makes is a warp's, whatever its operands are."""
+"""Instructions whose result is one of the whole warp, for any operands."""
 _SPECIAL = ("S2R", "CS2R")
 _FROM_ONE = "SHFL.IDX"
 _OF_A_BLOCK = re.compile(r"SRZ|SR_(N?CTAID\.[XYZ]|CgaCtaId|CgaSize|SMEMSZ|VIRTUALSMID)")
@@ -48,17 +48,18 @@ _BELOW = re.compile(r"ISETP\.(GE|LT)\.(U32\.)?AND")
 
 
 _FAR = 1 | 1 << BITS
-"""Times what differs more than as lanes do: it differs as they do, too."""
+"""Factor from a mask of registers to both halves of a set: those that differ, and from ``BITS`` on
+those that differ in more than the lowest five bits of a thread's number."""
 
 
 @dataclass(frozen=True)
 class Alike:
-    """What threads have alike in one kernel.
+    """The uniformity of one kernel.
 
     Args:
         flow: the kernel.
         apart: its blocks in which threads of a warp may be apart.
-        rows: whether the threads of each warp stand in one row of their block.
+        rows: whether the threads of each warp lie in one row of their block.
     """
 
     flow: Flow
@@ -66,18 +67,19 @@ class Alike:
     rows: bool = False
 
     def decides(self, jump: int) -> bool:
-        """Return whether all threads that come to a jump, or an EXIT, together go the same way."""
+        """Return whether a jump, or an EXIT, is uniform: threads that reach it together stay so."""
         return jump in self._asked and not self._asked[jump] & self._before(jump)
 
     @cached_property
     def _asked(self) -> dict[int, int]:
-        """What of each thread's own decides each jump, or EXIT."""
+        """The registers of each thread that decide each jump, or EXIT, as bits."""
         return {at: _deciding(self.flow.code.instructions[at]) for at in self.flow.code.of(*_JUMPS)}
 
     @cached_property
     def _made_of(self) -> list[list[int]]:
-        """The instructions of each block that make what decides a jump, or what that is made of: a
-        few of all. So do calls, which may write it.
+        """The instructions of each block in the backward slice of a jump's condition: a few of all.
+
+        Calls are among them: they may write any register.
         """
         after = with_calls(self.flow)
         entering, before = [0] * len(after), inverse(after)
@@ -93,7 +95,7 @@ class Alike:
         return found
 
     def _makers(self, number: int, wanted: int) -> tuple[list[int], int]:
-        """Return those of one block, and what is wanted where it begins, by what is at its end."""
+        """Return one block's part of the slice, and the registers wanted where it begins."""
         code, effects, asked = self.flow.code.instructions, self.flow.effects, self._asked
         block, found = self.flow.graph.blocks[number], []
         for at in reversed(range(block.first, block.end)):
@@ -106,13 +108,13 @@ class Alike:
         return found[::-1], wanted
 
     def _before(self, at: int) -> int:
-        """Return what may differ before an instruction; from ``BITS`` on, more than as lanes do."""
+        """Return the registers that may differ before an instruction, in the halves of ``_FAR``."""
         number = self.flow.graph.block(at)
         return self._through(number, self._entering[number], at)
 
     @cached_property
     def _entering(self) -> list[int]:
-        """What may differ where each block begins."""
+        """The registers that may differ where each block begins."""
         after, blocks = with_calls(self.flow), self.flow.graph.blocks
         found, seen = [0] * len(blocks), set[int]()
         work = [0]
@@ -127,7 +129,7 @@ class Alike:
         return found
 
     def _through(self, number: int, entering: int, end: int) -> int:
-        """Return what may differ at a place in a block."""
+        """Return the registers that may differ before an instruction in a block."""
         code, effects = self.flow.code.instructions, self.flow.effects
         now, apart = entering, number in self.apart
         made = self._made_of[number]
@@ -145,7 +147,10 @@ class Alike:
         return now
 
     def _made(self, instruction: Instruction, differing: int, now: int) -> int:
-        """Return 0 if an instruction gives all threads the same; how far it differs, else."""
+        """Return 0 if an instruction's result is uniform.
+
+        Else 1, if it differs in the lowest five bits alone, as threads' numbers do; else ``_FAR``.
+        """
         near = not differing & now >> BITS
         if not (differing and near) and not _may_level(instruction.opcode):  # as with most
             return _FAR if differing or not _is_computed(instruction.opcode) else 0
@@ -166,25 +171,25 @@ def _deciding(jump: Instruction) -> int:
     names = {jump.guard, *jump.operands}
     own = {found[0] for each in names if (found := _OF_A_THREAD.search(each))}
     reads = sum(1 << bit(each) for each in own)
-    # A BRX goes to what a pair of registers says.
+    # The target of a BRX is in a pair of registers.
     return reads | reads << 1 if jump.op == "BRX" else reads
 
 
 def _depends(guard: str, now: int) -> bool:
-    """Whether threads may differ in whether they run what has a guard."""
+    """Whether threads may differ in a guard."""
     name = guard.lstrip("!")
     return name.startswith("P") and name != "PT" and bool(now >> bit(name) & 1)
 
 
 def _is_copy(instruction: Instruction) -> bool:
-    """Whether a thread's register is only copied."""
+    """Whether an instruction only copies a thread's register."""
     if instruction.op == "MOV":
         return True
     return instruction.opcode.startswith("IMAD.MOV") and instruction.operands[1:3] == ("RZ", "RZ")
 
 
 def _is_of_a_warp(instruction: Instruction) -> bool:
-    """Whether what is made of a number is the same for all that differ in its lowest five bits."""
+    """Whether a result is the same for operands that differ in the lowest five bits alone."""
     opcode, operands = instruction.opcode, instruction.operands
     if opcode.startswith("SHF.R.") and ".HI" in opcode and len(operands) == 4:
         return operands[1] == "RZ" and _constant(operands[2]) >= _LANES.bit_length() - 1
@@ -196,17 +201,17 @@ def _is_of_a_warp(instruction: Instruction) -> bool:
 
 
 def _constant(operand: str) -> int:
-    """Return a number in the code; 1, which is in no row's favour, for all else."""
+    """Return an immediate operand; 1, which proves no uniformity, for any other operand."""
     return int(operand, 16) if operand.startswith("0x") else 1
 
 
 def _is_alike(instruction: Instruction, differing: int, now: int) -> bool:
-    """Whether an instruction gives all threads that run it the same.
+    """Whether an instruction's result is the same in all threads that run it.
 
     Args:
-        instruction: it.
-        differing: what it reads and threads may have different.
-        now: all that they may have different.
+        instruction: the instruction.
+        differing: the registers that it reads and that may differ between threads.
+        now: all registers that may differ between threads.
     """
     op, operands = instruction.op, instruction.operands
     if op in _OF_A_WARP:
@@ -220,18 +225,18 @@ def _is_alike(instruction: Instruction, differing: int, now: int) -> bool:
 
 @cache
 def _may_level(opcode: str) -> bool:
-    """Whether an instruction may give threads the same, though what it reads is different."""
+    """Whether an instruction's result may be uniform though its operands differ."""
     op = opcode.partition(".")[0]
     return op in _OF_A_WARP or op in _SPECIAL or opcode.startswith(_FROM_ONE)
 
 
 @cache
 def _is_computed(opcode: str) -> bool:
-    """Whether what an instruction makes depends on its operands alone."""
+    """Whether an instruction's result depends on its operands alone."""
     return bool(_LOADS.fullmatch(opcode) or _COMPUTED.fullmatch(opcode.partition(".")[0]))
 
 
 def _is_one(lane: str, now: int) -> bool:
-    """Whether an operand is the same number for all threads."""
+    """Whether an operand has the same value in all threads."""
     named = lane.startswith("R") and lane != "RZ"
     return not (named and now >> bit(lane) & 1)

@@ -1,7 +1,7 @@
-"""What a kernel is launched with and never reads: there it can be told where to record.
+"""A kernel's last two parameters, if 8 bytes each and never read: they can hold a buffer's address.
 
 Triton launches each kernel with two addresses behind its own arguments, of scratch memory and of a
-profiler's. Hardly a kernel has either: these are null then, and no instruction reads them.
+profiler's memory. Hardly a kernel uses either: they are null then, and no instruction reads them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def spare_argument(
     """Return a kernel's last two parameters as one; None where they are others, or are read.
 
     Args:
-        kernel: whose they are.
+        kernel: the kernel.
         code: its instructions.
         size: how many bytes are needed.
-        base: where parameters stand in the constant bank 0.
+        base: the offset of parameters in the constant bank 0.
     """
     last = kernel.parameters[-2:]
     if [each.size for each in last] != [_WORD, _WORD] or size > 2 * _WORD:
@@ -47,8 +47,8 @@ def _reads(instruction: Instruction, begin: int, end: int) -> bool:
     """Whether an instruction may read some bytes of the constant bank 0."""
     width = _width(instruction.opcode)
     return any(
-        _may_be(place, begin - width, end)
-        for bank, place in _CONSTANT.findall(instruction.rest)
+        _may_be(offset, begin - width, end)
+        for bank, offset in _CONSTANT.findall(instruction.rest)
         if "R" in bank or int(bank, 16) == 0
     )
 
@@ -61,9 +61,9 @@ def _width(opcode: str) -> int:
     return next((width for suffix, width in _WIDTHS.items() if suffix in load[1]), 4)
 
 
-def _may_be(place: str, before: int, end: int) -> bool:
-    """Whether a place is behind one and before another; one that a register names may be."""
-    if "R" in place.replace("URZ", "").replace("RZ", ""):
+def _may_be(offset: str, before: int, end: int) -> bool:
+    """Whether an offset may lie between two others; one with a register always may."""
+    if "R" in offset.replace("URZ", "").replace("RZ", ""):
         return True
-    at = int(place, 16) if place.startswith("0x") else 0
+    at = int(offset, 16) if offset.startswith("0x") else 0
     return before < at < end

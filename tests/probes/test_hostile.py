@@ -146,7 +146,7 @@ def test_memory_that_lies_behind_the_code_s_end_is_refused(file: Cubin) -> None:
     for table, entries in file.elf.relocations():
         entries["offset"] = 1 << 40
         table.data = entries.tobytes()
-    with pytest.raises(PatchError, match="stands behind its end"):
+    with pytest.raises(PatchError, match="lies behind its section's end"):
         shared(file.write(), "prints", lambda _: 1 << 40)
 
 

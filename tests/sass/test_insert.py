@@ -271,7 +271,7 @@ def test_a_jump_table_that_is_not_known_is_refused() -> None:
     bank = made.elf.find(".nv.constant2.chooses")
     assert bank is not None
     bank.data += bytes(4)
-    with pytest.raises(PatchError, match="where its table of targets stands is not known"):
+    with pytest.raises(PatchError, match="where its table of targets lies is not known"):
         insert(made, "chooses", [Insertion(1, (NOP,))])
     made = Cubin.read(cubin())
     kernel = made.kernel("chooses")

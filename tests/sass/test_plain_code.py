@@ -76,5 +76,5 @@ def test_attributes_that_can_not_hold_twice_as_much_are_left() -> None:
     exits.value = exits.data * (MOST_BYTES // len(exits.data) // 2)
     PlainCode.of(made, kernel)
     exits.value = exits.data * 2
-    with pytest.raises(PatchError, match="loop has too many places of which"):
+    with pytest.raises(PatchError, match="loop has too many code addresses"):
         PlainCode.of(made, kernel)

@@ -265,9 +265,9 @@ def chip_of(sm: int, kernel: Kernel, *, untested: bool = False) -> Chip:
             f"code, but ikp was never run on such a chip. Set {UNTESTED}=1 to try, and compare "
             "the kernel's results with those of a plain run."
         )
-    if (stands := _parameters(kernel)) not in (None, chip.parameters):
+    if (found := _parameters(kernel)) not in (None, chip.parameters):
         raise PatchError(
-            f"{kernel.name} has its parameters at {stands:#x} in its constants, not at "
+            f"{kernel.name} has its parameters at {found:#x} in its constants, not at "
             f"{chip.parameters:#x} as every known one of {chip.name}: where its other constants "
             "lie is not known."
         )

@@ -1,1 +1,1 @@
-"""A cubin: the file, its instructions as bits, and what can be added beside the code."""
+"""The cubin file format: ELF, kernels, attributes, instruction words, constants and parameters."""

@@ -1,7 +1,7 @@
-"""One more parameter of a kernel, by which whoever launches it says where it is to record.
+"""``add_argument``: give a kernel one more parameter, in which its launcher passes a buffer.
 
-It stands behind all others, as ``ptxas`` would put it: what the kernel reads stays where it is. Who
-launches the kernel has to pass it; nobody else can launch it any more.
+The parameter lies behind all others, as ``ptxas`` would put it: the offsets of the others stay.
+From then on, every launch of the kernel has to pass it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.cubins.elf import Section
 
 MOST_PARAMETERS: Final = 255
-"""How many a program may pass itself: ``hook/launches.c`` has an array for so many, and one."""
+"""Parameters that a program may pass itself: ``hook/launches.c`` has an array for one more."""
 _MOST_BYTES: Final = 4096
-"""What every driver takes; newer ones take more, which a kernel says in another form."""
+"""Bytes of parameters that every driver takes; for more, cubins have another attribute."""
 _ALIGN: Final = 16
 _IN_CONSTANTS: Final = 0x1F << 12
-"""What is said of a parameter beside its size: that it is in the constants."""
+"""The bits of KPARAM_INFO beside the size: the parameter is in the constants."""
 _SIZE_AT: Final = 18
 
 
@@ -28,24 +28,24 @@ _SIZE_AT: Final = 18
 class Argument:
     """One more argument of a launch."""
 
-    ordinal: int  # how many the program itself passes
-    offset: int  # bytes behind the first one's
+    ordinal: int  # the number of arguments that the program itself passes
+    offset: int  # bytes behind the first argument
     size: int
 
 
 def add_argument(cubin: Cubin, name: str, size: int, base: int) -> Argument | None:
-    """Give a kernel one more parameter; None, and nothing changed, where that is not understood.
+    """Give a kernel one more parameter; None, and no change, where its attributes are not known.
 
     Args:
         cubin: the file.
-        name: the kernel's.
-        size: in bytes.
-        base: where parameters stand in the constant bank 0.
+        name: the kernel's name.
+        size: the parameter's bytes.
+        base: the offset of parameters in the constant bank 0.
     """
     kernel = cubin.kernel(name)
     bank = cubin.elf.find(f".nv.constant0.{name}")
     if bank is None or not kernel.entry or cubin.elf.find(f".nv.merc.nv.info.{name}") is not None:
-        return None  # the last one says it all again, of the kernel's other form
+        return None  # the last section has the same attributes for the kernel's Mercury form
     end = _end(kernel, bank, base, cubin)
     if end is None:
         return None
@@ -59,19 +59,19 @@ def add_argument(cubin: Cubin, name: str, size: int, base: int) -> Argument | No
 
 
 def _end(kernel: Kernel, bank: Section, base: int, cubin: Cubin) -> int | None:
-    """Return where a kernel's parameters end; None where what is said of them is not all known."""
+    """Return the end of a kernel's parameters, in bytes; None where attributes are not known."""
     sizes = [each.value for each in kernel.attributes if each.code == Code.CBANK_PARAM_SIZE]
-    places = [each.numbers(2) for each in kernel.attributes if each.code == Code.PARAM_CBANK]
+    banks = [each.numbers(2) for each in kernel.attributes if each.code == Code.PARAM_CBANK]
     other = any(each.code in _OTHERS for each in kernel.attributes)
-    if other or len(sizes) != 1 or len(places) != 1 or not isinstance(sizes[0], int):
+    if other or len(sizes) != 1 or len(banks) != 1 or not isinstance(sizes[0], int):
         return None
     end = sizes[0]
     symbols = cubin.elf.symbols()["section"].tolist()
-    stands, known = places[0][1], kernel.parameters
+    extent, known = banks[0][1], kernel.parameters
     if (
-        places[0][0] >= len(symbols)
-        or symbols[places[0][0]] != cubin.elf.sections.index(bank)
-        or stands != base | end << 16
+        banks[0][0] >= len(symbols)
+        or symbols[banks[0][0]] != cubin.elf.sections.index(bank)
+        or extent != base | end << 16
     ):
         return None
     if len(bank.data) != base + end or not _in_order(known, end):
@@ -80,11 +80,11 @@ def _end(kernel: Kernel, bank: Section, base: int, cubin: Cubin) -> int | None:
 
 
 _OTHERS: Final = frozenset({0x0C, 0x45})
-"""Other forms of the same, which are not written here: CBANK_PARAM_OFFSETS, KPARAM_INFO_V2."""
+"""Attributes of parameters that are not written here: CBANK_PARAM_OFFSETS, KPARAM_INFO_V2."""
 
 
 def _in_order(known: list[Parameter], end: int) -> bool:
-    """Whether parameters are all there, one behind the other up to an end."""
+    """Whether the list of parameters is complete, in ascending order up to an end."""
     ends = [each.offset + each.size for each in known]
     return (
         bool(known)
@@ -95,7 +95,7 @@ def _in_order(known: list[Parameter], end: int) -> bool:
 
 
 def _describe(kernel: Kernel, made: Argument, last: int, base: int) -> None:
-    """Say of a kernel what it has now."""
+    """Write the new parameter into a kernel's attributes."""
     listed = kernel.attributes
     for each in listed:
         if each.code == Code.CBANK_PARAM_SIZE:
@@ -103,5 +103,5 @@ def _describe(kernel: Kernel, made: Argument, last: int, base: int) -> None:
         elif each.code == Code.PARAM_CBANK:
             each.value = struct.pack("<II", each.words[0], base | last << 16)
     first = next(at for at, each in enumerate(listed) if each.code == Code.KPARAM_INFO)
-    told = struct.pack("<IHHI", 0, made.ordinal, made.offset, _IN_CONSTANTS | made.size << _SIZE_AT)
-    listed.insert(first, Attribute(Format.SIZED, Code.KPARAM_INFO, told))
+    data = struct.pack("<IHHI", 0, made.ordinal, made.offset, _IN_CONSTANTS | made.size << _SIZE_AT)
+    listed.insert(first, Attribute(Format.SIZED, Code.KPARAM_INFO, data))

@@ -1,7 +1,7 @@
-"""What a cubin says of its kernels beside their code: the attributes of ``.nv.info``.
+"""The attributes of a cubin's kernels (``.nv.info``): parsed, written, and moved with the code.
 
-Some hold places in the code, which move when the code does. Which, and how, is known by table: from
-what NVIDIA's compilers write and its disassembler prints. Any other attribute is refused.
+Some hold code addresses, which change when code is inserted. A table lists which, and in what form,
+from what NVIDIA's compilers write and its disassembler prints. Any unknown attribute is refused.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Format(IntEnum):
     SIZED = 4
 
 
-_HEAD = 4  # bytes in front of a sized one's value; of the others, all
+_HEAD = 4  # bytes in front of a sized attribute's value; any other attribute has no more
 MOST_BYTES = 0xFFFF
-"""That a sized one has: its size is a number of 16 bits."""
+"""Bytes of a sized attribute, at the most: its size is a number of 16 bits."""
 
 
 @dataclass
@@ -55,11 +55,11 @@ class Attribute:
 
     @property
     def data(self) -> bytes:
-        """The value of a sized one."""
+        """The value of a sized attribute."""
         return self.value if isinstance(self.value, bytes) else b""
 
     def numbers(self, count: int) -> list[int]:
-        """Return the first 32-bit numbers of a sized one.
+        """Return the first 32-bit numbers of a sized attribute.
 
         Raises:
             PatchError: it has fewer.
@@ -74,14 +74,14 @@ class Attribute:
 
     @property
     def words(self) -> list[int]:
-        """The value of a sized one, as 32-bit numbers."""
+        """The value of a sized attribute, as 32-bit numbers."""
         whole = len(self.data) // 4 * 4
         return [each for (each,) in struct.iter_unpack("<I", self.data[:whole])]
 
 
 @dataclass(frozen=True)
 class _Places:
-    """How an attribute holds places in the code: entries of so many bytes, a place at ``at``.
+    """How an attribute holds code addresses: entries of so many bytes, an address at ``at``.
 
     Where entries are of several kinds, only those that begin with ``kind`` are known.
     """
@@ -131,10 +131,10 @@ _HOLDS_NONE = frozenset(
         0x45,  # KPARAM_INFO_V2
         0x4F,  # AT_ENTRY_FRAGMENTS
         0x5E,  # CUDA_REQ
-        0x66,  # nameless in the disassembler; 3 wherever it was seen
+        0x66,  # nameless in the disassembler; 3 in every cubin that was seen
     }
 )
-"""Those with a size that hold no place. One without has at most 16 bits, too few for a place."""
+"""Sized attributes with no code address. Any other has at most 16 bits, too few for an address."""
 
 _LEFT_ALONE = _HOLDS_NONE | {Code.INDIRECT_BRANCH_TARGETS}
 
@@ -181,7 +181,7 @@ def write(attributes: list[Attribute]) -> bytes:
 
 
 def move(attributes: list[Attribute], new: Callable[[int], int], kernel: str) -> None:
-    """Give each place in the code its new value, by ``new``; branch targets are left alone.
+    """Replace each code address by its new value, ``new(old)``; branch targets are left alone.
 
     Raises:
         PatchError: an attribute is not known.
@@ -217,7 +217,7 @@ def _moved(
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel, by its place in the bank of constants that holds them."""
+    """One parameter of a kernel, by its offset among the parameters in the constant bank."""
 
     ordinal: int
     offset: int
@@ -228,13 +228,13 @@ def parameters(attributes: list[Attribute]) -> list[Parameter]:
     """Return a kernel's parameters, in their order.
 
     Raises:
-        PatchError: what is said of one is damaged.
+        PatchError: an attribute of a parameter is damaged.
     """
     found = []
     for each in attributes:
         if each.code in (Code.KPARAM_INFO, Code.KPARAM_INFO_V2):
             _, place, size = each.numbers(3)
-            if each.code == Code.KPARAM_INFO:  # the other is of kernels with very many bytes
+            if each.code == Code.KPARAM_INFO:  # V2 is of kernels with very many bytes
                 size >>= 18
             found.append(Parameter(place & 0xFFFF, place >> 16, size))
     return sorted(found, key=lambda each: each.ordinal)
@@ -242,7 +242,7 @@ def parameters(attributes: list[Attribute]) -> list[Parameter]:
 
 @dataclass(frozen=True)
 class Table:
-    """An indirect branch, and where it may go: places in the code."""
+    """An indirect branch and its targets, as code addresses."""
 
     branch: int
     targets: tuple[int, ...]

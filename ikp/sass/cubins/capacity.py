@@ -1,4 +1,4 @@
-"""What a kernel may use: registers, and constants that the host writes."""
+"""Raise a kernel's number of registers, and add constants that the host writes, in a cubin."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SECTION_SYMBOL, _GLOBAL_OBJECT = 0x03, 0x11
 
 
 def set_registers(cubin: Cubin, name: str, count: int) -> None:
-    """Let each thread of a kernel have so many registers; code may use all but the last two.
+    """Set the registers of each thread of a kernel; code may use all but the last two.
 
-    MAXREG_COUNT stays: an H100's driver gives what REGCOUNT says, also where that is more.
+    MAXREG_COUNT stays: an H100's driver obeys REGCOUNT, even where that is more.
 
     Raises:
-        PatchError: it has more already, or so many can't be had.
+        PatchError: the kernel has more already, or the register file has too few.
     """
     kernel = cubin.kernel(name)
     _check_registers(kernel, count)
@@ -42,12 +42,12 @@ def set_registers(cubin: Cubin, name: str, count: int) -> None:
     ]
     if info is None or len(ours) != 1:
         raise PatchError(
-            f"The number of registers of {name} stands {len(ours)} times in .nv.info, not once as "
+            f"The number of registers of {name} is {len(ours)} times in .nv.info, not once as "
             "every known compiler writes it: which one counts is not known. Leave this kernel out."
         )
     ours[0].value = struct.pack("<II", kernel.symbol, count)
     info.data = attributes.write(listed)
-    if kernel.text.info >> 24:  # up to sm_89 it stands here as well
+    if kernel.text.info >> 24:  # up to sm_89, the section header has the number, too
         kernel.text.info = kernel.text.info & 0xFFFFFF | count << 24
     kernel.registers = count
 
@@ -70,7 +70,7 @@ def add_constant(cubin: Cubin, symbol: str, size: int) -> int:
     """Append zeroed constants that the host finds by name; kernels read them as ``c[0x3][...]``.
 
     Returns:
-        Where they begin in bank 3, in bytes; a multiple of 16.
+        Their offset in bank 3, in bytes; a multiple of 16.
 
     Raises:
         PatchError: the name is taken, or the bank is full.
@@ -78,7 +78,7 @@ def add_constant(cubin: Cubin, symbol: str, size: int) -> int:
     elf = cubin.elf
     if symbol in elf.symbol_names():
         raise PatchError(
-            f"This cubin has a symbol {symbol} already, so the host couldn't tell the two. Pass "
+            f"This cubin has a symbol {symbol} already: the host would find one of the two. Pass "
             "another name, or a cubin that this was not done to before."
         )
     bank = elf.find(_USER_BANK)
@@ -96,15 +96,15 @@ def add_constant(cubin: Cubin, symbol: str, size: int) -> int:
 
 
 def _grow(elf: Elf, bank: Section, more: bytes) -> None:
-    twin = elf.find(_MERCURY_BANK)
-    if twin is not None and twin.data == bank.data and twin.offset == bank.offset:
-        twin.data += more  # the same bytes, listed twice
+    mercury = elf.find(_MERCURY_BANK)
+    if mercury is not None and mercury.data == bank.data and mercury.offset == bank.offset:
+        mercury.data += more  # the same bytes, listed twice
     bank.data += more
     bank.align = max(bank.align, _ALIGN)
 
 
 def _new_bank(elf: Elf) -> Section:
-    """Make the bank as ptxas does: before the code, and loaded with other banks that stand there.
+    """Make the bank as ptxas does: before the code, and loaded with other banks that lie there.
 
     Its entry in the table of sections is the last, so that no other's number changes.
     """
@@ -129,7 +129,7 @@ def _new_bank(elf: Elf) -> Section:
 
 
 def _holds_banks(elf: Elf, segment: Segment, code: Segment) -> bool:
-    """Whether a segment loads constants, not behind the code."""
+    """Whether a segment loads constants, and begins no later than the code."""
     end = segment.offset + segment.file_size
     return (
         segment.kind == _LOAD

@@ -1,4 +1,4 @@
-"""A cubin: an ELF file with the machine code of kernels, and what they need to run."""
+"""``Cubin`` and ``Kernel``: a cubin's ELF file parsed into kernels, with code and attributes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FUNCTION = 2  # a symbol's type
 _CUDA = 190  # the machine that an ELF file is for
 _ACCELERATED_7 = 0x800  # of the flags, under ABI 7
 _ACCELERATED_8 = 0x8
-_ACCELERATED = 9  # the attribute of .nv.compat that says it newer
+_ACCELERATED = 9  # the attribute of .nv.compat, in newer files
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function that stands in a kernel's code: bytes from the start of the code."""
+    """A function inside a kernel's code: bytes from the start of the code."""
 
     name: str
     start: int
@@ -34,13 +34,13 @@ class Function:
 
 @dataclass
 class Kernel:
-    """One kernel, or one function whose code stands alone."""
+    """One kernel, or one function with a code section of its own."""
 
     name: str
     entry: bool  # it can be launched
     text: Section
-    index: int  # of its code among the sections
-    symbol: int  # its own, in the table of symbols
+    index: int  # of its code section
+    symbol: int  # the index of its own symbol
     registers: int
     functions: tuple[Function, ...] = ()  # the others in its code
     attributes: list[Attribute] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Kernel:
 
     @property
     def parameters(self) -> list[Parameter]:
-        """What it is launched with."""
+        """The parameters that it is launched with."""
         return attributes.parameters(self.attributes)
 
 
@@ -70,7 +70,7 @@ class Cubin:
         """Parse a cubin.
 
         Raises:
-            PatchError: it is none, or of a form that is not known.
+            PatchError: the file is no cubin, or of a form that is not known.
         """
         elf = Elf.read(data)
         _check(elf)
@@ -114,8 +114,8 @@ def _suffix(elf: Elf) -> str:
     if elf.abi == 7:
         return "a" if elf.flags & _ACCELERATED_7 else ""
     compat = elf.find(".nv.compat")
-    told = attributes.parse(compat.data) if compat is not None else []
-    newer = any(each.code == _ACCELERATED and each.value == 1 for each in told)
+    listed = attributes.parse(compat.data) if compat is not None else []
+    newer = any(each.code == _ACCELERATED and each.value == 1 for each in listed)
     return "a" if newer or elf.flags & _ACCELERATED_8 else ""
 
 

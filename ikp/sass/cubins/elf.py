@@ -1,4 +1,4 @@
-"""ELF64, little endian, as data: read, changed, and written back as it was but for the changes."""
+"""``Elf``: reader and writer of 64-bit little-endian ELF files, byte for byte where unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REL = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4")])
 
 
 class Kind(IntEnum):
-    """What a section holds, as far as anyone here asks."""
+    """The types of sections (``sh_type``) that are used here."""
 
     PROGBITS = 1
     SYMTAB = 2
@@ -45,7 +45,7 @@ def _reading(what: str) -> Iterator[None]:
     """Refuse a part that can't be read.
 
     Raises:
-        PatchError: says which.
+        PatchError: names the part.
     """
     try:
         yield
@@ -64,19 +64,19 @@ class Section:
     kind: int
     flags: int
     address: int
-    offset: int  # where it was in the file; a new one: before what it goes
-    size: int  # of one without bytes in the file; of others, len(data)
+    offset: int  # in the file that was read; of a new section: where it is to be put in
+    size: int  # of a section without bytes in the file; else, see data
     link: int
     info: int
     align: int
     entry: int
     data: bytes = b""
-    room: int = 0  # the bytes it had in the file; a new one: none
+    room: int = 0  # the bytes it had in the file that was read; of a new section: 0
 
 
 @dataclass(eq=False)
 class Segment:
-    """A program header: what is loaded together; ``first`` and ``last`` are sections put there."""
+    """A program header: a segment to load; ``first`` and ``last`` are new sections at its ends."""
 
     kind: int
     flags: int
@@ -108,7 +108,7 @@ class Elf:
         """Parse a file.
 
         Raises:
-            PatchError: it isn't one, or is of another class or byte order, or damaged.
+            PatchError: it is no ELF file, or of another class or byte order, or damaged.
         """
         if len(data) < _HEAD.size or data[:6] != b"\x7fELF\x02\x01":
             raise PatchError(
@@ -165,7 +165,7 @@ class Elf:
             return self.sections[self._symtab().link]
 
     def relocations(self) -> Iterator[tuple[Section, np.ndarray]]:
-        """Yield each table of relocations and a copy of what it holds.
+        """Yield each table of relocations and a copy of its entries.
 
         Raises:
             PatchError: it names a section or a symbol that there is not.
@@ -184,7 +184,7 @@ class Elf:
                 yield each, entries
 
     def add_text(self, table: Section, text: str) -> int:
-        """Append a string to a table of strings; return its place."""
+        """Append a string to a table of strings; return its offset."""
         at = len(table.data)
         table.data += text.encode() + b"\0"
         return at
@@ -193,7 +193,7 @@ class Elf:
         found = next((each for each in self.sections if each.kind == Kind.SYMTAB), None)
         if found is None:
             raise PatchError(
-                "This cubin has no table of symbols, so its kernels can't be told. It was "
+                "This cubin has no table of symbols, so its kernels can't be found. It was "
                 "stripped; take the file that the compiler wrote."
             )
         return found
@@ -230,7 +230,7 @@ def _section(data: bytes, raw: tuple[int, ...], names: bytes) -> Section:
 
 @dataclass
 class _Chunk:
-    """A run of bytes of the file that was read, and what stands there now."""
+    """A run of bytes of the file that was read, and the bytes that replace it."""
 
     offset: int
     room: int
@@ -240,7 +240,7 @@ class _Chunk:
 
 
 class _Layout:
-    """Where everything goes: what follows a part that grew moves, alignment and gaps are kept."""
+    """The layout of the new file: parts behind one that grew move; alignment and gaps are kept."""
 
     def __init__(self, elf: Elf) -> None:
         self.elf = elf
@@ -263,13 +263,13 @@ class _Layout:
         for each in self.elf.sections:
             if not each.data and not each.room:
                 continue
-            place = each.offset, each.room
-            if (chunk := shared.get((*place, each.data))) is None:
-                room = 0 if place in taken else each.room  # of two that differ now, one moves out
+            extent = each.offset, each.room
+            if (chunk := shared.get((*extent, each.data))) is None:
+                room = 0 if extent in taken else each.room  # of two that differ now, one moves out
                 chunk = _Chunk(each.offset, room, each.align, each.data)
                 made.append(chunk)
-                shared[(*place, each.data)] = chunk
-                taken |= {place} if each.room else set()
+                shared[(*extent, each.data)] = chunk
+                taken |= {extent} if each.room else set()
             chunk.align = max(chunk.align, each.align)
             self.of[id(each)] = chunk
         made.sort(key=lambda chunk: (chunk.offset, chunk.room))
@@ -293,13 +293,13 @@ class _Layout:
         self._order = [each.offset for each in self.chunks]
 
     def start(self, old: int) -> int:
-        """Return where the part that began there begins now."""
+        """Return the new offset of the part that began at an old one."""
         if (found := self._starts.get(old)) is not None:
             return found.new
         return self.end(old)
 
     def end(self, old: int) -> int:
-        """Return where what ended there ends now."""
+        """Return the new end of the part that ended at an old offset."""
         if (found := self._ends.get(old)) is not None:
             return found.new + len(found.data)
         before = self.chunks[bisect_right(self._order, old) - 1]

@@ -1,4 +1,4 @@
-"""Which instructions name places in the code, and how: known by table, or refused."""
+"""Tables of opcodes that encode code addresses, such as branches; unknown opcodes are refused."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ikp.errors import PatchError
 from ikp.sass.cubins.instruction import Field, Numbers, Words, opcodes
 
 NARROW = Field(((0, 34, 30), (1, 0, 18)), 4)
-"""Up to sm_89."""
+"""A branch's distance, up to sm_89."""
 
 WIDE = Field(((0, 16, 8), (0, 34, 30), (1, 0, 18)), 4)
-"""From sm_90 on."""
+"""A branch's distance, from sm_90 on."""
 
 HALF = Field(((0, 32, 32),), 1)
 
@@ -92,10 +92,10 @@ _STRAIGHT = (
     (0x1F0, 0x1F1),
     (0x1F3, 0x1F3),
 )
-"""Runs of opcodes, without the forms of their operands, that say nothing of places.
+"""Ranges of opcodes, without the forms of their operands, that encode no code address.
 
 Those of 1,521 cubins of libraries for sm_80 to sm_120, and seven more of 2,436 for sm_90, and four
-that reduce or prefetch in bulk: NVIDIA's disassembler prints each the same wherever it stands.
+that reduce or prefetch in bulk: NVIDIA's disassembler prints each the same at any address.
 """
 
 _NEVER = frozenset(opcode for first, last in _STRAIGHT for opcode in range(first, last + 1))
@@ -114,26 +114,26 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class Places:
-    """The instructions of a kernel that name a place, and where they hold it."""
+    """The instructions of a kernel that encode code addresses, by index, with the fields."""
 
-    jumps: tuple[tuple[Field, Numbers], ...]  # to the place where branches land
-    joins: tuple[tuple[Field, Numbers], ...]  # to where threads fall through or return to
+    jumps: tuple[tuple[Field, Numbers], ...]  # branches and calls
+    joins: tuple[tuple[Field, Numbers], ...]  # BSSY, WARPSYNC.COLLECTIVE and LEPC
     bases: tuple[tuple[Field, Numbers], ...]  # to the code's start: a register holds the rest
     calls: Numbers
-    indirect: Numbers  # branches to what a register holds
-    collectives: Numbers  # what begins a body that a warp runs as one, up to its target
+    indirect: Numbers  # branches to an address in a register
+    collectives: Numbers  # WARPSYNC.COLLECTIVE: the body ends at its target
 
 
 def branches(sm: int) -> Field:
-    """Return where branches of a chip hold their distance."""
+    """Return the field of a branch's distance on a chip."""
     return WIDE if sm >= 90 else NARROW
 
 
 def places(words: Words, sm: int, kernel: str) -> Places:
-    """Find the instructions that name places.
+    """Return the instructions of a kernel that encode code addresses.
 
     Raises:
-        PatchError: one is not known.
+        PatchError: an opcode is not known.
     """
     found, far = opcodes(words), branches(sm)
     _refuse_unknown(found, sm, kernel)
@@ -157,7 +157,7 @@ def places(words: Words, sm: int, kernel: str) -> Places:
 
 
 def names_place(opcode: int) -> bool:
-    """Whether an instruction names a place, or is not known not to."""
+    """Whether an opcode may encode a code address: it is not in the tables of those that don't."""
     return opcode & 0x1FF not in _NEVER and opcode not in _CONTROL_WITHOUT_PLACES
 
 

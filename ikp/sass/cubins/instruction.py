@@ -1,4 +1,4 @@
-"""One instruction: 128 bits, of which a few fields are known.
+"""128-bit instruction words in numpy arrays: opcodes, guards, and the distances of branches.
 
 An array of instructions has the shape (n, 2) and the type ``uint64``: low and high halves.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ikp.errors import PatchError
 
 BYTES = 16
-"""What an instruction takes, on every chip from sm_70 on."""
+"""Bytes of an instruction, on every chip from sm_70 on."""
 
 LINE = 8
 """Instructions of which a kernel's code is a multiple: 128 bytes."""
@@ -24,14 +24,14 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Field:
-    """Where an instruction holds the distance from its end to its target."""
+    """The bits of an instruction that hold the distance from its end to its target."""
 
     parts: tuple[tuple[int, int, int], ...]  # half, first bit, number of bits; the lowest first
     unit: int  # bytes
 
     @property
     def bits(self) -> int:
-        """How many it has."""
+        """The number of bits."""
         return sum(part[2] for part in self.parts)
 
 
@@ -86,7 +86,7 @@ def number(row: Words) -> int:
 
 
 PADDING = 0x000FC000000000000000000000007918
-"""A NOP as ptxas fills up the code's last 128 bytes with."""
+"""The NOP with which ptxas fills up the code's last 128 bytes."""
 
 PASSED = 0x000FE200000000000000000000007918
 """A NOP that is run, and takes one cycle."""

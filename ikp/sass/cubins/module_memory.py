@@ -1,7 +1,7 @@
-"""Memory of a module's own, which a patched copy of the module must share with the plain one.
+"""Module variables of a patched cubin: references to them become addresses in the plain module.
 
-A copy that is loaded beside the module would have its own variables. Before it is loaded, each
-reference to one becomes the address where the plain module has it.
+A copy that is loaded beside the plain module would have its own variables. Before it is loaded,
+each relocation to a variable is replaced by the variable's address in the plain module.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _OBJECT: Final = 1
 _MEMORY: Final = (".nv.global", ".nv.global.init")
 _CONSTANTS: Final = ".nv.constant3"
 _READ: Final = (".text.", ".nv.constant4")
-"""What a running kernel reads: its code, and the addresses of variables."""
+"""Sections that a running kernel reads: its code, and the addresses of variables."""
 _TEXTS: Final = ("$", "_$", "__unnamed_", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__")
-"""How the names of texts begin that only the kernel reads: each copy may have its own."""
+"""Prefixes of the names of string literals, which are only read: each copy may have its own."""
 _EMPTY: Final = 1
 """An object of so many bytes has no value: C++ gives it an address only."""
 
@@ -32,12 +32,12 @@ _WHOLE, _LOW, _HIGH = 2, 56, 57
 
 
 def shared(cubin: bytes, name: str, find: Callable[[str], int | None]) -> bytes:
-    """Return a cubin whose references to a module's memory are addresses.
+    """Return a cubin whose references to module variables are absolute addresses.
 
     Args:
-        cubin: the plain one.
-        name: the kernel that is launched from it: what others refer to does not matter.
-        find: returns where the loaded plain module has a symbol; None where it has none.
+        cubin: the plain cubin.
+        name: the kernel that is launched from it: references of other kernels don't matter.
+        find: returns the address of a symbol in the loaded plain module; None where it has none.
 
     Raises:
         PatchError: a variable can't be found, or is referred to in a form that is not known.
@@ -72,7 +72,7 @@ def shared(cubin: bytes, name: str, find: Callable[[str], int | None]) -> bytes:
 
 
 def _address(name: str, size: int, find: Callable[[str], int | None]) -> int | None:
-    """Return where a variable is; None for what a copy may have for itself.
+    """Return the address of a variable; None for one that each copy may have for itself.
 
     Raises:
         PatchError: it is not found.
@@ -87,14 +87,14 @@ def _address(name: str, size: int, find: Callable[[str], int | None]) -> int | N
 
 
 def _settle(data: bytearray, entry: np.void, address: int, name: str) -> None:
-    """Write an address where a relocation would.
+    """Write an address as its relocation would.
 
     Raises:
         PatchError: the relocation is of a kind that is not known.
     """
     at, kind = int(entry["offset"]), int(entry["kind"])
     if at + _BYTES > len(data):
-        raise PatchError(f"what the code says of {name} stands behind its end: it is damaged.")
+        raise PatchError(f"a relocation to {name} lies behind its section's end: it is damaged.")
     if kind not in (_WHOLE, _LOW, _HIGH):
         raise PatchError(
             f"the code refers to {name} by a relocation of kind {kind}, which is not known here."
@@ -125,7 +125,7 @@ def constants(cubin: bytes) -> list[tuple[str, int]]:
 def variables(cubin: bytes) -> list[tuple[str, int]]:
     """Return the variables that kernels may write: their names and sizes in bytes.
 
-    A module may have a thousand texts beside them, of its asserts.
+    String literals are left out: of asserts alone, a module may have a thousand.
     """
     return [each for each in _objects(cubin, _MEMORY) if not each[0].startswith(_TEXTS)]
 

@@ -1,4 +1,4 @@
-"""How many warps the register file of an SM holds.
+"""Limits of an SM's register file: the most warps for a register count, and the reverse.
 
 An SM has four parts (sm_70 to sm_120), each with a quarter of its registers and a quarter of its
 warps: of a block of 19 warps, five are in one part. With 104 registers for each thread, only four
@@ -17,10 +17,10 @@ _IN_A_PART: Final = 16384
 
 
 def warps_with(registers: int) -> int:
-    """Return how many warps an SM has room for, each thread of which has so many registers."""
+    """Return the most resident warps of an SM, by the registers of each thread."""
     return _IN_A_PART // (-(-registers // PORTION) * PORTION * LANES) * _PARTS
 
 
 def most_registers_of(warps: int) -> int:
-    """Return how many registers each thread of a block may have, by the warps of the block."""
+    """Return the most registers that each thread of a block may have, by the warps of the block."""
     return _IN_A_PART // (-(-warps // _PARTS) * LANES) // PORTION * PORTION

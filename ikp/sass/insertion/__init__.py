@@ -1,1 +1,1 @@
-"""Code put between that of a kernel: all that names a place in it follows."""
+"""Insertion of instructions into a kernel, with updates of branches, symbols and debug tables."""

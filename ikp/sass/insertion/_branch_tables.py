@@ -1,4 +1,4 @@
-"""Tables of places that indirect branches (BRX) go through: they follow the code."""
+"""Jump tables of indirect branches (BRX), updated to the displaced code."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ikp.sass.insertion.displacement import Displacement
 
 
 def move_tables(elf: Elf, kernel: Kernel, indirect: Collection[int], to: Displacement) -> None:
-    """Give each place in a kernel's jump tables its new value; ``indirect`` are its BRX.
+    """Replace each target in a kernel's jump tables by its new address; ``indirect`` are its BRX.
 
-    The compiler lists the targets of each in an attribute. Where the kernel's bank 2 of constants
-    holds those places and nothing else, it is the table.
+    The compiler lists the targets of each BRX in an attribute. Where the kernel's bank 2 of
+    constants holds those addresses and no other value, it is the table.
 
     Raises:
-        PatchError: a branch is not listed, or the table holds something else too.
+        PatchError: a branch is not listed, or the table holds other values, too.
     """
     listed = [each for each in kernel.attributes if each.code == Code.INDIRECT_BRANCH_TARGETS]
     tables = [table for each in listed for table in indirect_branches(each)]
@@ -33,7 +33,7 @@ def move_tables(elf: Elf, kernel: Kernel, indirect: Collection[int], to: Displac
     unlisted = {each * BYTES for each in indirect} - {table.branch for table in tables}
     if bank is None or unlisted or set(words.tolist()) != targets:
         raise PatchError(
-            f"{kernel.name} has an indirect branch, and where its table of targets stands is not "
+            f"{kernel.name} has an indirect branch, and where its table of targets lies is not "
             "known: the compiler doesn't list it, or the kernel's constants hold other values too. "
             "Leave this kernel out."
         )

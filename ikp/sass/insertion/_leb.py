@@ -1,10 +1,10 @@
-"""Numbers of any length, seven bits to a byte, as DWARF stores them."""
+"""LEB128, DWARF's integers of variable length: decode, skip and encode."""
 
 from __future__ import annotations
 
 
 def unsigned(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Return a number and where it ends."""
+    """Return an unsigned number and the offset behind it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -16,14 +16,14 @@ def unsigned(data: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def end(data: bytes | bytearray, at: int) -> int:
-    """Return where a number ends, signed or not."""
+    """Return the offset behind a number, signed or not."""
     while data[at] >= 0x80:
         at += 1
     return at + 1
 
 
 def encoded(value: int) -> bytes:
-    """Return a number without sign."""
+    """Return the bytes of an unsigned number."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

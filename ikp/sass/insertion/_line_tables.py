@@ -1,7 +1,7 @@
-"""Tables of source lines (``.debug_line``, ``.nv_debug_line_sass``): they follow the code.
+"""DWARF line tables (``.debug_line``, ``.nv_debug_line_sass``), rewritten for the displaced code.
 
-They are kept, not dropped, so that a profiler still names the lines of a kernel that was changed.
-What is added belongs to the line of the instruction that it stands before.
+They are kept, not dropped, so that a profiler still names the lines of a patched kernel. Inserted
+code belongs to the line of the instruction behind it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEB = rb"[\x80-\xff]*+[\x00-\x7f]"
 
 
 def follow_lines(elf: Elf, kernel: Kernel, to: Displacement) -> None:
-    """Rewrite what a kernel's instructions come from; symbols and addends are still the old ones.
+    """Rewrite the line tables of a kernel, while symbols and addends are still the old ones.
 
     Raises:
         PatchError: a table is of a form that is not known.
@@ -40,7 +40,7 @@ def follow_lines(elf: Elf, kernel: Kernel, to: Displacement) -> None:
 
 @dataclass(frozen=True)
 class _Form:
-    """What the header of a unit says of its operations."""
+    """The fields of a unit's header that decode its operations."""
 
     unit: int
     base: int
@@ -77,7 +77,7 @@ class _Table:
             table.data = entries.tobytes()
 
     def _unit(self, data: bytes, at: int, out: bytearray) -> int:
-        """Rewrite one unit; return where it ends."""
+        """Rewrite one unit; return the offset of its end."""
         size, version, header, unit, _, base, span, first = _HEADER.unpack_from(data, at)
         end, begin = at + 4 + size, at + 10 + header
         if version not in (2, 3) or size >= 0xFFFFFFF0 or end > len(data) or not span:
@@ -95,7 +95,7 @@ class _Table:
         return int(end)
 
     def _sequence(self, data: bytes, at: int, end: int, form: _Form, out: bytearray) -> int:
-        """Copy up to the next address or the unit's end; rewrite what follows if it's ours."""
+        """Copy up to the next address or the unit's end; rewrite the sequence of this kernel."""
         uninteresting = _uninteresting(form, moving=True)
         while at < end:
             begin, at = at, _passed(uninteresting, data, at, end)
@@ -141,8 +141,8 @@ def _emit(out: bytearray, op: int, step: int, form: _Form) -> None:
 
 
 def _step(data: bytes, at: int, op: int, form: _Form) -> tuple[int | None, int]:
-    """Return how many bytes an operation moves the address by, None for one that doesn't, and
-    where it ends.
+    """Return by how many bytes an operation advances the address, None for one that doesn't, and
+    the offset of its end.
     """
     if op >= form.first:
         return (op - form.first) // form.range * form.unit, at + 1
@@ -158,15 +158,15 @@ def _step(data: bytes, at: int, op: int, form: _Form) -> tuple[int | None, int]:
 
 
 def _passed(operations: re.Pattern[bytes], data: bytes, at: int, end: int) -> int:
-    """Return where such operations end as stand in a row from a place on."""
+    """Return the end of a run of matching operations, from an offset on."""
     found = operations.match(data, at, end)
     return found.end() if found else at
 
 
 @cache
 def _uninteresting(form: _Form, *, moving: bool = False) -> re.Pattern[bytes]:
-    """Return what matches operations that neither name nor move an address; with ``moving``, those
-    that move it, too.
+    """Return a pattern of operations that neither set nor advance an address; with ``moving``, also
+    of those that advance it.
     """
     kinds = [
         re.escape(bytes([op])) + (b".." if op == _ADVANCE_FIXED else _LEB * form.lengths[op - 1])

@@ -1,4 +1,4 @@
-"""What else names places in a kernel's code: symbols, relocations, attributes, debug tables.
+"""References to code addresses outside the code: symbols, relocations, attributes, debug tables.
 
 On Blackwell, a cubin holds the kernel a second time, in a form ("Mercury") that the driver finishes
 for other chips of the family; those sections describe that form and are left as they are.
@@ -24,10 +24,10 @@ _ADDRESS = 2  # a relocation's kind: the whole address, 8 bytes
 
 
 def follow(cubin: Cubin, kernel: Kernel, to: Displacement, size: int) -> None:
-    """Let everything beside the code itself follow it; the code has so many bytes now.
+    """Update all references to a kernel's code, which now has ``size`` bytes.
 
     Raises:
-        PatchError: something is not known.
+        PatchError: a reference is of a form that is not known.
     """
     elf = cubin.elf
     _refuse_debugging(elf, kernel)
@@ -78,7 +78,7 @@ def _follow_relocations(elf: Elf, kernel: Kernel, to: Displacement) -> None:
 
 
 def _follow_addend(symbols: np.ndarray, table: np.ndarray, at: int, to: Displacement) -> None:
-    """Move where a relocation leads that names a symbol and a distance from it."""
+    """Update the addend of a relocation: the distance of its target from its symbol."""
     addend = int(table["addend"][at])
     if addend:
         base = int(symbols["value"][table["symbol"][at]])
@@ -93,7 +93,7 @@ def _follow_stored(
     symbols: np.ndarray,
     to: Displacement,
 ) -> None:
-    """Move where relocations lead whose distance stands in what they change."""
+    """Update relocations whose addend is stored in the relocated bytes (REL)."""
     target = elf.sections[section.info]
     data = bytearray(target.data)
     for each in table:

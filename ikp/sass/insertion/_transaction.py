@@ -1,4 +1,4 @@
-"""A change to a kernel is made as a whole or not at all."""
+"""``attempt``: a context manager that rolls back changes to a kernel if one is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from ikp.sass.cubins.cubin import Cubin, Kernel
 
 @contextmanager
 def attempt(cubin: Cubin, kernel: Kernel) -> Iterator[None]:
-    """Put back what was changed so far if a change is refused: the cubin can still be written.
+    """Roll back all changes to a cubin's sections and a kernel if one is refused.
+
+    The cubin can then still be written.
 
     Raises:
         PatchError: also where parts of the cubin contradict each other.

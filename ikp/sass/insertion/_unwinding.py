@@ -1,4 +1,4 @@
-"""How a debugger finds a function's caller (``.debug_frame``): it follows the code."""
+"""DWARF call frame information (``.debug_frame``), updated to the displaced code."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.insertion import _leb
 from ikp.sass.insertion.displacement import Displacement
 
-_LONG = struct.Struct("<IQQ")  # the mark of 64 bits, the size, what it describes
+_LONG = struct.Struct("<IQQ")  # the mark of 64 bits, the size, the common entry (CIE)
 _MARK = 0xFFFFFFFF
 _AROUND = 0xFFFFFFFF
-_COMMON = 0xFFFFFFFFFFFFFFFF  # what an entry describes that several others share
+_COMMON = 0xFFFFFFFFFFFFFFFF  # marks a common entry (CIE), which others share
 _CODE_UNIT = 4  # bytes that a step in the code counts; CUDA's compilers know no other
 _STEPS = {0x02: "<B", 0x03: "<H", 0x04: "<I"}
 _WITH_BLOCK = (0x0F, 0x10, 0x16)
@@ -28,7 +28,7 @@ _OPERANDS = {
 
 
 def follow_frames(elf: Elf, kernel: Kernel, to: Displacement, size: int) -> None:
-    """Give a kernel's entries their new extent; symbols and addends are still the old ones.
+    """Update a kernel's frame entries, while symbols and addends are still the old ones.
 
     Raises:
         PatchError: an entry is of a form that is not known.
@@ -50,14 +50,14 @@ def follow_frames(elf: Elf, kernel: Kernel, to: Displacement, size: int) -> None
 
 
 def _descriptions(data: bytes, kernel: Kernel) -> Iterator[tuple[int, int]]:
-    """Yield where the address of each function stands, and where what is said of it ends."""
+    """Yield the offset of each function's address, and the end of its entry (FDE)."""
     at = 0
     while at < len(data):
         mark, length, common = _LONG.unpack_from(data, at)
         stop = at + 12 + length
         if mark != _MARK or stop > len(data):
             raise _unknown(kernel)
-        if common != _COMMON:  # what it shares isn't looked up: linkers leave those numbers wrong
+        if common != _COMMON:  # the common entry isn't looked up: linkers leave its offset wrong
             yield at + _LONG.size, stop
         elif data[at + 21 : at + 23] != bytes([0, _CODE_UNIT]):
             raise _unknown(kernel)
@@ -72,7 +72,7 @@ def _unknown(kernel: Kernel) -> PatchError:
 
 
 def _begins(elf: Elf, kernel: Kernel, index: int) -> dict[int, int]:
-    """Return the places of a kernel that stand in the section, by where they stand."""
+    """Return the code addresses of a kernel in the section, by their offsets."""
     symbols, made = elf.symbols(), {}
     for section, table in elf.relocations():
         if section.info != index:
@@ -87,9 +87,9 @@ def _begins(elf: Elf, kernel: Kernel, index: int) -> dict[int, int]:
 
 
 def _follow_steps(data: bytearray, at: int, stop: int, begin: int, to: Displacement) -> None:
-    """Rewrite the steps from one place in the code to the next, where they stand.
+    """Rewrite the steps from one code address to the next, in place.
 
-    They are 32 bits wide: compilers step back by stepping over the end.
+    Addresses wrap at 32 bits: compilers step back by stepping over the end.
     """
     old, new = begin, to.landed(begin)
     while at < stop:

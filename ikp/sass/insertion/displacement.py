@@ -1,4 +1,4 @@
-"""Where instructions are after others were put between them."""
+"""``Insertion`` and ``Displacement``: code to insert, and the new index of each old instruction."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ikp.sass.cubins.instruction import BYTES, Numbers, Words, rows
 
 @dataclass(frozen=True)
 class Insertion:
-    """Instructions to be put before one, which is named by its number in the kernel's code.
+    """Instructions to insert before another one, which goes by its index in the kernel's code.
 
-    ``skipped``: branches to that instruction skip them; they are reached by falling through alone,
-    or by returning from a call. Otherwise, whoever comes to it runs them.
+    ``skipped``: branches to that instruction skip the inserted ones, which are reached only by
+    falling through, or by the return of a call. Otherwise, every path to it runs them.
     """
 
     index: int
@@ -26,28 +26,28 @@ class Insertion:
 
 @dataclass(frozen=True)
 class Displacement:
-    """What became of each instruction, by its old number; the last entry is the code's end."""
+    """New indices of each instruction, by its old index; the last entry is the code's end."""
 
-    new: Numbers  # where it is
-    start: Numbers  # the first of what was put before it: who falls through to it, comes here
-    land: Numbers  # where branches to it go
-    count: int  # how many there are now, without what is appended
+    new: Numbers  # of the instruction itself
+    start: Numbers  # of the first instruction inserted before it: falling through leads here
+    land: Numbers  # of the target of branches to it
+    count: int  # how many instructions there are now, without those appended at the end
 
     @property
     def old_count(self) -> int:
-        """How many there were."""
+        """How many instructions there were."""
         return len(self.new) - 1
 
     def moved(self, place: int) -> int:
-        """Return where the instruction at an old place is: in bytes, as places in files are."""
+        """Return the new address of the instruction at an old address, both in bytes."""
         return self._of(self.new, place)
 
     def begun(self, place: int) -> int:
-        """Return where what was put before the instruction at an old place begins."""
+        """Return the new address of the code inserted before the instruction at an old address."""
         return self._of(self.start, place)
 
     def landed(self, place: int) -> int:
-        """Return where a branch to an old place goes; the code's own start stays."""
+        """Return the new target of a branch to an old address; the code's own start stays."""
         return self._of(self.land, place) if place else 0
 
     def _of(self, table: Numbers, place: int) -> int:
@@ -62,22 +62,22 @@ class Displacement:
 
 
 def check(words: Sequence[int]) -> None:
-    """Refuse what is no instruction.
+    """Refuse words that are no instructions.
 
     Raises:
-        PatchError: one is no number of 128 bits.
+        PatchError: a word is no number of 128 bits.
     """
     if any(not 0 <= word < 1 << 128 for word in words):
         raise PatchError("An added instruction is no number of 128 bits. Pass one for each.")
 
 
 def shift(count: int, added: Sequence[Insertion]) -> tuple[Displacement, list[Insertion]]:
-    """Return where so many instructions go, and what is added in the order in which it stands.
+    """Return the displacement of ``count`` instructions, and the insertions in their final order.
 
-    Of two before the same instruction, the skipped one stands first; else, the order is kept.
+    Of two before the same instruction, the skipped one comes first; else, the order is kept.
 
     Raises:
-        PatchError: one is to stand before an instruction that there isn't, or is none.
+        PatchError: an insertion is before an instruction that does not exist, or has a wrong word.
     """
     for each in added:
         check(each.words)
@@ -98,7 +98,7 @@ def shift(count: int, added: Sequence[Insertion]) -> tuple[Displacement, list[In
 
 
 def spread(words: Words, to: Displacement, ordered: Sequence[Insertion]) -> Words:
-    """Return the code with what is added between its instructions."""
+    """Return the code with the insertions between its instructions."""
     out = np.empty((to.count, 2), np.uint64)
     out[to.new[:-1]] = words
     free = np.ones(to.count, bool)

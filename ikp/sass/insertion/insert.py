@@ -1,4 +1,4 @@
-"""Instructions put between those of a kernel, which keep every bit but the distances they name."""
+"""``insert``: put instructions into a kernel, whose own keep every bit but code addresses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True)
 class OnEdge:
-    """Instructions that are run when a branch, named by its number in the code, is taken."""
+    """Instructions that are run when a branch, given by its index in the code, is taken."""
 
     branch: int
     words: tuple[int, ...]  # 128 bits each
@@ -43,13 +43,13 @@ class OnEdge:
 def insert(
     cubin: Cubin, name: str, added: Sequence[Insertion], edges: Sequence[OnEdge] = ()
 ) -> Displacement:
-    """Put instructions into a kernel; all that names places in its code follows.
+    """Put instructions into a kernel, and update all references to its code addresses.
 
     Returns:
-        Where each instruction is now.
+        The displacement: the new index of each instruction.
 
     Raises:
-        PatchError: something in the kernel is not known well enough to move it.
+        PatchError: an instruction or a reference is not known well enough to move it.
     """
     kernel = cubin.kernel(name)
     with attempt(cubin, kernel):
@@ -92,7 +92,7 @@ def _refuse_inside(
 def _aim(
     cubin: Cubin, kernel: Kernel, old: Words, out: Words, found: Places, to: Displacement
 ) -> None:
-    """Give each instruction that names a place the new distance to it."""
+    """Write the new distance into each instruction that encodes a code address."""
     linked = relocated(cubin, kernel)
     for field, at in found.jumps:
         _aim_some(kernel, old, out, field, at[~linked[at]], to, to.land)
@@ -128,7 +128,7 @@ def _aim_some(
 def _keep_base(
     kernel: Kernel, old: Words, out: Words, field: Field, at: Numbers, to: Displacement
 ) -> None:
-    """Let what adds a register to the code's start still do so."""
+    """Update branches to the code's start plus a register: they still count from the start."""
     if ((at + 1) * BYTES + distances(old[at], field)).any():
         raise PatchError(
             f"{kernel.name} has a branch to a register's value that doesn't count from the code's "
@@ -140,7 +140,7 @@ def _keep_base(
 
 
 def relocated(cubin: Cubin, kernel: Kernel) -> np.ndarray:
-    """Return which instructions the loader writes into: their distances are its business."""
+    """Return which instructions the loader relocates: it writes their distances itself."""
     marked = np.zeros(len(kernel.text.data) // BYTES + 1, bool)
     for section, table in cubin.elf.relocations():
         if section.info == kernel.index:
@@ -156,16 +156,16 @@ def _set_values(out: Words, at: Numbers, values: Sequence[int]) -> None:
 def _appended(
     out: Words, to: Displacement, edges: Sequence[OnEdge], far: Field, count: int
 ) -> Words:
-    """Return what goes behind the code: what edges lead over, and padding to a multiple."""
+    """Return the words to append to the code: the instructions on edges, and padding."""
     more: list[int] = []
     for edge in edges:
         check(edge.words)
-        place = int(to.new[_checked(out, to, edge.branch, count)])
+        at = int(to.new[_checked(out, to, edge.branch, count)])
         here = to.count + len(more)
-        target = place + 1 + int(distances(out[place : place + 1], far)[0]) // BYTES
+        target = at + 1 + int(distances(out[at : at + 1], far)[0]) // BYTES
         more += [*edge.words, branch(far, (target - here - len(edge.words) - 1) * BYTES)]
-        changed = out[place : place + 1]
-        set_distances(changed, far, np.array([(here - place - 1) * BYTES]))
+        changed = out[at : at + 1]
+        set_distances(changed, far, np.array([(here - at - 1) * BYTES]))
     more += [PADDING] * (-(to.count + len(more)) % LINE)
     return rows(more)
 

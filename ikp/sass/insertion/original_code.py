@@ -1,7 +1,7 @@
-"""A kernel's own code, put once more in front of what becomes of it: who does not record runs that.
+"""``PlainCode``: a copy of the plain code before the patched code, for blocks that do not record.
 
-It is the same words in the same order, so what leads from one to another of them, or adds to where
-it stands itself, leads to the copy. Places of which attributes tell are told twice.
+The copy has the same words in the same order, so relative branches inside it stay inside it.
+Attributes that hold code addresses list those of the copy, too.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from ikp.sass.insertion.insert import relocated
 
 @dataclass(frozen=True)
 class PlainCode:
-    """A kernel's own code, as it was before anything was put into it."""
+    """A kernel's plain code, as it was before any insertion."""
 
     words: Words
-    told: list[bytes]  # places in it, as each attribute holds them that does
+    told: list[bytes]  # the code addresses in each attribute that holds some
 
     @classmethod
     def of(cls, cubin: Cubin, kernel: Kernel) -> PlainCode:
-        """Return that of a kernel that nothing was put into yet.
+        """Return the plain code of a kernel with no insertions yet.
 
         Raises:
-            PatchError: the copy would lead to places in the other, or not be whole.
+            PatchError: code of the copy would lead into the patched code, or not be complete.
         """
         words = kernel.words
         if len(places(words, cubin.sm, kernel.name).indirect):
@@ -51,13 +51,13 @@ class PlainCode:
             raise PatchError(f"{kernel.name} has addresses that the loader writes into its code.")
         held = [each for each in kernel.attributes if each.code in attributes.HOLDS_PLACES]
         if any(2 * len(each.data) > attributes.MOST_BYTES for each in held):
-            raise PatchError(f"{kernel.name} has too many places of which its attributes tell.")
+            raise PatchError(f"{kernel.name} has too many code addresses in its attributes.")
         return cls(words, [each.data for each in held])
 
     def behind(self, steps: Sequence[int], sm: int) -> Insertion:
-        """Return it as what a kernel begins with, behind steps that end in a branch over it.
+        """Return the insertion at a kernel's start: some steps, then the copy.
 
-        It begins with a line of the cache, as it did.
+        The steps end in a branch over the copy. The copy begins at a line of 128 bytes, as it did.
         """
         *asked, jump = steps
         padding = [PASSED] * (-len(steps) % LINE)
@@ -66,17 +66,17 @@ class PlainCode:
         return Insertion(0, (*padding, *asked, number(over[0]), *map(number, self.words)), True)
 
     def stands(self, before: Insertion) -> tuple[int, int]:
-        """Return from which byte of a kernel's code to which the copy stands."""
+        """Return the range of bytes of the copy in a kernel's code."""
         end = len(before.words) * BYTES
         return end - len(self.words) * BYTES, end
 
     def follow(self, cubin: Cubin, name: str, before: Insertion) -> None:
-        """Let all that names places in a kernel's code name those in the copy, too.
+        """Add the copy's code addresses to the attributes that list those of the kernel.
 
         Args:
-            cubin: the file, into whose kernel all was put that is to be.
-            name: the kernel's.
-            before: the copy.
+            cubin: the file, with all insertions made.
+            name: the kernel's name.
+            before: the insertion with the copy.
         """
         kernel = cubin.kernel(name)
         begin, _ = self.stands(before)
@@ -84,7 +84,7 @@ class PlainCode:
             held = [each for each in kernel.attributes if each.code in attributes.HOLDS_PLACES]
             for first, data in zip(held, self.told, strict=True):
                 second = Attribute(Format.SIZED, first.code, data)
-                attributes.move([second], lambda place: place + begin, name)
+                attributes.move([second], lambda address: address + begin, name)
                 first.value = first.data + second.data
             info = cubin.elf.find(f".nv.info.{name}")
             if info is not None:

@@ -1,15 +1,16 @@
-"""Where calls inside a kernel's code return to: an address that a MOV puts into a register.
+"""Return addresses of calls inside a kernel's code: the MOVs that set them (``return_moves``).
 
-A called function ends in a RET.REL, which goes to that address, counted from the start of the code.
-The value of the MOV is the address after the call, and it stands before the call: so it was for
-1,808 calls of kernels from libraries, 9 instructions before at most, and later for a few that were
-60. A function that is called from one place alone may set it itself, on each way to a RET: there,
-the MOV's register is the RET's, or is copied to that. Where anything else has that value, the
-kernel is refused. A number may equal it by chance (0x400, where shared memory begins): one set
-under a guard is not it.
+A called function ends in a RET.REL, which goes to an address in a register, counted from the start
+of the code. A MOV sets this register to the address after the call, and precedes the call. So it
+was for 1,808 calls of kernels from libraries, by 9 instructions at most, and later for a few by 60.
 
-A CALL.REL needs none if it goes to a place in the same function, which compilers use as a jump out
-of a loop.
+A function with a single call may set the address itself, on each path to a RET. There, the MOV's
+register is the RET's, or is copied to that. Where the MOV can't be identified, the kernel is
+refused. A number may equal the address by chance (0x400, where shared memory begins): one set under
+a guard is not it.
+
+A CALL.REL needs no MOV if its target is inside the same function: compilers use it as a jump out of
+a loop.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from ikp.sass.cubins.instruction import BYTES, Field, Numbers, Words, distances,
 
 _ALWAYS = (7, False)
 _COPIES = {0x202: (0, 32), 0x224: (1, 0)}
-"""Opcodes of MOV and IMAD.MOV: the half of the word, and the bits, where the source stands."""
+"""Opcodes of MOV and IMAD.MOV -> half of the word, and first bit in it, of the source register."""
 _IMAD_OF_NUMBER = 0x424
 _SOON = 4
 _BEFORE_CALL = 128
-"""How many instructions before its call the MOV may stand."""
+"""How many instructions before its call the MOV may be."""
 
 
 def return_moves(words: Words, found: Places, kernel: Kernel, far: Field) -> Numbers:
     """Return the MOVs whose value is the address after a call.
 
     Raises:
-        PatchError: a call has none, though the function that it calls returns.
+        PatchError: the MOV of a call is not found, though the called function returns.
     """
     if not len(found.calls):
         return np.zeros(0, np.int64)
@@ -60,13 +61,13 @@ def return_moves(words: Words, found: Places, kernel: Kernel, far: Field) -> Num
 
 
 def _unguarded(words: Words, moves: list[int]) -> list[int]:
-    """Return the last of some MOVs if it alone is done always; else all of them."""
+    """Return the last of some MOVs if it alone has no guard; else all of them."""
     always = [at for at in moves if guard(int(words[at, 0])) == _ALWAYS]
     return always if always == moves[-1:] else moves
 
 
 def _set_inside(words: Words, moves: Numbers, start: int, end: int) -> list[int]:
-    """Return the MOVs of a function whose values are where it returns to; none if one isn't."""
+    """Return the MOVs of a function that set its return address; none if one is of other use."""
     rets = np.flatnonzero(opcodes(words) == RET)
     inside = (rets >= start // BYTES) & (rets < end // BYTES)
     goals = {int(word) >> 24 & 0xFF for word in words[rets[inside], 0]}
@@ -77,13 +78,13 @@ def _set_inside(words: Words, moves: Numbers, start: int, end: int) -> list[int]
 
 
 def _in_another_way(words: Words, move: Words) -> bool:
-    """Whether an IMAD.MOV sets what a MOV does: that may be where it returns to as well."""
+    """Whether an IMAD.MOV sets the same value as a MOV: it may be the return address as well."""
     same = (words[:, 0] ^ move[0]) >> np.uint64(32) == 0
     return bool((same & (opcodes(words) == _IMAD_OF_NUMBER)).any())
 
 
 def _comes_to(words: Words, move: int, goals: set[int]) -> bool:
-    """Whether what a MOV sets is soon in one of some registers."""
+    """Whether the value of a MOV is in one of some registers within a few instructions."""
     register = _target(words[move])
     for word in words[move + 1 : move + 1 + _SOON]:
         source = _COPIES.get(int(word[0]) & 0xFFF)
@@ -96,15 +97,15 @@ def _target(word: Words) -> int:
     return int(word[0]) >> 16 & 0xFF
 
 
-def _jumps(kernel: Kernel, place: int, target: int) -> bool:
-    """Whether a call goes to a place in the same function, which is no function's start."""
-    return target != 0 and _function(kernel, target) == _function(kernel, place)
+def _jumps(kernel: Kernel, address: int, target: int) -> bool:
+    """Whether the target of a call is inside the same function."""
+    return target != 0 and _function(kernel, target) == _function(kernel, address)
 
 
-def _function(kernel: Kernel, place: int) -> tuple[int, int]:
-    """Return the start and the end of the function that a place is in."""
+def _function(kernel: Kernel, address: int) -> tuple[int, int]:
+    """Return the start and the end of the function that holds a code address."""
     ends = [len(kernel.text.data)]
     starts = [0]
     for each in kernel.functions:
-        (starts if each.start <= place else ends).append(each.start)
+        (starts if each.start <= address else ends).append(each.start)
     return max(starts), min(ends)

@@ -19,10 +19,11 @@ from ikp.analysis.event_units import by_events, event_units
 from ikp.analysis.evidence import Evidence, about, collect_evidence
 from ikp.analysis.stats import BY, Histogram, RegionStats, Residence, Stats
 from ikp.core.abi import Kind
+from ikp.core.sorting import sum_by
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:
-    from ikp.core.trace import Column, Trace
+    from ikp.core.trace import Trace
 
 _Ints = NDArray[np.int64]
 
@@ -71,7 +72,7 @@ class Groups:
         if place.any():
             of_event += place[trace.events.slot] * len(names)
             of_total += place[trace.totals.slot] * len(names)
-        residence = _sums(
+        residence = sum_by(
             place, trace.slots.end_ns - trace.slots.start_ns, len(labels) * len(units)
         )
         return cls(names, units, place, of_event, of_total, residence)
@@ -85,7 +86,7 @@ class Groups:
         count, events, slots = len(units) + 1, trace.events, trace.slots
         place = label[slots.launch] * count
         labels = int(label.max(initial=-1)) + 1
-        ran = _sums(label[slots.launch], slots.end_ns - slots.start_ns, labels)
+        ran = sum_by(label[slots.launch], slots.end_ns - slots.start_ns, labels)
         of_event = (place[events.slot] + 1 + unit) * len(names) + region[events.region]
         nothing = np.zeros(0, np.int64)
         return cls(names, ["", *units], place, of_event, nothing, np.repeat(ran, count))
@@ -98,7 +99,7 @@ class Groups:
 
     def residence(self, evidence: tuple[Evidence, ...], inside: _Ints) -> tuple[Residence, ...]:
         """Return how long the warps of each place ran, and how long in no range."""
-        ranged = _sums(self.of_slot, inside, len(self.residence_ns))
+        ranged = sum_by(self.of_slot, inside, len(self.residence_ns))
         warps = np.bincount(self.of_slot, minlength=len(self.residence_ns))
         found = []
         for place in np.flatnonzero(warps).tolist():
@@ -166,7 +167,7 @@ def _range_rows(
         return []
     sizes = np.bincount(group)
     times = _Figures.of(group, sizes, (events.end_ns - events.start_ns)[chosen])
-    alone = _sums(group, own[chosen], len(sizes))
+    alone = sum_by(group, own[chosen], len(sizes))
     counted = any(one.counts_cycles for one in evidence)
     ticks = _Figures.of(group, sizes, events.ticks[chosen]) if counted else None
     rows = []
@@ -238,7 +239,7 @@ def _total_rows(trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]) ->
         chosen = np.flatnonzero(totals.kind == kind)
         ids, member = np.unique(groups.of_total[chosen], return_inverse=True)
         sums = [
-            _sums(member, column[chosen], len(ids)).tolist()
+            sum_by(member, column[chosen], len(ids)).tolist()
             for column in (totals.count, totals.total_ns, totals.ticks)
         ]
         for group, times, total, ticks in zip(ids.tolist(), *sums, strict=True):
@@ -257,13 +258,6 @@ def _total_rows(trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]) ->
                     row = replace(row, total_cycles=ticks, mean_cycles=mean)
             rows.append(row)
     return rows
-
-
-def _sums(group: Column, values: _Ints, groups: int) -> _Ints:
-    """Return the sum of each group's values, exactly."""
-    result = np.zeros(groups, np.int64)
-    np.add.at(result, group, values)
-    return result
 
 
 def _sort_groups(group: _Ints, durations: _Ints) -> _Ints:

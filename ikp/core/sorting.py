@@ -61,6 +61,13 @@ def sort_by(*columns: Column) -> list[Ints]:
     return found[::-1]
 
 
+def sum_by(key: Column, values: Ints, size: int) -> Ints:
+    """Return the exact sum of each key's values, of the keys from 0 to ``size``."""
+    found = np.zeros(size, np.int64)
+    np.add.at(found, key, values)
+    return found
+
+
 def distinct(*keys: Column) -> tuple[Ints, Ints]:
     """Number the distinct rows of the given columns, in sorted order.
 

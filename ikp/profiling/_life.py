@@ -20,8 +20,8 @@ from ikp.core.code_facts import read_facts
 from ikp.core.overhead import Overhead
 from ikp.core.rows import holds_nothing, row_count
 from ikp.core.segment import Segment
+from ikp.core.trace import Launch, of_class
 from ikp.core.trace import Trace as Columns
-from ikp.core.trace import of_class
 from ikp.errors import DecodeError, ExportError, FaultError, IkpError, IkpWarning, UsageError
 from ikp.registry import check_target
 from ikp.session import current
@@ -38,6 +38,7 @@ class Recorded(Recording):
 
     final: Trace | None = None  # as it was when the session ended
     unwatched: Callable[[], None] = staticmethod(lambda: None)  # takes back the signal handling
+    _decoded: tuple[Launch, ...] = ()  # of ``final``, without the notes that code facts add
     _undeducted = ""  # why overhead could not be deducted
     _lost: tuple[str, ...] = ()  # ranges that do not hold in machine code what they are about
 
@@ -58,6 +59,7 @@ class Recorded(Recording):
             columns, self._undeducted = _without_overhead(columns, self.wishes, self.segments)
         trace = of_class(Trace, columns)
         if last:
+            self._decoded = trace.launches
             self.final = trace = _with_code_facts(trace)
             self._lost = _lost_ranges(trace)
             self.close()
@@ -65,13 +67,7 @@ class Recorded(Recording):
 
     def losses(self, *, failed: bool) -> list[str]:
         """Return what was lost, in words; not kernels that a failure kept from running."""
-        launches = self.final.launches if self.final else ()
-        kept = self.final.provenance if self.final else {}
-        code = {label: _lost_by(kept, label) for label in {each.label for each in launches}}
-        notes = (
-            (each.label, [n for n in each.notes if n not in code[each.label]]) for each in launches
-        )
-        said = Counter((label, "; ".join(some)) for label, some in notes if some)
+        said = Counter((each.label, "; ".join(each.notes)) for each in self._decoded if each.notes)
         texts = [
             f"{label}{f' ({count} launches)' if count > 1 else ''}: {text}."
             for (label, text), count in said.items()

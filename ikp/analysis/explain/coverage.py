@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from ikp.analysis.explain.warp_regions import at_once
 
-_AT_ONCE: Final = 1 << 16
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,6 @@ class Coverage:
 def _on_axis(sm: Ints, time: Ints, step: int) -> Ints:
     """Return moments of SMs, one SM behind the other."""
     found = np.clip(time, 0, step - 1)
-    for low in range(0, len(found), _AT_ONCE):
-        found[low : low + _AT_ONCE] += sm[low : low + _AT_ONCE] * step
+    for rows in at_once(len(found)):
+        found[rows] += sm[rows] * step
     return found

@@ -17,7 +17,7 @@ from ikp.analysis._nested import moments, nested_depths
 from ikp.analysis._self_time import whole_slots
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.verdict import Branch
-from ikp.analysis.explain.warp_regions import sum_by
+from ikp.core.sorting import sum_by
 
 _MOST: int = 12
 _DEEPEST: int = 24

@@ -13,6 +13,7 @@ from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import Doing, Group, Lanes, Launched, RegionUse
 from ikp.analysis.recording_cost import recording_share
+from ikp.core.sorting import sum_by
 
 _REGIONS: Final = 12
 _OTHERS: Final = 3
@@ -79,12 +80,10 @@ def groups(launch: Prepared) -> Iterator[Group]:
     """Yield each group's busy and waiting share."""
     of = launch.groups
     waits = np.array([each.activity.waits for each in launch.known], bool)
-    time = launch.sum_by(of.of_warp, launch.end - launch.start, len(of))
-    inside = launch.sum_by(of.of_warp, launch.inside, len(of))
+    time = sum_by(of.of_warp, launch.end - launch.start, len(of))
+    inside = sum_by(of.of_warp, launch.inside, len(of))
     each = launch.by_warp
-    waiting = launch.sum_by(
-        of.of_warp[each.slot], np.where(waits[each.region], each.own, 0), len(of)
-    )
+    waiting = sum_by(of.of_warp[each.slot], np.where(waits[each.region], each.own, 0), len(of))
     for i, name in enumerate(of.names):
         whole = max(int(time[i]), 1)
         yield Group(

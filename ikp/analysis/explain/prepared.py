@@ -20,10 +20,11 @@ from ikp.analysis.explain.lane_time import LaneTime, lane_time
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.resident_blocks import Blocks
 from ikp.analysis.explain.warp_groups import WarpGroups, group_warps
-from ikp.analysis.explain.warp_regions import WarpRegions, at_once, sum_by
+from ikp.analysis.explain.warp_regions import WarpRegions, at_once
 from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
 from ikp.core.rows import take_events
+from ikp.core.sorting import sum_by
 from ikp.core.trace import Slots, payload_values
 from ikp.core.warps import Seen, all_warps, first_start, seen_warps, take_warps
 
@@ -155,7 +156,7 @@ class Prepared:
         return self._of_regions(self.by_warp.took)
 
     def _of_regions(self, values: Ints) -> Ints:
-        return self.sum_by(self.by_warp.region, values, len(self.names))
+        return sum_by(self.by_warp.region, values, len(self.names))
 
     def payload(self, rows: NDArray[np.intp] | slice) -> Floats:
         """Return the payloads of some ranges; NaN where there is none."""
@@ -312,8 +313,6 @@ class Prepared:
         order = np.argsort(self.region.astype(small), kind="stable")
         order.flags.writeable = False  # parts of it are handed out
         return order, np.cumsum(self.counts)
-
-    sum_by = staticmethod(sum_by)
 
     def example(self, ranges: NDArray[np.intp]) -> int | None:
         """Return one of some ranges to look at: longer than nine in ten, but no outlier."""

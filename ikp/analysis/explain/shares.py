@@ -8,6 +8,7 @@ import numpy as np
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.prepared import Bools, Floats, Prepared, once
+from ikp.core.sorting import sum_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ def group_shares(launch: Prepared) -> GroupShares:
     groups, regions = len(launch.groups), len(launch.names)
     each = launch.by_warp
     group = launch.groups.of_warp[each.slot]
-    own = launch.sum_by(group * regions + each.region, each.own, groups * regions)
-    life = launch.sum_by(launch.groups.of_warp, launch.end - launch.start, groups)
+    own = sum_by(group * regions + each.region, each.own, groups * regions)
+    life = sum_by(launch.groups.of_warp, launch.end - launch.start, groups)
     shares = own.reshape(groups, regions) / np.maximum(life, 1)[:, None]
     waits = np.array(
         [one.activity.waits and one.activity is not Activity.WAIT_MMA for one in launch.known], bool

@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.sorting import sum_by
+
 Ints = NDArray[np.int64]
 
 ROWS_AT_ONCE: Final = 1 << 16
@@ -71,13 +73,6 @@ def at_once(count: int) -> Iterator[slice]:
     """Yield slices of so many rows."""
     for low in range(0, count, ROWS_AT_ONCE):
         yield slice(low, min(low + ROWS_AT_ONCE, count))
-
-
-def sum_by(key: NDArray[np.integer[Any]], values: Ints, size: int) -> Ints:
-    """Return the exact sum of each key's values."""
-    found = np.zeros(size, np.int64)
-    np.add.at(found, key, values)
-    return found
 
 
 def _summed(key: Ints, *columns: Ints) -> tuple[Ints, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -73,7 +74,7 @@ def open_columns(path: str | PathLike[str]) -> Iterator[ColumnFile]:
     with _opened(path) as file:
         head = file.read(_HEAD)
         if not begins_with_columns(head):
-            raise _without_columns(path, head)
+            raise _without_columns(path, head, os.fstat(file.fileno()).st_size)
         try:
             yield ColumnFile(path, Bytes(file))
         except (DamagedError, UnicodeDecodeError) as error:
@@ -85,7 +86,8 @@ def open_columns(path: str | PathLike[str]) -> Iterator[ColumnFile]:
 _HEAD = 64
 
 
-def _without_columns(path: str | PathLike[str], head: bytes) -> ExportError:
+def _without_columns(path: str | PathLike[str], head: bytes, nbytes: int) -> ExportError:
+    """Return the refusal of a file that does not begin with columns, by its first bytes."""
     if not head:
         return ExportError(f"{path} is empty: writing it failed, or has not begun.")
     if not head.startswith(PACKET):
@@ -94,7 +96,7 @@ def _without_columns(path: str | PathLike[str], head: bytes) -> ExportError:
         size, at = number(head, len(PACKET))
     except DamagedError as error:
         return damaged(path, error)
-    if at + size > Path(path).stat().st_size:
+    if at + size > nbytes:
         return damaged(path, DamagedError("its first packet is cut short"))
     return foreign(path)
 

@@ -79,16 +79,20 @@ class Step:
 
 
 NOP: Final = Step(0x7918, 0)
-_BLOCKS_BEHIND = 8
-"""A ``NOP`` is held back by a barrier that has issued so many cycles before, and two to spare."""
+_TO_NEXT_NOP = 8
+"""Cycles from one ``NOP`` to the next. A barrier that issued seven cycles before holds one back."""
 _NOTHING: Final[Mapping[Resource, int]] = {}
+
+
+def _reads_clock(step: Step) -> bool:
+    return step.low & _OPCODE == _CLOCK
 
 
 def behind_barrier(steps: Sequence[Step]) -> list[Step]:
     """Return a sequence which reads no clock before the wait of a barrier that has just issued."""
-    if not any(step.low & _OPCODE == _CLOCK for step in steps):
+    if not any(map(_reads_clock, steps)):
         return [*steps]
-    return [replace(NOP, stall=_BLOCKS_BEHIND), NOP, *steps]
+    return [replace(NOP, stall=_TO_NEXT_NOP), NOP, *steps]
 
 
 def assemble(
@@ -185,7 +189,7 @@ def _times(
     stalls: list[int] = []
     pads: list[list[int]] = []
     before: list[int] = []
-    clock = max((at for at, step in enumerate(steps) if step.low & _OPCODE == _CLOCK), default=0)
+    clock = max((at for at, step in enumerate(steps) if _reads_clock(step)), default=0)
     for at, step in enumerate(steps):
         # At a branch, all results are awaited: code behind it must not depend on the path taken.
         used = ready.keys() if step.skips else step.reads | step.writes

@@ -2,7 +2,7 @@
 
 A barrier blocks a warp not where it issues, but where the warp next reaches memory: reads of the
 clock, arithmetic and branches go on (measured on an H100 with a skew that is known: for 37 cycles
-at least). A ``NOP`` is held back, too, once the barrier has issued six cycles before.
+at least). A ``NOP`` is held back, too, once the barrier has issued seven cycles before.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from ikp.analysis.explain.instances import Meetings, meetings
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.core.sorting import sum_by
 
 
 def barrier_skew(launch: Prepared) -> Iterator[Finding]:
@@ -76,8 +77,8 @@ def _before(launch: Prepared, warp: int, barrier: int) -> str:
     mine = launch.trace.slots.warp[each.slot] == warp
     warps = max(len(np.unique(launch.trace.slots.warp)) - 1, 1)
     count = len(launch.names)
-    own = launch.sum_by(each.region[mine], each.own[mine], count)
-    others = launch.sum_by(each.region[~mine], each.own[~mine], count) / warps
+    own = sum_by(each.region[mine], each.own[mine], count)
+    others = sum_by(each.region[~mine], each.own[~mine], count) / warps
     more = own - others
     more[barrier] = 0
     longest = int(np.argmax(more))

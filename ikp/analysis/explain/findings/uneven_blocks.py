@@ -13,6 +13,7 @@ from ikp.analysis.explain.prepared import Floats, Ints, Prepared
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
 from ikp.analysis.explain.warp_regions import at_once
+from ikp.core.sorting import sum_by
 
 _SLOW: Final = 1.15
 """Times the median of SMs, or blocks: SMs of one H200 that do the same differ by a few percent."""
@@ -70,7 +71,7 @@ class _Blocks:
         return cls(
             *(ran.ids, ran.sm, ran.start, ran.end, took),
             launch.block_end - launch.block_start,
-            launch.sum_by(launch.block_of[each.slot], each.count, count).astype(np.float64),
+            sum_by(launch.block_of[each.slot], each.count, count).astype(np.float64),
             _sums_of_payloads(launch),
         )
 

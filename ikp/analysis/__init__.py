@@ -1,1 +1,1 @@
-"""Plain functions from a trace to a table."""
+"""Analyses of a trace: statistics, comparison, verdict, HTML page, DataFrame."""

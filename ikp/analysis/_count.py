@@ -1,7 +1,8 @@
-"""How long each region took: counts, totals, self times and percentiles per launch and region.
+"""Statistics of regions: counts, totals, self times and percentiles per launch label and region.
 
-One sort of one integer column does all of it: the group and the duration of a range are packed into
-one 64-bit key, so a million ranges take some tens of milliseconds. Self times take as long again.
+One sort of one integer column gives the percentiles: the group and the duration of a range are
+packed into one 64-bit key, so a million ranges take some tens of milliseconds. Self times take as
+long again.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ def count(trace: Trace, by: str | None = None, *, histogram: bool = False) -> St
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Which label, unit (SM, block, ...) and region name an event or total is of, as one number.
+    """The group of each event, total and slot: launch label, unit (SM, block, ...) and region name.
 
-    It is ``place * len(names) + name``, and a place ``label * len(units) + unit``; ``residence_ns``
-    holds the sum of the time that the warps of each place ran.
+    A group is the number ``place * len(names) + name``, a place ``label * len(units) + unit``.
+    ``residence_ns`` holds the sum of the time that the warps of each place ran.
     """
 
     names: list[str]
@@ -81,7 +82,7 @@ class Groups:
     def _of_events(
         cls, trace: Trace, by: str, names: list[str], region: _Ints, label: _Ints
     ) -> Self:
-        """Return groups of events of all warps: the first unit of each label is its warps."""
+        """Return groups by units of single events; the first unit of each label holds its warps."""
         units, unit = event_units(trace, by)
         count, events, slots = len(units) + 1, trace.events, trace.slots
         place = label[slots.launch] * count
@@ -133,7 +134,7 @@ def _rank_units(trace: Trace) -> tuple[list[str], _Ints]:
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """Of the values of each group that occurs: arrays of equal length."""
+    """Count, sum, least, most and percentiles of each group's values: arrays of equal length."""
 
     ids: _Ints
     counts: _Ints
@@ -146,7 +147,7 @@ class _Figures:
 
     @classmethod
     def of(cls, group: _Ints, sizes: _Ints, values: _Ints) -> _Figures:
-        """Return the figures of values that are of groups so large."""
+        """Return the figures of the groups that occur; ``sizes`` has the values in each group."""
         ordered = _sort_groups(group, values)
         ids = np.flatnonzero(sizes)
         counts = sizes[ids]
@@ -233,7 +234,7 @@ def _instant_rows(
 
 
 def _total_rows(trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]) -> list[RegionStats]:
-    """Return rows of the totals: what was summed up has no percentiles."""
+    """Return the rows of totals, which have no percentiles."""
     totals, rows = trace.totals, []
     for kind in (Kind.RANGE, Kind.INSTANT):
         chosen = np.flatnonzero(totals.kind == kind)
@@ -251,7 +252,7 @@ def _total_rows(trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]) ->
             if kind is Kind.RANGE:
                 share = _share(total, residence_ns)
                 row = replace(row, total_ns=total, share=share)
-                if times:  # a file may say that nothing took place, and how long it took
+                if times:  # a file may have a total of no ranges with a time
                     row = replace(row, mean_ns=total / times)
                 if of_label.counts_cycles:
                     mean = ticks / times if times else None
@@ -266,7 +267,7 @@ def _sort_groups(group: _Ints, durations: _Ints) -> _Ints:
     width = (most - least).bit_length()
     if int(group.max()).bit_length() + width > 63:  # the pair doesn't fit into one integer
         return durations[np.lexsort((durations, group))]
-    ordered = group << width  # what follows is done in place: pages of memory take longer
+    ordered = group << width  # in place from here on: fresh pages of memory take longer
     ordered += durations
     ordered -= least
     ordered.sort()

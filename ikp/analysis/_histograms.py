@@ -1,4 +1,4 @@
-"""How the durations of each group spread: counts in bins of equal ratio, least to most."""
+"""Histograms of durations by group: counts in 16 bins of equal ratio, from least to most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When launches began and ended, from their warps."""
+"""Start and end of each launch: its first warp's start and its last warp's end."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Ints = NDArray[np.int64]
 def launch_bounds(trace: Trace) -> tuple[Ints, Ints]:
     """Return when the first warp of each launch began, and when the last one ended, in Unix ns.
 
-    That is of all its warps, whether or not they recorded. Of a launch of which no warp is known,
-    the end is before the start: ``end >= start`` tells which launches have any.
+    All warps of known times count, whether or not they recorded. A launch without such warps ends
+    before it starts: ``end >= start`` holds for the launches that have any.
     """
     count = len(trace.launches)
     start = np.full(count, np.iinfo(np.int64).max)

@@ -1,6 +1,6 @@
-"""Ranges that nest, as they most often do: what holds what, in a few passes, without a sort.
+"""Self times and depths of ranges that nest, in one pass per level, without a sort.
 
-Ranges stand in the order of their ends, as they are recorded. So what lies in a range stands right
+Ranges are in the order of their ends, as they are recorded. So the ranges inside a range come right
 before it, from the first one on that closes after the range has opened.
 """
 
@@ -23,7 +23,7 @@ _MOST_BITS: Final = 62
 
 
 def moments(slot: NDArray[np.integer], start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return numbers that order starts and ends by slot, then time; slots stand in order."""
+    """Return numbers that order starts and ends by slot, then time; slots are in order."""
     least = int(start.min())
     low, high = start - least, end - least
     bits = int(high.max()).bit_length()
@@ -40,10 +40,10 @@ def moments(slot: NDArray[np.integer], start: Ints, end: Ints) -> tuple[Ints, In
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """What is left when the ranges that hold no other are taken out, so many times.
+    """The ranges left after the innermost ones were removed, once for each level before this.
 
-    ``holds`` says which ranges hold others, ``holders`` are these, and ``first`` is the first range
-    in each.
+    ``holds`` says which of them hold others, ``holders`` are the rows of these, and ``first`` is
+    the first range in each.
     """
 
     holds: NDArray[np.bool_]
@@ -71,12 +71,12 @@ def _levels(opens: Ints, closes: Ints) -> list[_Level] | None:
 
 
 def nested_times(opens: Ints, closes: Ints, took: Ints) -> Ints | None:
-    """Return the self time of each range; None if some overlap, or stand in another order.
+    """Return the self time of each range; None if some overlap, or are in another order.
 
     ``opens`` and ``closes`` are :func:`moments`.
 
-    A range that holds no other keeps its time. The others lose that time, and are looked at again
-    without those.
+    A range that holds no other keeps its time. That time is subtracted from the ranges that hold
+    it, and the next level has only these.
     """
     levels = _levels(opens, closes)
     if levels is None:

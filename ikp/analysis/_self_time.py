@@ -1,4 +1,4 @@
-"""Self time: which range a warp's time belongs to, where several are open.
+"""Self time of ranges: a warp's time belongs to the range that opened last and is still open.
 
 At each moment a warp's time belongs to the range that opened last and is still open. So a range's
 self time is its time less the union of the ranges that opened in it, on the same warp, while those
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 EVENTS_AT_ONCE: Final = 1 << 16
-"""Taken together: slots whole, so one with more is taken alone. Such arrays fit into a cache."""
+"""Events processed in one pass: whole slots, so a slot with more is a pass of its own. Arrays of
+this length fit into a cache."""
 
 
 def self_times(trace: Trace) -> tuple[Ints, Ints]:
     """Return the self time of each event, and the time that each slot was in any range.
 
-    Both in nanoseconds. Of ranges that reach beyond their slot's ``init`` and ``finish``, as edits
-    can make them, the second counts only what lies between.
+    Both in nanoseconds. Edits can make ranges that reach beyond their slot's ``init`` and
+    ``finish``: the time of a slot counts only their part between the two.
     """
     events, slots = trace.events, trace.slots
     own, inside = np.zeros(len(events), np.int64), np.zeros(len(slots), np.int64)
@@ -60,7 +61,7 @@ def _self_times(slots: Slots, slot: Column, start: Ints, end: Ints, inside: Ints
 
 
 def _lie_in(slots: Slots, slot: Column, first: NDArray[np.intp], start: Ints, end: Ints) -> bool:
-    """Tell whether no range reaches beyond its slot; ``first`` is each slot's first range."""
+    """Return whether no range reaches beyond its slot; ``first`` is each slot's first range."""
     opened, closed = np.minimum.reduceat(start, first), np.maximum.reduceat(end, first)
     return bool(np.all((opened >= slots.start_ns[slot]) & (closed <= slots.end_ns[slot])))
 
@@ -89,7 +90,7 @@ def _within(slots: Slots, slot: Ints, time: Ints) -> Ints:
 
 
 def owned(slot: Column, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]:
-    """Cut the time of all ranges where one opens or closes; return each piece and whose it is.
+    """Cut the time of all ranges where one opens or closes; return each piece and its range.
 
     The pieces are begins and ends in nanoseconds, 2 x pieces. Those in no range are left out.
     """
@@ -109,11 +110,11 @@ def owned(slot: Column, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]
 
 
 def _places(opening: Ints, closing: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
-    """Return where each range opens and closes in the sequence of all that do, and who opens when.
+    """Return each range's opening and closing in the sequence of both, and the opening order.
 
-    At one moment, ranges close before others open. Of those that open together the one recorded
-    last comes first, since it holds the others; of those that close together, the one that opened
-    last.
+    At one moment, ranges close before others open. Of ranges that open together the one recorded
+    last comes first, since it holds the others. Of ranges that close together, the one that opened
+    last comes first.
     """
     count = len(opening)
     by_opening = count - 1 - np.argsort(opening[::-1], kind="stable")
@@ -128,9 +129,9 @@ def _places(opening: Ints, closing: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]
 
 
 def _innermost(opens: Ints, depth: Ints, change: NDArray[np.int8]) -> NDArray[np.intp]:
-    """Return which range is the innermost after each place, where ranges nest.
+    """Return the innermost open range after each opening or closing, where ranges nest.
 
-    Taken level by level, that is the last one which opened at that level.
+    It is the last range that opened at the level then reached.
     """
     opener = np.zeros(len(depth), np.intp)
     opener[opens] = np.arange(len(opens))
@@ -145,10 +146,11 @@ def _innermost(opens: Ints, depth: Ints, change: NDArray[np.int8]) -> NDArray[np
 def _latest(
     closes: Ints, by_opening: NDArray[np.intp], change: NDArray[np.int8]
 ) -> NDArray[np.intp]:
-    """Return which open range opened last, after each place; any where none is open.
+    """Return the open range that opened last, after each opening or closing; any if none is open.
 
-    ``closes`` are in the order of opening. Going back from the last range that opened, blocks that
-    are all closed are skipped: ``most[k][i]`` is the last close of the ``2**k`` up to the i-th.
+    ``closes`` are in the order of opening. Going back from the last range that opened, groups of
+    ranges that are all closed are skipped: ``most[k][i]`` is the last close of the ``2**k`` ranges
+    up to the i-th.
     """
     most, size = [closes.astype(np.int32 if len(change) < 1 << 31 else np.int64)], 1
     while size < len(closes):

@@ -1,8 +1,8 @@
-"""Percentiles that add up: a sketch of many durations, and how far off what it tells can be.
+"""Sketches of durations (DDSketch): percentiles that merge over traces, at most 0.5 % off.
 
-A DDSketch counts values in bins whose bounds grow by a fixed ratio, so whatever it tells is off by
-a fixed share of the value. Sketches of two sets of values add up to that of both, bin by bin: in
-whatever order, and however the values were divided.
+A DDSketch counts values in bins whose bounds grow by a fixed ratio, so a percentile from it is off
+by at most a fixed share of its value. Sketches of two sets of values add up to that of both, bin by
+bin: in any order, and however the values were divided.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RELATIVE_ERROR: Final = 0.005
 
 
 def new_sketch() -> DDSketch:
-    """Return a sketch of nothing."""
+    """Return an empty sketch."""
     from ddsketch import DDSketch
 
     return DDSketch(RELATIVE_ERROR)
@@ -30,8 +30,8 @@ def new_sketch() -> DDSketch:
 def sketches(group: NDArray[Any], values: NDArray[np.int64]) -> dict[int, DDSketch]:
     """Return a sketch of the values of each group that occurs, by its number.
 
-    All values are put into bins at once. A bin then goes into its sketch as the value in its
-    middle, as often as it has any.
+    All values are put into bins at once. A bin is then added to its sketch as its middle value,
+    times the number of values in it.
     """
     if not len(values):
         return {}
@@ -53,7 +53,7 @@ _NONE: Final = -1
 
 
 def _bins(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return each value's bin as a sketch has them: bin i ends with gamma ** i."""
+    """Return the bin that a sketch puts each value in: bin i ends with gamma ** i."""
     ends = np.ceil(np.log(np.maximum(values, 1)) / np.log(_GAMMA))
     bins: NDArray[np.int64] = ends.astype(np.int64)
     bins[values <= 0] = _NONE
@@ -61,12 +61,12 @@ def _bins(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _middle(one: int) -> float:
-    """Return the value that is nearest to all of a bin, relative to them."""
+    """Return the value of a bin with the least relative distance to all others in it."""
     return 0.0 if one == _NONE else 2 * _GAMMA**one / (1 + _GAMMA)
 
 
 def _counted(places: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
-    """Return which places occur, ascending, and how often: by counting, unless most would not."""
+    """Return which places occur, ascending, and how often: by a sort where few of them do."""
     if int(places.max()) > _SPARSE * len(places) + _FEW:
         found, count = np.unique(places, return_counts=True)
         return found, count.tolist()

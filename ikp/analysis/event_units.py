@@ -1,4 +1,4 @@
-"""What single events are counted by: their iteration, or the window of time that they begin in."""
+"""Units to count single events by: their iteration, or the window of time that they begin in."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Ints = NDArray[np.int64]
 ITERATION: Final = "iteration"
 WINDOW: Final = "window"
 WINDOWS: Final = 16
-"""Of the longest launch, where no width is given."""
+"""Windows of the longest launch, where no width is given."""
 _MOST: Final = 10_000
 
 
 def by_events(by: str | None) -> bool:
-    """Tell whether events of one warp are counted apart."""
+    """Return whether ``by`` names units of single events: iterations or windows."""
     return by is not None and (by == ITERATION or by.partition(":")[0] == WINDOW)
 
 
@@ -34,8 +34,8 @@ def event_units(trace: Trace, by: str) -> tuple[list[str], Ints]:
     """Return the names of the units, in order, and the unit of each event.
 
     Raises:
-        UsageError: the trace has totals, which don't say when; ``by`` can't be read; or there
-            would be too many units to look at.
+        UsageError: the trace has totals, which have no times; ``by`` can't be read; or there
+            would be more than 10,000 units.
     """
     if len(trace.totals):
         raise UsageError(

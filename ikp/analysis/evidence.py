@@ -1,4 +1,4 @@
-"""What a reader must know before trusting a trace's numbers: losses, and how well clocks fit."""
+"""``Evidence`` of each launch label: what was recorded, what was lost, how well the clocks fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _One = TypeVar("_One")
 
 
 _UNKNOWN_RESIDUAL = "residual unknown: no spare anchors"
-"""Said of a clock that was fitted through as many anchors as it has unknowns."""
+"""The note on a clock that was fitted through as many clock anchors as it has unknowns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Evidence:
     """What was recorded under one launch label, and how well.
 
     ``residence_ns`` is the sum over the label's warps of the time from ``init`` to ``finish``. A
-    launch's duration is from its first warp's ``init`` to its last one's ``finish``: the median of
-    the label's launches, the shortest and the longest. ``recordable`` is how many warps the
-    launches had, of which ``warps`` recorded; ``blocks_recorded`` of ``blocks_launched`` did.
-    ``ghz`` is the rate of the clock, where that counts SM cycles: the mean of the launches.
-    ``capacity`` is the smallest room for records per warp of its launches, ``needed`` the most
-    records that any one warp attempted. The clock residuals are the worst of its launches, and None
-    where that of any is unknown.
+    launch's duration is from its first warp's ``init`` to its last one's ``finish``: the fields
+    hold the median of the label's launches, the shortest and the longest. ``recordable`` is how
+    many warps the launches had, of which ``warps`` recorded; ``blocks_recorded`` of
+    ``blocks_launched`` did. ``ghz`` is the mean clock rate of the launches, where the clock counts
+    SM cycles. ``capacity`` is the fewest records per warp that a launch had room for, ``needed``
+    the most records that any one warp attempted. The clock residuals are the worst of its launches,
+    and None where that of any is unknown.
     """
 
     launch: str
@@ -91,11 +91,12 @@ class Evidence:
     def warnings(self) -> list[str]:
         """Return in words what was lost, and the notes of the recording; empty if all is well.
 
-        Losses of all launches are told together, so that the notes of each are left out.
+        Losses of all launches are summed up in one line, so the notes of single launches on losses
+        are left out.
         """
         found = _losses(self)
         if self.notes:
-            from ikp.core.decoding.losses import tells_loss  # brings all that decodes
+            from ikp.core.decoding.losses import tells_loss  # imports all of decoding
 
             notes = (note for note in self.notes if not tells_loss(note))
             found += (f"{_name(self)}: {printable(note)}." for note in notes)
@@ -103,7 +104,7 @@ class Evidence:
 
 
 def about(trace: Trace) -> tuple[str, ...]:
-    """Return in words what concerns the trace as a whole: what it cost, its ranks, its edits."""
+    """Return lines on the trace as a whole: time of finalize, ranks, overhead deducted, edits."""
     facts, lines = trace.provenance, []
     if "copied_out_s" in facts and "decoded_s" in facts:
         lines.append(
@@ -138,7 +139,7 @@ def collect_evidence(trace: Trace) -> tuple[Evidence, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Warps:
-    """Of the warps that recorded, by launch: how many, how long they ran, what they needed."""
+    """Columns by launch, of the warps that recorded: warps, blocks, times, records attempted."""
 
     count: _Ints
     blocks: _Ints
@@ -159,7 +160,7 @@ class _Warps:
         return cls(count, blocks, ran, np.where(count > 0, last - first, 0), needed)
 
     def take(self, launches: list[int]) -> _Warps:
-        """Return those of some launches."""
+        """Return the rows of some launches."""
         return _Warps(*(getattr(self, one.name)[launches] for one in fields(self)))
 
 
@@ -235,7 +236,7 @@ def _records(evidence: Evidence) -> str:
 
 
 def _record(evidence: Evidence) -> str:
-    """Return what one record is: a total of a region, or an event."""
+    """Return what one record is called: ``"total"`` or ``"record"``."""
     return "total" if evidence.modes == ("totals",) else "record"
 
 
@@ -282,18 +283,18 @@ def _losses(evidence: Evidence) -> list[str]:
 
 
 def lost_records(dropped: int, attempted: int, unfinished: int, what: str = "record") -> str:
-    """Return which share of the records was lost, for the head of what is made of the others.
+    """Return which share of the records was lost, for the head of a report made of the others.
 
     Empty where none was lost.
     """
     if dropped:
         share = 100 * dropped / max(attempted, 1)
-        told = f"{share:.1f} %"
-        if told == "0.0 %":
-            told = "less than 0.1 %"
-        elif told == "100.0 %" and dropped < attempted:
-            told = "more than 99.9 %"
-        return f"{told} of the {what}s were lost ({dropped:,} of {attempted:,})"
+        part = f"{share:.1f} %"
+        if part == "0.0 %":
+            part = "less than 0.1 %"
+        elif part == "100.0 %" and dropped < attempted:
+            part = "more than 99.9 %"
+        return f"{part} of the {what}s were lost ({dropped:,} of {attempted:,})"
     if unfinished:
         return (
             f"{plural(unfinished, 'warp')} never finished: how many {what}s were lost is not known"

@@ -1,4 +1,4 @@
-"""A trace as a pandas DataFrame."""
+"""A trace as a pandas DataFrame: a row per event, or per total."""
 
 from __future__ import annotations
 

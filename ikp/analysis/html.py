@@ -1,4 +1,4 @@
-"""Statistics and traces as HTML, which notebooks show. Everything in it is escaped."""
+"""Statistics and traces as HTML tables for notebooks; all text in them is escaped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def as_html(found: Stats) -> str:
 
 
 def trace_html(trace: Trace) -> str:
-    """Return what ``repr`` says of a trace, and its statistics."""
+    """Return a trace's ``repr`` and its statistics as HTML."""
     return f"<pre>{escape(summary(trace))}</pre>\n{as_html(stats(trace))}"
 
 

@@ -1,4 +1,4 @@
-"""How much of the warps' time writing their records took, at most."""
+"""Upper bound on the share of the warps' time that writing their records took."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final
 from ikp.core.trace import Launch
 
 RECORD_CYCLES: Final = {32: 53, 64: 68}
-"""The most that a range took in a full H200, by the bits of its clock (docs/benchmarks.md)."""
+"""The most cycles that a range cost on a full H200, by its clock's bits (docs/benchmarks.md)."""
 
 
 def recording_share(launch: Launch, attempted: int, resident_ns: float) -> float | None:
     """Return the share, at most; None where it is not known.
 
     Args:
-        launch: whose clock it was.
+        launch: the launch, whose clock counts.
         attempted: records, dropped ones included.
-        resident_ns: how long all warps ran.
+        resident_ns: the sum of the time that its warps ran.
     """
     if launch.clock.kind != "cycles" or not resident_ns:
         return None

@@ -1,4 +1,4 @@
-"""A :class:`~ikp.analysis.stats.Stats` as text, CSV, JSON or for rich."""
+"""A :class:`~ikp.analysis.stats.Stats` as a table of text, for rich, as CSV or as JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _cycles(count: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """One column of the table that people read. What ``spare`` says goes first goes least."""
+    """One column of the table of text. Of those with ``spare``, the largest goes first."""
 
     title: str
     cell: Callable[[RegionStats], str]
@@ -52,12 +52,12 @@ class _Shown:
 
     @property
     def column(self) -> Column:
-        """What lays it out."""
+        """The column as the layout takes it."""
         return Column(self.title, self.spare, self.name)
 
 
 def _spread(name: str, text: Callable[[float | None], str]) -> Callable[[RegionStats], str]:
-    """Return what shows one figure of single ranges: ``-`` where only their sum is known."""
+    """Return a cell function for a figure of single ranges: ``-`` if only their sum is known."""
     whole = "total_ns" if name.endswith("_ns") else "total_cycles"
 
     def cell(row: RegionStats) -> str:
@@ -98,7 +98,7 @@ _INDENT = "  "
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """What a table shows of one launch label. ``rows`` are numbers of the statistics' rows."""
+    """The part of a table for one launch label. ``rows`` are numbers of the statistics' rows."""
 
     label: str
     rows: list[int] = field(default_factory=list)
@@ -149,7 +149,7 @@ def _lines(stats: Stats, wide: int | None) -> Iterator[Line]:
 
 
 def heading(section: _Section, name: Callable[[str], str] = printable) -> str:
-    """Return what stands above the rows of a label: its launches as a whole."""
+    """Return the line above the rows of a label, on its launches as a whole."""
     parts = [_launched(one) for one in section.evidence]
     outside = _in_no_range(section.residence)
     if outside is not None:
@@ -217,7 +217,7 @@ def sheet(stats: Stats) -> Sheet:
 
 
 def as_text(stats: Stats, wide: int | None = None) -> str:
-    """Return it as plain text, as wide as given or as the terminal that stdout is."""
+    """Return the table as plain text, as wide as given or as the terminal that stdout is."""
     return sheet(stats).text(wide)
 
 
@@ -236,7 +236,7 @@ def as_csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
 
 
 def facts(stats: Stats, name: Callable[[str], str] = printable) -> Iterator[str]:
-    """Yield the lines under the table: what the shares are of, and what was recorded."""
+    """Yield the lines under the table: what the shares are of, and what was recorded how well."""
     if any(row.share is not None for row in stats.rows):
         yield _NOTES["share"]
     if any(row.self_share is not None for row in stats.rows):
@@ -258,7 +258,7 @@ def _named(one: Evidence, name: Callable[[str], str]) -> Evidence:
 
 
 def columns(stats: Stats) -> list[_Shown]:
-    """Return the columns in which anything stands."""
+    """Return the columns of the table, without those that would be empty."""
     absent = set()
     shown: tuple[_Shown, ...] = COLUMNS
     if stats.histograms:
@@ -275,7 +275,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 def _spark(row: RegionStats, bars: Mapping[tuple[str, str, str], Sequence[int]]) -> str:
-    """Return a row's histogram as a line of bars; what is not 0 has one."""
+    """Return a row's histogram as a line of bars; each count above 0 has one."""
     counts = bars.get((row.launch, row.region, row.group)) if row.kind == "range" else None
     if not counts:
         return ""

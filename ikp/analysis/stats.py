@@ -1,4 +1,4 @@
-"""The statistics of a trace, as data: a row per launch label and region, and what they rest on."""
+"""``Stats``: a trace's statistics as data, a row per launch label and region, with evidence."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _SORT_KEYS = {
     "p50": "p50_ns",
     "p95": "p95_ns",
     "p99": "p99_ns",
-    "order": "",  # as they stand
+    "order": "",  # unsorted
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RegionStats:
-    """One region in all launches of one label. What a row doesn't have is None.
+    """One region in all launches of one label. Figures that a row lacks are None.
 
     ``_ns`` are nanoseconds. ``_cycles`` are SM cycles as the clock counted them, for labels all of
     whose launches were timed with ``clock="cycles"``. Percentiles are of single ranges. Instants
@@ -47,9 +47,9 @@ class RegionStats:
     time is 0.
 
     ``group`` is ``"rank 1"``, ``"SM 3"``, ``"block 12"``, ``"warp 0"`` or a role where the
-    statistics are of each of these, and the shares are then of the residence time of the group's
-    warps; or ``"iteration 7"`` or ``"10 us to 20 us"``, and they are of that of all the label's
-    warps. Else it is empty.
+    statistics are of each of these: the shares are then of the residence time of the group's warps.
+    Or it is ``"iteration 7"`` or ``"10 us to 20 us"``: the shares are then of the residence time of
+    all the label's warps. Else it is empty.
     """
 
     launch: str
@@ -80,11 +80,11 @@ FIELDS = tuple(one.name for one in fields(RegionStats))
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """What shares are of: the warps of one label (and group), and how long they ran.
+    """The time that shares are of: how long the warps of one label (and group) ran.
 
     ``in_no_range_ns`` is the part of ``residence_ns`` at which no range of the warp was open; None
-    where totals were recorded, which don't say what overlapped. Ranges that were dropped count as
-    none.
+    where totals were recorded, which don't say which ranges overlapped. Dropped ranges count as not
+    open.
     """
 
     launch: str
@@ -163,7 +163,7 @@ class Stats:
     def sorted_by(self, key: str) -> Stats:
         """Return the rows sorted within each label by ``"total"``, ``"self"``, ``"mean"``,
         ``"count"``, ``"p50"``, ``"p95"`` or ``"p99"``, largest first; rows without that figure come
-        last. ``"order"`` leaves them as they stand.
+        last. ``"order"`` leaves them unsorted.
 
         Raises:
             UsageError: another key.
@@ -190,9 +190,9 @@ class Stats:
             return self.sorted_by(key)
         chosen = set(map(id, largest))
         which = "the first" if key == "order" else f"the largest by {key}"
-        told = f"{count:,} of {plural(len(ordered), 'row')} shown: {which}."
+        note = f"{count:,} of {plural(len(ordered), 'row')} shown: {which}."
         rows = tuple(row for row in ordered if id(row) in chosen)
-        return replace(self, rows=rows, about=(told, *self.about))
+        return replace(self, rows=rows, about=(note, *self.about))
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"rows": [...], "residence": [...], "evidence": [...], "about": [...]}``: plain
@@ -234,7 +234,7 @@ def stats(trace: Trace, by: str | None = None, *, histogram: bool = False) -> St
     taken together. Instants have rows of their own, with a count and no times.
 
     Args:
-        trace: what to count.
+        trace: the trace to count.
         by: ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` or ``"role"`` to count each of these
             apart: blocks by linear index, warps by their number in the block. Or
             ``"iteration"``, which is an event's payload, or ``"window"``: sixteen parts of the
@@ -245,7 +245,7 @@ def stats(trace: Trace, by: str | None = None, *, histogram: bool = False) -> St
     Raises:
         UsageError: ``by`` is something else, or needs a timeline that there is not.
     """
-    from ikp.analysis._count import count  # makes what is defined here
+    from ikp.analysis._count import count  # it imports this module
 
     return count(trace, by, histogram=histogram)
 

@@ -1,4 +1,4 @@
-"""A trace in three lines: which launches, how many events, and what to do with it."""
+"""A trace's ``repr``: three lines with its launches, its events, and its time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_LETTERS = 60
 
 
 def summary(trace: Trace) -> str:
-    """Return three lines, whatever is in the trace."""
+    """Return three lines on any trace, empty ones included."""
     return f"<ikp.Trace of {_launches(trace)}\n {_events(trace)}\n {_time(trace)}>"
 
 
@@ -31,8 +31,8 @@ def _launches(trace: Trace) -> str:
     more = [f"{len(labels) - _MOST_LABELS:,} more"] if len(labels) > _MOST_LABELS else []
     devices = [_short(one) for one in dict.fromkeys(launch.device for launch in trace.launches)]
     where = f" on {' + '.join(devices[:_MOST_LABELS])}" if devices else ""
-    told = f": {', '.join([*names, *more])}" if names else ""
-    return f"{plural(len(trace.launches), 'launch', 'launches')}{told}{where}"
+    listed = f": {', '.join([*names, *more])}" if names else ""
+    return f"{plural(len(trace.launches), 'launch', 'launches')}{listed}{where}"
 
 
 def _events(trace: Trace) -> str:

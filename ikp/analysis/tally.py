@@ -1,4 +1,4 @@
-"""What can be added up over traces: the statistics of one, or of all that it was merged from.
+"""``Tally``: statistics of one trace or of many, in a form that merges.
 
 Counts, sums, least and most are exact. Percentiles come from sketches, which merge as exactly, and
 are off by at most :data:`RELATIVE_ERROR`. A tally is as large as the table that it becomes, however
@@ -32,7 +32,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """A row of a table without what can't be added up, and sketches that percentiles come from."""
+    """A row of a table without figures that don't add up, and the sketches for its percentiles."""
 
     figures: RegionStats
     times: DDSketch | None = None
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Label:
-    """What is known of a launch label, and a sketch of how long its launches took."""
+    """The evidence of a launch label, and a sketch of its launches' durations."""
 
     evidence: Evidence
     durations: DDSketch
@@ -63,8 +63,8 @@ class Lost:
 class Tally:
     """Statistics that merge: of a file, or of several. :meth:`stats` makes a table of them.
 
-    ``files`` is how many are counted. ``lost`` are those that are not, with the reason of each,
-    and ``without`` says of how many nothing was chosen, with one reason.
+    ``files`` is how many are counted. ``lost`` are the files that could not be counted, with the
+    reason of each. ``without`` is how many held nothing that was chosen, with one reason.
     """
 
     files: int = 0
@@ -92,7 +92,7 @@ class Tally:
             _shares(_figures(row, of_label[row.figures.launch]), self.residence)
             for row in self.rows.values()
         )
-        about = (*self._told(), *self.about[:_SHOWN], *_more(self.about, "more notes"))
+        about = (*self._notes(), *self.about[:_SHOWN], *_more(self.about, "more notes"))
         table = Stats(rows, evidence, about, tuple(self.residence.values()))
         of_warps = all((row.launch, row.group) in self.residence for row in rows)
         return table.sorted_by("total" if of_warps else "order")
@@ -115,8 +115,8 @@ class Tally:
         frame = pandas.DataFrame([asdict(row) for row in self.stats()])
         return frame.assign(relative_error=frame["p50_ns"].notna().map({True: RELATIVE_ERROR}))
 
-    def _told(self) -> Iterator[str]:
-        """Yield what must be known of the table: what it is of, how exact, what is missing."""
+    def _notes(self) -> Iterator[str]:
+        """Yield notes on the table: how many files it is of, how exact it is, which are missing."""
         yield (
             f"{plural(self.files, 'file')} counted together; percentiles are within "
             f"{100 * RELATIVE_ERROR:g} % of a range's time, all else is exact."
@@ -160,7 +160,7 @@ def _finished(label: Label) -> Evidence:
 
 
 def _figures(row: Row, evidence: Evidence) -> RegionStats:
-    """Return a row with what follows from what was added up."""
+    """Return a row with its means and percentiles, from its sums and sketches."""
     found = replace(row.figures, launches=evidence.launches)
     if found.total_ns is not None:
         found = replace(found, mean_ns=found.total_ns / found.count)
@@ -177,14 +177,14 @@ def _figures(row: Row, evidence: Evidence) -> RegionStats:
 
 
 def _within(row: RegionStats, value: float) -> float:
-    """Return a percentile, which is no less than the least and no more than the most."""
+    """Return a percentile clamped to the row's exact least and most."""
     if row.min_ns is None or row.max_ns is None:
         return value
     return min(max(value, float(row.min_ns)), float(row.max_ns))
 
 
 def _shares(row: RegionStats, residence: Mapping[Place, Residence]) -> RegionStats:
-    # Iterations and windows have that of all the label's warps.
+    # Iterations and windows have the residence time of all the label's warps.
     of_group = residence.get((row.launch, row.group)) or residence[row.launch, ""]
     ran = of_group.residence_ns
     if not ran or row.total_ns is None:

@@ -1,4 +1,4 @@
-"""From a trace to its tally, and from tallies to that of all: the map and the merge."""
+"""Tallies made and merged: ``tally_trace`` of one trace, ``merge`` of many tallies."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _NOT_ADDED: Final[dict[str, Any]] = dict.fromkeys(
 )
 """Figures of a row that follow from others."""
 _OF_ONE_FILE: Final = "finalize:"
-"""What begins a note that says nothing of many files."""
+"""How a note begins that is of one file only, and so left out of tallies."""
 
 
 def tally_trace(trace: Trace, by: str | None = None) -> Tally:
-    """Return what can be added up of a trace; ``by`` as for ``Trace.stats``.
+    """Return the tally of a trace; ``by`` as for ``Trace.stats``.
 
     Raises:
         UsageError: ``by`` is something else.
@@ -93,9 +93,9 @@ def _durations(trace: Trace) -> dict[str, DDSketch]:
 def merge(tallies: Iterable[Tally]) -> Tally:
     """Return the tally of all files of some tallies; none of those is changed.
 
-    Tallies are taken one by one, and no more than one is held beside the result. In whatever order
-    they come, and merged in whatever steps, the figures are the same; the order of rows and notes
-    is that of their first tally.
+    Tallies are taken one by one, and no more than one is held beside the result. The figures do not
+    depend on the order of the tallies, nor on the steps of merging; the order of rows and notes is
+    that of their first tally.
     """
     files, absent, why = 0, 0, ""
     rows: dict[RowKey, Row] = {}
@@ -146,7 +146,7 @@ def _own_label(label: Label) -> Label:
 
 
 def _added_row(whole: Row, part: Row) -> Row:
-    """Return two rows of one key as one. The sketches of the first are added to."""
+    """Return two rows of one key as one. The sketches of the first are changed."""
     figures, more = whole.figures, part.figures
     sums = {
         name: _both(getattr(figures, name), getattr(more, name), int.__add__)
@@ -162,7 +162,7 @@ def _added_row(whole: Row, part: Row) -> Row:
 
 
 def _both(one: Any, other: Any, how: Callable[[Any, Any], Any]) -> Any:
-    """Return two values as one; None where either is not known."""
+    """Return two values combined; None where either is not known."""
     return None if one is None or other is None else how(one, other)
 
 

@@ -1,1 +1,1 @@
-"""What the machine code of a kernel holds between its clock reads; needs no GPU and no DSL."""
+"""Inspection of compiled kernels: the machine code in their ranges; needs no GPU and no DSL."""

@@ -1,4 +1,4 @@
-"""What a range promises by its name and its lines, and whether the machine code keeps it."""
+"""``check``: whether a range holds the kinds of instructions that its name and lines promise."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ikp.sass.disassembly.opcodes import IDLE, Work, opcodes, work_of
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """A kind of work that a word in a range's name, or a call in its lines, lets one expect."""
+    """A kind of work that a word in a range's name, or a call in its lines, promises."""
 
-    broken: str  # what a range holds that breaks it
+    broken: str  # words for a range that breaks it: "no store"
     words: frozenset[str]
     calls: re.Pattern[str]
     kept_by: tuple[Work, ...]
@@ -59,14 +59,14 @@ _PROMISES = (
 _LANGUAGES = ("tl.", "gl.", "ttgl.", "language.", "ikp.")
 _LOADS = _PROMISES[0]
 _ISSUED = (Work.TENSOR, Work.COPY, Work.LOAD, Work.STORE, Work.ATOMIC)
-"""Work that is one and the same wherever it stands; of waits, a compiler may add some."""
+"""Work that a compiler moves but does not add; it may add waits."""
 _WORK = tuple(work for work in Work if work not in IDLE)
 ASYNC_LOADS = ("UTMALDG", "LDGSTS")
 _FROM_GLOBAL = re.compile(r"^(tl|gl|ttgl|language)\.load$")
 
 
 class _Elsewhere(Protocol):
-    """Says where instructions stand that a range might have been expected to hold."""
+    """Returns the instructions outside of a range that it might have been expected to hold."""
 
     def __call__(
         self, kinds: Iterable[Work], *, own_lines: bool = False, as_often: bool = False
@@ -89,7 +89,7 @@ class _Elsewhere(Protocol):
 
 
 def check(found: CodeRange, elsewhere: _Elsewhere) -> list[Finding]:
-    """Return what a range promises and does not hold."""
+    """Return a finding for each promise that a range breaks."""
     if found.kind != "range":
         return []
     warnings = []
@@ -141,7 +141,10 @@ def _promised(found: CodeRange) -> list[_Promise]:
 
 
 def _kept_by(promise: _Promise, found: CodeRange) -> tuple[Work, ...]:
-    """Return what keeps a promise. A load from global memory is not kept by one from shared."""
+    """Return the kinds of work that keep a promise.
+
+    A load from shared memory does not keep the promise of one from global memory.
+    """
     calls = found.source.calls if found.source else frozenset()
     if Work.LOAD in promise.kept_by and any(_FROM_GLOBAL.match(call) for call in calls):
         return tuple(w for w in promise.kept_by if w not in (Work.SHARED, Work.TMEM))
@@ -209,7 +212,10 @@ def _strayed(
 
 
 def _empty(found: CodeRange, elsewhere: tuple[Group, ...]) -> list[Finding]:
-    """Say that a range holds nothing, or none of its lines' work. Integers may be the work."""
+    """Return the finding on a range that holds nothing, or none of its lines' work.
+
+    A range that holds only integer instructions is fine: they may be its work.
+    """
     if elsewhere:
         text = f"{found.label} holds no work, {_instead(found)}."
         lost = f"{text} {_standing(elsewhere)}"
@@ -222,7 +228,7 @@ def _empty(found: CodeRange, elsewhere: tuple[Group, ...]) -> list[Finding]:
 
 
 def _instead(found: CodeRange) -> str:
-    """Say what a range does hold."""
+    """Return words for the instructions that a range does hold."""
     longest = max(found.copies, key=lambda copy: len(copy.instructions)).instructions
     work = [i for copy in found.copies for i in copy.instructions if _is_work(i)]
     if work:
@@ -235,12 +241,12 @@ def _is_work(instruction: Instruction) -> bool:
 
 
 def _standing(elsewhere: tuple[Group, ...]) -> str:
-    """Say how many instructions stand elsewhere."""
-    return f"Elsewhere stand {opcodes([i for group in elsewhere for i in group.instructions])}."
+    """Return words for the instructions that are elsewhere."""
+    return f"Elsewhere are {opcodes([i for group in elsewhere for i in group.instructions])}."
 
 
 def _awaits_copies(found: CodeRange, elsewhere: tuple[Group, ...]) -> bool:
-    """Whether it is about copies, and a software pipeline has left it the wait for them."""
+    """Whether a range of copies holds only the wait for them, because of a software pipeline."""
     waits = found.holds(Work.WAIT, Work.BARRIER)
     return waits and any(group.work is Work.COPY for group in elsewhere)
 
@@ -249,6 +255,6 @@ def _explanation(found: CodeRange, elsewhere: tuple[Group, ...]) -> str:
     if _awaits_copies(found, elsewhere):
         return (
             "It shows the wait for copies that were issued earlier (a software pipeline); "
-            "they stand elsewhere:"
+            "they are elsewhere:"
         )
-    return "They stand elsewhere:"
+    return "They are elsewhere:"

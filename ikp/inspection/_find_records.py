@@ -1,4 +1,4 @@
-"""Find the records in machine code: what stores them, and the clock reads of their ranges."""
+"""``find``: the records in a kernel's machine code, with their stores and their clock reads."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ _KINDS = frozenset(Kind)
 _ADDRESS = re.compile(r"^(?P<base>.*\[[^\]+]+(?:\+UR\d+)?)(?:\+(?P<offset>-?0x[0-9a-f]+))?\]$")
 _REGISTER = re.compile(r"R\d+")
 _REACH = 32
-"""Instructions between the two stores of one record, at most: they stand side by side in PTX."""
+"""Instructions between the two stores of one record, at most: they are adjacent in PTX."""
 
 
 def find(flow: Flow) -> Found:
     """Return the records of a kernel.
 
     A record is a 16-byte store of {tag, start, end, payload} whose end word comes from a clock and
-    whose tag doesn't: that tells it from what init and finish write. Tag and start tell it from
-    any other such store. Of a 64-bit clock it is one of {start, end}, both from a clock, and
-    another of {tag, payload} behind it. In finished machine code, where no four registers in a row
-    were free, it is one of {tag, start} and another of {end} behind it; or, from fewer registers,
-    {end} first, and then {tag, start}, or {tag} and {start}. There, too, one store may take several
-    records, of a thread each: see ``_gathered``.
+    whose tag doesn't: that distinguishes it from the stores of init and finish. Tag and start
+    distinguish it from any other such store. With a 64-bit clock it is a store of {start, end},
+    both from a clock, and a store of {tag, payload} behind it.
+
+    In finished machine code, where no four registers in a row were free, it is a store of
+    {tag, start} and one of {end} behind it. From fewer registers, it is {end} first, and then
+    {tag, start}, or {tag} and {start}. There, too, one store may take several records, of a thread
+    each: see ``_gathered``.
     """
     tracer = Tracer(flow)
     gathered = Gathered(tracer).records
@@ -91,11 +93,11 @@ def _apart(instructions: tuple[Instruction, ...], at: int) -> int | None:
 def _of_two(
     tracer: Tracer, stores: tuple[int, int], tag: str, start: str, end: str
 ) -> Iterator[Record]:
-    """Yield the record that two stores make of {tag, start} and {end}; nothing of others."""
+    """Yield the record that two stores write, of {tag, start} and {end}; nothing for others."""
     at, last = stores
     if _are_clocks(tracer, tracer.origins(at, (start,))):
         tags = _tags(tracer, at, tag)
-        # What the second store finds, the first one does, too: nothing stands between them.
+        # Registers are the same at both stores: no instruction is between them.
         spans = _spans(tracer, tracer.origins(at, (end, start)))
         if tags and spans:
             yield Record((at, last), tags.pop() if len(tags) == 1 else None, spans)
@@ -104,7 +106,7 @@ def _of_two(
 def _pieces(
     instructions: tuple[Instruction, ...], at: int
 ) -> tuple[tuple[int, ...], tuple[int, str], tuple[int, str]] | None:
-    """Return the stores behind one of an end that belong to it, and where tag and start are."""
+    """Return the stores of a record whose end ``at`` stores first, and its tag and start."""
     if not _stores_word(instructions[at]):
         return None
     base, offset = _address(instructions[at])
@@ -129,7 +131,7 @@ def _of_pieces(
     tag: tuple[int, str],
     start: tuple[int, str],
 ) -> Iterator[Record]:
-    """Yield the record whose end is stored first, and its start from a uniform register then."""
+    """Yield the record whose end is stored first; its start may come from a uniform register."""
     instructions = tracer.flow.code.instructions
     copies = (
         instructions[each].operands[-1]
@@ -148,14 +150,14 @@ def _stored(instruction: Instruction) -> bool:
 
 
 def _stores_word(instruction: Instruction) -> bool:
-    """Tell whether an instruction stores one register."""
+    """Return whether an instruction stores one register."""
     parts = {*instruction.opcode.split(".")}
     known = instruction.op in _STORES and not {"64", "128", "U8", "U16", "S8", "S16"} & parts
     return known and len(instruction.operands) > 1 and instruction.operands[1] != "RZ"
 
 
 def _stores(instruction: Instruction, bits: str) -> bool:
-    """Tell whether an instruction stores so many bits of registers."""
+    """Return whether an instruction stores so many bits of registers."""
     known = instruction.op in _STORES and bits in instruction.opcode.split(".")
     return known and len(instruction.operands) > 1 and instruction.operands[1] != "RZ"
 
@@ -163,7 +165,7 @@ def _stores(instruction: Instruction, bits: str) -> bool:
 def _rest(flow: Flow, at: int) -> int | None:
     """Return the store of the tag and payload that belong to the times that ``at`` stores.
 
-    It stands in the same block: elsewhere, a register of that name is another address.
+    It is in the same basic block: elsewhere, a register of that name is another address.
     """
     instructions, block = flow.code.instructions, flow.graph.blocks[flow.graph.block(at)]
     base, offset = _address(instructions[at])
@@ -178,7 +180,7 @@ def _rest(flow: Flow, at: int) -> int | None:
 
 
 def _address(instruction: Instruction) -> tuple[str, int]:
-    """Return what an instruction's address is made of, as text, and the number in it."""
+    """Return the base of an instruction's address, as text, and its offset."""
     found = _ADDRESS.match(instruction.operands[0])
     return (found["base"], int(found["offset"] or "0", 16)) if found else ("", 0)
 
@@ -204,7 +206,7 @@ def _tags(tracer: Tracer, at: int, place: str) -> set[int | None]:
 
 
 def _spans(tracer: Tracer, origins: Origins) -> tuple[Span, ...]:
-    """Return the pairs of clock reads behind (end, start), with what lies between each."""
+    """Return the pairs of clock reads behind (end, start), and the instructions between each."""
     pairs: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
     for places in origins.found:
         end, start = map(int, places)
@@ -220,7 +222,7 @@ def _spans(tracer: Tracer, origins: Origins) -> tuple[Span, ...]:
 
 
 def _contents(origins: Origins, places: tuple[int | str, ...]) -> set[int]:
-    """Return what runs while the start is read and the end is not."""
+    """Return the instructions that run after the start is read and before the end is."""
     return {
         before.at
         for before, after in origins.way(places)
@@ -229,7 +231,7 @@ def _contents(origins: Origins, places: tuple[int | str, ...]) -> set[int]:
 
 
 def _of_header(tracer: Tracer, at: int, places: tuple[str, str]) -> set[int]:
-    """Return the clock reads that a slot's header is stored from; nothing of another store."""
+    """Return the clock reads that a slot header is stored from; none for another store."""
     clocks = all(_are_clocks(tracer, tracer.origins(at, (place,))) for place in places)
     return _origins(tracer, at, places) if clocks else set()
 
@@ -240,7 +242,7 @@ def _origins(tracer: Tracer, at: int, places: tuple[str, ...]) -> set[int]:
 
 
 def _clocks(tracer: Tracer, anchors: set[int], *, wide: bool) -> tuple[int, ...]:
-    """Return the clock reads of records: all of 64 bits but the anchors, or all of 32."""
+    """Return the clock reads of records: all of 64 bits but clock anchors, or all of 32."""
     return tuple(
         at
         for at, defined in enumerate(tracer.defined)

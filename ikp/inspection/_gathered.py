@@ -1,9 +1,9 @@
-"""Find records that are stored at once, each by a thread that keeps its words.
+"""``Gathered``: records of one store, each written by a thread that keeps the words of one record.
 
-All of a warp's threads make all of them, and each thread keeps the words of one: those of the
-first, until it takes those of its own, by a mask that is set in one thread alone. So from the store
-back, each word is a chain of such choices, and what the last one leaves alone is the first record's
-word. ``ikp.probes.code.gathered_code`` has what makes them.
+All of a warp's threads compute the words of all records, and each thread keeps those of one: of the
+first record, until it selects those of its own, by a mask that is set in one thread alone. So from
+the store back, each word is a chain of such selections, and the word behind the last one is the
+first record's. ``ikp.probes.code.gathered_code`` generates this code.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ikp.sass.disassembly.values import Definition, Origin, constant, words
 _KINDS = frozenset(Kind)
 _WORDS = 3  # tag, start, end
 _CHOICE = ("0xca", "!PT")
-"""Where a mask is set, the second, else the third."""
+"""Operands of a LOP3 that selects: the second source where a mask is set, else the third."""
 _NUMBER = "SR_LANEID"
 _HIGHEST = 0x80
 _SIGNS = {0x1111 * (8 | byte): byte for byte in range(8)}
-"""What fills a word with the highest bit of a byte -> which byte: 0 to 3 of one register, 4 to 7 of
-another."""
+"""PRMT selector that fills a word with the highest bit of a byte -> which byte: 0 to 3 of one
+register, 4 to 7 of another."""
 _LOW = 4  # bytes of a register
 
 
 class _Held(NamedTuple):
-    """A word of a record, as an instruction finds it."""
+    """A word of a record: a register, right before instruction ``at``."""
 
     at: int
     place: str
@@ -40,25 +40,25 @@ class _Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Gathered:
-    """Finds them in one kernel. What isn't proven to be one is none.
+    """Finds gathered records in one kernel. A store that isn't proven to take some is left out.
 
     Args:
-        tracer: of the kernel.
+        tracer: the tracer of the kernel.
     """
 
     tracer: Tracer
     _from: dict[tuple[int, str], frozenset[int]] = field(default_factory=dict)
-    """What makes a word that a block begins with."""
+    """The instructions that define a word that a basic block begins with."""
 
     @cached_property
     def records(self) -> dict[int, tuple[Record, ...]]:
-        """The stores of such records, and what each takes; nothing if one of it isn't proven."""
+        """The stores of such records, and each one's records; none if one of them isn't proven."""
         every = enumerate(self._instructions)
         stores = [at for at, each in every if each.op == "STG" and ".128" in each.opcode]
         return {at: self._taken(at) for at in stores if self._takes(at)}
 
     def _takes(self, store: int) -> bool:
-        """Tell whether the end that is stored is one of several clock reads, chosen by its bits."""
+        """Return whether the end that is stored is one of several clock reads, selected bitwise."""
         place = self._stored(store)[-1]
         at = store
         while (made := self._last(at, place)) is not None:
@@ -89,7 +89,7 @@ class Gathered:
         return words(self._instructions[store].operands[1], _WORDS)
 
     def _parts(self, store: int, place: str) -> Mapping[int, _Held]:
-        """Return the word of each thread, by its number; nothing if that is not understood."""
+        """Return the word of each thread, by its number; empty if the code is not understood."""
         found: dict[int, _Held] = {}
         at = store
         while (made := self._made(at, place)) is not None:
@@ -118,18 +118,18 @@ class Gathered:
         return thread if self._own_bytes(made, high, "SHF.L.U64.HI") else None
 
     def _own_bytes(self, at: int, place: str, opcode: str) -> bool:
-        """Tell whether of eight bytes, thread n has the highest bit of number n set, and no other.
+        """Return whether in eight bytes, thread n has only the highest bit of byte n set.
 
         Args:
-            at: where it is asked.
+            at: the instruction that reads the register.
             place: the register with half of the bytes.
-            opcode: what makes this half.
+            opcode: the opcode of the shift that defines this half.
         """
         made = self._origins(at, place)
         return bool(made) and all(self._shifts(each, opcode) for each in made)
 
     def _shifts(self, at: int, opcode: str) -> bool:
-        """Tell whether a bit is shifted to a thread's own byte."""
+        """Return whether an instruction shifts a bit to a thread's own byte."""
         each = self._instructions[at]
         if each.opcode != opcode or len(each.operands) != _LOW or each.operands[3] != "RZ":
             return False
@@ -138,7 +138,7 @@ class Gathered:
         return self._constant(at, bit) == _HIGHEST and made is not None and self._eightfold(made)
 
     def _eightfold(self, at: int) -> bool:
-        """Tell whether eight times a thread's number is made."""
+        """Return whether an instruction computes eight times a thread's number."""
         each = self._instructions[at]
         if each.opcode != "IMAD.SHL.U32" or each.operands[2:] != ("0x8", "RZ"):
             return False
@@ -152,7 +152,7 @@ class Gathered:
         return tag if tag is not None and tag >> KIND_SHIFT in _KINDS else None
 
     def _spans(self, start: _Held, end: _Held) -> tuple[Span, ...]:
-        """Return the pairs of clock reads behind a record, with what lies between each."""
+        """Return the pairs of clock reads behind a record, and the instructions between each."""
         last = self._made(*end)
         if last is None or not self._clock(last, end.place):
             return ()
@@ -171,7 +171,7 @@ class Gathered:
         return tuple(sorted(found, key=lambda span: span.start))
 
     def _before(self, held: _Held, end: int) -> _Held | None:
-        """Return where a word stood right before its end was read, if it was there by then."""
+        """Return the register of a word right before the end was read; None if not yet there."""
         place = held.place
         for at in range(held.at - 1, end - 1, -1):
             made = self.tracer.defined[at].get(place)
@@ -182,7 +182,7 @@ class Gathered:
         return _Held(min(held.at, end), place)
 
     def _origins(self, at: int, place: str) -> frozenset[int]:
-        """Return all that can make a word, in its block or before; nothing if it may be unmade."""
+        """Return all definitions of a word, in its block or before; none if it may be undefined."""
         if (made := self._last(at, place)) is not None:
             return frozenset() if self._instructions[made].guard else frozenset([made])
         key = self._first(at), place
@@ -195,25 +195,25 @@ class Gathered:
         return self._from[key]
 
     def _constant(self, at: int, place: str) -> int | None:
-        """Return the constant that a word surely is, if its block makes it."""
+        """Return the constant that a word surely is, if its block defines it."""
         made = self._made(at, place)
         defined = None if made is None else self.tracer.defined[made][place]
         return defined.value if defined and defined.origin is Origin.CONSTANT else None
 
     def _clock(self, made: int | None, place: str) -> bool:
-        """Tell whether an instruction reads the clock into a register, of 32 bits."""
+        """Return whether an instruction reads 32 bits of the clock into a register."""
         if made is None or len(self.tracer.defined[made]) > 1:
             return False
         defined = self.tracer.defined[made].get(place)
         return defined is not None and defined.origin is Origin.CLOCK
 
     def _made(self, at: int, place: str) -> int | None:
-        """Return what surely makes a word that an instruction finds, in the same block."""
+        """Return the unguarded instruction that last defines a word, in the same block."""
         made = self._last(at, place)
         return None if made is None or self._instructions[made].guard else made
 
     def _last(self, at: int, place: str) -> int | None:
-        """Return what defines a word last, guarded or not, before an instruction in its block."""
+        """Return the instruction, guarded or not, that last defines a word in the same block."""
         back = range(at - 1, self._first(at) - 1, -1)
         return next((each for each in back if place in self.tracer.defined[each]), None)
 
@@ -227,7 +227,7 @@ class Gathered:
 
 
 def _chooses(instruction: Instruction, place: str) -> bool:
-    """Tell whether bits of a word are replaced where those of a mask are set."""
+    """Return whether an instruction replaces bits of a word where those of a mask are set."""
     opcode, operands = instruction.opcode, instruction.operands
     known = opcode == "LOP3.LUT" and len(operands) == 6 and operands[4:] == _CHOICE
     return known and operands[3] == place and operands[1] != place

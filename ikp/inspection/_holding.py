@@ -1,8 +1,8 @@
-"""Whether a range in finished machine code holds what its name says: counted, not believed.
+"""``Holding``: counts of a range's instructions that are of the kind and the lines in its name.
 
-Its name says what it does, and at which lines: ``wgmma x4 @matmul.py:93``; or the kernel's source
-has that name, and says at which. Between its clock reads stand instructions of that kind and those
-lines, which are what it is about, and others.
+A name of a range in finished machine code says what it does, and at which lines:
+``wgmma x4 @matmul.py:93``. Or the kernel's source has a range of that name, which has lines.
+Between its clock reads are instructions of that kind and those lines, and others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KINDS = {
     "TMA store wait": {Landmark.COPY_WAIT},
     **{kind.value: {kind} for kind in Landmark},
 }
-"""What a range is about that holds instructions of one kind, by its name."""
+"""Landmarks that a range holds, by the kind in its name."""
 _NOTHING = "all of its lines"
 _AROUND = ("loop", "iteration")
 _WAITS = {*Landmark} - ISSUED
@@ -53,21 +53,21 @@ _WAITS = {*Landmark} - ISSUED
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one copy of a range holds."""
+    """The instructions of one copy of a range."""
 
-    own: tuple[int, ...]  # instructions that its name says
+    own: tuple[int, ...]  # instructions of the kind and lines in its name
     others: tuple[int, ...]
-    short: str = ""  # what its name says that it does not hold
+    short: str = ""  # words for instructions that its name says and that it lacks
 
 
 @dataclass(frozen=True)
 class Holding:
-    """Counts what ranges hold in one kernel.
+    """Counts the instructions that ranges hold in one kernel.
 
     Args:
         flow: the patched kernel.
         ptx: its PTX.
-        ours: the instructions that are not the kernel's.
+        ours: the instructions that ikp inserted.
     """
 
     flow: Flow
@@ -75,10 +75,10 @@ class Holding:
     ours: Collection[int]
 
     def of(self, name: str, record: Record) -> Held | None:
-        """Return what a record's range holds; None of loops and kernels, which hold all there is.
+        """Return the instructions of a record's range; None for loops and kernels, of any work.
 
         Args:
-            name: the range's.
+            name: the range's name.
             record: one of its records.
         """
         found = _NAME.match(name)
@@ -96,7 +96,7 @@ class Holding:
         return Held(own, others, _short(found, len(own), self._awaits(record)))
 
     def source(self, name: str) -> Source | None:
-        """Return the lines that a name says."""
+        """Return the source lines in a name, or of the source's range of that name."""
         found = _NAME.match(name)
         if found is None or not found["file"]:
             named = self._named_so(found["what"]) if found else []
@@ -107,18 +107,18 @@ class Holding:
         return Source(file, min(spans)[0], max(last for _, last in spans)) if spans else None
 
     def _waits(self, found: re.Match[str], record: Record, inside: list[int]) -> Held:
-        """Of a wait for loads: its second clock read waits for them, and nothing stands between."""
+        """Return a wait's own loads: its second clock read waits for them, no code between."""
         loads = [at for at in self._awaits(record) if self._is(at, {Landmark.LOAD}, found)]
         short = "" if loads else "no wait for a load of its lines"
         return Held(tuple(loads), tuple(inside), short)
 
     def _named_so(self, what: str) -> list[Written]:
-        """Return the ranges of the source that have a name; behind it may stand what is done."""
+        """Return the ranges of the source that have a name, without ``": ..."`` at its end, too."""
         names = (what, what.rpartition(": ")[0])
         return next((found for name in names if (found := self._written.get(name))), [])
 
     def _of_source(self, named: list[Written], record: Record, inside: list[int]) -> Held:
-        """Of a range that the source names: what is written there, or awaits what is."""
+        """Return the instructions of a source's range: of its lines, or loads of them awaited."""
 
         def has(at: int) -> bool:
             chains = [*self._about.about(at), self._about.own(at)]
@@ -141,19 +141,19 @@ class Holding:
         return tuple(load for wait in waits for load in wait.loads)
 
     def _is(self, at: int, kinds: set[Landmark] | None, found: re.Match[str]) -> bool:
-        """Whether an instruction is of a kind, and of the lines, that a name says."""
+        """Whether an instruction is of one of some kinds, and of the lines in a name."""
         if kinds is not None and landmark(self.flow.code.instructions[at].opcode) not in kinds:
             return False
         if not found["file"] or found["note"].startswith(_LINES_UNKNOWN):
             return True
-        if found["lines"].endswith("..."):  # of more lines than it says
+        if found["lines"].endswith("..."):  # the name lists only some of its lines
             return True
         spans = _lines(found["lines"])
         instruction = self.flow.code.instructions[at]
         chains = [*self._about.about(at)]
-        if landmark(instruction.opcode) in _WAITS:  # named in PTX by where they stand
+        if landmark(instruction.opcode) in _WAITS:  # named by their own line in PTX
             chains.append(instruction.lines)
-        for line in instruction.lines[:1]:  # where it says no callers, the PTX says which there are
+        for line in instruction.lines[:1]:  # the PTX has the callers that line info lacks
             chains += self._inlined.get(line, ())
         return any(
             any(first <= each.number <= last for first, last in spans)
@@ -200,8 +200,8 @@ def _lines(text: str) -> list[tuple[int, int]]:
 
 
 def _short(found: re.Match[str], own: int, awaits: tuple[int, ...]) -> str:
-    """Say what is missing."""
+    """Return words for the instructions that are missing; empty if none are."""
     wanted = int(found["count"] or 1)
-    if found["what"] not in _KINDS:  # chosen lines: anything of theirs, or a wait for it
+    if found["what"] not in _KINDS:  # chosen lines: any of their instructions, or a wait for them
         return "" if own or awaits else _NOTHING
     return "" if own == wanted or (not found["count"] and own) else f"{wanted - own} of {wanted}"

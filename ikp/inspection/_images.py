@@ -1,4 +1,4 @@
-"""Compiled kernels, from objects, files and folders: machine code, and the PTX that it is from."""
+"""Images of compiled kernels, from objects, files, folders and traces: cubin and PTX."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ikp.targets.ptx import STORE_MARK
 
 
 def images(kernel: Any) -> Iterator[Image]:
-    """Yield the images of a compiled kernel, or of a file or folder of them.
+    """Yield the images of a compiled kernel, of a file or folder of them, or of a trace.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is none of these.
         InspectError: it has no machine code, or there is no such file.
     """
     if isinstance(kernel, (str, PathLike)):
@@ -43,7 +43,7 @@ def images(kernel: Any) -> Iterator[Image]:
 
 
 def codes(image: Image) -> Iterator[Code]:
-    """Yield the code of an image's kernels, as blocks that record run it."""
+    """Yield the code of an image's kernels, without the plain copy that other blocks run."""
     marks = ptx_names.read(image.ptx)
     for code in parse(disassemble(image.cubin)):
         yield code.without(*marks.plain) if code.name == marks.kernel else code
@@ -62,7 +62,7 @@ def _of_path(path: Path) -> Iterator[Image]:
 
 
 def _of_trace(trace: Trace) -> Iterator[Image]:
-    """Yield what a trace says that was launched."""
+    """Yield the images whose paths a trace's provenance names."""
     kept = [
         (name.removeprefix(KEPT), path)
         for name, paths in trace.provenance.items()
@@ -91,10 +91,10 @@ def _of_trace(trace: Trace) -> Iterator[Image]:
 
 
 def kept_image(path: str) -> Image:
-    """Return the machine code at a path that a trace names, and that may be anybody's.
+    """Return the image at a path that a trace names; the trace is not trusted.
 
     Raises:
-        OSError: nothing is there, or nothing that ikp keeps there.
+        OSError: there is no file, or none of the kind that ikp keeps.
     """
     if not path.endswith(".cubin"):
         raise OSError(errno.EINVAL, "it is no .cubin file", path)
@@ -124,8 +124,8 @@ def _of_ptx(path: Path) -> Image:
 def _of_folder(folder: Path) -> Iterator[Image]:
     """Yield the images with ikp's records below a folder, the latest first.
 
-    Of kernels with one name for one GPU, as a cache has of every edit and every set of arguments,
-    only the latest.
+    Of kernels with one name for one GPU, only the latest: a cache has one for each edit and each
+    set of arguments.
     """
     seen: set[tuple[str, str]] = set()
     for path in sorted(folder.rglob("*.ptx"), key=_time, reverse=True):

@@ -1,4 +1,4 @@
-"""Follow a value back to the instructions that make it, on every path."""
+"""``Tracer``: values followed back to the instructions that define them, on every path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.values import Definition, Origin, constant, definitions
 
 Place = str | int
-"""Where a value lies ("R7"), or the index of the instruction that made it, once that is found."""
+"""The register of a value ("R7"), or the index of the instruction that defines it, once found."""
 
 _Facts = frozenset[str]
 """Guards that are known to hold on a path: "P0", "!P1"."""
@@ -23,7 +23,7 @@ _PREDICATE = re.compile(r"U?P\d")
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Right before instruction ``at``, on a path that ends at the traced instruction."""
+    """The places of the values right before instruction ``at``, on a path to the traced one."""
 
     at: int
     places: tuple[Place, ...]
@@ -37,18 +37,18 @@ class _State:
 
 @dataclass(frozen=True)
 class Origins:
-    """Every way back that was found: the states, and what each leads to."""
+    """All paths back that were found: the states, and the successors of each."""
 
     states: dict[_State, list[_State]]
     """State -> the states right after it, on the way to the traced instruction."""
 
     @property
     def found(self) -> set[tuple[Place, ...]]:
-        """For each way in which the values are made, the instructions that make them."""
+        """The instructions that define the values, for each combination of them."""
         return {state.places for state in self.states if state.done}
 
     def way(self, places: tuple[Place, ...]) -> Iterator[tuple[_State, _State]]:
-        """Yield each step (before, after) of the paths from where ``places`` were all made."""
+        """Yield each step (before, after) of the paths from where ``places`` were all defined."""
         work = [state for state in self.states if state.places == places]
         seen = set(work)
         while work:
@@ -67,13 +67,13 @@ class Tracer:
     flow: Flow
 
     def origins(self, at: int, places: tuple[str, ...]) -> Origins:
-        """Return where the values in ``places`` come from, as instruction ``at`` finds them.
+        """Return the origins of the values in ``places``, as instruction ``at`` reads them.
 
         A path that contradicts itself is left out: where code runs under a guard, a definition
-        under that guard is the one that counts.
+        under that guard counts.
         """
-        telling = self._telling(places)
-        start = _State(at, places, _known(self._instructions[at].guard, telling))
+        deciding = self._deciding(places)
+        start = _State(at, places, _known(self._instructions[at].guard, deciding))
         states: dict[_State, list[_State]] = {start: []}
         work = [start]
         while work:
@@ -81,7 +81,7 @@ class Tracer:
             if after.done:
                 continue
             for edge in self.flow.before[after.at]:
-                for state in self._step(after, edge, telling):
+                for state in self._step(after, edge, deciding):
                     if state not in states:
                         states[state] = []
                         work.append(state)
@@ -94,7 +94,7 @@ class Tracer:
 
     @cached_property
     def defined(self) -> list[dict[str, Definition]]:
-        """What each instruction defines."""
+        """The definitions of each instruction."""
         return [definitions(instruction) for instruction in self._instructions]
 
     @cached_property
@@ -106,12 +106,12 @@ class Tracer:
                 found.setdefault(place, []).append((instruction.guard, definition))
         return found
 
-    def _telling(self, places: Iterable[str]) -> frozenset[str]:
-        """Return the predicates that guard definitions of what the values can come from.
+    def _deciding(self, places: Iterable[str]) -> frozenset[str]:
+        """Return the predicates that guard definitions of the values and of their sources.
 
         Facts about others would only multiply the states.
         """
-        told: set[str] = set()
+        predicates: set[str] = set()
         seen: set[str] = set()
         work = list(places)
         while work:
@@ -119,46 +119,46 @@ class Tracer:
             if place not in seen:
                 seen.add(place)
                 for guard, definition in self._definitions.get(place, ()):
-                    told |= {guard.lstrip("!")} if guard else set()
+                    predicates |= {guard.lstrip("!")} if guard else set()
                     work += definition.sources
-        return frozenset(told)
+        return frozenset(predicates)
 
     @cached_property
     def _changed(self) -> list[_Facts]:
-        """The facts that end at each instruction: about any predicate among its operands."""
+        """The facts that cease to hold at each instruction: on any predicate in its operands."""
         found = []
         for instruction in self._instructions:
             names = [p for o in instruction.operands for p in _PREDICATE.findall(o)]
             found.append(frozenset(fact for p in names for fact in (p, f"!{p}")))
         return found
 
-    def _step(self, after: _State, edge: Edge, telling: _Facts) -> Iterator[_State]:
+    def _step(self, after: _State, edge: Edge, deciding: _Facts) -> Iterator[_State]:
         """Yield the states before the instruction that ``edge`` comes from."""
         at, facts = edge.source, after.facts
         if inverse(edge.guard) in facts:
             return
-        facts = (facts | _known(edge.guard, telling)) - self._changed[at]
+        facts = (facts | _known(edge.guard, deciding)) - self._changed[at]
         guard = self._instructions[at].guard
         defined = self.defined[at]
         if not any(place in defined for place in after.places):
             yield _State(at, after.places, facts)
             return
         if inverse(guard) not in facts:
-            with_guard = facts | _known(guard, telling)
+            with_guard = facts | _known(guard, deciding)
             for places in _before(after.places, defined, at):
                 yield _State(at, places, with_guard)
         if guard and guard not in facts:
-            yield _State(at, after.places, facts | _known(inverse(guard), telling))
+            yield _State(at, after.places, facts | _known(inverse(guard), deciding))
 
 
-def _known(guard: str, telling: _Facts) -> _Facts:
-    return frozenset([guard] if guard.lstrip("!") in telling else [])
+def _known(guard: str, deciding: _Facts) -> _Facts:
+    return frozenset([guard] if guard.lstrip("!") in deciding else [])
 
 
 def _before(
     places: tuple[Place, ...], defined: dict[str, Definition], at: int
 ) -> list[tuple[Place, ...]]:
-    """Return where the values may have been before an instruction; several if it chooses."""
+    """Return the places of the values before an instruction; several if it selects."""
     ways: list[tuple[Place, ...]] = [()]
     for place in places:
         definition = defined.get(place) if isinstance(place, str) else None

@@ -1,4 +1,4 @@
-"""What the PTX of a kernel says about its records: the names behind the tags."""
+"""``Marks``: what a kernel's PTX says of its records: names of regions, tags, inserted code."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ class Marks:
     tags: dict[int, str]  # tag of each record whose tag is a constant -> name of its region
     count: int
     ours: tuple[tuple[int, int], ...] = ()
-    """With records in the machine code: what was put in, from byte to byte of the code."""
+    """With records in the machine code: the inserted code, as ranges of bytes (first, end)."""
     plain: tuple[int, int] = (0, 0)
-    """The same: what of that is the kernel's own code once more, for blocks that don't record."""
+    """The same: the part of it that copies the kernel's own code, for blocks that don't record."""
     kernel: str = ""
-    """The same: whose code that is. It may have no range but itself, which is no record."""
+    """The same: the kernel's name. It may have no range but itself, which is no record."""
     shared: int | None = None
     """The same: bytes of shared memory that a block has, where that is known."""
     plain_registers: int | None = None
-    """The same: of a thread of the plain kernel, where that is known."""
-    named_by_code: bool = False  # ranges that nobody wrote: each is named by what it holds
+    """The same: registers of a thread of the plain kernel, where that is known."""
+    named_by_code: bool = False  # ranges that ikp named, by what the machine code holds
     sometimes: frozenset[int | None] = frozenset()
-    """Regions of records that are kept under a condition; None: of one known only at run time."""
+    """Regions of records that are kept under a condition; None: a region known at run time only."""
 
     def always_kept(self, tag: int | None) -> bool:
         """Return whether each record of a tag's region is kept whenever it is reached."""
         return (None if tag is None else tag & REGION_MASK) not in self.sometimes
 
     def name(self, tag: int | None) -> str:
-        """Return what to call the region of a tag."""
+        """Return the name of the region of a tag."""
         if tag is None:
             return _RUN_TIME
         region = tag & REGION_MASK
@@ -60,7 +60,7 @@ def read(ptx: str) -> Marks:
 
     Raises:
         RegionError: two names share one id.
-        InspectError: what was written of machine code is damaged.
+        InspectError: the facts of machine code in it are damaged.
     """
     if found := _MACHINE.search(ptx):
         try:
@@ -96,7 +96,7 @@ def _of_machine(said: dict[str, Any]) -> Marks:
 
 
 def keeps_totals(ptx: str) -> bool:
-    """Return whether a PTX text sums regions up in registers: it has no records but the sums."""
+    """Return whether a PTX text keeps totals in registers: it has no records but totals."""
     return _TOTALS.search(ptx) is not None
 
 

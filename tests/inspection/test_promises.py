@@ -35,7 +35,7 @@ def test_a_range_whose_work_other_warps_do_is_told() -> None:
     (load, dot) = lost(divided(numbered=True))
     assert load.startswith('"load" (promised.py:34-36) holds 1 of the 2 loads that its lines call')
     assert dot.startswith('"dot" (promised.py:37-38) holds no tensor-core instruction, ')
-    assert dot.endswith((" Elsewhere stand 4 UTCHMMA.", " Elsewhere stand 8 UTCHMMA."))
+    assert dot.endswith((" Elsewhere are 4 UTCHMMA.", " Elsewhere are 8 UTCHMMA."))
 
 
 @specialised
@@ -50,7 +50,7 @@ def test_one_of_two_loads_is_told_though_its_line_is_said_to_be_another() -> Non
 def test_part_of_the_products_behind_the_range_is_told() -> None:
     (text,) = lost(code("gemm sm_80"))
     assert text.endswith("holds 48 of the 64 tensor core instructions of its lines. "
-                         "Elsewhere stand 16 HMMA.")  # fmt: skip
+                         "Elsewhere are 16 HMMA.")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_range_named_after_what_its_lines_never_had_loses_nothing() -> None:
     assert only(made).warnings and lost(made) == (), "ikp inspect alone says it"
 
 
-ALL = '"dot" (k.py:3) holds no tensor-core instruction, nothing at all. Elsewhere stand 16 UTCHMMA.'
+ALL = '"dot" (k.py:3) holds no tensor-core instruction, nothing at all. Elsewhere are 16 UTCHMMA.'
 PART = '"dot" (k.py:3) holds 8 of the 16 tensor core instructions of its lines.'
 EMPTY = '"copy" (k.py:9) is empty: its clock reads stand side by side.'
 

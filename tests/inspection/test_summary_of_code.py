@@ -86,7 +86,7 @@ def test_a_range_of_which_nothing_is_left_is_told_by_name() -> None:
     (found,) = code_facts(image(made)).values()
     (text,) = found.lost
     assert text.startswith('"store" (emptied.py:13-14) holds no store, ')
-    assert "Elsewhere stand " in text and text.endswith(" STG.")
+    assert "Elsewhere are " in text and text.endswith(" STG.")
     assert parse_facts(found.text()) == found
     assert facts("gemm sm_90").lost == (), "its loads are a software pipeline's"
 

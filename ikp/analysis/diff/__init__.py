@@ -1,1 +1,1 @@
-"""What moved from one trace, or set of traces, to another, and how surely."""
+"""Comparison of two traces, or sets of traces: differences with confidence bounds."""

@@ -1,7 +1,8 @@
-"""How surely a figure differs: the difference of its means over launches, and bounds on that.
+"""Confidence bounds on the difference of a figure's means over two sets of launches.
 
 Launches that follow each other are alike (clocks and caches wander), so they are no independent
-samples: each side's are cut, in order, into at most :data:`BLOCKS` blocks, whose means are.
+samples. Each side's launches are cut, in order, into at most :data:`BLOCKS` blocks: the means of
+blocks are the samples.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ BLOCKS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How far two sides differ without any cause in the kernel: no number of launches shows it.
+    """How far two sides differ without a cause in the kernel, which no number of launches shows.
 
-    Standard deviations of the difference. ``kernel`` is a part of the kernel's figure. A region's
-    is ``region``, a part of its own, and of its time in a warp no more than ``kernel`` of the
-    whole: regions take time from each other.
+    Both are standard deviations of the difference. ``kernel`` is a part of the kernel's figure,
+    ``region`` a part of a region's own figure. For a region's time in a warp, it is no more than
+    ``kernel`` of the warp's time: regions take time from each other.
     """
 
     kernel: float = 0.0
@@ -36,16 +37,16 @@ class Allowance:
 
 
 BETWEEN_RUNS: Final = Allowance(0.004, 0.015)
-"""Of two processes that run one kernel, on an H200 (decision 46)."""
+"""The allowance for two processes that run one kernel, on an H200 (decision 46)."""
 _CERTAIN: Final = 1e6
-"""Degrees of freedom of what is not estimated from the launches."""
+"""Degrees of freedom of an error that is not estimated from the launches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """Which launches are compared with which: blocks of each side's, as rows of its figures.
+    """Which launches are compared: blocks of each side's launches, as rows of its figures.
 
-    Where they are ``paired``, block k is compared with block k.
+    In a ``paired`` design, block k of one side is compared with block k of the other.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Contrast:
     tick: float = 0.0  # a step of the clock: the figure is known no finer
 
     def reach(self, outside: float) -> float:
-        """Return how far on each side the bound is that is passed with this probability."""
+        """Return the distance to the estimate that is exceeded with this probability a side."""
         noise = quantile(outside, self.freedom) * self.error
         return hypot(noise, quantile(outside, _CERTAIN) * self.unseen) + self.tick
 
@@ -86,10 +87,10 @@ def contrast(
     tick: float = 0.0,
     factor: float = 1.0,
 ) -> Contrast | None:
-    """Return the contrast of a figure of each launch; None where there are too few to know.
+    """Return the contrast of a figure of each launch; None of fewer than two samples on a side.
 
-    Launches without the figure have NaN. ``unseen`` says by the figure's mean what error no launch
-    shows. It is known no finer than to one ``tick``.
+    Launches without the figure have NaN. ``unseen`` returns, for the figure's mean, the standard
+    error that no launch shows. The figure is known no finer than to one ``tick``.
     """
     parts = _means(design.before, before), _means(design.after, after)
     if design.paired:

@@ -1,4 +1,4 @@
-"""Which kernels are compared, and which launch with which."""
+"""Pairing for a comparison: kernels by name and grid, their launches in order or in groups."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from ikp.analysis.diff._interval import BETWEEN_RUNS, Allowance, Design, Rows, b
 from ikp.analysis.diff._sample import KERNEL, Floats, Sample
 
 ALTERNATING: Final = Allowance(0.0005, 0.0005)
-"""What kernels differ by because of their turn: the second finds clocks as the first left them."""
+"""How much alternating kernels differ by their order: the second finds the clocks of the first."""
 FEWEST_TO_FENCE: Final = 8
-"""Of fewer launches nobody can say that one is far out."""
+"""Of fewer launches, none is taken for an outlier."""
 _FENCE: Final = 3.0
 """Quartile ranges outside the quartiles: Tukey's outer fence. Normal noise passes it never."""
 _NEVER_OUT: Final = 0.01
-"""A launch that is off by this part of the duration is not far out, however alike the others."""
+"""A launch that is off by less than this part of the duration is no outlier, however alike the
+others are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The kernels that are on both sides, and those on one; and what to say of that."""
+    """The kernels that are on both sides, those on one side, and notes on the pairing."""
 
     pairs: list[tuple[Sample, Sample]]
     only_before: tuple[str, ...]
@@ -38,8 +39,8 @@ class Matches:
 def match(before: Sequence[Sample], after: Sequence[Sample]) -> Matches:
     """Pair kernels by full name and label, else by one of both, else by the name without arguments.
 
-    Of a name with several grids, by the grid as well. Where each side has one kernel, those are
-    compared whatever they are called.
+    A name with several grids is paired by the grid as well. Where each side has one kernel, these
+    two are compared under any names.
     """
     partner: dict[int, Sample] = {}  # by the id of the one before
     found: set[int] = set()
@@ -87,7 +88,7 @@ _NAMES: Final[tuple[Callable[[Sample], object], ...]] = (
 def _alike(
     before: Sequence[Sample], after: Sequence[Sample], named: Callable[[Sample], object]
 ) -> Iterator[tuple[Sample, Sample]]:
-    """Yield those of one name, and those of one name and shape, of which each side has only one."""
+    """Yield kernels of one name, or of one name and shape, of which each side has only one."""
     sides = [[(named(one), one) for one in side] for side in (before, after)]
     counts = [Counter(name for name, _ in side) for side in sides]
     single = {name for name in counts[0] if counts[0][name] == counts[1][name] == 1}
@@ -109,10 +110,11 @@ def _called(one: Sample, labels: Counter[str]) -> str:
 
 
 def design(before: Sample, after: Sample) -> tuple[Sample, Sample, Design, tuple[int, int]]:
-    """Return the launches to compare, which with which, and how many are left out on each side.
+    """Return the launches to compare, their design, and how many are left out on each side.
 
-    As many on both sides: the k-th with the k-th, so that what depends on a launch's place in its
-    run (a cold start, another problem) cancels. Several traces on both sides: their means.
+    With as many launches on both sides, the k-th is compared with the k-th: what depends on a
+    launch's place in its run (a cold start, another problem) cancels. Of several traces on both
+    sides, the means are compared.
     """
     if min(before.runs, after.runs) > 1:
         groups = (_runs(before), _runs(after))
@@ -147,7 +149,7 @@ def _runs(sample: Sample) -> tuple[Rows, ...]:
 def _alternate(
     before: Sample, after: Sample, groups: tuple[tuple[Rows, ...], tuple[Rows, ...]]
 ) -> bool:
-    """Tell whether each pair of launches, or runs, began before the next pair did."""
+    """Return whether each pair of launches, or runs, began before the next pair did."""
     times = [
         (min(a.min(), b.min()), max(a.max(), b.max()))
         for a, b in (
@@ -158,7 +160,7 @@ def _alternate(
 
 
 def _usual(values: Floats, durations: Floats) -> NDArray[np.bool_]:
-    """Tell which values are not far out, in a kernel that takes so long."""
+    """Return which values are no outliers; ``durations`` are the kernel's."""
     if len(values) < FEWEST_TO_FENCE:
         return np.ones(len(values), np.bool_)
     low, high = np.percentile(values, [25, 75])

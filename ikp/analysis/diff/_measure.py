@@ -1,4 +1,4 @@
-"""Figures of single launches, from the columns of a trace."""
+"""Figures of each launch for a comparison: durations, counts, percentiles, self times by region."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KINDS = {"range": Kind.RANGE, "instant": Kind.INSTANT}
 
 
 def samples(traces: Sequence[Trace], unit: str) -> list[Sample]:
-    """Return the kernels of one side: launches of one label, grid and block, of all traces."""
+    """Return one sample per kernel of a side: launches of one label, grid and block size."""
     found: dict[tuple[str, Any], list[Sample]] = {}
     for run, trace in enumerate(traces):
         if unit == "cycles":
@@ -80,7 +80,7 @@ def _of_trace(trace: Trace, run: int, *, cycles: bool) -> Iterator[Sample]:
 
 @dataclass(frozen=True, slots=True)
 class _Kernels:
-    """Which launches are of one kernel: of one label, grid and block."""
+    """Which launches are of one kernel: of one label, grid and block size."""
 
     members: list[Ints]  # the launches of each kernel, in order
     of_launch: Ints  # the number of each launch's kernel
@@ -102,8 +102,8 @@ class _Kernels:
 
 
 def _whole(trace: Trace, inside: Ints, took: Ints, per_ns: Floats, warps: Ints) -> _Figures:
-    """Return which share of each launch's warps has ranges, how long it took, how long these ran,
-    and that in no range.
+    """Return each launch's share of warps that recorded, its duration, how long these warps ran,
+    and how long they were in no range.
     """
     slots, count = trace.slots, len(trace.launches)
     ran = np.bincount(slots.launch, slots.end_ns - slots.start_ns, count)
@@ -120,7 +120,7 @@ def _whole(trace: Trace, inside: Ints, took: Ints, per_ns: Floats, warps: Ints) 
 
 
 def _ticks(trace: Trace, kernels: _Kernels, *, cycles: bool) -> list[float]:
-    """Return the step of each kernel's clock: what all durations are multiples of."""
+    """Return the step of each kernel's clock: the greatest common divisor of all durations."""
     kernel = kernels.of_launch[trace.slots.launch[trace.events.slot]]
     order = np.argsort(kernel, kind="stable")
     used, first = np.unique(kernel[order], return_index=True)
@@ -155,7 +155,7 @@ def _of_events(
 
 
 def _of_totals(trace: Trace, warps: Ints, into: _Into, *, cycles: bool) -> None:
-    """Add the same, as far as totals say it."""
+    """Add the figures that totals have: count, sum and mean of each region in each launch."""
     totals, count = trace.totals, len(trace.launches)
     time = totals.ticks if cycles else totals.total_ns
     for kind, number in _KINDS.items():
@@ -174,13 +174,13 @@ def _of_totals(trace: Trace, warps: Ints, into: _Into, *, cycles: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Into:
-    """Takes what is found of roles, regions and launches, and has it by kernel."""
+    """Collects figures by kernel, from rows of roles, regions and launches."""
 
     kernels: _Kernels
     figures: list[_Figures]  # of each kernel
 
     def ids(self, trace: Trace, rows: Events | Totals, chosen: Ints) -> Ints:
-        """Return which kernel, role, region and launch each row is of, as one number."""
+        """Return one number for each row's kernel, role, region and launch."""
         names = {name: number for number, name in enumerate(_names(trace))}
         code = np.array([names[one.name] for one in trace.regions], np.int64)
         slot = rows.slot[chosen]

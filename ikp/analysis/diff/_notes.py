@@ -1,4 +1,4 @@
-"""What a comparison can't know, and what else differs between its sides, in words."""
+"""Notes of a comparison: which times are unknown, and which clocks, grids, versions differ."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 _RATE: Final = 0.005
-"""A clock that ran faster by more than this part is told."""
-_NOT_TOLD: Final = (
+"""A clock that ran faster by more than this part is noted."""
+_NOT_COMPARED: Final = (
     "command",
     "recorded",
     "host",
@@ -34,7 +34,7 @@ _LONGEST: Final = 80
 
 
 def unknown(before: Sample, after: Sample) -> tuple[str, str]:
-    """Return why nothing is known of all times, and why of regions; empty where nothing is."""
+    """Return why all times are unknown, and why those of regions are; empty where none is."""
     sides = (("before", before), ("after", after))
     whole = ""
     for side, sample in sides:
@@ -104,13 +104,13 @@ def of_traces(before: Sequence[Trace], after: Sequence[Trace]) -> tuple[str, ...
         if one != other:
             lines.append(f"{name} differs: {_short(one)} and {_short(other)}.")
     for side, traces in (("before", before), ("after", after)):
-        told = dict.fromkeys(
+        warnings = dict.fromkeys(
             line
             for trace in traces
             for evidence in collect_evidence(trace)
             for line in evidence.warnings()
         )
-        lines += [f"{side}: {line}" for line in told]
+        lines += [f"{side}: {line}" for line in warnings]
     return tuple(lines)
 
 
@@ -119,7 +119,7 @@ def _facts(traces: Sequence[Trace]) -> dict[str, set[str]]:
     for trace in traces:
         for name, value in trace.provenance.items():
             said = _unchosen(value) if name == "edited" else value
-            if said and name not in _NOT_TOLD and not name.startswith(_CODE):
+            if said and name not in _NOT_COMPARED and not name.startswith(_CODE):
                 found.setdefault(name, set()).add(said)
     return found
 

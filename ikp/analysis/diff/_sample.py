@@ -1,4 +1,4 @@
-"""Launches of one kernel on one side of a comparison, and what is known of each."""
+"""``Sample``: launches of one kernel on one side of a comparison, with figures of each launch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FIGURES: Final = ("count", "total", "mean", "p50", "p95", "p99", "self")
-"""Of a region, in one launch; ``total`` and ``self`` are per warp of the kernel."""
+"""Figures of a region in one launch; ``total`` and ``self`` are per warp of the kernel."""
 SUMS: Final = ("count", "total", "self")
-"""Those that are 0, not missing, in a launch in which a region did not occur."""
+"""Figures that are 0, not missing, in a launch in which a region did not occur."""
 
 
 class Key(NamedTuple):
-    """Whose figures: a region's in the warps of a role, or the launch's own."""
+    """What a figure is of: a region in the warps of a role, or the launch as a whole."""
 
     role: str
     region: str
@@ -67,7 +67,7 @@ class Sample:
         return len(np.unique(self.run))
 
     def get(self, key: Key, figure: str) -> Floats:
-        """Return a figure of each launch; 0 or NaN where the launch has not got it."""
+        """Return a figure of each launch; 0 or NaN where a launch lacks it."""
         found = self.figures.get((key, figure))
         if found is not None:
             return found
@@ -95,9 +95,9 @@ KINDS: Final = ("range", "instant")
 
 
 def by_step(sample: Sample) -> Sample:
-    """Return one launch for those that several ranks made of the same step: their mean.
+    """Return a sample with the k-th launches of all ranks taken as one launch: their mean.
 
-    Ranks run side by side, and wait for each other: their launches are no samples of their own.
+    Ranks run side by side, and wait for each other: their launches are no independent samples.
     """
     of_rank: dict[int | None, list[int]] = {}
     for number, one in enumerate(sample.launches):

@@ -1,4 +1,4 @@
-"""Student's t distribution: the one piece of statistics that numpy has not."""
+"""Student's t distribution: tail probability and quantile, which numpy lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ikp.diff``: what moved between two traces, or two sets of them."""
+"""``ikp.diff``: the comparison of two traces, or sets of traces, with verdicts and limits."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def diff(
 ) -> Diff:
     """Return what moved from one trace, or set of traces, to another, and how surely.
 
-    Kernels are compared by label, regions by role and name. What varies from launch to launch
+    Kernels are compared by label, regions by role and name. The variation from launch to launch
     says how far a difference can be trusted, so each side should have 20 launches or so; best
-    alternate, recorded in one process. Several traces on both sides are taken as runs, and what
-    varies from run to run counts. ``docs/comparing.md`` has the formulas.
+    alternate, recorded in one process. Several traces on both sides are taken as runs, and the
+    variation from run to run counts. ``docs/comparing.md`` has the formulas.
 
     Args:
         before: a trace, or several runs of the same.
-        after: the same of what it is compared with.
+        after: a trace, or several, to compare it with.
         unit: ``"ns"``, or ``"cycles"`` for times that don't change with the clock's rate.
-        fail_over: limits such as ``"dot.p50=+3%"`` or ``"duration=+1%"``; what became of them is
-            in ``Diff.limits``.
+        fail_over: limits such as ``"dot.p50=+3%"`` or ``"duration=+1%"``; their verdicts are in
+            ``Diff.limits``.
         confidence: with which all bounds, and all verdicts on limits, hold together.
 
     Raises:
@@ -92,7 +92,7 @@ def _traces(side: Trace | Iterable[Trace]) -> Sequence[Trace]:
 
 
 def _tested(one: Compared) -> list[Key]:
-    """Return the regions on both sides, and the time in no range: what gets a verdict."""
+    """Return the keys that get a verdict: regions on both sides, and the time in no range."""
     after = {*one.after.keys}
     return [*(key for key in one.before.keys if key.kind == "range" and key in after), NO_RANGE]
 
@@ -158,7 +158,7 @@ def _median(sample: Sample, key: Key) -> float | None:
 
 
 def _change(one: Compared, key: Key, figure: str, outside: float, least: float = 0.0) -> Change:
-    """Return how a figure changed. A difference of less than ``least`` can't matter."""
+    """Return how a figure changed; a difference of less than ``least`` counts as even."""
     why = one.why(key, figure)
     found = one.contrast(key, figure)
     if found is None or why:
@@ -166,10 +166,10 @@ def _change(one: Compared, key: Key, figure: str, outside: float, least: float =
         return Change(*plain, why=why or _FEW)
     reach = found.reach(outside)
     low, high = found.estimate - reach, found.estimate + reach
-    return Change(found.before, found.after, low, high, _told(found, reach, least))
+    return Change(found.before, found.after, low, high, _judged(found, reach, least))
 
 
-def _told(found: Contrast, reach: float, least: float) -> str:
+def _judged(found: Contrast, reach: float, least: float) -> str:
     if abs(found.estimate) > reach:
         return "longer" if found.estimate > 0 else "shorter"
     farthest = abs(found.estimate) + reach

@@ -1,4 +1,4 @@
-"""A difference between two sets of launches, as data; ``docs/comparing.md`` says what it means."""
+"""``Diff`` and its parts: a comparison's result as data; ``docs/comparing.md`` explains it."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Change:
 
     @property
     def difference(self) -> float:
-        """How much more it is after than before."""
+        """``after`` less ``before``."""
         return self.after - self.before
 
     def part(self, value: float | None) -> float | None:
-        """Return a difference as a part of what was before; None where that is nothing."""
+        """Return a difference as a part of ``before``; None where that is 0 or less."""
         return None if value is None or self.before <= 0 else value / self.before
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,13 +63,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of one region in the warps of one role.
+    """The change of one region in the warps of one role.
 
-    ``time`` is the region's own time (that of the ranges inside it left out) per launch, divided
-    by all the kernel's warps: so the rows of a kernel, its time in no range among them, add up to
-    ``residence``. Where only totals were recorded, it holds what is inside, too. ``count`` is
-    ranges, or instants, per launch; ``p50`` the median over launches of each one's median. ``only``
-    is ``"before"`` or ``"after"`` for a region that the other side has not.
+    ``time`` is the region's self time per launch, divided by all the kernel's warps: so the rows of
+    a kernel, its time in no range among them, add up to ``residence``. Where only totals were
+    recorded, it includes the ranges inside. ``count`` is ranges, or instants, per launch; ``p50``
+    the median over launches of each one's median. ``only`` is ``"before"`` or ``"after"`` for a
+    region that the other side lacks.
     """
 
     role: str
@@ -95,7 +95,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """What became of one kernel: its launches before, and those after.
+    """The change of one kernel, from its launches before to those after.
 
     ``design`` says which launches were compared with which: ``"alternating"``, ``"in order"``,
     ``"apart"`` or ``"runs"``. ``durations`` are those of the launches compared.
@@ -104,7 +104,7 @@ class KernelChange:
     before: str  # the launch label
     after: str
     launches: tuple[int, int]  # compared
-    left_out: tuple[int, int]  # far out, and so not
+    left_out: tuple[int, int]  # outliers, not compared
     design: str
     duration: Change
     residence: Change  # of a warp, on average
@@ -134,7 +134,7 @@ class Limit:
     """A figure that may not grow by more than so much, such as ``"dot.p50=+3%"``.
 
     ``verdict`` is ``"over"`` or ``"within"`` where that is sure, and else ``"unknown"``.
-    ``relative`` is by how much the figure differs, as a part of what it was.
+    ``relative`` is the difference as a part of ``before``.
     """
 
     text: str
@@ -157,8 +157,8 @@ class Limit:
 class Diff:
     """What moved from one side to the other, kernel by kernel.
 
-    All bounds hold together with the given ``confidence``: of a hundred comparisons of equal
-    kernels, at most so many in which *anything* is said to have moved as are left to 100 %.
+    All bounds hold together with the given ``confidence``. With 0.95, of a hundred comparisons of
+    equal kernels at most five say that *anything* moved.
     ``print(diff)`` shows a table.
     """
 

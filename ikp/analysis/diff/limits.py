@@ -1,4 +1,4 @@
-"""Limits on what a change may cost: ``"dot.p50=+3%"``."""
+"""Limits on how much a figure may grow (``"dot.p50=+3%"``): parsed, and checked with confidence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FORM: Final = re.compile(r"(?:(?P<region>.+)\.)?(?P<figure>\w+)=\+(?P<percent>\
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A limit as it was written; no region means the kernel."""
+    """A parsed limit; no region means the kernel."""
 
     text: str
     region: str | None
@@ -47,7 +47,7 @@ def parse(text: str) -> Asked:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two samples, which of their launches are compared with which, and what is unknown of them."""
+    """Two samples, the design of their comparison, and why figures of them are unknown."""
 
     before: Sample
     after: Sample
@@ -63,7 +63,7 @@ class Compared:
         return contrast(self.design, *values, unseen, tick, factor)
 
     def _unseen(self, key: Key, figure: str, mean: float) -> float:
-        """Return the error of a figure of this mean that no launch shows."""
+        """Return the standard error that no launch shows, of a figure of this mean."""
         allowed = self.design.allowance
         if key == KERNEL:
             return allowed.kernel * mean
@@ -88,7 +88,7 @@ class Compared:
 def held(
     asked: Sequence[Asked], kernels: Sequence[Compared], confidence: float
 ) -> tuple[Limit, ...]:
-    """Return what became of each limit, in each kernel, role and region that it names.
+    """Return the verdict on each limit, in each kernel, role and region that it names.
 
     All verdicts are right together with the given confidence.
 

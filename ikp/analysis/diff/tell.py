@@ -1,4 +1,4 @@
-"""A difference as text: for people, on a terminal or in a log."""
+"""A ``Diff`` as text: a table per kernel, verdicts on limits and notes, for a terminal or a log."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def _kernel(
 ) -> Iterator[Line]:
     yield heading(kernel, name), "bold"
     yield _INDENT + summary(kernel, show), _STYLES.get(kernel.duration.verdict, "")
-    if told_parts := moved(kernel, show, name):
-        yield _INDENT + told_parts, ""
+    if moves := moved(kernel, show, name):
+        yield _INDENT + moves, ""
     titles, cells = table(kernel, show, name)
     inner = None if wide is None else wide - len(_INDENT)
     shape = [column for column in _COLUMNS if column.title in titles]
@@ -80,7 +80,7 @@ def _kernel(
 def table(
     kernel: KernelChange, show: Callable[[float], str], name: Callable[[str], str] = printable
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the titles of the columns in which anything stands, and the cells of each row."""
+    """Return the titles of the columns that are not empty, and the cells of each row."""
     cells = [_cells(row, kernel, show, name) for row in kernel.rows]
     used = [
         i
@@ -91,7 +91,7 @@ def table(
 
 
 def heading(kernel: KernelChange, name: Callable[[str], str] = printable) -> str:
-    """Return the kernel's name, and which launches were compared how."""
+    """Return the kernel's name, its number of launches, and how they were compared."""
     label = name(kernel.before)
     if kernel.after != kernel.before:
         label += f" -> {name(kernel.after)}"
@@ -103,7 +103,7 @@ def heading(kernel: KernelChange, name: Callable[[str], str] = printable) -> str
 
 
 def summary(kernel: KernelChange, show: Callable[[float], str]) -> str:
-    """Return what became of the kernel as a whole."""
+    """Return the change of the kernel's duration, in a line."""
     change = kernel.duration
     return (
         f"kernel: {show(change.before)} -> {show(change.after)}, {relative(change)}"
@@ -114,7 +114,7 @@ def summary(kernel: KernelChange, show: Callable[[float], str]) -> str:
 def moved(
     kernel: KernelChange, show: Callable[[float], str], name: Callable[[str], str] = printable
 ) -> str:
-    """Return where a warp's time went: the regions that surely moved, those that did most first."""
+    """Return the change of a warp's time, and the regions that surely moved, the largest first."""
     rows = [row for row in kernel.rows if row.time and row.time.verdict in ("longer", "shorter")]
     rows.sort(key=lambda row: -abs(row.time.difference) if row.time else 0)
     parts = [
@@ -166,7 +166,7 @@ def _two(one: str, other: str) -> str:
 
 
 def amount(unit: str) -> Callable[[float], str]:
-    """Return what writes a time of this unit."""
+    """Return the function that formats a time of this unit."""
     return duration if unit == "ns" else partial(_cycles)
 
 
@@ -185,7 +185,7 @@ def relative(change: Change) -> str:
 
 
 def percent(part: float) -> str:
-    """Return a part of 1 as a signed percentage, with as many digits as say something."""
+    """Return a part of 1 as a signed percentage, with more digits the smaller it is."""
     digits = 2 if abs(part) < 0.01 else 1 if abs(part) < 1 else 0
     text = f"{100 * part:+,.{digits}f} %"
     return "0 %" if not text.strip("+-0.% ") else text
@@ -214,7 +214,7 @@ def verdict(change: Change, whole: float | None = None) -> str:
 
 
 def told(limit: Limit, show: Callable[[float], str]) -> str:
-    """Return what became of a limit, in a line."""
+    """Return the verdict on a limit, in a line."""
     place = f" in {printable(limit.kernel)}" + (f", {printable(limit.role)}" if limit.role else "")
     word = {"over": "OVER", "within": "within", "unknown": "can't tell"}[limit.verdict]
     if limit.before is None or limit.after is None:

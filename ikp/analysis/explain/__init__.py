@@ -1,1 +1,1 @@
-"""From a trace to what takes its kernel's time: a verdict, ranked and with its evidence."""
+"""The verdict on a launch (``trace.explain()``): what takes its time, as ranked findings."""

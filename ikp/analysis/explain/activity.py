@@ -1,8 +1,8 @@
-"""What a range is: from the machine code in it, from the kind of an automatic mark, or its name.
+"""``Activity`` of a region, from its machine code, the kind of an automatic mark, or its name.
 
 No name has to follow a convention. The machine code says it best (``core.code_facts``, kept in the
-trace when it was recorded); an automatic mark's name begins with what is marked; a name that a user
-gave is read word by word, last of all. Whichever it was, the verdict says so.
+trace when it was recorded). An automatic mark's name begins with what is marked. A name that a user
+gave is read word by word, last of all. The verdict says which of the three was used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Activity(Enum):
     LOAD = "load"
     STORE = "store"
     COMPUTE = "compute"
-    AROUND = "around"  # a kernel, a loop, an iteration: what is in it says more
+    AROUND = "around"  # a kernel, a loop, an iteration: the ranges inside say more
     UNKNOWN = "unknown"
 
     @property
@@ -46,7 +46,7 @@ _VALUES: Final = frozenset(one.value for one in Activity)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a region is, and how that is known."""
+    """The activity of a region, and how it is known."""
 
     activity: Activity
     by: str  # "machine code" | "mark" | "name" | "holds others" | ""
@@ -55,7 +55,7 @@ class Known:
 _MARK: Final = re.compile(r"^(?P<what>.+?)(?: x\d+)? @[^@:]+:\d")
 """An automatic mark's name: what is marked, and at which line of which file."""
 _LINES: Final = re.compile(r".*: (?P<verb>wait|issue|barrier)(?P<rest>.*)")
-"""A range of chosen lines: what the lines do there."""
+"""The name of a range of chosen lines, which says what the lines do."""
 
 _MARKS: Final = (
     (r"(wgmma|warp_group_dot|warpgroup_mma|tcgen05\w*)[ _.]?\w*wait\w*", Activity.WAIT_MMA),
@@ -90,7 +90,7 @@ _WORDS: Final = (
 )
 _BY_WORD: Final = {word: kind for kind, words in _WORDS for word in words.split()}
 _BARRIERS_OF_RINGS: Final = {"full": Activity.WAIT_COPY, "empty": Activity.WAIT_BARRIER}
-"""What the two barriers of a stage are called everywhere, where nothing else is said."""
+"""The usual names of the two barriers of a stage, which count where no other word is known."""
 _WAITED: Final = (
     (Activity.WAIT_MMA, "mma dot wgmma gemm umma matmul tensor product"),
     (Activity.WAIT_MEMORY, "memory load ld gather"),
@@ -99,12 +99,12 @@ _WAITED: Final = (
 
 
 def of_region(name: str, facts: RangeFacts | None, kernels: frozenset[str]) -> Known:
-    """Return what a region is.
+    """Return the activity of a region.
 
     Args:
-        name: the region's.
+        name: the region's name.
         facts: what its ranges hold in the machine code, where the trace says it.
-        kernels: names of kernels, whose own ranges are around everything.
+        kernels: names of kernels, whose own ranges are around all others.
     """
     if facts is not None and facts.activity in _VALUES:
         return Known(Activity(facts.activity), "machine code")
@@ -130,7 +130,7 @@ def _of_mark(name: str, kernels: frozenset[str]) -> Activity | None:
 
 
 def _of_lines(what: str) -> Activity | None:
-    """Return what a range of chosen lines is: ``"dot: issue to wait"``, ``"load: wait"``."""
+    """Return the activity of a range of lines: ``"dot: issue to wait"``, ``"load: wait"``."""
     found = _LINES.fullmatch(what)
     if not found:
         return None

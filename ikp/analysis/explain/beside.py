@@ -1,7 +1,7 @@
-"""Ranges with the time beside them: up to where their warp's ranges before and behind stand.
+"""Ranges extended by the time in no range beside them, up to their warp's neighbouring ranges.
 
-There a warp still waits for what a range has asked for, or can't issue what it begins with: what
-slows a range often shows next to it.
+In that time a warp still waits for what a range has asked for, or can't issue the range's first
+instructions: what slows a range often shows next to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def with_beside(launch: Prepared, rows: NDArray[np.intp]) -> tuple[Ints, Ints]:
     """Return when some ranges begin and end, with the time beside them.
 
     That is from the end of the last range before to the next range's start. The time between two of
-    ``rows`` is the first one's; a warp's time before its first range is nobody's.
+    ``rows`` counts for the first one; a warp's time before its first range counts for none.
     """
     wanted = np.zeros(len(launch.slot), bool)
     wanted[rows] = True
@@ -28,7 +28,9 @@ def with_beside(launch: Prepared, rows: NDArray[np.intp]) -> tuple[Ints, Ints]:
 
 
 def _before(launch: Prepared, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return which range of its warp ended last before each of some begins; -1 for none."""
+    """Return, for each of some ranges, the range of its warp that ended last before it; -1 for
+    none.
+    """
     key = launch.on_one_axis(launch.slot, launch.closes)
     order = np.argsort(key, kind="stable")
     wanted = launch.on_one_axis(launch.slot[rows], launch.opens[rows])
@@ -40,7 +42,7 @@ def _before(launch: Prepared, rows: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _began(launch: Prepared) -> Ints:
-    """Return when the range that began last before each one did so; 0 for a warp's first."""
+    """Return, for each range, the start of the range that began before it; 0 for a warp's first."""
     order = np.argsort(launch.on_one_axis(launch.slot, launch.opens), kind="stable")
     found = np.zeros(len(order), np.int64)
     slot = launch.slot[order]

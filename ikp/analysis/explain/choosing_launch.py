@@ -1,4 +1,4 @@
-"""Which launch a verdict is about: of the label that took longest, the one of median duration."""
+"""The launch of a verdict: of the label that took longest, the launch of median duration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A launch, and the others of its label."""
+    """The chosen launch, the durations of its label's launches, and the time of other labels."""
 
     index: int
     durations: tuple[int, ...]  # of the label's launches that recorded warps
@@ -30,7 +30,7 @@ class Chosen:
 
 
 def choose_launch(trace: Trace, launch: Names | int | None = None) -> Chosen | None:
-    """Return the launch to look at; None where no warp recorded.
+    """Return the launch that a verdict is about; None where no warp recorded a timeline.
 
     Raises:
         UsageError: ``launch`` names none.

@@ -1,8 +1,8 @@
-"""Waits joined with what they wait for: by arrows in the trace, else by payloads that match.
+"""Waits joined with the ranges that they wait for: by arrows in the trace, else by equal payloads.
 
-A wait and what it waits for carry one payload: an iteration, a stage, a tile. Of the regions that
-other warps of the block record, the one is taken whose ranges start last before the waits end: what
-a wait is over after is what was waited for. What was joined so is told, as ``connected``.
+A wait and the range that it waits for carry one payload: an iteration, a stage, a tile. Of the
+regions that other warps of the block record, the one is taken whose ranges start last before the
+waits end. The verdict lists these pairs, as ``connected``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Rows = NDArray[np.intp]
 _MOST: Final = 1 << 16
 """Waits of one region that are joined by payloads; of more, those of some blocks."""
 _ENOUGH: Final = 0.5
-"""Share of a region's waits, and of their partners' payloads, that must be joined: else payloads
-mean different things on the two sides (a tile here, a step there)."""
+"""Share of a region's waits, and of their partners' payloads, that must be joined. Of fewer,
+payloads mean different things on the two sides (a tile here, a step there)."""
 
 
 _STAGES: Final = 12
@@ -33,8 +33,8 @@ _STAGES: Final = 12
 class Connection:
     """Waits of one region, and the range that each was waiting for, as rows of the launch's ranges.
 
-    ``late`` is how long each wait went on before that range was over: what it started is then on
-    its way.
+    ``late`` is how long each wait went on before that range was over. From then on, what the range
+    started is on its way.
     """
 
     wait: int  # region
@@ -46,12 +46,12 @@ class Connection:
     of: int  # how many waits the region has
 
     def told(self, launch: Prepared) -> str:
-        """Say what was joined."""
+        """Return the line of the verdict that says which regions were joined, and how."""
         names = launch.names[self.wait], launch.names[self.source]
         return f"{names[0]} with {names[1]} by {self.how}: {len(self.waits)} of {self.of}"
 
     def in_flight(self, launch: Prepared) -> int:
-        """Return for how many waits what they wait for has begun, at once: the median.
+        """Return the median number of sources that have begun and whose waits are not over.
 
         That is how many stages a ring has, where it is full while a wait is under way.
         """
@@ -81,10 +81,9 @@ class Connection:
         return found
 
     def flight(self, launch: Prepared) -> tuple[int, int]:
-        """Return how long what waits are for takes, from its begin to where waits are over.
+        """Return the median and the least time from a source's start to the end of its wait.
 
-        The median, of the longer half of the waits: the others came when it was done. And the
-        shortest of all.
+        The median is of the longer half of the waits: the others came when the source was done.
         """
         took = launch.closes[self.waits] - launch.opens[self.sources]
         waited = launch.took(self.waits)
@@ -105,7 +104,7 @@ class Connection:
 
 @once
 def connect_wait(launch: Prepared, region: int) -> Connection | None:
-    """Return what the waits of a region were for; None where nothing tells."""
+    """Return the connection of a region's waits; None without arrows or payloads that match."""
     waits = launch.of_region([region])
     return _by_arrows(launch, region, waits) or _by_payloads(launch, region, waits)
 
@@ -149,8 +148,9 @@ def _by_payloads(launch: Prepared, region: int, waits: Rows) -> Connection | Non
 
 
 def _some_blocks(launch: Prepared, waits: Rows) -> Bools:
-    """Return which slots are of blocks that are looked at: the last to end, and then as many as
-    have so many waits.
+    """Return the slots of the blocks whose waits are joined by payloads.
+
+    These are the block that ended last, and others until they have ``_MOST`` waits.
     """
     per_block = np.bincount(launch.block_of[launch.slot[waits]], minlength=len(launch.block_ids))
     order = np.argsort(launch.block_end == launch.block_end.max(), kind="stable")[::-1]

@@ -1,4 +1,4 @@
-"""When something was under way on each SM: the union of intervals, and what lies outside of it."""
+"""``Coverage``: the union of intervals on each SM, and how much of other intervals it covers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of each SM, the moments that any of some intervals covers.
+    """The moments of each SM that any of some intervals covers.
 
-    SMs stand one behind the other on one axis, ``span`` apart, so that one search does for all.
+    SMs lie one behind the other on one axis, ``span`` apart, so that one search serves all.
     """
 
     span: int

@@ -1,9 +1,9 @@
-"""The critical path of the block that ended last: back from its end, through who was waited for.
+"""The critical path of the block that ended last: back from its end, over waits to other warps.
 
-On a warp, the path goes back range by range. Where a range is a wait that is joined with what it
-waited for, the path leaves at the wait's end for that range's warp, at that range's end: what lies
-between, the copy in flight, is the wait's. At a barrier among the warps it goes on with the one
-that came last.
+On a warp, the path goes back range by range. Where a wait is joined with the range that it waited
+for, the path leaves the wait for that range's warp, at that range's end. The time between, the copy
+in flight, counts for the wait. At a barrier among the warps the path goes on with the warp that
+came last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Jump = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Warp:
-    """What one warp did: pieces of its time in order, each with the range that it belongs to."""
+    """The pieces of one warp's time in order, each with the range that it belongs to."""
 
     begin: Ints
     end: Ints
@@ -82,7 +82,7 @@ def _walk(
             now = until
             continue
         row = int(warp.row[at])
-        jump = jumps.pop(row, None)  # a path that comes back goes on where it is
+        jump = jumps.pop(row, None)  # a wait that was left once is not left again
         if jump is not None and int(warp.begin[at]) < jump[1] <= now:
             add(int(launch.region[row]), jump[1])
             slot, now = jump
@@ -103,7 +103,7 @@ def _pieces(launch: Prepared, slot: int) -> _Warp:
 
 
 def _jumps(launch: Prepared, joined: Iterable[Connection], slots: Ints) -> dict[int, Jump]:
-    """Return where the path goes from each wait of a block's warps."""
+    """Return the jump from each wait of a block's warps."""
     found: dict[int, Jump] = {}
     for region in launch.regions([Activity.WAIT_BARRIER]).tolist():
         met = meetings(launch, region)

@@ -1,4 +1,4 @@
-"""``trace.explain()``: one launch prepared, each finding asked in turn, the answers ranked."""
+"""``trace.explain()``: one launch prepared, all findings computed and ranked, as a verdict."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     occupancy_limits,
     launch_gaps,
 )
-"""What is looked for, in this order; a verdict ranks what was found."""
+"""The functions that look for findings, in this order; a verdict ranks their findings."""
 
 
 def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
@@ -82,7 +82,7 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
 
 
 def _found(launch: Prepared) -> list[Finding]:
-    """Return what was found, the most time at stake first; nothing where times say nothing."""
+    """Return the findings, the most time at stake first; none where times are not a GPU's."""
     if not has_times(launch):
         return []
     found = [one for look in FINDINGS for one in look(launch)]

@@ -1,4 +1,4 @@
-"""A verdict made to fit its bytes: what says least goes, and is counted."""
+"""A verdict cut to ``MOST_BYTES`` of JSON: less important entries go first, and are counted."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _ORDER: Final = (
     ("findings", 1),
     ("unknown", 0),
 )
-"""What is cut first, and down to how many; so on until it fits."""
+"""Fields to cut, in order, and down to how many entries, until the verdict fits."""
 _NAME: Final = 120
-"""Characters of names and sentences that stay where even that is too much."""
+"""Characters that names keep where a verdict is still too long; sentences keep twice as many."""
 
 
 def fitted(verdict: Verdict) -> Verdict:

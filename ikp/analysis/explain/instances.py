@@ -1,10 +1,10 @@
-"""Barriers met again and again: which warps' waits belong to one meeting of a block.
+"""``Meetings`` of warps at a barrier: which waits of a block's warps belong together.
 
 The n-th time that each warp of a group waits in a region, for one payload if it has any, is the
-n-th meeting. It is a barrier among these warps if they leave it together, and do so as the last of
-them arrives; else they wait for somebody else, and no meeting is made of it. They have left when
-their next range begins, where the range itself is too short to hold the wait: a compiler may put
-the barrier behind it.
+n-th meeting. The region is a barrier among these warps if they leave it together, as the last of
+them arrives; else they wait for other warps, and there are no meetings. Where the range itself is
+too short to hold the wait, a warp has left when its next range begins: a compiler may put the
+barrier behind the range.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from ikp.core.sorting import order_by
 Rows = NDArray[np.intp]
 
 _TOGETHER: Final = 0.3
-"""Of the time that warps wait for the last of them, how long they may wait for something else."""
+"""Share of the waits' time in which warps may wait for something else than the last of them."""
 
 
 _SMALL: Final = 1 << 12
 """Ranges up to which regions are looked at together: of thousands of names each has few."""
 _EMPTY: Final = 0.1
-"""Of the time between the first and the last arrival: a range that is shorter holds no wait."""
+"""Share of the time between the first and the last arrival: a range that is shorter holds no wait.
+"""
 
 
 @dataclass(frozen=True, slots=True)

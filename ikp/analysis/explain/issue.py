@@ -1,7 +1,7 @@
-"""How long a range took in cycles, and how many of them its instructions alone keep a scheduler.
+"""A region's median self time in cycles, and the share of it that issuing its instructions takes.
 
 The machine code says the latter: a range that takes no longer than its instructions waits for
-nothing, and other warps can't make it faster. Neither counts what is in ranges inside of it.
+nothing, and other warps can't make it faster. Neither counts ranges inside of it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ikp.analysis.explain.prepared import Prepared
 
 
 def cycles_of(launch: Prepared, region: int) -> float | None:
-    """Return how many cycles a region's ranges took themselves, the median; None if unknown."""
+    """Return the median self time of a region's ranges in cycles; None if unknown."""
     clock = launch.launch.clock
     if clock.kind != "cycles" or not clock.ns_per_tick:
         return None

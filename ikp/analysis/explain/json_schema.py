@@ -1,4 +1,4 @@
-"""The JSON Schema of a verdict, read off its classes: it can't say anything else than they do."""
+"""The JSON Schema of a verdict, generated from its dataclasses."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Where a launch's time went over the block lanes of its SMs, exactly.
+"""``LaneTime``: a launch's time over the CTA slots ("lanes") of its SMs: start, busy, switch, end.
 
-An SM has as many lanes as it ever held blocks at once: k. Of its blocks in the order of their
-starts ``s`` and, apart from that, of their ends ``e``, block i starts after at least i - k + 1 of
-them have ended. So a lane's time is the time before its first block, the blocks, the time from each
-end to the next start, ``s[i] - e[i - k]``, and what is left after its last one. Summed over lanes,
-that is the duration of the launch: nothing is estimated.
+An SM has as many CTA slots as it ever held blocks at once: k. Take its starts ``s`` in order and,
+apart from that, its ends ``e`` in order: block i starts after at least i - k + 1 blocks have ended.
+So a slot's time is the time before its first block, the blocks, the time from each end to the next
+start, ``s[i] - e[i - k]``, and the time after its last block. Their mean over slots is the duration
+of the launch: nothing is estimated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LaneTime:
-    """Sums over all lanes, in nanoseconds; ``lanes`` is of each SM, in the order of ``sms``."""
+    """Sums over all CTA slots, in nanoseconds; ``lanes`` counts those of each SM in ``sms``."""
 
     sms: Ints
     lanes: Ints
@@ -33,11 +33,11 @@ class LaneTime:
 
     @property
     def count(self) -> int:
-        """How many lanes there are."""
+        """How many CTA slots there are."""
         return int(self.lanes.sum())
 
     def mean(self, part: int) -> float:
-        """Return a sum as nanoseconds of the launch's duration."""
+        """Return a sum as its mean over CTA slots: nanoseconds of the launch's duration."""
         return part / self.count if self.count else 0.0
 
     @property
@@ -47,10 +47,10 @@ class LaneTime:
 
     @property
     def dealt_unevenly(self) -> bool:
-        """Whether it is blocks' number that leaves lanes empty at the end, and not their length.
+        """Whether the number of blocks, not their length, leaves CTA slots empty at the end.
 
-        Then the SM that ends last had more of them than most, and blocks that all take as long
-        would leave at least half as much.
+        Then the SM that ends last had more blocks than most, and blocks of equal length would leave
+        at least half as much.
         """
         count = int(self.blocks.sum())
         waves = -(-count // self.count) if self.count else 0
@@ -59,13 +59,13 @@ class LaneTime:
 
 
 def lane_time(sm: Ints, start: Ints, end: Ints, duration: int) -> LaneTime:
-    """Return where the time went.
+    """Return the time of a launch over its CTA slots.
 
     Args:
-        sm: of each block.
-        start: of each block, from the launch's first start.
-        end: of each block.
-        duration: of the launch.
+        sm: the SM of each block.
+        start: each block's start, from the launch's first start.
+        end: each block's end.
+        duration: the launch's duration.
     """
     sms, number, blocks = np.unique(sm, return_inverse=True, return_counts=True)
     lanes = _most_at_once(number, start, end, len(sms))

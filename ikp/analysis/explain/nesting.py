@@ -1,8 +1,9 @@
-"""Which range each range stands in: the tree of regions.
+"""The tree of regions (``tree``): which range each range lies in, and the time of each path.
 
-Level by level, from the outermost: a range at depth d stands in the last range at depth d - 1 that
-opened before it on its warp. Where ranges overlap without nesting, one that is not inside of it
-stands in none. Where all nest, that is the next one at depth d - 1 to end, and nothing is sorted.
+Level by level, from the outermost: a range at depth d lies in the last range at depth d - 1 that
+opened before it on its warp. Where ranges overlap without nesting, a range that does not lie inside
+that one lies in none. Where all nest, it is the next one at depth d - 1 to end, and nothing is
+sorted.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from ikp.core.sorting import sum_by
 
 _MOST: int = 12
 _DEEPEST: int = 24
-"""Levels that are told apart; what lies deeper counts for the last of them."""
+"""Levels that are distinguished; ranges that lie deeper count for the last of them."""
 _FEW: int = 1 << 12
-"""So many numbers are counted even where few of them occur."""
+"""Numbers above the count of keys for which counting is still taken in place of a sort."""
 
 
 def tree(launch: Prepared) -> Iterator[Branch]:
@@ -136,7 +137,7 @@ class _Ranges:
 
 
 _NEXT, _BEFORE = 0, -1
-"""Where a range's holder stands among those of its depth: behind it, in the order of ends; or else
+"""Where a range's holder is among the ranges of its depth: behind it, in the order of ends; or else
 before it, in the order of starts."""
 
 
@@ -186,7 +187,7 @@ def _names(launch: Prepared, path: int, parents: list[int], regions: Ints) -> tu
 
 
 def _order(path: int, parents: list[int], total: Ints) -> tuple[tuple[int, int], ...]:
-    """Return what sorts branches as a tree is read: by what their parents took, and then they."""
+    """Return the key that sorts branches as a tree is read: the times from the root down to it."""
     chain: list[tuple[int, int]] = []
     while path >= 0:
         chain.append((-int(total[path]), path))

@@ -1,4 +1,4 @@
-"""What a launch did as a whole: the parts of a verdict that are no findings."""
+"""Parts of a verdict beside its findings: the launch, CTA slots, activities, groups and regions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHERS: Final = 3
 
 
 def launched(launch: Prepared, chosen: Chosen) -> Launched:
-    """Return what was launched, and how it was recorded."""
+    """Return the facts of the launch: its size, duration, device, clock, and what was recorded."""
     it, durations = launch.launch, chosen.durations
     return Launched(
         label=it.label,
@@ -49,7 +49,7 @@ def launched(launch: Prepared, chosen: Chosen) -> Launched:
 
 
 def lanes_of(launch: Prepared, lanes: LaneTime) -> Lanes | None:
-    """Return the shares of lanes' time; None where there is none, or some blocks are not known."""
+    """Return the shares of the CTA slots' time; None without a GPU, or with blocks unknown."""
     whole = lanes.count * launch.duration
     if not whole or not launch.every_block or not launch.on_gpu:
         return None
@@ -65,7 +65,7 @@ def lanes_of(launch: Prepared, lanes: LaneTime) -> Lanes | None:
 
 
 def doing(launch: Prepared) -> tuple[tuple[Doing, ...], float | None]:
-    """Return what the warps did, largest first, and the share of their time in no range."""
+    """Return the warps' time by activity, largest first, and the share of it in no range."""
     if not launch.warp_time:
         return (), None
     sums: dict[Activity, int] = {}

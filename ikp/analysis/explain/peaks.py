@@ -1,4 +1,4 @@
-"""What devices can do at most: makers' figures, dense, at the clock that they give."""
+"""Peak figures of devices from data sheets: SMs, dense tensor operations per cycle, bandwidth."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """A device. Rates of 16-bit products with 32-bit sums, sparsity left out."""
+    """A device's peak figures, for 16-bit products with 32-bit sums, sparsity left out."""
 
     sms: int
     per_cycle: int  # 16-bit floating-point operations of an SM's tensor cores in a cycle
@@ -28,5 +28,5 @@ Memory is that of the A100 with 80 GB for PCIe."""
 
 
 def peak_of(device: str) -> Peak | None:
-    """Return what a device can do; None of those that this doesn't know."""
+    """Return the peak figures of a device; None of an unknown one."""
     return next((peak for name, peak in _DEVICES.items() if name in device), None)

@@ -1,6 +1,6 @@
-"""One launch as columns that findings are made from: warps, blocks, groups, ranges, self times.
+"""``Prepared``: one launch as columns for findings: warps, blocks, groups, ranges, self times.
 
-All times count from the launch's first start, in nanoseconds.
+Times count from the launch's first start, in nanoseconds, but for those called Unix time.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ Bools = NDArray[np.bool_]
 _SMALL: Final = (np.int8, np.int16)
 """What numpy sorts in linear time."""
 _FEW_REGIONS: Final = 16
-"""Of more names, the ranges of a few are looked up: one pass for each name would take too long."""
+"""With more names, the ranges of a few are looked up in an index by region: a pass over all ranges
+for each look-up would take too long."""
 _More = ParamSpec("_More")
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A launch.
+    """The columns of a launch.
 
-    ``trace`` holds this launch alone, its slots renumbered; ``index`` is its place in the whole.
-    Warp columns have a row per slot, range columns one per range (instants are left out). What
-    concerns lanes and the launch as a whole, ``blocks`` and ``duration``, is of all warps that ran,
-    also of those that by choice left no records.
+    ``trace`` holds this launch alone, its slots renumbered; ``index`` is its number in the whole
+    trace. Warp columns have a row per slot, range columns one per range (instants are left out).
+    ``blocks``, ``duration`` and ``lanes`` are of all warps that ran, also of those that by choice
+    left no records.
     """
 
     trace: Trace
@@ -71,7 +72,7 @@ class Prepared:
 
     @property
     def launch(self) -> Launch:
-        """What is known of its recording."""
+        """The launch in its trace: grid, device, clock, how it was recorded."""
         return self.trace.launches[0]
 
     @property
@@ -91,7 +92,7 @@ class Prepared:
 
     @cached_property
     def lanes(self) -> LaneTime:
-        """Where its time went over the lanes of SMs."""
+        """Its time over the CTA slots of SMs."""
         ran = self.blocks
         return lane_time(ran.sm, ran.start, ran.end, self.duration)
 
@@ -102,7 +103,7 @@ class Prepared:
 
     @cached_property
     def facts(self) -> CodeFacts | None:
-        """What the trace says of the machine code."""
+        """The facts of the machine code that the trace holds; None without."""
         return read_facts(self.trace.provenance, self.launch.label)
 
     @cached_property
@@ -113,7 +114,7 @@ class Prepared:
 
     @cached_property
     def known(self) -> list[Known]:
-        """What each region is."""
+        """The activity of each region."""
         facts = self.facts.ranges if self.facts else {}
         kernels = frozenset((self.launch.label,))
         found = [of_region(name, facts.get(name), kernels) for name in self.names]
@@ -172,7 +173,7 @@ class Prepared:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """All blocks of which it is known when they ran."""
+        """All blocks whose times are known."""
         others = self.trace.others
         start = others.start_ns - self.begin_ns
         end = np.maximum(others.end_ns - self.begin_ns, start)
@@ -210,12 +211,12 @@ class Prepared:
 
     @cached_property
     def seen(self) -> Seen:
-        """Of how many blocks and warps it is known when they ran."""
+        """The number of blocks and warps whose times are known."""
         return seen_warps(self.trace.launches, all_warps(self.trace)[0])[0]
 
     @property
     def every_block(self) -> bool:
-        """Whether it is known of all blocks of the grid when they ran: else lanes seem empty."""
+        """Whether the times of all blocks of the grid are known: else CTA slots seem empty."""
         return self.seen.every_block
 
     @cached_property
@@ -235,7 +236,7 @@ class Prepared:
     def sees_neighbours(self) -> bool:
         """Whether blocks that were on an SM at once all recorded.
 
-        Of a grid with no more blocks than SMs, each has an SM of its own.
+        Each block of a grid with no more blocks than SMs has an SM of its own.
         """
         if not self.every_block:
             peak = peak_of(self.launch.device)
@@ -249,7 +250,7 @@ class Prepared:
 
     @cached_property
     def next_opens(self) -> Ints:
-        """When its warp's next range opens after each range is over; the warp's end for none."""
+        """The start of the next range of the warp after each range; the warp's end for none."""
         key = self.on_one_axis(self.slot, self.opens)
         order = np.argsort(key, kind="stable")
         at = np.searchsorted(key[order], self.on_one_axis(self.slot, self.closes))
@@ -282,13 +283,13 @@ class Prepared:
         return rows if later.all() else rows[np.lexsort((opens, slot))]
 
     def regions(self, wanted: Iterable[Activity]) -> NDArray[np.intp]:
-        """Return the regions that are one of some activities, and occur."""
+        """Return the regions that occur and have one of some activities."""
         some = [number for each in set(wanted) for number in self._by_activity.get(each, ())]
         return np.sort(np.array(some, np.intp))
 
     @cached_property
     def _by_activity(self) -> dict[Activity, list[int]]:
-        """The regions that occur, by what each is."""
+        """The regions that occur, by activity."""
         found: dict[Activity, list[int]] = {}
         for number in np.flatnonzero(self.counts).tolist():
             found.setdefault(self.known[number].activity, []).append(number)
@@ -315,7 +316,7 @@ class Prepared:
         return order, np.cumsum(self.counts)
 
     def example(self, ranges: NDArray[np.intp]) -> int | None:
-        """Return one of some ranges to look at: longer than nine in ten, but no outlier."""
+        """Return one of some ranges as an example: the one at the 90th percentile of duration."""
         if not len(ranges):
             return None
         took, rank = self.took(ranges), 9 * (len(ranges) - 1) // 10
@@ -324,7 +325,7 @@ class Prepared:
         return int(ranges[same[rank - np.count_nonzero(took < value)]])
 
     def window(self, ranges: NDArray[np.intp]) -> tuple[int, int] | None:
-        """Return a window of time around the example of some ranges, with what is around it."""
+        """Return a window of time around the example of some ranges, three times as long."""
         one = self.example(ranges)
         if one is None:
             return None
@@ -351,7 +352,7 @@ class Prepared:
 def once(
     function: Callable[Concatenate[Prepared, _More], _Result],
 ) -> Callable[Concatenate[Prepared, _More], _Result]:
-    """Let a function of a launch work once, however many findings ask it the same."""
+    """Cache a function's results on its launch: findings call it with the same arguments."""
 
     @wraps(function)
     def kept(launch: Prepared, /, *more: _More.args, **named: _More.kwargs) -> _Result:
@@ -426,6 +427,6 @@ def _of_launch(trace: Trace, index: int) -> Trace:
 
 
 def _alone(warps: Slots, index: int) -> Slots:
-    """Return the warps of a launch, as those of the first."""
+    """Return the warps of one launch, with the launch number 0."""
     mine = take_warps(warps, np.flatnonzero(warps.launch == index))
     return replace(mine, launch=np.zeros(len(mine), np.int32))

@@ -1,7 +1,7 @@
-"""When products were under way on each SM: from the range that issues one to the wait for it.
+"""Times with a product (MMA) under way on each SM: from the range that issues it to its wait's end.
 
-Of a warp, a product lasts from its range's start to the end of the next range that waits for
-products; where it has no such wait, its own range is taken to hold it.
+A product lasts from its range's start to the end of the warp's next range that waits for products.
+Without such a wait, its own range is taken to hold it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Products:
 
 @once
 def products(launch: Prepared) -> Products | None:
-    """Return when products were under way; None where no range is known to make any.
+    """Return the times with a product under way; None where no range is known to make any.
 
-    None also where an SM held other blocks at the time, which left no records.
+    None also where an SM held blocks that left no records beside those that recorded.
     """
     if not launch.sees_neighbours:
         return None

@@ -1,4 +1,4 @@
-"""When and where blocks of a launch ran."""
+"""``Blocks``: start, end and SM of each block of a launch, from its warps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Blocks:
     """One row per block, by its linear id."""
 
     ids: Ints
-    of_warp: Ints  # of each warp that they were made of: its block's row
+    of_warp: Ints  # the row of each warp's block
     start: Ints  # of its first warp
     end: Ints  # of its last one
     sm: Ints  # of its last row

@@ -1,4 +1,4 @@
-"""How many warps an SM held, how many it has room for, and what leaves it no more."""
+"""Occupancy: how many warps an SM held, how many it has room for, and what limits them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_BLOCKS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Warps on an SM at once; None of what is not known."""
+    """Warps on an SM at once, and their limit; None where unknown."""
 
     warps: float | None  # as they were, or as registers allow where not all blocks recorded
     possible: int | None  # by the device alone
@@ -33,11 +33,11 @@ class Room:
     waves: int | None = None  # of blocks that an SM has one after another, as they were
     fewest: int | None = None  # the same, with as many at once as the device has room for
     counted: bool = False  # whether all blocks are known, so that ``warps`` and ``waves`` were seen
-    plain: int | None = None  # warps that there is room for when nobody records, where that is more
+    plain: int | None = None  # warps that there is room for without recording, where that is more
 
 
 def room_of(launch: Prepared) -> Room:
-    """Return how full SMs were."""
+    """Return the occupancy of the median SM."""
     peak = peak_of(launch.launch.device)
     each = launch.launch.warps_per_block
     ran = launch.facts.registers if launch.facts else None
@@ -84,7 +84,7 @@ def _by_shared(launch: Prepared) -> int:
 
 
 def _limit(blocks: int, by_warps: int, by_registers: int | None, by_grid: int) -> str | None:
-    """Say why there are no more blocks on an SM."""
+    """Return what limits the number of blocks on an SM; None if unknown."""
     if blocks >= by_grid:
         return "the grid"
     if blocks >= by_warps:

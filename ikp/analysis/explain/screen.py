@@ -1,4 +1,4 @@
-"""A verdict as text of one screen: the launch in two lines, the findings, what is not known."""
+"""A verdict as text of one screen: the launch, its time, the findings, what is not known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _UNKNOWN: Final = 3
 _LEAST: Final = 0.005
 """Shares below this are not shown."""
 _RECORDING: Final = 0.05
-"""Share of the warps' time from which on what recording took may be mistaken for the kernel's."""
+"""Share of the warps' time from which on the cost of recording may be taken for the kernel's time.
+"""
 _MOSTLY: Final = 0.3
 """Share of the warps' time from which on a region is named though nothing was found in it."""
 
@@ -65,7 +66,7 @@ def _head(verdict: Verdict) -> Iterator[str]:
 def _time(verdict: Verdict) -> Iterator[str]:
     if verdict.lanes is not None:
         lanes = verdict.lanes
-        yield "  lanes: " + ", ".join(
+        yield "  CTA slots: " + ", ".join(
             f"{100 * share:.1f} % {what}"
             for share, what in (
                 (lanes.busy_share, "in blocks"),
@@ -119,7 +120,7 @@ def _findings(verdict: Verdict) -> Iterator[str]:
 
 
 def _most(verdict: Verdict) -> Iterator[str]:
-    """Yield where the time is, where no finding says it: in the region with most of its own."""
+    """Yield the region with the most self time, if that is a large share of the warps' time."""
     first = max(verdict.regions, key=lambda one: one.self_share, default=None)
     if first is not None and first.self_share >= _MOSTLY:
         yield (

@@ -1,4 +1,4 @@
-"""What each group of warps does with its time, as shares of the time that its warps ran."""
+"""Shares of the time of each group of warps: in each region, busy, and in products."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ikp.core.sorting import sum_by
 
 @dataclass(frozen=True, slots=True)
 class GroupShares:
-    """``own[group, region]``, and of each group how long it was busy.
+    """Self time in each region, ``own[group, region]``, and busy time, as shares of a group's time.
 
-    Busy is whatever is no wait, time in no range too: the warp did something. While it waits for a
-    product, tensor cores are at work for it: that is ``products``, and counts as busy.
+    All time that is no wait is busy, time in no range too: the warp did something. While it waits
+    for a product, tensor cores work for it: that counts as busy. ``products`` is the share of
+    making products and waiting for them.
     """
 
     own: Floats
@@ -25,7 +26,9 @@ class GroupShares:
     recorded: Bools  # whether it recorded any range: nothing is known of a group that did not
 
     def limit(self, late: int) -> float:
-        """Return how busy the busiest group is but for one: that long a block takes without it."""
+        """Return the busy share of the busiest other group: so long a block takes without delays
+        by ``late``.
+        """
         others = np.where(self.recorded, self.busy, 0.0)
         others[late] = 0.0
         return float(others.max(initial=0.0))

@@ -1,4 +1,4 @@
-"""What a cause is worth: its bound as time, as a share and in words; and what is too little."""
+"""The bound of a finding: time at stake in ns, as a share and in words; the least that counts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 LEAST: Final = 0.03
-"""Below this share of a launch nothing is told: the same code, scheduled otherwise, differs by as
-much (docs/reading-a-trace.md, what recording costs)."""
+"""Below this share of a launch there is no finding: the same code, scheduled otherwise, differs by
+as much (docs/reading-a-trace.md, what recording costs)."""
 WEIGHT: Final = {"measured": 1.0, "likely": 0.8, "possible": 0.4}
-"""How much of what is at stake counts in the order of findings, by how sure they are."""
+"""How much of the time at stake counts in the order of findings, by their confidence."""
 
 
 def finding(
@@ -33,7 +33,7 @@ def finding(
         launch: the launch.
         name: the finding's id.
         title: one sentence.
-        number: what it was found by.
+        number: the figure that it was found by.
         at_stake: nanoseconds of the launch's duration.
         without: what would be gone: "without the wait for full".
         confidence: one of ``WEIGHT``.

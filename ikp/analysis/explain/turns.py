@@ -1,7 +1,7 @@
-"""Prologue, steady state and epilogue of blocks: before, in and after what repeats.
+"""Prologue, steady state and epilogue of the median block: before, in and after its iterations.
 
-What repeats is a range of iterations (an automatic mark), else of the ranges that multiply, else of
-any region: the one that warps record most often.
+The region that repeats is the one that warps record most often: of the regions named "iteration",
+as automatic marks are, else of those that multiply, else of all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a trace can't tell, why, and what to record so that it can."""
+"""The unknowns of a verdict: what its trace can't say, why, and what to record so that it can."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 _MUCH: Final = 0.2
-"""Share of the warps' time that recording may take before what it hides is told."""
+"""Share of the warps' time from which on the cost of recording is an unknown."""
 _DARK: Final = 0.3
 """Share of the warps' time in no range from which on ranges say little about a kernel."""
 
@@ -47,7 +47,7 @@ def nothing_recorded(trace: Trace) -> Iterator[Unknown]:
 
 
 def too_long(launch: Prepared) -> Unknown:
-    """Return why a launch is not explained whose warps lie years apart."""
+    """Return the unknown of a launch whose warps lie too far apart in time to be explained."""
     return Unknown(
         "everything",
         f"{launch.launch.label} takes {launch.duration:,} ns from its first start to its last end, "
@@ -57,7 +57,7 @@ def too_long(launch: Prepared) -> Unknown:
 
 
 def unknowns(launch: Prepared, chosen: Chosen) -> Iterator[Unknown]:
-    """Yield what can't be told of a launch, the gravest first."""
+    """Yield the unknowns of a launch, the gravest first."""
     yield from _times(launch)
     yield from _losses(launch)
     yield from _recording(launch)
@@ -121,7 +121,9 @@ def _losses(launch: Prepared) -> Iterator[Unknown]:
 
 def _of_others(launch: Prepared) -> str:
     if not launch.every_block:
-        return ": nothing is said of lanes, waves and tails, and the launch may have taken longer"
+        return (
+            ": nothing is said of CTA slots, waves and tails, and the launch may have taken longer"
+        )
     return ", and of all blocks it is known when they ran" if len(launch.trace.others) else ""
 
 
@@ -130,7 +132,7 @@ def _recording(launch: Prepared) -> Iterator[Unknown]:
     share = recording_share(it, it.attempted, float(launch.warp_time)) or 0.0
     if share >= _MUCH:
         yield Unknown(
-            "how long warps wait when nobody records",
+            "how long warps wait without recording",
             f"recording took up to {100 * share:.0f} % of their time. Copies and products go on "
             "meanwhile, so waits for them may be longer, and time between ranges is shorter.",
             "Record less: --detail waits or loops, --max-overhead 1.05, or fewer --warps.",
@@ -141,7 +143,7 @@ def _room(launch: Prepared) -> Iterator[Unknown]:
     room, facts = room_of(launch), launch.facts
     if room.plain is not None and room.warps is not None and facts is not None:
         yield Unknown(
-            "how many warps an SM holds when nobody records",
+            "how many warps an SM holds without recording",
             f"the copy with records has {facts.registers} registers for each thread, the kernel "
             f"{room.registers}: an SM has room for {room.warps:.0f} of its warps, and without "
             f"records for up to {room.plain}.",
@@ -162,7 +164,7 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
     if empty:
         yield Unknown(
             f"what {empty:,} of {len(launch.start):,} warps did",
-            "they recorded no range: whoever waits for them, waits for somebody unknown.",
+            "they recorded no range: what warps that wait for them wait for is unknown.",
             _who_is_missing(launch)
             or "Where roles have warps of their own, let those record, and mark what they do.",
         )
@@ -178,7 +180,7 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
         yield Unknown(
             "what a range takes that does not hold all that it is about, in the machine code",
             text,
-            "ikp inspect shows where it stands; ikp run --ranges marks it there.",
+            "ikp inspect shows where it is; ikp run --ranges marks it there.",
         )
     yield from _activities(launch)
     if launch.groups.by == "all" and launch.launch.warps_per_block > 1:
@@ -202,7 +204,7 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
 
 
 def _activities(launch: Prepared) -> Iterator[Unknown]:
-    """Yield what is not known of what ranges are."""
+    """Yield the unknowns about the activities of ranges."""
     named = [each for each, count in zip(launch.known, launch.counts, strict=True) if count]
     dumb = [
         name
@@ -224,12 +226,12 @@ def _activities(launch: Prepared) -> Iterator[Unknown]:
 
 
 def _who_is_missing(launch: Prepared) -> str:
-    """Return what to do about the ranges of the code that no warp recorded; empty without any."""
+    """Return the advice on ranges of the code that no warp recorded; empty without any."""
     names = launch.unrecorded
     if not names:
         return ""
-    told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"The kernel's code has ranges that no warp recorded, {told}: record the warps of these."
+    some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"The kernel's code has ranges that no warp recorded, {some}: record the warps of these."
 
 
 def _why_no_facts(launch: Prepared) -> str:

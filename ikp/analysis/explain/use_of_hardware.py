@@ -1,4 +1,4 @@
-"""How much of the device was used: FLOPs and bytes from the machine code, over the time.
+"""Use of tensor cores and memory: FLOPs and bytes from the machine code, over the launch's time.
 
 A region's operations are those of one record, times its records. They are those of the launch only
 if all warps recorded, nothing was dropped, and each product of the kernel is in a range that says
@@ -23,11 +23,11 @@ from ikp.analysis.explain.verdict import Hardware, RegionUse
 from ikp.analysis.explain.warp_regions import at_once
 
 BUSY: Final = 0.5
-"""Share of memory's rate from which on it may be what is waited for, and not its latency."""
+"""Share of memory's bandwidth from which on warps may wait for bandwidth, and not for latency."""
 
 
 def use_of_hardware(launch: Prepared) -> Hardware:
-    """Return the use of tensor cores and memory, and how full SMs were."""
+    """Return the use of tensor cores and memory, and the occupancy of SMs."""
     made, room = products(launch), room_of(launch)
     flop, size = total_flop(launch), _total_bytes(launch)
     tflops = flop / launch.duration / 1e3 if flop and launch.duration else None
@@ -51,7 +51,7 @@ def use_of_hardware(launch: Prepared) -> Hardware:
 
 
 def _other_registers(launch: Prepared) -> int | None:
-    """Return the registers of the copy with records; None where the kernel's own are as many."""
+    """Return the registers of the instrumented copy; None where the plain kernel has as many."""
     facts = launch.facts
     if facts is None or facts.plain_registers in (None, facts.registers):
         return None
@@ -107,9 +107,9 @@ def peak_tflops(launch: Prepared) -> float | None:
 
 
 def asked_of_memory(launch: Prepared) -> float | None:
-    """Return what ranges ask of memory over what it can give in the launch; None if unknown.
+    """Return the bytes that ranges ask for over memory's peak in the launch; None if unknown.
 
-    Caches may answer some of it.
+    Caches may serve some of them.
     """
     size, peak = _total_bytes(launch), peak_of(launch.launch.device)
     if not size or peak is None or not launch.duration:
@@ -118,7 +118,7 @@ def asked_of_memory(launch: Prepared) -> float | None:
 
 
 def _total_bytes(launch: Prepared) -> int | None:
-    """Return what ranges ask of memory; None where one does not say how much."""
+    """Return the bytes that ranges ask of memory; None where those of any region are unknown."""
     facts = launch.facts
     if facts is None or launch.scale is None:
         return None

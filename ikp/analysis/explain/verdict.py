@@ -1,6 +1,6 @@
-"""What a verdict says: the classes here are its schema, version ``SCHEMA``.
+"""``Verdict`` and its parts: what ``ikp explain`` says of a launch, in the version ``SCHEMA``.
 
-``Verdict.to_dict`` holds the fields as they stand here, under these names. Times are nanoseconds,
+``Verdict.to_dict`` holds the fields under the names that they have here. Times are nanoseconds,
 shares are of 1. A number that is not known is None (``null``), and ``unknown`` says why.
 """
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 SCHEMA: Final = 2
 """Raised when a field goes or changes its meaning. New fields may come without."""
 MOST_BYTES: Final = 8192
-"""That ``to_json`` takes in UTF-8; what is left out is counted in ``left_out``."""
+"""The most that ``to_json`` takes in UTF-8; entries left out are counted in ``left_out``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """What a finding was found by."""
+    """The figure that a finding was found by."""
 
     what: str  # "wait for full, share of the consumers' time"
     value: float
@@ -42,7 +42,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One cause, with what a change could win at most."""
+    """One cause of lost time, with what a change could win at most."""
 
     id: str  # "tail", "late-producer", ...: docs/reading-a-trace.md has one section for each
     title: str  # one sentence
@@ -68,7 +68,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The launch that was looked at: of its label the one of median duration."""
+    """The launch that a verdict is about: of its label the one of median duration."""
 
     label: str
     index: int  # into Trace.launches
@@ -96,23 +96,23 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Where the launch's time went, over the block lanes of its SMs; the shares add up to 1.
+    """The launch's time over the CTA slots of its SMs ("lanes"); the shares add up to 1.
 
-    A lane is room for one block: an SM has as many as it ever held blocks at once.
+    A CTA slot is room for one block: an SM has as many as it ever held blocks at once.
     """
 
-    lanes: int
+    lanes: int  # CTA slots of all SMs
     blocks_at_once: int  # on one SM: its median
-    waves: float  # blocks per lane
+    waves: float  # blocks per CTA slot
     busy_share: float  # a block ran
-    start_share: float  # before the lane's first block
+    start_share: float  # before the slot's first block
     switch_share: float  # between a block and the next
-    end_share: float  # after the lane's last block
+    end_share: float  # after the slot's last block
 
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """The warps' time by what they did; the shares of all and ``in_no_range`` add up to 1."""
+    """Share of one activity in the warps' time; with ``in_no_range_share``, all add up to 1."""
 
     activity: str  # one of activity.Activity
     share: float
@@ -132,7 +132,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RegionUse:
-    """A region of the launch: what it is, how that is known, and what it took."""
+    """A region of the launch: its activity, how that is known, and its time."""
 
     name: str
     activity: str
@@ -146,7 +146,7 @@ class RegionUse:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A line of the tree: a region as it stands in others."""
+    """A line of the tree: a region inside others, by its path."""
 
     path: tuple[str, ...]
     count: int
@@ -191,12 +191,12 @@ class Hardware:
     limited_by: str | None = None  # "registers", "shared memory", "warps", "the grid", "recording"
     warps_at_once: float | None = None  # on an SM, as they were, if all recorded: SMs' median
     warps_possible: int | None = None  # by the device
-    warps_at_once_plain: int | None = None  # at most, when nobody records, where that is more
+    warps_at_once_plain: int | None = None  # at most, without recording, where that is more
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What takes a kernel's time: findings by time at stake, and what they rest on.
+    """What takes a kernel's time: findings in order of their time at stake, and their evidence.
 
     Printing shows one screen; ``to_json`` is for programs.
     """
@@ -223,7 +223,7 @@ class Verdict:
         return {"schema": plain.pop("schema"), **plain}
 
     def to_json(self) -> str:
-        """Return :meth:`to_dict` as JSON of at most ``MOST_BYTES``: what says least goes first."""
+        """Return :meth:`to_dict` as JSON of at most ``MOST_BYTES``, less important entries cut."""
         from ikp.analysis.explain.fitting import fitted
 
         return json.dumps(fitted(self).to_dict(), ensure_ascii=False, separators=(",", ":"))

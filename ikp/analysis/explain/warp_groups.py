@@ -1,7 +1,7 @@
-"""Which warps do the same: those of one role; without roles, those that record the same ranges.
+"""Groups of warps that do the same: by role; without roles, by the regions that they record.
 
-A range that all warps of its blocks record tells no two of them apart, whichever blocks have it;
-and what only some record (one warp stores a sum) makes no role of them, if it takes little time.
+A region that all warps of its blocks record distinguishes no groups. A region that only some warps
+record (one warp stores a sum) makes no group of them if it takes little time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _MOST: Final = 6
-"""More kinds of warps than this in one kernel are no roles, but data."""
+"""More kinds of warps than this in one kernel come from data, not from roles."""
 _RARE: Final = 0.02
-"""Warps whose set of ranges so few others share are told apart from nobody."""
+"""Share of all warps below which warps with one set of regions are no group of their own."""
 _OWN: Final = 0.1
-"""Share of the time in ranges from which on those that only some warps of a block record are what
-these warps are there for."""
+"""Share of the time in ranges from which on regions that only some warps of a block record make
+groups."""
 _ALL: Final = 0.9
-"""Of the blocks that have a range, how many have it in all warps, where it is everybody's."""
+"""Share of the blocks with a region that have it in all warps, from which on all groups have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _by_ranges(trace: Trace, did: WarpRegions, block_of: Ints) -> WarpGroups:
 
 
 def _apart(recorded: NDArray[np.int64], regions: int, block_of: Ints) -> Bools:
-    """Return which regions only some warps record of the blocks that have them."""
+    """Return the regions that only some warps of a block record, in blocks that have them."""
     warps = np.bincount(block_of)
     pairs, those = np.unique(
         block_of[recorded // regions] * regions + recorded % regions, return_counts=True
@@ -97,7 +97,7 @@ def _apart(recorded: NDArray[np.int64], regions: int, block_of: Ints) -> Bools:
 
 
 def _within_blocks(of_warp: NDArray[np.intp], block_of: Ints) -> bool:
-    """Whether most blocks hold warps of several kinds: then it is the code, not the data."""
+    """Whether most blocks hold warps of several kinds: then the code makes them, not the data."""
     pairs = np.unique(block_of * (int(of_warp.max()) + 1) + of_warp)
     kinds = np.bincount(pairs // (int(of_warp.max()) + 1))
     return bool(np.mean(kinds > 1) > 0.5)
@@ -109,7 +109,7 @@ def _regions_of(recorded: Ints, regions: int, members: NDArray[np.bool_]) -> lis
 
 
 def _name(trace: Trace, group: int, sets: list[list[int]]) -> str:
-    """Return ``"warps of copy, wait empty"``: what only they record."""
+    """Return a group's name, by regions that it alone records: ``"warps of copy, wait empty"``."""
     others = {region for i, each in enumerate(sets) if i != group for region in each}
     only = [region for region in sets[group] if region not in others] or sets[group]
     names = [trace.regions[region].name for region in only[:2]]

@@ -1,1 +1,1 @@
-"""A trace as one page: a file that needs nothing else, for people who would rather look."""
+"""A trace as one HTML page (``trace.report()``), or as pictures: files that need no others."""

@@ -1,4 +1,4 @@
-"""Curves and bars as SVG paths: text that holds a picture."""
+"""SVG paths of curves, bands and steps, with scales, ticks and histogram bins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ran on which SM when, as shares of bins of time."""
+"""``Grid``: how many warps of a launch, and blocks, ran on each SM in each bin of its time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BINS: Final = 240
-"""Of a launch's time."""
+"""Bins of a launch's time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     """One launch over its SMs: ``warps`` is how many ran, on average, SMs x bins.
 
-    ``recorded`` has the same of those that recorded, and ``regions``, by name, of those that were
-    in a range of that name. ``seen`` tells how many blocks and warps all this is of.
+    ``recorded`` has the same of the warps that recorded, and ``regions``, by name, of those in a
+    range of that name. ``seen`` says how many blocks and warps are counted.
     """
 
     sms: list[int]
@@ -55,7 +55,7 @@ class Grid:
 
 
 def grid_of(trace: Trace, launch: int, regions: list[str]) -> Grid:
-    """Return the grid of one launch that has warps, of all of which it is known when they ran."""
+    """Return the grid of one launch, of all its warps whose times are known: at least one."""
     every, place = all_warps(trace)
     mine = np.flatnonzero(every.launch == launch)
     start, end = every.start_ns[mine], every.end_ns[mine]

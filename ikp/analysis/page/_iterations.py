@@ -1,4 +1,4 @@
-"""How a region's time changes over a loop: its percentiles by iteration."""
+"""Percentiles of a region's time by iteration of a loop, as SVG curves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDE: Final = 340
 HIGH: Final = 80
 _FEWEST: Final = 3
 _MOST: Final = 170
-"""Points of a line; of a longer loop, neighbours are taken together."""
+"""Points of a line; iterations of a longer loop are taken together with their neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def durations_of(trace: Trace, label: str, region: str) -> Floats:
 
 
 def turns_of(trace: Trace, label: str, region: str) -> Turns | None:
-    """Return how a region changed over its iterations; None where it has too few of them."""
+    """Return a region's curves over its iterations; None where it has too few of them."""
     chosen = _ranges_of(trace, label, region)
     if not len(chosen):
         return None
@@ -80,7 +80,7 @@ def turns_of(trace: Trace, label: str, region: str) -> Turns | None:
 
 
 def iterations(trace: Trace, rows: Ints) -> tuple[Ints, str]:
-    """Return the iteration of each range: its payload, or else its place in its warp."""
+    """Return the iteration of each range: its payload, or else its number in its warp."""
     types = trace.events.payload_type[rows]
     if np.isin(types, (PayloadType.U32, PayloadType.I32)).all():
         return trace.payload[rows].astype(np.int64), "payload"
@@ -94,7 +94,7 @@ def iterations(trace: Trace, rows: Ints) -> tuple[Ints, str]:
 
 
 def by_turn(turn: Ints, took: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return iterations, and the p5, p50 and p95 of what they took."""
+    """Return iterations, and the p5, p50 and p95 of their times."""
     least, span = int(turn.min()), int(turn.max()) - int(turn.min()) + 1
     wide = -(-span // _MOST)
     group = (turn - least) // wide

@@ -1,4 +1,4 @@
-"""What a page shows of one kernel: its median launch as pictures, all its launches as figures."""
+"""One kernel's part of a page: its median launch as pictures, all its launches as figures."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 WIDE: Final = 720
-"""Of charts over time, in the page's pixels."""
+"""Width of charts over time, in the page's pixels."""
 HIGH: Final = 90
 _SM_HIGH: Final = 2
 _MOST_REGIONS: Final = 4
 """Regions that get pictures of their own: those with the most self time."""
 _MOST_ROWS: Final = 200
-"""Of the table, and of the tree: those with the most time."""
+"""Rows of the table, and of the tree: those with the most time."""
 _BARS: Final = 120
-"""Wide, of a histogram; and 24 high."""
+"""Width of a histogram in pixels; its height is 24."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ def _heats(grid: Grid) -> Iterator[Heat]:
         there = grid.recorded
         part = np.divide(covered, there, out=np.zeros_like(covered), where=there > 0)
         top = min(1.0, float(part.max(initial=0))) or 1.0
-        told = f"{100 * top:.0f} % of the warps that {ran} there"
-        yield Heat(name, as_address(png(shades(part / top))), height, told)
+        most_shown = f"{100 * top:.0f} % of the warps that {ran} there"
+        yield Heat(name, as_address(png(shades(part / top))), height, most_shown)
 
 
 def _row(row: RegionStats, spread: Histogram | None) -> RegionRow:
@@ -194,9 +194,9 @@ def _row(row: RegionStats, spread: Histogram | None) -> RegionRow:
     if spread is None or row.kind != "range":
         return RegionRow(row.region, row.kind, cells, "", "")
     counts, edges = np.sqrt(spread.counts), spread.edges_ns
-    told = f"{duration(row.min_ns)} to {duration(row.max_ns)}, most at {_most(counts, edges)}"
+    words = f"{duration(row.min_ns)} to {duration(row.max_ns)}, most at {_most(counts, edges)}"
     bars = _curves.area(counts, _BARS, 24, float(counts.max()))
-    return RegionRow(row.region, row.kind, cells, bars, told)
+    return RegionRow(row.region, row.kind, cells, bars, words)
 
 
 def _most(counts: Floats, edges: Sequence[float]) -> str:
@@ -205,7 +205,7 @@ def _most(counts: Floats, edges: Sequence[float]) -> str:
 
 
 def _branch(tree: Stacks, label: str) -> Branch:
-    """Return the part of the tree that is of one kernel, the largest children first."""
+    """Return one kernel's part of the tree, the largest children first."""
     top, own = tree.names.index(label), tree.own_ns
     whole = tree.total_ns[top] or 1
     children: dict[int, list[int]] = {}
@@ -226,7 +226,7 @@ def _branch(tree: Stacks, label: str) -> Branch:
 
 
 def _largest(tree: Stacks, top: int) -> list[int]:
-    """Return the nodes below one that hold the most time: with each, those that it lies in."""
+    """Return the nodes below ``top`` with the most time, down to a depth of ``_DEEPEST``."""
     below, depth = {top}, {top: 0}
     for node, parent in enumerate(tree.parents):  # parents come first
         if parent in below and depth[parent] < _DEEPEST:

@@ -1,4 +1,4 @@
-"""Which kernels, launches and regions of a trace are shown: those that took longest."""
+"""Kernels and regions of a trace by their time, and a kernel's launch of median duration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def regions_by_time(table: Stats, label: str) -> list[str]:
 
 
 def median_launch(trace: Trace, label: str) -> tuple[int, Floats]:
-    """Return the launch of median duration, and how long each one took that has warps."""
+    """Return the launch of median duration, and the durations of all launches that have warps."""
     first, last = launch_bounds(trace)
     mine = np.flatnonzero([one.label == label for one in trace.launches] & (last >= first))
     took = (last - first)[mine].astype(np.float64)

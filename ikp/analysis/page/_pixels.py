@@ -1,4 +1,4 @@
-"""Small pictures: a matrix of shares as a PNG, whose colour the page's style gives."""
+"""PNG pictures of one colour, as opaque at each pixel as a matrix of shares says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shades = NDArray[np.uint8]
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _PALETTE: Final = 3
 COLOUR: Final = (0x3B, 0x7D, 0xEE)
-"""Of all pixels: seen on white and on black."""
+"""The colour of all pixels: visible on white and on black."""
 
 
 def shades(shares: NDArray[np.float64]) -> Shades:

@@ -1,4 +1,4 @@
-"""A trace's pictures as a file, by matplotlib: SMs over time, waves, how long regions took."""
+"""A trace's pictures as PNG, SVG or PDF, by matplotlib: SMs over time, waves, region durations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_REGIONS: Final = 4
 _BINS: Final = 48
 _MOST_TICKS: Final = 7
-"""Of the axis of SMs: rows are of SMs that ran a block, whose numbers may have gaps."""
+"""Ticks of the axis of SMs. Rows are of SMs that ran a block, whose numbers may have gaps."""
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "png": {"dpi": 150},
     "svg": {"metadata": {"Date": None}},
@@ -104,7 +104,7 @@ def _heat(figure: Any, axes: Any, grid: Grid) -> None:
 
 
 def _plain(name: str) -> str:
-    """Return a name that matplotlib takes for no formula, and for no line to leave out."""
+    """Return a name escaped for matplotlib: no formula, and no label that legends leave out."""
     text = shortened(name).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 

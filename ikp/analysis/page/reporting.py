@@ -1,4 +1,4 @@
-"""``trace.report()``: a trace as one page."""
+"""``trace.report()``: a trace as one HTML page, with its verdict, kernels, and a comparison."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 MOST_KERNELS: Final = 8
-"""That are shown whole: those whose warps ran longest."""
+"""Kernels that are shown whole: those whose warps ran longest."""
 _PICTURES: Final = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Report:
-    """A trace as a page: HTML that asks nobody for anything and runs no script.
+    """A trace as a page: HTML that loads nothing from elsewhere and runs no script.
 
     A notebook shows it in a frame of its own.
     """
@@ -77,7 +77,7 @@ class Report:
 
 
 def report(trace: Trace, before: Trace | None = None) -> Report:
-    """Return a trace as a page: what was found, its kernels as pictures and tables.
+    """Return a trace as a page: its findings, its kernels as pictures and tables.
 
     Args:
         trace: what to show.
@@ -108,13 +108,13 @@ def report(trace: Trace, before: Trace | None = None) -> Report:
 
 
 def _about(trace: Trace) -> list[str]:
-    """Return what ``repr`` says of a trace, without what it says to those who type."""
+    """Return the lines of a trace's ``repr``, without its hints on methods to call."""
     lines = summary(trace).strip("<>").removeprefix("ikp.Trace of ").split("\n")
     return [shortened(line.partition("; see .")[0]) for line in lines]
 
 
 def _verdict(trace: Trace) -> dict[str, Any] | None:
-    """Return what ``trace.explain()`` says, as JSON has it; None where nothing can explain it."""
+    """Return the verdict as plain values; None where the trace has no ``explain``."""
     explain = getattr(trace, "explain", None)
     return None if explain is None else dict(explain().to_dict())
 
@@ -173,5 +173,5 @@ def _resource(name: str) -> str:
 
 
 def _hash(style: str) -> str:
-    """Return what the page's policy knows its style by: nothing else may style or run."""
+    """Return the hash of the style for the content security policy, which allows no other."""
     return f"sha256-{b64encode(sha256(str(style).encode()).digest()).decode()}"

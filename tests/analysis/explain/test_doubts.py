@@ -149,6 +149,6 @@ def test_registers_are_the_plain_kernels_and_those_of_its_copy_are_told(
     assert it.limited_by == ("recording" if at_most else "registers")
     told = "96 for each thread, and 128 in the copy with records" in str(verdict)
     assert told == (plain == 96)
-    unknown = [one.rationale for one in verdict.unknown if "when nobody records" in one.what]
+    unknown = [one.rationale for one in verdict.unknown if "without recording" in one.what]
     assert bool(unknown) == bool(at_most) and all("room for 16" in one for one in unknown)
     assert ("low-occupancy" in {one.id for one in verdict.findings}) == (at_most is None)

@@ -1,1 +1,1 @@
-"""One cause a file: each a function from a launch's prepared columns to findings."""
+"""Findings of ``ikp explain``, by cause: functions from a launch's prepared columns to findings."""

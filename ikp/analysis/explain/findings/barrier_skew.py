@@ -1,4 +1,4 @@
-"""Warps of a block that come to a barrier apart: all wait for the last one."""
+"""Finding ``barrier-skew``: warps of a block come to a barrier apart, and wait for the last one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ikp.core.sorting import sum_by
 
 
 def barrier_skew(launch: Prepared) -> Iterator[Finding]:
-    """Yield the barriers that warps come to apart."""
+    """Yield a finding for each barrier that warps come to apart."""
     for region in launch.regions([Activity.WAIT_BARRIER, Activity.WAIT_COPY]).tolist():
         met = meetings(launch, region)
         if met is not None:
@@ -25,7 +25,7 @@ def barrier_skew(launch: Prepared) -> Iterator[Finding]:
 def _skew(launch: Prepared, region: int, met: Meetings) -> Iterator[Finding]:
     """Yield a finding where the same work, spread evenly over the warps, would end sooner.
 
-    A meeting then takes place when warps come on average.
+    Spread evenly, all warps would come at the mean arrival of a meeting.
     """
     lost = met.last - met.mean
     life = launch.block_end - launch.block_start

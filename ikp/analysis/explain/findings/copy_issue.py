@@ -1,4 +1,4 @@
-"""Warps that take long to issue copies: each lane its own, where the copy engine would take one."""
+"""Finding ``copy-issue``: warps take long to issue copies lane by lane (``cp.async``, not TMA)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 _LONG: Final = 0.15
-"""Share of the warps' time from which on issuing copies is told of."""
+"""Share of the warps' time from which on issuing copies is a finding."""
 
 
 def copy_issue(launch: Prepared) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Lanes that hold no block: late starts, switches, the tail; too few blocks for the device."""
+"""Findings on CTA slots without a block: late starts, block switches, the tail, too few blocks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 _LATE: Final = 0.1
-"""A launch's blocks start within a microsecond or so on any kernel: of a long one that is nothing,
-and of a short one only a longer kernel, or fewer launches, would win it back."""
+"""A launch's blocks start within a microsecond or so on any kernel. Of a long launch that is
+nothing; of a short one only a longer kernel, or fewer launches, would win it back."""
 _UNUSED: Final = 0.1
-"""SMs without a block, of all: below, a grid is about as wide as the device."""
+"""Share of SMs without a block: below, a grid is about as wide as the device."""
 
 
 def idle_lanes(launch: Prepared) -> Iterator[Finding]:
-    """Yield what keeps lanes empty, but for blocks that take longer than others."""
+    """Yield what keeps CTA slots empty, but for blocks that take longer than others."""
     if not launch.every_block:
         return
     lanes = launch.lanes
@@ -33,7 +33,7 @@ def idle_lanes(launch: Prepared) -> Iterator[Finding]:
 
 
 def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
-    """A last wave that fills few lanes: the end that equal blocks would leave, too."""
+    """Yield a finding on a last wave that fills few CTA slots, as equal blocks would do, too."""
     at_stake = lanes.mean(lanes.end)
     if not lanes.dealt_unevenly or not enough(launch, at_stake):
         return
@@ -46,7 +46,9 @@ def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         "tail",
         title=f"{int(lanes.blocks.sum()):,} blocks don't fill {len(lanes.sms):,} SMs evenly: "
         f"most have {usual}, so {rest:,} more run to the end while other SMs are empty",
-        number=Number("time of lanes after their last block", at_stake / launch.duration, "share"),
+        number=Number(
+            "time of CTA slots after their last block", at_stake / launch.duration, "share"
+        ),
         at_stake=at_stake,
         without="with every lane full to the end",
         confidence="measured",
@@ -71,10 +73,10 @@ def _late_start(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     yield finding(
         launch,
         "late-start",
-        title=f"lanes get their first block late: {at_stake / 1000:.2f} us after the first one on "
-        f"average, of a launch of {launch.duration / 1000:.2f} us",
+        title=f"CTA slots get their first block late: {at_stake / 1000:.2f} us after the first one "
+        f"on average, of a launch of {launch.duration / 1000:.2f} us",
         number=Number(
-            "time of lanes before their first block", at_stake / launch.duration, "share"
+            "time of CTA slots before their first block", at_stake / launch.duration, "share"
         ),
         at_stake=at_stake,
         without="with all lanes started at once",
@@ -99,9 +101,9 @@ def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     yield finding(
         launch,
         "block-switch",
-        title=f"between one block and the next of its lane pass {lanes.switch / switches:,.0f} ns, "
+        title=f"{lanes.switch / switches:,.0f} ns pass between consecutive blocks of a CTA slot, "
         f"{switches:,} times",
-        number=Number("time of lanes between blocks", at_stake / launch.duration, "share"),
+        number=Number("time of CTA slots between blocks", at_stake / launch.duration, "share"),
         at_stake=at_stake,
         without="without the time between blocks",
         confidence=_surely_idle(launch, lanes),
@@ -115,7 +117,7 @@ def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
 
 
 def _surely_idle(launch: Prepared, lanes: LaneTime) -> str:
-    """Return how sure it is that time between blocks is lost to their SM."""
+    """Return the confidence that time between blocks is lost to their SM."""
     if (asked_of_memory(launch) or 0.0) >= BUSY:
         return "possible"
     return "measured" if np.median(lanes.lanes) == 1 else "likely"

@@ -1,7 +1,8 @@
-"""Time of the warps that multiply in which no product is under way on their SM.
+"""Findings ``serial-mma`` and ``epilogue``: warps that multiply, with no product under way.
 
-What they do then, another product could hide: that of the next step (a product is waited for before
-what needs the one before it: serialised), or of the next tile (an epilogue that overlaps nothing).
+Another product on their SM could hide what they do then. It is that of the next step, where each
+product is waited for before the work on its result (serialised), or that of the next tile, where an
+epilogue overlaps nothing.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from ikp.analysis.explain.warp_regions import at_once
 Rows = NDArray[np.intp]
 
 _HIDEABLE: Final = (Activity.COMPUTE, Activity.STORE, Activity.UNKNOWN, Activity.LOAD)
-"""What products can hide; waits have findings of their own."""
+"""Activities that products can hide; waits have findings of their own."""
 _EACH: Final = 0.5
-"""Of the ranges that multiply, how many one has that belongs to each product."""
+"""Ranges of a region per range that multiplies, from which on the region is part of each step."""
 _INEXACT: Final = 0.08
-"""Share below which nothing is told: groups that take turns never fit exactly. Two warpgroups of a
-kernel on an H200 that did left 5.5 %."""
+"""Share below which there is no finding: groups that alternate never fit exactly. Two warpgroups of
+a kernel on an H200 that alternate left 5.5 %."""
 _INNER: Final = 0.9
-"""Share of self time from which on a region is taken for what it is, not for what is in it."""
+"""Share of self time from which on a region counts by its own activity, not by the ranges in it."""
 
 
 def idle_products(launch: Prepared) -> Iterator[Finding]:
@@ -79,8 +80,8 @@ def _counted(launch: Prepared, made: Products, regions: list[int], but_last: boo
         launch: the launch.
         made: its products.
         regions: which.
-        but_last: leave out each warp's last one of a region of which it has several: behind it no
-            product of the block follows that could hide it.
+        but_last: leave out the last range of each warp that has several of a region: no product of
+            the block follows that could hide it.
     """
     found = [np.zeros(0, np.intp)]
     for region in regions:
@@ -109,11 +110,11 @@ def _covered(launch: Prepared, made: Products, rows: Rows, opens: Ints, closes: 
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """Of the time of warps that multiply."""
+    """Shares of the time of warps that multiply."""
 
     idle: float  # in ranges that products could hide, with none under way
     beside: float  # the same, with the time beside these ranges
-    busy: float  # of the SM's: with a product under way
+    busy: float  # of the SMs' time: with a product under way
 
 
 def _found(
@@ -123,7 +124,7 @@ def _found(
     rows = launch.of_region(regions[:1])
     rows = rows[made.multiplies[launch.slot[rows]]]
     serial = name == "serial-mma"
-    told = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    listed = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
     by_code = all(launch.known[r].by in ("machine code", "mark") for r in regions)
     groups = launch.groups
     who = sorted({groups.names[g] for g in groups.of_warp[made.multiplies].tolist()})
@@ -131,9 +132,9 @@ def _found(
         launch,
         name,
         title=(
-            f"no product is under way while {told} runs after each one"
+            f"no product is under way while {listed} runs after each one"
             if serial
-            else f"tensor cores are idle during {told}, between tiles or at the end"
+            else f"tensor cores are idle during {listed}, between tiles or at the end"
         )
         + f": {100 * shares.idle:.0f} % of the warps' time, with a product under way in "
         f"{100 * shares.busy:.0f} %",
@@ -141,7 +142,7 @@ def _found(
             f"{names[0]} with no product under way, of the warps' time", shares.idle, "share"
         ),
         at_stake=min(shares.beside, shares.busy) * launch.duration,
-        without=f"with {told}, and the time in no range beside, hidden by products",
+        without=f"with {listed}, and the time in no range beside, hidden by products",
         confidence="measured" if by_code else "likely",
         rationale="a product lasts from its range's start to the end of the wait for it, on any "
         "warp of the SM that recorded; what warps do right beside these ranges, in none, counts as "
@@ -155,7 +156,7 @@ def _found(
         ),
         suggestion=(
             "issue the next product before what needs the last one, and wait for it after that; or "
-            "let two groups of warps take turns"
+            "let two groups of warps alternate"
             if serial
             else "let another group of warps multiply the next tile meanwhile, or give the "
             "epilogue to warps of its own"

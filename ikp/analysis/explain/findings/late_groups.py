@@ -1,8 +1,9 @@
-"""Groups of warps that wait for each other: who is late, or whether the ring between is too small.
+"""Findings on groups of warps that wait for each other: a late group, few stages, queued copies.
 
-One group's wait ends when another has done its part. If that one was busy all the time, it is late,
-and a block takes as long as the next busiest group without it. If it waits, too, what is between
-them takes too long: copies in flight, of which there are too few stages.
+One group's wait ends when another group has done its part. If that group was busy all the time, it
+is late (``late-producer``, ``late-consumer``): without it, a block takes as long as the next
+busiest group. If it waits, too, the copies in flight between them take too long: for the stages
+that there are (``few-stages``), or because they queue for memory (``queued-copies``).
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ikp.analysis.explain.stakes import LEAST, enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 _BUSY: Final = 0.75
-"""A group that is busy for longer than this, of its time, has no slack to speak of."""
+"""Share of its time from which on a group is busy without slack to speak of."""
 _MULTIPLIES: Final = 0.2
-"""A group whose tensor cores work for longer than this is told about by what products overlap."""
+"""Share of its time in products from which on a group is left to the findings on idle products."""
 
 
 _LAP: Final = 4
@@ -36,12 +37,12 @@ in two runs."""
 
 
 _QUEUED: Final = 2.0
-"""Times the quickest copy that others take where they queue for memory: so long is a queue's wait
-at about two thirds of its rate."""
+"""Median over quickest copy from which on copies queue for memory: so long is a queue's wait at
+about two thirds of its rate."""
 _FAR: Final = 2000
 """Nanoseconds below which copies are not taken to queue. In four kernels on an H200 the quickest
-tiles of 16 to 48 KB took 0.3 to 1.4 us, and a ring of two, which more stages made faster, took 1.3:
-twice its quickest, so that alone tells too little."""
+tiles of 16 to 48 KB took 0.3 to 1.4 us. A ring of two, which more stages made faster, took 1.3:
+twice its quickest, so that ratio alone is not enough."""
 _ISSUES: Final = 0.8
 """Share of a range's time that its own instructions take, from which on nothing else slows it."""
 
@@ -58,7 +59,7 @@ class _Wait:
 
 
 def late_groups(launch: Prepared) -> Iterator[Finding]:
-    """Yield who is late, one finding for each group that is waited for."""
+    """Yield the finding with the most time at stake for each group that is waited for, and id."""
     shares = group_shares(launch)
     if np.count_nonzero(shares.recorded) < 2:
         return
@@ -73,7 +74,7 @@ def late_groups(launch: Prepared) -> Iterator[Finding]:
 
 
 def connections(launch: Prepared) -> Iterator[Connection]:
-    """Yield what waits were joined with, the longest waits first."""
+    """Yield the connections of waits with their sources, the longest waits first."""
     shares = group_shares(launch)
     if np.count_nonzero(shares.recorded) < 2:
         return
@@ -98,7 +99,7 @@ def _waits(launch: Prepared, shares: GroupShares) -> Iterator[_Wait]:
 def _late_group(
     launch: Prepared, shares: GroupShares, waiting: int, joined: Connection | None
 ) -> int:
-    """Return who was waited for: as joined, else the busiest of the others."""
+    """Return the group that was waited for: as joined, else the busiest of the others."""
     if joined is not None:
         groups = launch.groups.of_warp[launch.slot[joined.sources]]
         return int(np.bincount(groups).argmax())
@@ -163,7 +164,7 @@ def _faster(late: str, producer: bool, full: bool) -> str:
 
 
 def _both_wait(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
-    """Tell of a wait for copies while who issues them waits, too, or has issued them long ago."""
+    """Return a finding on a wait for copies whose issuer waits, too, or has issued them before."""
     if not _copies(launch, shares, wait.late) or _copies(launch, shares, wait.group):
         return None
     joined = wait.connection
@@ -216,7 +217,7 @@ def _few_stages(
 def _queued_copies(
     launch: Prepared, wait: _Wait, at_stake: float, median: float, quickest: float
 ) -> Finding | None:
-    """Tell of copies that queue for memory: one more of them in the queue comes no sooner."""
+    """Return a finding on copies that queue for memory: one more in the queue comes no sooner."""
     if not enough(launch, at_stake):
         return None
     names = launch.groups.names
@@ -283,7 +284,7 @@ def _why(launch: Prepared, wait: _Wait) -> str:
     if wait.connection is None:
         return (
             "who is waited for is taken to be the busiest of the other groups: ranges with the "
-            "same payloads on both sides would tell."
+            "same payloads on both sides would say."
         )
     one = wait.connection
     return (

@@ -1,4 +1,4 @@
-"""Short launches one after another: the device waits for the host longer than it works."""
+"""Finding ``launch-gaps``: launches of up to 20 us with gaps of 3 % of the time or more between."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LAUNCHES: Final = 4
 _SHORT: Final = 20_000
 """Nanoseconds: a host needs 2 to 10 us for a launch, so longer kernels hide the next one's."""
 _FAR: Final = 200_000
-"""Nanoseconds between launches from which on something else than launching takes the time."""
+"""Nanoseconds between launches above which something else than launching takes the time."""
 
 
 def launch_gaps(launch: Prepared) -> Iterator[Finding]:
-    """Yield a finding where launches are short, and most of the time passes between them."""
+    """Yield a finding where launches are short, and much of the time passes between them."""
     starts, ends = launch.label_starts, launch.label_ends
     if len(starts) < _LAUNCHES:
         return

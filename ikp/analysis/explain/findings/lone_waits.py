@@ -1,4 +1,4 @@
-"""Waits of warps for their own copies and loads, and for each other, of which no role is late."""
+"""Findings on waits without a late role: for own copies, loads, barriers, or unrecorded warps."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _KINDS: Final = {
 }
 _MOST: Final = 3
 _BLOCK: Final = "barrier @"
-"""How the mark of a block's barrier begins: an mbarrier's, which copies end, has another."""
+"""How the mark of a block's barrier begins; that of an mbarrier, which copies end, differs."""
 _UNSEEN: Final = 0.1
-"""Share of the time up to which waits for what did not record are what barriers cost anyway."""
+"""Share of the time up to which waits for unrecorded copies or warps are a barrier's usual cost."""
 
 
 def lone_waits(launch: Prepared) -> Iterator[Finding]:
-    """Yield the regions in which warps wait longest for what they started themselves."""
+    """Yield findings on the regions in which warps wait longest, and for no late role."""
     shares = group_shares(launch)
     alone = np.count_nonzero(shares.recorded) == 1
     found = []
@@ -49,14 +49,16 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
 
 
 def _kind(launch: Prepared, region: int) -> str:
-    """Return the id. What no copy that recorded ends, somebody unseen does: that a wait is for the
-    warps' own copies, its name alone does not say.
+    """Return the id of a wait's finding.
+
+    A wait that no recorded copy ends is ended by warps or copies that did not record: a name alone
+    does not say that a wait is for the warps' own copies.
     """
     known = launch.known[region]
     if launch.names[region].startswith(_BLOCK) and known.activity is Activity.WAIT_BARRIER:
         own, copies = launch.own_by_region, launch.regions([Activity.WAIT_COPY])
         if launch.scale is not None and own[copies].sum() < own[region]:
-            return "barriers"  # what copies are late by shows before it
+            return "barriers"  # late copies show in the wait before it
     sure = known.activity is not Activity.WAIT_BARRIER and known.by != "name"
     if not sure and known.activity is not Activity.WAIT_MEMORY:
         return _KINDS[known.activity] if len(launch.regions([Activity.COPY])) else "unseen-wait"
@@ -107,7 +109,7 @@ _ALONE: Final = (
 )
 _BECAUSE: Final = {
     "barriers": "warps don't leave it as the last one comes, so how much of it they come apart by, "
-    "and how much the barrier itself takes, can't be told; what they wait for copies shows before.",
+    "and how much the barrier itself takes, is unknown; what they wait for copies shows before.",
 }
 _WHY: Final = {
     "barriers": "for the other warps of the block, again and again",

@@ -1,4 +1,4 @@
-"""Too few warps on an SM to hide latency: through registers, shared memory, or the grid."""
+"""Findings ``low-occupancy`` and ``few-warps``: an SM holds too few warps to hide latency."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ikp.analysis.explain.use_of_hardware import asked_of_memory
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 _FEW: Final = 0.5
-"""Of the warps that an SM has room for: with more, twice as many are not to be had."""
+"""Share of the warps that an SM has room for, above which twice as many do not fit."""
 _WAITS: Final = 0.3
 """Share of the warps' time in memory from which on more warps would have something to hide."""
 _EMPTY: Final = 0.0625
-"""Of the warps that an SM has room for: with so few, a scheduler has one."""
+"""Share of the warps that an SM has room for, at which each scheduler has one."""
 _MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
 
 
 def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
-    """Yield a finding where memory is waited for, and few warps are there to do so."""
+    """Yield a finding where warps wait for memory, and an SM holds few warps."""
     room = room_of(launch)
     yield from _few_warps(launch, room)
     if room.warps is None or room.possible is None or room.limited_by not in _LIMITS:
@@ -63,7 +63,10 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
 
 
 def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
-    """Tell of a grid that leaves SMs next to empty. Tensor cores need few warps; so do roles."""
+    """Yield a finding on a grid that leaves SMs nearly empty, without products or groups of warps.
+
+    Kernels with tensor cores, or with roles, need few warps.
+    """
     if room.warps is None or room.possible is None or room.limited_by != "the grid":
         return
     if launch.regions([Activity.MMA]).size or len(launch.groups) > 1:

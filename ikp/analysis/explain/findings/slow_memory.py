@@ -1,4 +1,4 @@
-"""Ranges in memory that take much longer than what they hold has to: conflicts, narrow accesses."""
+"""Findings on accesses to memory: ``bank-conflicts``, ``narrow-loads`` and ``slow-memory``."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _TIMES: Final = 3.0
 _ACCESSES: Final = 16
 """Accesses to shared memory below which latency, not conflicts, is what a range shows."""
 _NARROW: Final = 4
-"""Bytes of a lane's load: a compiler that sees neighbours side by side loads 16 at once."""
+"""Bytes of a lane's load: a compiler that knows addresses to be adjacent loads 16 at once."""
 _SCHEDULERS: Final = 4
 """Of an SM, each of which issues an instruction in a cycle."""
 _INNER: Final = 0.9
-"""Share of self time from which on a range is what it holds: of one around others (a kernel, a
-loop) the rest is of many kinds, at many places."""
+"""Share of self time from which on a region's facts are those of its ranges alone. In a range
+around others (a kernel, a loop) the rest is of many kinds, at many places."""
 _LONG: Final = 0.25
-"""Share of the warps' time that a range takes to be told of for its loads."""
+"""Share of the warps' time from which on the loads of a range are a finding."""
 _MOSTLY: Final = 0.5
-"""The same, of one of which nothing is known but that it loads or stores."""
+"""The same for a range of which only its loads or stores are known."""
 
 
 def slow_memory(launch: Prepared) -> Iterator[Finding]:
-    """Yield the ranges whose accesses to memory are slow, and why, as far as the code says it."""
+    """Yield findings on regions with slow accesses to memory, by what the machine code says."""
     facts = launch.facts.ranges if launch.facts else {}
     for region in np.flatnonzero(launch.counts).tolist():
         known = facts.get(launch.names[region])
@@ -57,13 +57,13 @@ def _share(launch: Prepared, region: int) -> float:
 
 
 def _needed(launch: Prepared, known: RangeFacts) -> float:
-    """Return the cycles that an SM needs for one execution by all of its warps, without faults."""
+    """Return the cycles that an SM needs for one execution by all its warps without conflicts."""
     warps = room_of(launch).warps or launch.launch.warps_per_block
     return warps * max(known.shared or 0, (known.issue or 0) / _SCHEDULERS)
 
 
 def _conflicts(launch: Prepared, region: int, known: RangeFacts) -> Iterator[Finding]:
-    """Compare a range with what its SM needs for it, warp by warp."""
+    """Yield a finding if a range takes much longer than its SM needs for it without conflicts."""
     took, least = cycles_of(launch, region), _needed(launch, known)
     if took is None or known.issue is None or took < _TIMES * least:
         return
@@ -93,7 +93,8 @@ def _conflicts(launch: Prepared, region: int, known: RangeFacts) -> Iterator[Fin
 def _with_beside(launch: Prepared, region: int) -> float:
     """Return the share of time in a region's ranges, and beside them, where none is open.
 
-    There a warp waits for what the range has asked for, or for accesses that queue before its own.
+    In the time beside, a warp waits for the range's data, or for accesses that queue before its
+    own.
     """
     opens, closes = with_beside(launch, launch.of_region([region]))
     inside = int(launch.took_by_region[region])
@@ -103,7 +104,7 @@ def _with_beside(launch: Prepared, region: int) -> float:
 
 
 def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
-    """Tell of a range's loads, with the time of the ranges that wait for them."""
+    """Yield a finding on a range's loads, with the time of the ranges that wait for them."""
     waiting = _awaiting(launch, region)
     share = _share(launch, region) + sum(_beyond_issue(launch, each) for each in waiting)
     if share < _LONG:

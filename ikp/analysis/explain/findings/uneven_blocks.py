@@ -1,4 +1,4 @@
-"""Blocks that take longer than others: through their SM, through their data, or one by one."""
+"""Findings on blocks that take longer than others: ``slow-sm``, ``slow-block``, ``imbalance``."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from ikp.analysis.explain.warp_regions import at_once
 from ikp.core.sorting import sum_by
 
 _SLOW: Final = 1.15
-"""Times the median of SMs, or blocks: SMs of one H200 that do the same differ by a few percent."""
+"""Ratio to the median from which on an SM, or block, is slow: SMs of one H200 that do the same
+differ by a few percent."""
 _FEW: Final = 0.1
-"""Slow SMs are few of all, or the others are fast."""
+"""Slow SMs are at most this share of all: of more, the others are fast."""
 _FEW_BLOCKS: Final = 0.05
 """Long blocks are single ones up to this share of all; more of them are an imbalance."""
 _FIRST: Final = 0.9
-"""Of the long blocks, how many start early where an order has put them first."""
+"""Share of the long blocks that start early where an order has put them first."""
 _RECORDING: Final = 1.6
-"""Times as long that recording makes a block at most, of those that were tried."""
+"""The most that recording lengthens a block by, as a factor, of the kernels that were tried."""
 _WORK: Final = 0.7
 """Correlation of a block's time with what it recorded, from which on it is the work."""
 
 
 def uneven_blocks(launch: Prepared) -> Iterator[Finding]:
-    """Yield slow SMs; else what uneven blocks leave empty at the end."""
+    """Yield a finding on slow SMs, else one on the time that uneven blocks leave at the end."""
     if not launch.every_block:
         return
     blocks = _Blocks.of(launch)
@@ -47,7 +48,8 @@ def uneven_blocks(launch: Prepared) -> Iterator[Finding]:
 class _Blocks:
     """How long blocks took; of those that recorded, how many ranges, and the sum of their payloads.
 
-    Where others did not record, those that did count as shorter by what the median one is longer.
+    Where only some recorded, their times are divided by the ratio of the two medians, since
+    recording makes them longer.
     """
 
     ids: Ints
@@ -81,13 +83,16 @@ class _Blocks:
         return bool(np.ptp(self.ranges) <= 0.05 * max(float(np.median(self.ranges)), 1.0))
 
     def related(self, work: Floats) -> float:
-        """Return how a block's time goes with its work: the correlation; 0 of a constant."""
+        """Return the correlation of a block's time with its work; 0 of a constant."""
         if np.ptp(work) == 0 or np.ptp(self.recorded_took) == 0:
             return 0.0
         return float(np.corrcoef(work, self.recorded_took)[0, 1])
 
     def slow_sms(self) -> tuple[Ints, Floats] | None:
-        """Return the SMs, and how many times the median their blocks take; None of a few SMs."""
+        """Return the SMs, and their median block's time over that of the median SM.
+
+        None of fewer than four SMs, or where that time is 0.
+        """
         sms, first, counts = np.unique(np.sort(self.sm), return_index=True, return_counts=True)
         if len(sms) < 4 or not np.median(self.took):
             return None
@@ -108,7 +113,7 @@ def _sums_of_payloads(launch: Prepared) -> Floats:
 
 
 def _slow_sms(launch: Prepared, blocks: _Blocks, sms: Ints, ratios: Floats) -> Iterator[Finding]:
-    """Yield SMs on which all blocks take longer, if the launch ends later through them."""
+    """Yield a finding on SMs whose blocks take longer, if the launch ends later through them."""
     order = np.argsort(-ratios, kind="stable")
     slow, ratio = (each[order][ratios[order] > _SLOW] for each in (sms, ratios))
     there = np.isin(blocks.sm, slow)
@@ -151,8 +156,8 @@ def _why_sm(blocks_each: float) -> tuple[str, str]:
             "every one of its blocks is slow, with as many ranges in it as in the others."
         )
     return "likely", (
-        "it had one block, with as many ranges as the others: that the block is slow for its data "
-        "can't be told from that its SM is. Record several launches, or more blocks for each SM."
+        "it had one block, with as many ranges as the others: whether the block is slow for its "
+        "data or for its SM is unknown. Record several launches, or more blocks for each SM."
     )
 
 
@@ -219,7 +224,7 @@ def _start_first(blocks: _Blocks) -> bool:
 
 
 def _reason(blocks: _Blocks) -> tuple[str, str, str]:
-    """Return what makes blocks differ, how sure that is, and why."""
+    """Return why blocks differ, the confidence in that, and its rationale."""
     for work, what in (
         (blocks.ranges, "how many ranges it records"),
         (blocks.payloads, "the sum of its ranges' payloads"),

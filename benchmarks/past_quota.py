@@ -74,8 +74,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
+    made: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        made = [{way: took(way, Path(folder)) for way in WAYS} for _ in range(rounds)]
+        for number in range(rounds):
+            made.append({})
+            for way in WAYS:
+                made[-1][way] = took(way, Path(folder))
+                print(f"round {number}: {way:26} {1e3 * made[-1][way]:.3f} ms a step", flush=True)
     for way in WAYS:
         ratios = [each[way] / each["plain"] for each in made]
         each = statistics.median(one[way] for one in made)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ikp.backends.triton.passes.entry import before_exits
+from ikp.backends.triton.passes.entry import before_exits, own_line
 from ikp.core import abi
 from ikp.ptx.instructions import Instruction, parse
 from ikp.ptx.statements import Kind, Statement, joined, mark_of, statements
@@ -115,12 +115,6 @@ def _is_result(part: Statement) -> bool:
     return part.code.startswith("ld.param")
 
 
-def _own_line(body: list[Statement]) -> str:
-    """Return the function's first ``.loc``, as a line; "" where it has none."""
-    found = next((part.code for part in body if part.kind is Kind.LOCATION), "")
-    return f"{found}\n" if found else ""
-
-
 class _Rewriting:
     """Rewrites a module's functions and calls, with ikp's registers as further parameters."""
 
@@ -142,7 +136,7 @@ class _Rewriting:
             f".reg .b32 {name}; ld.param.b32 {name}, [ikp_in_{n}];\n"
             for n, name in enumerate(_REGISTERS)
         )
-        count = _own_line(body) + self._count("st.global.b32 [a+{at}], ikp_cur;")
+        count = own_line(body) + self._count("st.global.b32 [a+{at}], ikp_cur;")
         brace = body[0].text if body[0].text.endswith("\n") else f"{body[0].text}\n"
         return f"{signature}{brace}{loads}{before_exits(body[1:], count)}"
 

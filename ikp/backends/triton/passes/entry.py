@@ -81,7 +81,7 @@ def _completed(body: list[Statement]) -> str:
             "the kernel itself."
         )
     counters = used(joined(body))
-    finish = finish_block(_spec(init), counters)
+    finish = own_line(body) + finish_block(_spec(init), counters)
     head = next(at for at, part in enumerate(rest) if at and not _is_head(part))
     entry = [*_entry(init, mark[1], mark[2], body), *declarations(counters)]
     return "".join([*_lines(joined(rest[:head]), *entry), before_exits(rest[head:], finish)])
@@ -97,6 +97,15 @@ def _is_head(part: Statement) -> bool:
 def _lines(*texts: str) -> list[str]:
     """Return the texts, each with the end of a line."""
     return [text if text.endswith("\n") else f"{text}\n" for text in texts]
+
+
+def own_line(body: list[Statement]) -> str:
+    """Return the function's first ``.loc``, as a line; "" where it has none.
+
+    Code with it is no work of the last statement's line, and so of no range on that line.
+    """
+    found = next((part.code for part in body if part.kind is Kind.LOCATION), "")
+    return f"{found}\n" if found else ""
 
 
 def before_exits(parts: list[Statement], code: str) -> str:

@@ -1,6 +1,6 @@
-"""Facts of a kernel's code, range by range: activity, FLOP, bytes; kept as JSON in a trace.
+"""Facts of a kernel's code, range by range: activity, instruction mix; kept as JSON in a trace.
 
-A string under ``FACTS`` + the launch's label in the trace's provenance, some 60 bytes a range.
+A string under ``FACTS`` + the launch's label in the trace's provenance, some 400 bytes a range.
 Instrumentation of machine code and ``ikp inspect`` write it; ``ikp explain`` reads it.
 """
 
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from ikp.core.work_facts import AccessFacts, LoopFacts, Mix, mix_of_json
 
 FACTS: Final = "ranges of "
 NO_FACTS: Final = "no ranges of "
@@ -28,7 +30,8 @@ class RangeFacts:
     warp's accesses, without bank conflicts; ``issue``, the cycles that a scheduler needs to issue
     its instructions. ``lane_bytes`` is the width of the narrowest of several loads from global
     memory that are under way together, for each lane. ``awaits`` names other ranges whose loads
-    this one waits for.
+    this one waits for. ``mix`` counts instructions by unit, ``apart`` those that lanes run apart:
+    under a condition, or in a loop, that their data decide.
     """
 
     activity: str
@@ -38,11 +41,17 @@ class RangeFacts:
     issue: int | None = None
     lane_bytes: int | None = None
     awaits: tuple[str, ...] = ()
+    mix: Mix = field(default_factory=dict)
+    line: str = ""  # "/path/matmul.py:93"
+    accesses: tuple[AccessFacts, ...] = ()
+    apart: int = 0
+    sums: int = 0  # FP32 multiply-adds onto a register of their own
+    bulk_bytes: int | None = None  # that bulk copies were announced with, of one execution
 
 
 @dataclass(frozen=True, slots=True)
 class CodeFacts:
-    """The facts of one kernel's code: registers, shared memory, and those of its ranges."""
+    """The facts of one kernel's code: registers, memory, loops, and those of its ranges."""
 
     chip: str = ""  # "sm_90a"
     registers: int | None = None  # of a thread, as it ran
@@ -52,6 +61,11 @@ class CodeFacts:
     kernels: int = 1  # that have these ranges: of several, which was launched is not known
     plain_registers: int | None = None  # of a thread of the plain kernel, where a copy of it ran
     lost: tuple[str, ...] = ()  # which ranges don't hold all that they are about, in words
+    local_bytes: int | None = None  # of a thread's local memory, of the plain kernel: its stack
+    spills: int | None = None  # instructions of the plain kernel that access it
+    static_shared: int | None = None  # bytes of a block that the plain kernel's code declares
+    register_limit: int | None = None  # that the compiler was given, where below the chip's
+    loops: tuple[LoopFacts, ...] = ()  # of the kernel, with the code in none
 
     def text(self) -> str:
         """Return the facts as the JSON that a trace's provenance holds."""
@@ -72,6 +86,23 @@ class CodeFacts:
             "kernels": self.kernels,
             "plain_registers": self.plain_registers,
             "lost": self.lost,
+            "work": {
+                name: {
+                    "mix": each.mix,
+                    "line": each.line,
+                    "accesses": [one.to_json() for one in each.accesses],
+                    "apart": each.apart,
+                    "sums": each.sums,
+                    "bulk_bytes": each.bulk_bytes,
+                }
+                for name, each in self.ranges.items()
+                if each.mix
+            },
+            "local_bytes": self.local_bytes,
+            "spills": self.spills,
+            "static_shared": self.static_shared,
+            "register_limit": self.register_limit,
+            "loops": [[each.line, each.depth, each.mix] for each in self.loops],
         }
         return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
 
@@ -92,6 +123,8 @@ def parse_facts(text: str) -> CodeFacts | None:
 
 def _parsed(said: dict[str, Any]) -> CodeFacts:
     ranges = {str(name): _range(*each) for name, each in said["ranges"].items()}
+    for name, work in said.get("work", {}).items():
+        ranges[name] = _with_work(ranges[name], work)
     return CodeFacts(
         str(said["chip"]),
         _count(said["registers"]),
@@ -101,6 +134,11 @@ def _parsed(said: dict[str, Any]) -> CodeFacts:
         int(said.get("kernels", 1)),
         _count(said.get("plain_registers")),
         tuple(map(str, said.get("lost", ()))),
+        _count(said.get("local_bytes")),
+        _count(said.get("spills")),
+        _count(said.get("static_shared")),
+        _count(said.get("register_limit")),
+        tuple(_loop(*each) for each in said.get("loops", ())),
     )
 
 
@@ -115,6 +153,22 @@ def _range(activity: object, *counts: object) -> RangeFacts:
         _count(width),
         tuple(map(str, awaits)),
     )
+
+
+def _with_work(facts: RangeFacts, said: dict[str, Any]) -> RangeFacts:
+    return replace(
+        facts,
+        mix=mix_of_json(said["mix"]),
+        line=str(said["line"]),
+        accesses=tuple(AccessFacts.of_json(each) for each in said["accesses"]),
+        apart=_count(said["apart"]) or 0,
+        sums=_count(said["sums"]) or 0,
+        bulk_bytes=_count(said["bulk_bytes"]),
+    )
+
+
+def _loop(line: object, depth: int, mix: Mapping[str, int]) -> LoopFacts:
+    return LoopFacts(str(line), int(depth), {str(unit): int(n) for unit, n in mix.items()})
 
 
 def _count(value: object) -> int | None:

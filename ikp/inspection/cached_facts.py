@@ -15,21 +15,22 @@ from ikp.core.code_facts import CodeFacts, parse_facts
 from ikp.inspection.summary_of_code import code_facts
 from ikp.paths import triton_cache
 from ikp.plugins import Image
+from ikp.sass.dataflow.lane_state import Shape
 from ikp.version import __version__
 
 
-def cached_facts(image: Image) -> list[CodeFacts]:
+def cached_facts(image: Image, shape: Shape) -> list[CodeFacts]:
     """Return what is known of an image's kernels; see ``code_facts``, which raises the same."""
-    path, key = _place(image)
+    path, key = _place(image, shape)
     known = _read(path, key)
     if known is None:
-        known = list(code_facts(image).values())
+        known = list(code_facts(image, shape).values())
         _write(path, key, known)
     return known
 
 
-def _place(image: Image) -> tuple[Path, bytes]:
-    said = f"{__version__}\0{image.shared}\0{image.ptx}".encode()
+def _place(image: Image, shape: Shape) -> tuple[Path, bytes]:
+    said = f"{__version__}\0{image.shared}\0{shape}\0{image.ptx}".encode()
     key = image.cubin + said
     name = hashlib.sha256(key).hexdigest()[:16]
     return triton_cache() / f"ikp-facts-{name}.json", key

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,13 +22,14 @@ import numpy as np
 from ikp import registry
 from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts
 from ikp.core.regions import region_id
-from ikp.core.trace import Trace
+from ikp.core.trace import Launch, Trace
 from ikp.errors import IkpError
 from ikp.inspection._images import kept_image
 from ikp.inspection._ptx_names import read
 from ikp.inspection.cached_facts import cached_facts
 from ikp.plugins import Image
 from ikp.probes.kept_code import KEPT
+from ikp.sass.dataflow.lane_state import Shape
 from ikp.signals import deferred, pass_on
 
 _THREADS: Final = re.compile(r"\.reqntid\s+(\d+)\s*(?:,\s*(\d+)\s*)?(?:,\s*(\d+)\s*)?")
@@ -58,12 +59,14 @@ def _facts_of_trace(trace: Trace, until: float) -> dict[str, str]:
             found[f"{NO_FACTS}all"] = f"{type(error).__name__}: {error}"
     recorded, loaded = _recorded(trace), list(known.values())
     warps: dict[str, set[int]] = {}
+    shapes: dict[str, Shape] = {}
     for each in trace.launches:
         warps.setdefault(each.label, set()).add(each.warps_per_block)
+        shapes.setdefault(each.label, _shape(each))
     answers: dict[object, tuple[str, str]] = {}  # thousands of labels may be of one kernel
     for label in sorted(recorded, key=_time_by_label(trace), reverse=True):
         kept = trace.provenance.get(f"{KEPT}{label}")
-        asked = kept, frozenset(recorded[label]), frozenset(warps[label])
+        asked = kept, frozenset(recorded[label]), frozenset(warps[label]), shapes[label]
         if asked not in answers:
             answers[asked] = _answer(trace, *asked, loaded, until)
         heading, text = answers[asked]
@@ -77,17 +80,39 @@ def _answer(
     kept: str | None,
     names: frozenset[str],
     warps: frozenset[int],
+    shape: Shape,
     loaded: list[Image],
     until: float,
 ) -> tuple[str, str]:
     """Return what is known of a label's code, or why nothing is: under which heading, and what."""
     try:
         fitting = [each for each in loaded if _fits(each, warps)] or loaded
-        facts = _of_label(trace, kept, names, fitting, until)
+        facts = _of_label(trace, kept, names, fitting, _Asked(shape, until))
     except Exception as error:  # noqa: BLE001 - a trace goes before what is said of its code
         pass_on(error)
         return NO_FACTS, f"{type(error).__name__}: {error}"
     return FACTS, facts.text() if facts is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How the kernels that are inspected were launched, and the moment to give up."""
+
+    shape: Shape
+    until: float
+
+
+_MOST_WARPS: Final = 8
+_BLOCKS: Final = 8
+
+
+def _shape(launch: Launch) -> Shape:
+    """Return the shape of a launch, with as many of its warps as are looked at."""
+    x, y, z = launch.block
+    width, height, depth = launch.grid
+    warps = max(min(launch.warps_per_block, _MOST_WARPS), 1)
+    sizes = (max(x, 1), max(y, 1), max(z, 1)), (max(width, 1), max(height, 1), max(depth, 1))
+    return Shape(*sizes, warps, _BLOCKS)
 
 
 def _loaded(backend: object) -> Iterable[Image]:
@@ -123,13 +148,13 @@ def _recorded(trace: Trace) -> dict[str, set[str]]:
 
 
 def _of_label(
-    trace: Trace, kept: str | None, names: frozenset[str], loaded: list[Image], until: float
+    trace: Trace, kept: str | None, names: frozenset[str], loaded: list[Image], asked: _Asked
 ) -> CodeFacts | None:
     refused: list[IkpError] = []
     if kept is not None:
-        found = list(_of_kept(trace, kept, until, refused))
+        found = list(_of_kept(trace, kept, asked, refused))
     else:
-        every = list(_facts(_with_names(loaded, names), until, refused))
+        every = list(_facts(_with_names(loaded, names), asked, refused))
         exact = [each for each in every if {*each.ranges} == names]
         found = exact or [each for each in every if names <= {*each.ranges}]
         refused = [] if every else refused
@@ -139,14 +164,14 @@ def _of_label(
 
 
 def _of_kept(
-    trace: Trace, paths: str, until: float, refused: list[IkpError]
+    trace: Trace, paths: str, asked: _Asked, refused: list[IkpError]
 ) -> Iterator[CodeFacts]:
     """Yield what is known of the machine code that launches say was theirs."""
     shown = {region.id: region.name for region in trace.regions}
     for path in paths.splitlines():
         for image in _kept(path):
             own = read(image.ptx).kernel  # a trace may call it otherwise
-            for each in _facts([image], until, refused):
+            for each in _facts([image], asked, refused):
                 name = shown.get(region_id(own), own) if own else own
                 ranges = {name if key == own else key: one for key, one in each.ranges.items()}
                 yield replace(each, ranges=ranges)
@@ -173,13 +198,13 @@ def _fits(image: Image, warps: frozenset[int]) -> bool:
     return not fixed or any(-(-threads // _WARP) in warps for threads in fixed)
 
 
-def _facts(some: Iterable[Image], until: float, refused: list[IkpError]) -> Iterator[CodeFacts]:
+def _facts(some: Iterable[Image], asked: _Asked, refused: list[IkpError]) -> Iterator[CodeFacts]:
     """Yield what is known of some images; put into ``refused`` why nothing is of others."""
     for image in some:
-        if time.monotonic() > until:  # what a few say is not what all of them do
+        if time.monotonic() > asked.until:  # what a few say is not what all of them do
             raise TimeoutError(f"inspecting its kernels took over {_PATIENCE:.0f} s")
         try:
-            yield from cached_facts(image)
+            yield from cached_facts(image, asked.shape)
         except IkpError as error:  # no disassembler, or a file that is not understood
             refused.append(error)
 
@@ -201,6 +226,11 @@ def _agreed(some: list[CodeFacts]) -> CodeFacts:
         len(some),
         _common([each.plain_registers for each in some]),
         _lost_by_all(some),
+        _common([each.local_bytes for each in some]),
+        _common([each.spills for each in some]),
+        _common([each.static_shared for each in some]),
+        _common([each.register_limit for each in some]),
+        first.loops if len(some) == 1 else (),
     )
 
 
@@ -225,6 +255,8 @@ def _range_of(text: str) -> str:
 
 
 def _agreed_range(some: list[RangeFacts]) -> RangeFacts:
+    if all(each == some[0] for each in some):
+        return some[0]
     kinds = {each.activity for each in some}
     return RangeFacts(
         kinds.pop() if len(kinds) == 1 else "",

@@ -17,8 +17,11 @@ import numpy as np
 
 from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _ptx_names as ptx_names
+from ikp.inspection import _work
+from ikp.inspection._accesses import Accesses
 from ikp.inspection._find_records import find
 from ikp.inspection._images import codes
+from ikp.inspection._plain_kernel import plain_facts
 from ikp.inspection._ptx_names import Marks
 from ikp.inspection._record import Found, Record
 from ikp.inspection._surely import runs_always, runs_surely
@@ -27,7 +30,9 @@ from ikp.inspection.inspector import lost_ranges
 from ikp.plugins import Image
 from ikp.probes.points.load_waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.cubins.attributes import Code as Attributed
+from ikp.sass.cubins.cubin import Cubin, Kernel
+from ikp.sass.dataflow.lane_state import Shape
 from ikp.sass.disassembly.listing import Code, Instruction, Line
 from ikp.sass.disassembly.opcodes import IDLE, Work, work_of
 
@@ -50,8 +55,12 @@ _SPECIAL = 8
 _WIDTH = re.compile(r"\.(128|64|U16|S16|U8|S8)\b")
 
 
-def code_facts(image: Image) -> dict[str, CodeFacts]:
+def code_facts(image: Image, shape: Shape | None = None) -> dict[str, CodeFacts]:
     """Return what is known of each kernel of an image that records, by name.
+
+    Args:
+        image: the image.
+        shape: how its kernel was launched, by which addresses are computed.
 
     Raises:
         InspectError: there is no disassembler, or it refuses the file.
@@ -62,12 +71,23 @@ def code_facts(image: Image) -> dict[str, CodeFacts]:
     found = {}
     for code in codes(image):
         flow = Flow(code)
-        summary = _Summary(flow, marks)
+        first = _first_parameter(kernels[code.name]) if code.name in kernels else 0
+        summary = _Summary(flow, marks, shape or Shape(), first)
         if code.name in kernels and (summary.records or code.name == marks.kernel):
             shared = marks.shared if image.shared is None else image.shared
             facts = summary.facts(kernels[code.name].registers, shared)
-            found[code.name] = replace(facts, lost=lost_ranges(flow, summary.found, marks, image))
+            found[code.name] = replace(
+                facts,
+                lost=lost_ranges(flow, summary.found, marks, image),
+                **plain_facts(image, code.name),
+            )
     return found
+
+
+def _first_parameter(kernel: Kernel) -> int:
+    """Return where a kernel's parameters begin in the constant bank: 0x210 before sm_100."""
+    placed = (each for each in kernel.attributes if each.code == Attributed.PARAM_CBANK)
+    return next((each.words[1] & 0xFFFF for each in placed if len(each.words) > 1), 0x210)
 
 
 @dataclass(frozen=True)
@@ -76,6 +96,8 @@ class _Summary:
 
     flow: Flow
     marks: Marks
+    shape: Shape
+    first_parameter: int
 
     @property
     def code(self) -> Code:
@@ -104,6 +126,9 @@ class _Summary:
             ranges[self.marks.kernel] = self._holding(
                 rest, {at for at in rest if self.flow.loop_of(at) is None and self._by_all(at)}
             )
+            ranges[self.marks.kernel] = self._with_work(
+                ranges[self.marks.kernel], {at: self._of_kernel(at) for at in sorted(rest)}
+            )
         products = {
             at for at, each in enumerate(self.code.instructions) if work_of(each) is Work.TENSOR
         }
@@ -113,6 +138,7 @@ class _Summary:
         return CodeFacts(
             *(self.code.target, registers, shared, bool(products) and products == told, ranges),
             plain_registers=self.marks.plain_registers,
+            loops=_work.loops(self.flow, self._of_records),
         )
 
     def _holder(self, at: int) -> str:
@@ -124,7 +150,7 @@ class _Summary:
         """Return what is known of the copies of one range: only what they agree on."""
         each = [self._copy(record) for record in records]
         kinds = {one.activity for one in each}
-        return RangeFacts(
+        found = RangeFacts(
             kinds.pop() if len(kinds) == 1 else "",
             _same(one.flop for one in each),
             _same(one.bytes for one in each),
@@ -133,6 +159,68 @@ class _Summary:
             _same(one.lane_bytes for one in each),
             tuple(sorted({name for record in records for name in self._awaited(record)})),
         )
+        # Of several copies, that in the most loops is executed most often.
+        return self._with_work(found, max(map(self._how_often, records), key=self._weight))
+
+    def _weight(self, how_often: dict[int, int]) -> tuple[int, int]:
+        depth = (sum(at in loop.body for loop in self.flow.loops) for at in how_often)
+        return min(depth, default=0), len(how_often)
+
+    def _with_work(self, facts: RangeFacts, how_often: dict[int, int]) -> RangeFacts:
+        """Return a range's facts with its instruction mix and its accesses."""
+        instructions = [self.code.instructions[at] for at in how_often]
+        surely = [at for at, often in how_often.items() if often == _work.ONCE]
+        return replace(
+            facts,
+            mix=_work.mix(self.flow, how_often),
+            line=_work.line_of(self.flow, how_often),
+            accesses=self._accesses.of(how_often),
+            apart=len(self._divergence.apart & how_often.keys()),
+            sums=_work.sums(instructions),
+            bulk_bytes=self._accesses.bulk_bytes(surely),
+        )
+
+    def _how_often(self, record: Record) -> dict[int, int]:
+        """Return how often each instruction of a range is executed for each record."""
+        number = self._numbers[record]
+        own = sorted(at for at, inner in self._innermost.items() if inner == number)
+        found, known = {}, dict[int, int]()
+        edges = {self.flow.graph.block(at) for one in record.spans for at in (one.start, one.end)}
+        for at in own:
+            block = self.flow.graph.block(at)
+            if block in edges or block not in known:
+                known[block] = self._once_or_not(at, record)
+            found[at] = known[block]
+        return found
+
+    def _once_or_not(self, at: int, record: Record) -> int:
+        loop = self.flow.loop_of(at)
+        if loop is not None and not all(span.start in loop.body for span in record.spans):
+            return _work.LOOPED
+        held = (span for span in record.spans if at in span.contents)
+        surely = all(runs_surely(self.flow, span, at) for span in held)
+        return _work.ONCE if surely and self.marks.always_kept(record.tag) else _work.MAYBE
+
+    def _of_kernel(self, at: int) -> int:
+        """Return how often an instruction in no range is executed by each warp."""
+        if self.flow.loop_of(at) is not None:
+            return _work.LOOPED
+        block = self.flow.graph.block(at)
+        if block not in self._always:
+            self._always[block] = runs_always(self.flow, at)
+        return _work.ONCE if self._always[block] else _work.MAYBE
+
+    @cached_property
+    def _always(self) -> dict[int, bool]:
+        return {}
+
+    @cached_property
+    def _accesses(self) -> Accesses:
+        return Accesses(self.flow, self.shape, self.first_parameter)
+
+    @cached_property
+    def _divergence(self) -> _work.Divergence:
+        return _work.Divergence(self.flow, self._accesses.values)
 
     def _awaited(self, record: Record) -> set[str]:
         """Return the other ranges whose loads a range waits for: there their time is spent."""

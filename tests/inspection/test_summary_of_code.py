@@ -12,10 +12,12 @@ from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts, parse_fa
 from ikp.edit import concat
 from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
+from ikp.inspection._images import codes
 from ikp.inspection.flops import flop
 from ikp.inspection.summary_of_code import code_facts
+from ikp.plugins import Image
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.listing import Code, Instruction
 from tests.analysis.explain.launches import Scene, Warp
 from tests.backends.sass import compile_kernel, spec
 from tests.inspection.compiled import code, image
@@ -24,6 +26,11 @@ from tests.kernels.emptied import emptied
 from tests.sass.compiled import code as plain
 
 pytestmark = pytest.mark.compiled
+
+
+def plain_code(image: Image) -> Code:
+    (found,) = codes(image)
+    return found
 
 
 def facts(name: str) -> CodeFacts:
@@ -152,7 +159,7 @@ def test_launches_with_labels_of_their_own_are_looked_up_once(
     launches = (replace(one, label=f"launch {n}") for n, one in enumerate(trace.launches))
     asked: list[Any] = []
     known = it.cached_facts
-    monkeypatch.setattr(it, "cached_facts", lambda image: (asked.append(image), known(image))[1])
+    monkeypatch.setattr(it, "cached_facts", lambda *some: (asked.append(some), known(*some))[1])
     found = it.facts_of_trace(replace(trace, launches=tuple(launches)))
     assert found == {f"ranges of launch {n}": text for n in range(30)}
     assert len(asked) == 1
@@ -161,6 +168,29 @@ def test_launches_with_labels_of_their_own_are_looked_up_once(
 @pytest.mark.usefixtures("_loaded")
 def test_names_that_no_kernel_has_are_of_none() -> None:
     assert it.facts_of_trace(recorded("load", "other")) == {}
+
+
+def test_the_mix_of_a_gemms_products_is_what_its_code_has() -> None:
+    found = facts("gemm sm_90")
+    made = plain_code(image(code("gemm sm_90")))
+    tensor = sum(one.op == "HGMMA" for one in made.instructions)
+    mixes = {name: each.mix for name, each in found.ranges.items()}
+    assert mixes["dot"]["tensor"] == (tensor, 0, 0)
+    assert "tensor" not in mixes["load"]
+    assert sum(loop.mix.get("tensor", 0) for loop in found.loops) == tensor
+    assert {loop.depth for loop in found.loops} == {0, 1}
+
+
+def test_a_kernel_that_spills_says_how_much() -> None:
+    spilled, kept = facts("gemm sm_80 spilled"), facts("gemm sm_80")
+    assert spilled.spills and spilled.local_bytes and spilled.register_limit == 96
+    assert kept.spills == kept.local_bytes == 0 and kept.register_limit is None
+
+
+def test_facts_of_ranges_read_back() -> None:
+    found = facts("gemm sm_90")
+    assert parse_facts(found.text()) == found
+    assert found.ranges["dot"].line.rpartition(":")[0].endswith("gemm.py")
 
 
 def test_kernels_that_differ_leave_what_they_agree_on_and_bounds() -> None:
@@ -234,7 +264,7 @@ def test_a_session_on_a_gpu_keeps_facts_and_one_on_a_cpu_asks_nobody(
 
 @pytest.mark.usefixtures("_loaded")
 def test_without_a_disassembler_a_trace_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(_: object) -> None:
+    def missing(*_: object) -> None:
         raise InspectError("nvdisasm was not found. Install it.")
 
     monkeypatch.setattr(it, "cached_facts", missing)

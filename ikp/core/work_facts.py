@@ -1,0 +1,84 @@
+"""Instruction counts and memory accesses of a kernel's code: parts of ``CodeFacts``, as JSON lists.
+
+Units are the keys of ``ikp.sass.disassembly.units``: ``"fma"``, ``"load.global.16"``, and others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Mix = Mapping[str, tuple[int, int, int]]
+"""Unit -> instructions in one execution of a range, for one warp: those that run once, those that
+run at most once (under a condition), and those in loops whose trips no record counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessFacts:
+    """A memory access of a range: what one request of a warp needs, by its lanes' addresses.
+
+    ``cost`` counts 32-byte sectors of global memory, or cycles of shared memory; ``least`` is what
+    the same bytes need where lanes are adjacent. Both are None where addresses are not known, as
+    behind a look-up. ``depends`` has a letter for each thing that the address depends on: ``l``
+    lanes, ``w`` the warp, ``b`` the block, ``d`` loaded data, ``i`` the iteration of the innermost
+    loop around, ``p`` a parameter whose value is assumed.
+    """
+
+    unit: str
+    count: int  # instructions
+    line: str  # "matmul.py:93"
+    cost: float | None = None
+    least: float | None = None
+    addresses: int | None = None  # distinct ones of a request
+    depends: str = ""
+    in_loop: bool = False
+    blocks_share: float | None = None  # sectors that blocks have in common, of neighbours' sectors
+
+    def to_json(self) -> list[Any]:
+        """Return it as a list."""
+        return [
+            *(self.unit, self.count, self.line, self.cost, self.least, self.addresses),
+            *(self.depends, self.in_loop, self.blocks_share),
+        ]
+
+    @classmethod
+    def of_json(cls, said: list[Any]) -> AccessFacts:
+        """Return it from that list.
+
+        Raises:
+            ValueError, TypeError: it is none.
+        """
+        unit, count, line, cost, least, addresses, depends, in_loop, share = said
+        return cls(
+            str(unit),
+            int(count),
+            str(line),
+            _number(cost),
+            _number(least),
+            None if addresses is None else int(addresses),
+            str(depends),
+            in_loop is True,
+            _number(share),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFacts:
+    """A loop of the kernel, or the code in none: its static instruction mix, inner loops apart."""
+
+    line: str  # "" of the code in no loop
+    depth: int  # 0 of the code in no loop
+    mix: Mapping[str, int] = field(default_factory=dict)
+
+
+def mix_of_json(said: Mapping[str, Any]) -> dict[str, tuple[int, int, int]]:
+    """Return a mix from its JSON object; ValueError and TypeError where it is none."""
+    found = {}
+    for unit, (once, maybe, looped) in said.items():
+        found[str(unit)] = int(once), int(maybe), int(looped)
+    return found
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,225 @@
+"""Values of registers in all threads of some warps, and what each value depends on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ikp.sass.dataflow import lane_arithmetic as arithmetic
+from ikp.sass.dataflow.lane_arithmetic import MASK, Numbers
+from ikp.sass.disassembly.listing import Instruction
+
+LANES = 32
+LANE, WARP, BLOCK, DATA, ASSUMED = 1, 2, 4, 8, 16
+"""What a value depends on, as bits: the lane, the warp, the block, loaded data, and a parameter
+whose value was assumed. ``DATA`` without ``LANE`` is the same in all lanes of a warp."""
+FIRST_LOOP = 5
+"""The bit of the first loop, in the order of their headers; further loops follow."""
+
+REGISTER = re.compile(r"([-~!|]*)(U?[RP])(\d+|Z|T)(?:\.\w+)*\|?$")
+CONSTANT = re.compile(r"-?c\[(0x[0-9a-f]+)\]\[(0x[0-9a-f]+|U?RZ)\]$")
+_NUMBER = re.compile(r"-?0x[0-9a-f]+$|-?\d+$")
+_ADDRESS = re.compile(r"\[([^\[\]]+)\]$")
+_SUMMANDS = re.compile(r"([+-]?)([^+-]+)")
+_NARROW = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS", "LDL", "STL", "SYNCS"))
+"""Instructions with an address of 32 bits."""
+_NEWER = 0x300
+"""Where parameters begin behind this, sizes of the launch begin at ``_SIZES``."""
+_SIZES = 0x360
+
+
+class Value(NamedTuple):
+    """The value of a register: of each thread, or None where it is unknown."""
+
+    bits: Numbers | None
+    depends: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a kernel was launched; threads of its first ``warps`` warps and ``blocks`` are walked."""
+
+    block: tuple[int, int, int] = (128, 1, 1)
+    grid: tuple[int, int, int] = (1 << 16, 1, 1)
+    warps: int = 4
+    blocks: int = 8
+
+    @property
+    def threads(self) -> int:
+        """How many threads are walked."""
+        return self.blocks * self.warps * LANES
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch, as its threads see it.
+
+    Args:
+        shape: its size.
+        parameters: offset in the constant bank -> 32 bits; others have assumed values.
+        first_parameter: where parameters begin in the constant bank.
+    """
+
+    shape: Shape
+    parameters: Mapping[int, int] = field(default_factory=dict)
+    first_parameter: int = 0x210
+
+    @cached_property
+    def places(self) -> dict[str, Numbers]:
+        """The special registers of each thread."""
+        shape, (x, y, _) = self.shape, self.shape.block
+        number = np.arange(shape.threads, dtype=np.int64)
+        inside, block = number % (shape.warps * LANES), number // (shape.warps * LANES)
+        width, height, _ = (max(each, 1) for each in shape.grid)
+        return {
+            "SR_TID.X": inside % x,
+            "SR_TID.Y": inside // x % max(y, 1),
+            "SR_TID.Z": inside // (x * max(y, 1)),
+            "SR_LANEID": inside % LANES,
+            "SR_CTAID.X": block % width,
+            "SR_CTAID.Y": block // width % height,
+            "SR_CTAID.Z": block // (width * height),
+        }
+
+    def constant(self, offset: int) -> tuple[int, bool]:
+        """Return 32 bits of the constant bank, and whether their value is assumed."""
+        first = self.first_parameter
+        launched = (*self.shape.block, *self.shape.grid)
+        place = offset - (_SIZES if first >= _NEWER else 0)
+        if 0 <= place < 4 * len(launched) and place % 4 == 0:
+            return launched[place // 4], False
+        if offset in self.parameters:
+            return self.parameters[offset], False
+        number = max(offset - first, 0)
+        # An even word may be the low half of a pointer: far apart, and aligned. As a number it is
+        # a large multiple of 16, as widths of matrices are.
+        return (number * 0x110000 + 0x4000) & MASK if number % 8 == 0 else 0x1000, True
+
+
+def offset_of(text: str) -> int:
+    """Return the offset in a constant's text."""
+    return 0 if text.endswith("Z") else int(text, 16)
+
+
+class Threads:
+    """The registers of all threads that are walked, at one place in the code."""
+
+    def __init__(self, launch: Launched, state: dict[str, Value]) -> None:
+        self.launch, self.state = launch, state
+        self.count = launch.shape.threads
+
+    def write(self, name: str, value: Value, guard: Value, *, guarded: bool) -> None:
+        """Write a register where a guard lets threads run; where it is unknown, in all of them."""
+        if not guarded:
+            self.state[name] = value
+            return
+        old = self.state.get(name, Value(None, 0))
+        depends = value.depends | old.depends | guard.depends
+        if value.bits is None or old.bits is None or guard.bits is None:
+            bits = old.bits if value.bits is None else value.bits
+        else:
+            bits = np.where(guard.bits != 0, value.bits, old.bits)
+        self.state[name] = Value(bits, depends)
+
+    def guard(self, each: Instruction) -> Value:
+        """Return 1 for each thread that an instruction's guard lets run."""
+        return self.read(each.guard) if each.guard else self.full(1)
+
+    def condition(self, each: Instruction) -> int:
+        """Return what a jump depends on."""
+        depends = 0
+        for predicate in each.conditions:
+            depends |= self.read(predicate).depends
+        return depends
+
+    def last(self, each: Instruction) -> Value:
+        """Return the last operand."""
+        return self.read(each.operands[-1]) if each.operands else Value(None, DATA)
+
+    def address(self, each: Instruction) -> Value:
+        """Return the address of an access."""
+        texts = [one for one in each.operands if one.endswith("]") and not one.startswith("c[")]
+        if each.op == "LDGSTS" and len(texts) > 1:
+            texts = texts[1:]
+        found = _ADDRESS.search(texts[0]) if texts else None
+        if not found:
+            return Value(None, DATA | LANE)
+        wide = each.op not in _NARROW
+        total, depends = self.full(0).bits, 0
+        for sign, text in _SUMMANDS.findall(found[1]):
+            value = self._summand(text, wide=wide)
+            depends |= value.depends
+            if value.bits is None or total is None:
+                total = None
+            else:
+                total = total - value.bits if sign == "-" else total + value.bits
+        return Value(total, depends)
+
+    def _summand(self, text: str, *, wide: bool) -> Value:
+        name, _, modifiers = text.partition(".")
+        match = REGISTER.match(name)
+        pair = wide and match is not None and "U32" not in modifiers.split(".")
+        low = self.read(name, modifiers)
+        if not pair or match is None or match[3] == "Z":
+            return low
+        high = self.read(f"{match[2]}{int(match[3]) + 1}")
+        depends = low.depends | high.depends
+        if low.bits is None:
+            return Value(None, depends)
+        return Value(low.bits if high.bits is None else low.bits | high.bits << 32, depends)
+
+    def full(self, number: int) -> Value:
+        """Return a number, in all threads."""
+        return Value(np.full(self.count, number, np.int64), 0)
+
+    def read(self, text: str, modifiers: str = "") -> Value:
+        """Return an operand's value: of a register, a number, or a constant."""
+        if found := REGISTER.match(text):
+            return self._register(found[1], found[2], found[3])
+        if _NUMBER.match(text):
+            return self._scaled(self.full(int(text, 0) & MASK), modifiers)
+        if found := CONSTANT.match(text):
+            number, assumed = self.launch.constant(offset_of(found[2]))
+            number = -number if text.startswith("-") else number
+            return Value(self.full(number & MASK).bits, ASSUMED * assumed)
+        return Value(None, DATA | LANE)
+
+    def _scaled(self, value: Value, modifiers: str) -> Value:
+        """Return an index of an address, which may be scaled: ``[R5.X4+0x10]``."""
+        scale = next((int(m[1:]) for m in modifiers.split(".") if re.fullmatch(r"X\d+", m)), 1)
+        return (
+            value if scale == 1 or value.bits is None else value._replace(bits=value.bits * scale)
+        )
+
+    def _register(self, sign: str, file: str, number: str) -> Value:
+        if number in "ZT":
+            value = self.full(int(number == "T"))
+        else:
+            value = self.state.get(f"{file}{number}", Value(None, DATA | LANE))
+        if value.bits is None or not sign:
+            return value
+        if file in ("P", "UP"):
+            return value._replace(bits=1 - value.bits) if "!" in sign else value
+        bits = value.bits
+        if "|" in sign:
+            bits = np.abs(arithmetic.signed(bits)) & MASK
+        if "~" in sign:
+            bits = ~bits & MASK
+        if "-" in sign:
+            bits = -bits & MASK
+        return value._replace(bits=bits)
+
+    def next(self, text: str) -> Value:
+        """Return the register behind one: the high half of a pair."""
+        found = REGISTER.match(text)
+        if found and found[3] not in "ZT":
+            return self._register(found[1], found[2], str(int(found[3]) + 1))
+        if constant := CONSTANT.match(text):
+            number, assumed = self.launch.constant(offset_of(constant[2]) + 4)
+            return Value(self.full(number).bits, ASSUMED * assumed)
+        return self.full(0)

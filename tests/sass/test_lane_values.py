@@ -1,0 +1,171 @@
+"""Addresses by lane, computed from machine code: what requests need of memory, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from ikp.core.work_facts import AccessFacts
+from ikp.inspection._accesses import Accesses
+from ikp.inspection._work import Divergence
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.lane_state import Shape
+from ikp.sass.disassembly.listing import parse
+
+pytestmark = pytest.mark.any_pins
+
+SHAPE = Shape((256, 1, 1), (1024, 1, 1), 4, 8)
+INDEX = """
+S2R R0, SR_TID.X
+S2UR UR4, SR_CTAID.X
+LDC R7, c[0x0][RZ]
+IMAD R7, R7, UR4, R0
+LDC.64 R2, c[0x0][0x210]
+"""
+"""R7: the thread's index in the grid. R2 and R3: a pointer."""
+SHARED = """
+S2R R7, SR_TID.X
+S2UR UR5, SR_CgaCtaId
+UMOV UR4, 0x400
+ULEA UR4, UR5, UR4, 0x18
+"""
+
+
+def flow(text: str) -> Flow:
+    """Return the flow of instructions, and labels, a line each."""
+    lines, address = ["//--------------------- .text.k --------------------------"], 0
+    for line in text.strip().splitlines():
+        if line.endswith(":"):
+            lines.append(line)
+            continue
+        lines.append(f"        /*{address:04x}*/                   {line} ;")
+        address += 16
+    (code,) = parse("\n".join([*lines, f"        /*{address:04x}*/                   EXIT ;", ""]))
+    return Flow(code)
+
+
+def accesses(text: str, shape: Shape = SHAPE) -> list[AccessFacts]:
+    made = flow(text)
+    return list(Accesses(made, shape, 0x210).of(range(len(made.code.instructions))))
+
+
+@pytest.mark.parametrize(
+    ("stride", "width", "sectors", "least"),
+    [(4, "", 4, 4), (32, "", 32, 4), (64, "", 32, 4), (16, ".128", 16, 16), (2, ".U16", 2, 2)],
+)
+def test_sectors_are_those_that_lanes_touch(
+    stride: int, width: str, sectors: int, least: int
+) -> None:
+    text = f"{INDEX}IMAD.WIDE R2, R7, {stride:#x}, R2\nSTG.E{width} desc[UR4][R2.64], R9"
+    (one,) = accesses(text)
+    assert (one.cost, one.least) == (sectors, least)
+    assert "b" in one.depends and "l" in one.depends and one.blocks_share == 0
+
+
+def test_a_stride_that_a_parameter_says_is_assumed() -> None:
+    text = f"{INDEX}IMAD R7, R7, c[0x0][0x21c], RZ\nIMAD.WIDE R2, R7, 0x4, R2\n"
+    (one,) = accesses(f"{text}LDG.E R9, desc[UR4][R2.64]")
+    assert one.cost == 32 and "p" in one.depends
+
+
+def test_the_offset_of_a_row_is_not_that_of_a_neighbour() -> None:
+    (one,) = accesses(f"{INDEX}IMAD.WIDE R2, R0, 0x4, R2\nLDG.E R9, desc[UR4][R2.64+0x10]")
+    assert one.cost == 5, "lanes start in the middle of a sector"
+    assert "b" not in one.depends and one.blocks_share == pytest.approx(0.875)
+
+
+@pytest.mark.parametrize(("row", "cycles"), [(0x80, 32), (0x84, 1), (0x88, 2)])
+def test_lanes_of_a_bank_take_a_cycle_each(row: int, cycles: int) -> None:
+    (one,) = accesses(f"{SHARED}IMAD R5, R7, {row:#x}, RZ\nSTS [R5+UR4], R0")
+    assert (one.unit, one.cost, one.least) == ("store.shared.4", cycles, 1)
+
+
+def test_wide_accesses_take_their_lanes_in_parts() -> None:
+    (one,) = accesses(f"{SHARED}IMAD.SHL.U32 R5, R7, 0x10, RZ\nLDS.128 R8, [R5+UR4]")
+    assert (one.cost, one.least) == (4, 4)
+
+
+def test_an_atomic_on_one_address_depends_on_no_lane_and_no_block() -> None:
+    (one,) = accesses(f"{INDEX}REDG.E.ADD.F32.FTZ.RN.STRONG.GPU desc[UR6][R2.64], R9")
+    assert one.addresses == 1 and not {*"lwbd"} & {*one.depends}
+    (other,) = accesses(
+        f"{INDEX}IMAD.WIDE R4, R7, 0x4, R2\nLDG.E R5, desc[UR4][R4.64]\n"
+        "IMAD.WIDE R2, R5, 0x4, R2\nREDG.E.ADD.S32.STRONG.GPU desc[UR6][R2.64], R9"
+    )[1:]
+    assert other.addresses is None and {*"ld"} <= {*other.depends}
+
+
+LOOP = """
+IMAD.MOV.U32 R6, RZ, RZ, RZ
+.L_x_0:
+{load}
+IADD3 R6, R6, 0x1, RZ
+ISETP.GE.AND P0, PT, R6, {until}, PT
+@!P0 BRA `(.L_x_0)
+"""
+
+
+def test_a_load_that_no_iteration_moves_depends_on_none() -> None:
+    fixed = f"{INDEX}IMAD.WIDE R2, R7, 0x4, R2" + LOOP.format(
+        load="LDG.E R9, desc[UR4][R2.64]", until="c[0x0][0x21c]"
+    )
+    (one,) = accesses(fixed)
+    assert one.in_loop and "i" not in one.depends
+    moved = fixed.replace("IADD3 R6", "IADD3 R2, P1, R2, 0x80, RZ\nIADD3 R6")
+    assert "i" in accesses(moved)[0].depends
+
+
+def test_lanes_part_where_their_data_says_how_often_a_loop_runs() -> None:
+    by_data = f"{INDEX}IMAD.WIDE R2, R7, 0x4, R2\nLDG.E R8, desc[UR4][R2.64]" + LOOP.format(
+        load="FFMA R9, R9, R9, R9", until="R8"
+    )
+    by_number = by_data.replace("R6, R8", "R6, c[0x0][0x21c]")
+    for text, parted in ((by_data, True), (by_number, False)):
+        made = flow(text)
+        values = Accesses(made, SHAPE, 0x210).values
+        ffma = next(at for at, one in enumerate(made.code.instructions) if one.op == "FFMA")
+        assert (ffma in Divergence(made, values).apart) == parted
+
+
+def test_carries_reach_the_high_halves_of_addresses() -> None:
+    text = (
+        f"{INDEX}IADD3 R4, P0, R2, -0x1, RZ\nIADD3.X R5, R3, -0x1, RZ, P0, !PT\n"
+        "LDG.E.U8 R9, desc[UR4][R4.64]"
+    )
+    made = flow(text)
+    at = next(n for n, one in enumerate(made.code.instructions) if one.op == "LDG")
+    values = Accesses(made, SHAPE, 0x210).values
+    pointer = values.launch.constant(0x210)[0] | values.launch.constant(0x214)[0] << 32
+    bits = values.address(at).bits
+    assert bits is not None and bits[0] == pointer - 1
+
+
+def test_a_division_by_a_parameter_is_evaluated() -> None:
+    """The block's row and column, as compilers divide by numbers that they don't know."""
+    text = """
+S2R R0, SR_CTAID.X
+LDC R5, c[0x0][0x21c]
+I2F.U32.RP R4, R5
+MUFU.RCP R4, R4
+IADD3 R2, R4, 0xffffffe, RZ
+F2I.FTZ.U32.TRUNC.NTZ R3, R2
+IMAD.MOV.U32 R2, RZ, RZ, RZ
+IADD3 R7, RZ, -R3, RZ
+IMAD R7, R7, R5, RZ
+IMAD.HI.U32 R3, R3, R7, R2
+IMAD.HI.U32 R3, R3, R0, RZ
+IADD3 R6, -R3, RZ, RZ
+IMAD R6, R5, R6, R0
+ISETP.GE.U32.AND P0, PT, R6, R5, PT
+@P0 IADD3 R3, R3, 0x1, RZ
+LDC.64 R8, c[0x0][0x210]
+IMAD.WIDE.U32 R8, R3, 0x4, R8
+LDG.E R9, desc[UR4][R8.64]
+"""
+    made = flow(text)
+    at = next(n for n, one in enumerate(made.code.instructions) if one.op == "LDG")
+    values = Accesses(made, Shape((32, 1, 1), (64, 1, 1), 1, 8), 0x210).values
+    values.launch.parameters[0x21C] = 3  # type: ignore[index]
+    bits = values.address(at).bits
+    assert bits is not None
+    rows = (bits.reshape(8, 32)[:, 0] - bits[0]) // 4
+    assert rows.tolist() == [number // 3 for number in range(8)]

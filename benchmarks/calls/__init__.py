@@ -1,0 +1,1 @@
+"""Calls of libraries' kernels, divided before any was run: to develop with, and to judge by."""

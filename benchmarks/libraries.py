@@ -24,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,11 +31,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from switch import Switch
 
 Case = tuple[Callable[[], tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
 """What makes the arguments of a call, and the call, which returns its results."""
 DETAILS = ("loops", "waits", "ops")
-ALL = range(1 << 62)
 LIMIT = 600
 """Seconds for a process, with what it waits for others."""
 
@@ -239,43 +238,6 @@ def child(name: str, rounds: int, chosen: list[str], folder: Path) -> str:
     return f"| {name} | {told['us']:.1f} | {told['bits']} | {' | '.join(told['cells'])} |"
 
 
-class Switch:
-    """What `ikp run` records this process with, switched on and off."""
-
-    def __init__(self) -> None:
-        found = [each.recording for each in sys.meta_path if hasattr(each, "recording")]
-        if not found or found[0] is None:
-            sys.exit("this process is not recorded")
-        self.launcher, self.session = found[0].launcher, found[0].session
-        self.sample = self.launcher.plan.sample
-        self.plain: Counter[str] = Counter()  # launches that were to be recorded, and why not
-
-    def run(self, call: Callable[[], Any], detail: str | None) -> Any:
-        """Run a call at a detail, None for plain, and count what of it was not recorded."""
-        from ikp.unedited.plan import plan
-
-        launcher = self.launcher
-        launcher.launches = range(0)
-        if detail is None:
-            return call()
-        launcher.plan = plan(detail, level="machine", sample=self.sample)
-        launcher.launches, launcher.taken = ALL, 0
-        recorded, plain = launcher.recorded.total(), launcher.plain.copy()
-        made = call()
-        launcher.launches = range(0)
-        if launcher.recorded.total() == recorded:
-            self.plain["no launch of the call"] += 1
-        for (kernel, why), count in (launcher.plain - plain).items():
-            self.plain[f"{kernel}: {why}"] += count
-        return made
-
-    def missing(self) -> str:
-        """Say which launches were not recorded since this was asked last."""
-        told = "; ".join(f"{count} x {what}" for what, count in self.plain.items())
-        self.plain.clear()
-        return f", NOT RECORDED: {told[:300]}" * bool(told)
-
-
 def measured(make: Callable[[], Case], rounds: int, lock: Path) -> dict[str, Any]:
     """Return a case's row: its plain time, whether its results are equal, its ratios."""
     switch, plain, cells = Switch(), [], []
@@ -287,7 +249,7 @@ def measured(make: Callable[[], Case], rounds: int, lock: Path) -> dict[str, Any
         first, *others = [results(switch, case, detail) for detail in (None, None, *DETAILS)]
         same = ["=" if equal(first, each) else "DIFFER" for each in others]
         steady = "" if same[0] == "=" else ", plain differs from itself"
-        bits = f"{'/'.join(same[1:])}{steady}{switch.missing()}"
+        bits = f"{'/'.join(same[1:])}{steady}{told(switch)}"
         fcntl.flock(file, fcntl.LOCK_UN)
         fcntl.flock(file, fcntl.LOCK_EX)
         for detail in DETAILS:
@@ -295,8 +257,14 @@ def measured(make: Callable[[], Case], rounds: int, lock: Path) -> dict[str, Any
             plain += ones
             low, middle, high = statistics.quantiles(ratios, n=4)
             spread = f"{low:.3f} to {high:.3f}" + f", {late} late" * bool(late)
-            cells.append(f"{middle:.3f} ({spread}){switch.missing()}")
+            cells.append(f"{middle:.3f} ({spread}){told(switch)}")
     return {"us": statistics.median(plain), "bits": bits, "cells": cells}
+
+
+def told(switch: Switch) -> str:
+    """Say which launches were not recorded since this was asked last."""
+    missing = switch.missing()
+    return f", NOT RECORDED: {missing}" * bool(missing)
 
 
 def results(switch: Switch, case: Case, detail: str | None) -> list[torch.Tensor]:

@@ -1,0 +1,112 @@
+"""The corpus of library calls: halves, how others' sources are taken, and what is summed up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from benchmarks import put_aside
+from benchmarks.calls import case, develop, judge
+from benchmarks.calls.figures import spread
+
+
+def test_the_halves_have_no_call_in_common() -> None:
+    assert len(develop.CASES) >= 20
+    assert len(judge.CASES) >= 40
+    assert not develop.CASES.keys() & judge.CASES.keys()
+
+
+def test_each_call_is_measured_once_and_in_its_half() -> None:
+    work = list(put_aside.groups("both", None, 3))
+    names = [(half, name) for half, some in work for name in some]
+    assert names == [
+        *(("develop", name) for name in develop.CASES),
+        *(("judge", name) for name in judge.CASES),
+    ]
+    only = list(put_aside.groups("judge", "torch_sort,stencil", 3))
+    assert only == [("judge", ["torch_sort"])]
+
+
+SCRIPT = '''
+"""A tutorial, which says torch.rand."""
+import os
+
+WIDE = 4
+
+def double(x):
+    return x * WIDE
+
+@perf_report(1)
+def benchmark(x):
+    return x
+
+x = str("torch.rand")
+y = double(x)
+LATER = 1
+
+def triple(x):
+    return x * 3
+'''
+
+
+def test_of_a_script_nothing_runs_but_definitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT.replace(", which says torch.rand", ""))
+    monkeypatch.setenv(case.SOURCES, str(tmp_path))
+    module = case.definitions("script.py")
+    assert module.double(2) == 8
+    assert module.triple(2) == 6
+    assert not {"x", "y", "LATER", "benchmark"} & vars(module).keys()
+
+
+def test_a_source_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(case.SOURCES, str(tmp_path))
+    with pytest.raises(case.MissingError, match=r"no llm\.c/a\.cu under"):
+        case.source("llm.c", "a.cu")
+
+
+def test_functions_are_cut_out_of_cuda_code_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text(
+        "__device__ int one(int x);\n__device__ int one(int x) {\n  if (x) { x++; }\n"
+        "  return x;\n}\n"
+        "__global__ void __launch_bounds__(16*16) kernel(int *x) { *x = one(*x); }\nint main() {}\n"
+    )
+    (tmp_path / "common.h").write_text("__device__ int two() { return 2; }")
+    text = case.c_functions(tmp_path / "a.cu", "one", "kernel", "two")
+    assert text.count("{") == text.count("}") == 4
+    assert "main" not in text
+    assert text.splitlines()[-1] == "__device__ int two() { return 2; }"
+    with pytest.raises(case.MissingError, match="no function three"):
+        case.c_functions(tmp_path / "a.cu", "three")
+
+
+def test_a_summary_leaves_out_what_failed_or_was_not_recorded() -> None:
+    def result(ratio: float, missing: str = "") -> dict[str, object]:
+        return {"modes": {"ops": {"ratio": ratio, "missing": missing}}}
+
+    results = [result(1.0), result(1.1), result(1.2), result(9.0, "why"), {"failed": "why"}]
+    assert put_aside.summary(results, ["ops"]) == "ops 1.100, 1.180 (3)"
+
+
+def test_kernels_of_calls_that_launched_others_are_left_out() -> None:
+    pairs = [
+        ([("a", 10.0), ("b", 1.0)], [("a", 11.0), ("b", 1.0)]),
+        ([("a", 10.0), ("b", 1.0)], [("a", 13.0), ("b", 1.0)]),
+        ([("a", 10.0)], [("a", 99.0)]),
+    ]
+    assert put_aside.kernels(pairs) == [
+        {"name": "a", "us": 10.0, "ratio": pytest.approx(1.2)},
+        {"name": "b", "us": 1.0, "ratio": 1.0},
+    ]
+
+
+def test_blocks_that_began_first_are_apart() -> None:
+    starts, durations = np.array([0, 0, 100, 100]), np.array([10, 20, 30, 40])
+    assert spread(starts, durations) == [4, 25, 17.5, 25, 32.5, 15]

@@ -59,7 +59,7 @@ def checked(
         return Verdict("not checked: a CUDA graph captures its launch")
     module.checked = True
     try:
-        _wait()
+        wait_for_earlier()
         verdict = check(_request(module, prof, words, launched()))
     except PatchError as error:
         return Verdict(f"not checked: {error}")
@@ -67,7 +67,7 @@ def checked(
     return verdict
 
 
-def _wait() -> None:
+def wait_for_earlier() -> None:
     """Wait for earlier launches, which may be waiting for the launch that comes next.
 
     Raises:

@@ -40,6 +40,7 @@ class Module:
     context: tuple[int, int] = (0, 0)  # its handle, and a number that no other context has
     checked: bool = False  # it was compared with the plain kernel
     refused: Verdict | None = None  # of the A/B check, where the kernel must not run
+    probed: bool = False  # the plain kernel was run with address probes
 
     @classmethod
     def load(cls, patch: Patch, name: str) -> Module:

@@ -23,6 +23,7 @@ from ikp.core.abi import (
     OverflowMode,
     segment_bytes,
 )
+from ikp.core.lane_addresses import ADDRESSES, NO_ADDRESSES, AddressFigures
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
 from ikp.driver import cuda
 from ikp.errors import PatchError
@@ -65,6 +66,7 @@ class Launch:
     reached: bool = False  # the launch was made
     patch: Patch | None = None  # the patched kernel that was launched
     verdict: Verdict | None = None  # of the A/B check
+    addresses: AddressFigures | str | None = None  # of address probes, or why there are none
     tell: Callable[[Launch], None] | None = None  # adds the kernel's facts to the trace
     drop: Callable[[], None] | None = None  # forgets its buffer: it was not launched
 
@@ -331,7 +333,7 @@ def _patched(code: bytes, name: str, options: dict[str, Any]) -> Patch:
 
 
 def tell(session: Session, label: str, launch: Launch) -> None:
-    """Add the facts on a patched kernel to its trace: verdict of the check, kept code, choices.
+    """Add the facts on a patched kernel to its trace: check, addresses, kept code, choices.
 
     Args:
         session: the session that records it.
@@ -340,6 +342,10 @@ def tell(session: Session, label: str, launch: Launch) -> None:
     """
     if launch.verdict is not None:
         _add(session, f"check of {label}", launch.verdict.text)
+    if isinstance(launch.addresses, AddressFigures):
+        session.facts.setdefault(f"{ADDRESSES}{label}", launch.addresses.text())
+    elif launch.addresses is not None:
+        session.facts.setdefault(f"{NO_ADDRESSES}{label}", launch.addresses)
     if launch.patch is not None and launch.patch.kept:
         _add(session, f"{KEPT}{label}", launch.patch.kept)
     if launch.patch is not None and launch.patch.told:

@@ -17,7 +17,12 @@ _TRIES: Final = 5
 
 
 def check(request: Request, limit: int = _LIMIT) -> Verdict:
-    """Compare a kernel with records with the plain one, on copies of the memory that both reach.
+    """Compare a kernel with records with the plain one; see ``run_apart``."""
+    return run_apart(request, limit)[0]
+
+
+def run_apart(request: Request, limit: int = _LIMIT) -> tuple[Verdict, bytes]:
+    """Compare a kernel with probes with the plain one, on copies of the memory that both reach.
 
     The program's memory is only read. All launches before must have ended.
 
@@ -25,14 +30,18 @@ def check(request: Request, limit: int = _LIMIT) -> Verdict:
         request: the launch.
         limit: the most bytes that are copied.
 
+    Returns:
+        The verdict, and the result that the request asks for, b"" where there is none.
+
     Raises:
         PatchError: the driver refuses to read memory.
     """
     if sum(each.nbytes for each in request.memory) > limit:
-        return Verdict(
+        text = (
             f"not checked: its {size_of(request.memory)} are more than the {limit / _MIB:,.0f} MiB "
             "that are copied to compare them"
         )
+        return Verdict(text), b""
     device, refused = cuda.identity(), ""
     for _ in range(_TRIES):
         try:
@@ -41,9 +50,9 @@ def check(request: Request, limit: int = _LIMIT) -> Verdict:
         except AgainError as error:
             refused = str(error)
         except CannotError as error:
-            return Verdict(f"not checked: {error}")
+            return Verdict(f"not checked: {error}"), b""
         except LostError as error:
             if error.recorded:
-                return Verdict(f"with records, {error}", refused=True)
-            return Verdict(f"not checked: {error}")
-    return Verdict(f"not checked: {refused}")
+                return Verdict(f"with records, {error}", refused=True), b""
+            return Verdict(f"not checked: {error}"), b""
+    return Verdict(f"not checked: {refused}"), b""

@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from ikp.checking.address_space import Reserved, TakenError, mapped
-from ikp.checking.comparison import NoRoomError
-from ikp.checking.messages import STAGED_BYTES, Failure, Last, Piece, Ready, Run, Stage
+from ikp.checking.comparison import Buffer, NoRoomError
+from ikp.checking.messages import STAGED_BYTES, Content, Failure, Last, Piece, Ready, Run, Stage
 from ikp.checking.request import Request
 from ikp.checking.runner import DeviceMemory, run
 from ikp.driver import cuda
@@ -97,6 +97,8 @@ def _check(
             if not memory.lasts:
                 connection.send(Last(verdict))
                 os._exit(0)  # in a context that is lost, no memory can be freed
+            if request.result is not None and not verdict.refused:
+                _return(connection, request.result, staged)
     except TakenError as error:
         connection.send(Failure(str(error), error.place))
     except NoRoomError as error:
@@ -107,6 +109,13 @@ def _check(
         connection.send(Failure(f"{type(error).__name__}: {error}"))
     else:
         connection.send(verdict)
+
+
+def _return(connection: Connection, result: Buffer, staged: mmap.mmap) -> None:
+    """Copy a result to the program."""
+    held = (ctypes.c_char * STAGED_BYTES).from_buffer(staged)
+    cuda.copy_to_host(ctypes.addressof(held), result.address, result.nbytes)
+    connection.send(Content(result.nbytes))
 
 
 def _fill(connection: Connection, staged: mmap.mmap) -> None:

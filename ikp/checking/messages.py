@@ -2,8 +2,9 @@
 
 The process begins with ``Ready``, and again when it has a context. Then, for each kernel, comes a
 ``Request``, answered by ``Ready``; a ``Piece`` for each piece of memory, answered by ``Ready``; and
-``Run``, answered by a ``Stage`` before each run, and by a ``Verdict``, or ``Last`` with it. Instead
-of any answer, ``Failure`` may come.
+``Run``, answered by a ``Stage`` before each run, and by a ``Verdict``, or ``Last`` with it. Before
+the verdict comes a ``Content`` if the request asks for a result. Instead of any answer, ``Failure``
+may come.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ class Stage:
 
     recorded: bool
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """So many of the staged bytes are the result that the request asks for."""
+
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)

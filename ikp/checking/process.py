@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ikp.checking.comparison import Verdict
-from ikp.checking.messages import STAGED_BYTES, Failure, Last, Piece, Ready, Run, Stage
+from ikp.checking.messages import STAGED_BYTES, Content, Failure, Last, Piece, Ready, Run, Stage
 from ikp.checking.request import Request
 from ikp.driver import cuda
 
@@ -92,8 +92,8 @@ class Process:
             self.end()
             raise
 
-    def check(self, request: Request) -> Verdict:
-        """Have a kernel checked.
+    def check(self, request: Request) -> tuple[Verdict, bytes]:
+        """Have a kernel checked; return the verdict, and the result that the request asks for.
 
         Raises:
             LostError: the process died.
@@ -110,13 +110,15 @@ class Process:
         limit = _ANSWER_S
         while isinstance(answer := self._answer(limit), Stage):
             self._recorded, limit = answer.recorded, answer.seconds + _ANSWER_S
-        self._recorded = False
+        self._recorded, content = False, b""
+        if isinstance(answer, Content):
+            content, answer = self._staged[: answer.nbytes], self._answer(_ANSWER_S)
         if isinstance(answer, Last):
             self.end()
-            return answer.verdict
+            return answer.verdict, content
         if not isinstance(answer, Verdict):
             raise LostError(f"{_WHO} answers {answer!r}")
-        return answer
+        return answer, content
 
     def _pass(self, address: int, nbytes: int) -> None:
         """Copy a piece of the program's memory to the process."""

@@ -59,6 +59,7 @@ class Request:
     recorded: Code
     buffers: tuple[Buffer, ...]  # memory that a launch may write, and that is compared
     beside: tuple[Buffer, ...] = ()  # other memory that it needs: records, scratch
+    result: Buffer | None = None  # of these: what is returned after the run with probes
 
     @property
     def memory(self) -> tuple[Buffer, ...]:

@@ -81,6 +81,13 @@ from ikp.session.options import CLOCKS
     "records runs plain (NVIDIA GPUs).",
 )
 @click.option(
+    "--probe",
+    type=click.Choice(["addresses"]),
+    help="Also run each kernel once more, in another process, on copied memory, where warps of a "
+    "few blocks record the addresses of their lanes: sectors for each request, bank conflicts, "
+    "active lanes, reuse (NVIDIA GPUs of sm_90).",
+)
+@click.option(
     "--mode",
     type=click.Choice(["timeline", "totals"]),
     default="timeline",

@@ -121,7 +121,7 @@ def patch(
     """
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
-    code = _code(file, kernel, text := text_of(cubin, file, name))
+    code = kernel_code(file, kernel, text := text_of(cubin, file, name))
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -149,18 +149,18 @@ def patch(
         apart.code.follow(file, name, added[0])
     fewer = occupancy.cost(warps, before, count, chip)
     most = None if instrumenter.most is None else instrumenter.most + instrumenter.margin
-    ours = tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count))
+    inserted = tuple(ours(moved, len(file.kernel(name).words) if edges else moved.count))
     beside = None if apart.code is None else apart.code.stands(added[0])
     offset = chip.stands(cell.offset) if cell.bank == 0 else cell.offset
     ordinal = None if argument is None else argument.ordinal
-    declared = Declared(name, count, ours, beside, cell.bank, offset, nbytes, ordinal)
+    declared = Declared(name, count, inserted, beside, cell.bank, offset, nbytes, ordinal)
     patched = file.write()
     verify(cubin, patched, text, declared)
     return Patch(
         *(patched, tuple(instrumenter.names), warps or 0, (before, count), even(most)),
         notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *instrumenter.notes),
         told=(*expected, *(each.told for each in places.asked_for if each.piece and each.told)),
-        ours=ours,
+        ours=inserted,
         plain=beside,
         select=select,
         sample=apart.sample,
@@ -215,7 +215,7 @@ def _worth_it(blocks: Selection | None, wanted: Sequence[ProbeRegion]) -> Select
     return None if blocks is not None and blocks.others and not more else blocks
 
 
-def _code(file: Cubin, kernel: Kernel, text: str) -> Liveness:
+def kernel_code(file: Cubin, kernel: Kernel, text: str) -> Liveness:
     """Return a kernel's code with its liveness, once its calls are known to be its own."""
     name = kernel.name
     code = next((each for each in parsed(text) if each.flow.code.name == name), None)
@@ -238,7 +238,7 @@ def _code(file: Cubin, kernel: Kernel, text: str) -> Liveness:
     return code
 
 
-def _ours(moved: Displacement, count: int) -> Iterator[tuple[int, int]]:
+def ours(moved: Displacement, count: int) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges of inserted code: between the kernel's instructions, and behind all."""
     ends = np.concatenate([[0], moved.new[:-1] + 1])
     for at in np.flatnonzero(ends < moved.new).tolist():

@@ -51,6 +51,7 @@ class Options:
     max_overhead: float | None
     sample: int | None
     check_results: bool
+    probe: str | None
     level: str | None
     mode: str
     kernel: str | None
@@ -99,6 +100,7 @@ class Options:
             *(self.detail, self.lines, self.level, self.functions, self.max_overhead),
             ranges=self.ranges,
             check=self.check_results,
+            probe=self.probe,
             sample=self.sample,
             buffer=choices.of_launch(self.blocks, self.warps),
         )

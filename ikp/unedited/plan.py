@@ -84,6 +84,7 @@ class Plan:
     ranges: bool = False  # whether ranges that the source names are marked
     max_overhead: float | None = None  # the most time, as a ratio to the plain kernel's: 1.05
     check: bool = False  # compare results with the plain kernel's
+    probe: str = ""  # "addresses": also record those of a sample of warps, once for each kernel
     sample: int = 1  # of a launch with many blocks, one in how many records
 
     def __str__(self) -> str:
@@ -94,7 +95,9 @@ class Plan:
         named = " ranges" if self.ranges else ""
         budget = "" if self.max_overhead is None else f" max_overhead={self.max_overhead:g}"
         check = " check" if self.check else ""
-        return f"level={self.level} detail={self.detail}{lines}{functions}{named}{budget}{check}"
+        probe = f" probe={self.probe}" if self.probe else ""
+        rest = f"{lines}{functions}{named}{budget}{check}{probe}"
+        return f"level={self.level} detail={self.detail}{rest}"
 
     @property
     def afterwards(self) -> bool:
@@ -103,8 +106,8 @@ class Plan:
 
     @property
     def needs_machine_code(self) -> bool:
-        """Whether an option needs machine code: functions, ranges, check, max_overhead, waits."""
-        asked = self.functions or self.ranges or self.check or self.max_overhead
+        """Whether an option needs machine code: functions, ranges, check, probe, waits, others."""
+        asked = self.functions or self.ranges or self.check or self.max_overhead or self.probe
         return bool(self.detail == "waits" or asked)
 
     @property
@@ -138,6 +141,7 @@ def plan(
     *,
     ranges: bool = False,
     check: bool = False,
+    probe: str | None = None,
     sample: int | None = None,
     buffer: Collection[str] = (),
 ) -> Plan:
@@ -152,6 +156,7 @@ def plan(
         max_overhead: such as 1.05, with level="machine".
         ranges: also mark the ranges that the kernel's source names, with level="machine".
         check: compare results with the plain kernel's, with level="machine" or "ptx".
+        probe: "addresses": also record the lanes' addresses, with level="machine" or "ptx".
         sample: one block in how many records, where machine code is marked; 1 for all. None: 7.
         buffer: names of given buffer options: "blocks" and "warps" exclude a sample.
 
@@ -187,6 +192,11 @@ def plan(
             f"check needs level='machine', not level={level!r}: there, the kernel that is compared "
             "is the one that runs without ikp."
         )
+    if probe and level not in _AFTERWARDS:
+        raise UsageError(
+            f"probe needs level='machine', not level={level!r}: there, addresses are those of the "
+            "kernel that runs without ikp."
+        )
     if max_overhead is not None:
         _check_budget(max_overhead, level)
     if texts and level == "ptx":
@@ -200,6 +210,7 @@ def plan(
         ranges=ranges,
         max_overhead=max_overhead,
         check=check,
+        probe=probe or "",
         sample=SAMPLE if sample is None else _checked_sample(sample, level, buffer),
     )
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ikp.verifier.moved import BSSY, BSYNC, BYTES, EXIT, TABLED, Moved, led
 from ikp.verifier.original import ALL, FILES, UNIFORM, Effect, P, effect
-from ikp.verifier.probe_forms import LATE, Inserted, decode
+from ikp.verifier.probe_forms import LATE, STORES, Inserted, decode
 
 _BMOV = (0x355, 0x356, 0x955, 0x956)
 _ULDC = 0xAB9
@@ -344,7 +344,7 @@ class Flow:
         if lost:
             yield f"{self.said(node)} uses {names(lost)}, which is in flight"
         write, read = self.moved.new[at] >> 110 & 7, self.moved.new[at] >> 113 & 7
-        if (own.opcode in LATE and write == 7) or (own.kind == "store" and read == 7):
+        if (own.opcode in LATE and write == 7) or (own.kind in STORES and read == 7):
             yield f"{self.said(node)} has no scoreboard"
         if (1 << write | 1 << read) & self.counted & 63:
             yield f"{self.said(node)} takes a scoreboard that an original wait counts"

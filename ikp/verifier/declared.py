@@ -24,6 +24,7 @@ class Declared:
     cell: int  # the cell's offset in these
     nbytes: int  # the cell's size
     ordinal: int | None = None  # the parameter that is the cell; None: the module's memory is
+    watches: bool = False  # inserted code may read what the original instruction behind it reads
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON stores them."""

@@ -30,11 +30,13 @@ FORMS = {
     0x20C: "test|P81 P84|R24 R32 P87", 0x80C: "test|P81 P84|R24 P87",
     0xC0C: "test|P81 P84|R24 UR32 P87", 0x28C: "test|UP81 UP84|UR24 UR32 UP87",
     0x803: "save|R16|R24", 0x986: "store||R24 R32* UR64+", 0x98E: "store||R24+ R32* UR64+",
-    0x947: "branch||P87", 0x918: "none||",
+    0x9A8: "atomic|R16|R24+ R32* UR64+", 0x947: "branch||P87", 0x918: "none||",
 }  # fmt: skip
 """Opcode -> the kind of its result | the fields that it writes | the fields that it reads."""
-LATE = frozenset((0x919, 0x9C3, 0x7AC, 0xB82, 0x3C2))
+LATE = frozenset((0x919, 0x9C3, 0x7AC, 0xB82, 0x3C2, 0x9A8))
 """Opcodes of variable latency: a scoreboard says when their results are there."""
+STORES = ("store", "atomic")
+"""Kinds of results of instructions that write memory."""
 _BITS = {"R": 8, "UR": 8, "P": 3, "UP": 3}
 _DESCRIBED, _EXTENDED = 1 << 90, 1 << 76
 

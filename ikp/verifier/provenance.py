@@ -15,7 +15,7 @@ from typing import Final
 from ikp.verifier.dataflow import Flow, bits, names
 from ikp.verifier.declared import Declared
 from ikp.verifier.original import FILES
-from ikp.verifier.probe_forms import Inserted, constant, decode, near
+from ikp.verifier.probe_forms import STORES, Inserted, constant, decode, near
 
 ZERO, NUMBER, SIZE, LOW, HIGH, ROOM, OTHER, LOST = (
     *("zero", "number", "size", "low", "high", "room"),
@@ -84,6 +84,7 @@ class Values:
             for (first, count), values in zip(own.targets, (made, ()), strict=False):
                 for n in range(count if first >= 0 else 0):
                     value = (values[n] if n < len(values) else None) or OTHER
+                    value = OTHER if value == LOST else value
                     now[first + n] = (
                         OTHER if own.guard >= 0 and now.get(first + n) != value else value
                     )
@@ -123,12 +124,9 @@ class Values:
             yield f"{self.flow.said(node)} names a register beyond the {limit} that a thread has"
         if self._restores(own, now):
             self.restored.add(node)
-        bare = own.reads if own.kind not in ("branch", "save") else 0
-        if own.kind == "store" and own.sources[1][1] == 4:  # a record's last word is anything
-            bare &= ~(1 << own.sources[1][0] + 3)
-        if unknown := sum(1 << bit for bit in bits(bare) if now.get(bit, LOST) == LOST):
+        if unknown := self._unknown(node, own, now):
             yield f"{self.flow.said(node)} reads {names(unknown)}, which no inserted one has set"
-        if own.kind != "store":
+        if own.kind not in STORES:
             return
         address, _, pair = own.sources
         if now.get(own.guard) != ROOM or not own.holds:
@@ -140,6 +138,22 @@ class Values:
             yield f"{self.flow.said(node)} stores at an offset that is no number"
         if memory is not None and tuple(self._of(now, memory[0] + n) for n in range(2)) != MEMORY:
             yield f"{self.flow.said(node)} does not name global memory"
+
+    def _unknown(self, node: int, own: Inserted, now: State) -> int:
+        """Return the registers that a node reads and may not, as a set."""
+        bare = own.reads if own.kind not in ("branch", "save") else 0
+        if own.kind == "store" and own.sources[1][1] == 4:  # a record's last word is anything
+            bare &= ~(1 << own.sources[1][0] + 3)
+        if self.declared.watches:
+            bare &= ~self._watched(node)
+        return sum(1 << bit for bit in bits(bare) if now.get(bit, LOST) == LOST)
+
+    def _watched(self, node: int) -> int:
+        """Return the registers that the next original instruction reads, as a set."""
+        origin, at = self.flow.moved.origin, self.flow.where[node]
+        while at < len(origin) and origin[at] < 0:
+            at += 1
+        return self.flow.effects[at].reads if at < len(origin) else 0
 
     @staticmethod
     def _of(now: State, bit: int) -> object:
@@ -158,7 +172,8 @@ class Values:
         values = [self._of(now, first) for first, _ in own.sources]
         mask = own.word >> 32 & 0xFFFFFFFF
         found: Sequence[object] = ()
-        if own.kind == "number" and not _CLOCKS[0] <= own.word >> 72 & 0xFF <= _CLOCKS[1]:
+        clock = own.kind == "number" and _CLOCKS[0] <= own.word >> 72 & 0xFF <= _CLOCKS[1]
+        if own.kind in ("number", "atomic") and not clock:
             found = [NUMBER]
         elif own.kind == "load":
             found = self._constant(own)

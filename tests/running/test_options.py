@@ -22,6 +22,7 @@ def options(**other: Any) -> Options:
         "max_overhead": None,
         "sample": None,
         "check_results": False,
+        "probe": None,
         "level": None,
         "mode": "timeline",
         "kernel": None,

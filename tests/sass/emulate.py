@@ -26,7 +26,7 @@ _READ = 3
 _USUAL = 5
 _GUARDS = 8
 """A predicate guards an instruction so many cycles after an operation could read it."""
-_SLOW = {0x919, 0x9C3, 0xB82, 0x3C2, 0x7AC}
+_SLOW = {0x919, 0x9C3, 0xB82, 0x3C2, 0x7AC, 0x9A8}
 _STORES = {0x986, 0x98E}
 
 
@@ -297,8 +297,9 @@ def _below_other(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _vote(w: Warp, word: int, active: np.ndarray) -> None:
-    assert bits(word, 64, 41) == 0x038E0100
-    w.set(word, np.uint64(sum(1 << int(lane) for lane in np.flatnonzero(active))), active)
+    assert bits(word, 64, 41) & ~(7 << 23) == 0x000E0100
+    there = active & w.p[w._read("P", bits(word, 87, 3))]
+    w.set(word, np.uint64(sum(1 << int(lane) for lane in np.flatnonzero(there))), active)
 
 
 def _scaled(w: Warp, word: int, active: np.ndarray) -> None:
@@ -401,6 +402,19 @@ def _count_up(w: Warp, word: int, active: np.ndarray) -> None:
         w.machine.memory[at : at + 4] = (old + int(w.r[value][lane])).to_bytes(4, "little")
 
 
+def _count(w: Warp, word: int, active: np.ndarray) -> None:
+    """Add to memory, and return what was there: the last lane comes first."""
+    before = np.zeros(LANES, np.uint64)
+    for lane in np.flatnonzero(active)[::-1]:
+        low = bits(word, 24, 8)
+        address = int(w.r[low + 1][lane]) << 32 | int(w.r[low][lane])
+        at = address + bits(word, 40, 24) - w.machine.base
+        before[lane] = int.from_bytes(w.machine.memory[at : at + 4], "little")
+        one = np.arange(LANES) == lane
+        _count_up(w, word, one)
+    w.set(word, before, active)
+
+
 def _below(w: Warp, word: int, active: np.ndarray) -> None:
     _compared_with(w, word, w.uniform(word, 32), active)
 
@@ -486,4 +500,5 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x807: _choose,
     0x986: _store,
     0x98E: _count_up,
+    0x9A8: _count,
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ikp.backends import loaded, patched
+from ikp.backends.addressed import probe_addresses
 from ikp.backends.checked import REFUSED, Launched, checked, refused
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
@@ -358,6 +359,9 @@ class Launches:
             words = made.words(prof, grid, warps, chosen)
             how = partial(self._launched, kernel, launch)
             meant.verdict = checked(made, stream, prof, words, how)
+        if meant.plan.probe:
+            how = partial(self._launched, kernel, launch)
+            meant.addresses = probe_addresses(made, stream, prof, meant.plan, ptx_of(kernel), how)
         if meant.tell is not None:
             meant.tell(meant)
         if meant.verdict is not None and meant.verdict.refused:

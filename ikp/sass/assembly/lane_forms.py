@@ -1,4 +1,4 @@
-"""Encodings of further inserted instructions: shifts, byte masks and selects, one value per lane.
+"""Encodings of further inserted instructions: shifts, masks, votes and counts, one value per lane.
 
 ``forms`` says where such words come from, and what latencies they have.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ikp.sass.assembly.assembler import Resource, Step
+from ikp.sass.assembly.assembler import NEVER, PT, Resource, Step
 from ikp.sass.assembly.forms import RZ, immediate
 
 _SELECT: Final = 0x078ECA00
 """LOP3's function of three bits: the second where the first is set, else the third."""
 _WORD: Final = 0xFFFFFFFF
+_OFFSET: Final = 0xFFFFFF
 _BYTE: Final = 8
 _HIGHEST: Final = 0x80
 
@@ -21,6 +22,39 @@ def multiply_by(into: int, factor: int, value: int) -> Step:
     """Multiply a register by a constant."""
     low = 0x7824 | into << 16 | factor << 24 | (value & _WORD) << 32
     return Step(low, 0x078E0000 | RZ, reads=_r(factor), writes=_r(into))
+
+
+def multiply_add(into: int, factor: int, value: int, addend: int) -> Step:
+    """Multiply a register by a constant, and add another register."""
+    low = 0x7824 | into << 16 | factor << 24 | (value & _WORD) << 32
+    return Step(low, 0x078E0200 | addend, reads=_r(factor) | _r(addend), writes=_r(into))
+
+
+def holds(into: int, predicate: int, *, negated: bool = False) -> Step:
+    """Set a predicate: whether another one holds, or does not."""
+    low = 0x780C | RZ << 24 | 1 << 32
+    high = 0x00701070 | predicate << 23 | negated << 26 | into << 17
+    return Step(low, high, reads=_p(predicate), writes=_p(into))
+
+
+def below_constant(into: int, source: int, value: int, where: int) -> Step:
+    """Set a predicate: whether a register is below a constant, and a predicate holds, too."""
+    low = 0x780C | source << 24 | (value & _WORD) << 32
+    high = 0x00701070 | where << 23 | into << 17
+    return Step(low, high, reads=_r(source) | _p(where), writes=_p(into))
+
+
+def ballot(into: int, predicate: int) -> Step:
+    """Set a bit for each active lane whose predicate holds."""
+    high = 0x000E0100 | predicate << 23
+    return Step(0x7806 | into << 16, high, reads=_p(predicate), writes=_r(into))
+
+
+def count(into: int, address: int, offset: int, value: int, descriptor: int) -> Step:
+    """Add a register to a word of global memory, atomically, and return the value before."""
+    low = 0x79A8 | into << 16 | address << 24 | value << 32 | (offset & _OFFSET) << 40
+    reads = _r(address) | _r(address + 1) | _r(value) | {("U", descriptor), ("U", descriptor + 1)}
+    return Step(low, 0x081EE1C0 | descriptor, reads=reads, writes=_r(into), time=NEVER, keeps=True)
 
 
 def add_uniform(into: int, source: int, uniform: int) -> Step:
@@ -92,3 +126,7 @@ def own_byte(lane: int, place: int, masks: tuple[int, int]) -> list[Step]:
 
 def _r(number: int) -> frozenset[Resource]:
     return frozenset({("R", number)} if number != RZ else ())
+
+
+def _p(number: int) -> frozenset[Resource]:
+    return frozenset({("P", number)} if number != PT else ())

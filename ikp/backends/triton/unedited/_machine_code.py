@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ikp.backends.addressed import probe_addresses
 from ikp.backends.checked import Launched, checked
 from ikp.backends.launched_grid import Grid
 from ikp.backends.loaded import Module, modules
@@ -82,16 +83,19 @@ def _run(
         return plain(x, y, z, stream, function, *rest)
     launch.patch = module.patch
     cuda.like(module.function, function, cache=foreign.cache_of(compiled))
+
+    def launched() -> Launched:
+        again = functools.partial(_plainly, plain, x, y, z, function, rest)
+        return _launched(compiled, function, again, rest)
+
     if launch.plan.check:
         words = module.words(prof, grid, module.patch.warps, chosen)
-
-        def launched() -> Launched:
-            again = functools.partial(_plainly, plain, x, y, z, function, rest)
-            return _launched(compiled, function, again, rest)
-
         launch.verdict = checked(module, stream, prof, words, launched) or launch.verdict
         if launch.verdict is not None and launch.verdict.refused:
             return plain(x, y, z, stream, function, *rest)
+    if launch.plan.probe:
+        ptx = str(compiled.asm.get("ptx", ""))
+        launch.addresses = probe_addresses(module, stream, prof, launch.plan, ptx, launched)
     words = module.point(prof, grid, module.patch.warps, stream, chosen)
     launcher = plain if module.patch.argument is None else foreign.passing(plain, words)
     return launcher(x, y, z, stream, module.function, *rest)

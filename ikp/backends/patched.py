@@ -23,6 +23,7 @@ from ikp.core.abi import (
     OverflowMode,
     segment_bytes,
 )
+from ikp.core.code_facts import PARAMETERS
 from ikp.core.lane_addresses import ADDRESSES, NO_ADDRESSES, AddressFigures
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
 from ikp.driver import cuda
@@ -67,6 +68,7 @@ class Launch:
     patch: Patch | None = None  # the patched kernel that was launched
     verdict: Verdict | None = None  # of the A/B check
     addresses: AddressFigures | str | None = None  # of address probes, or why there are none
+    parameters: str = ""  # the values of the kernel's parameters, as a trace keeps them
     tell: Callable[[Launch], None] | None = None  # adds the kernel's facts to the trace
     drop: Callable[[], None] | None = None  # forgets its buffer: it was not launched
 
@@ -350,6 +352,8 @@ def tell(session: Session, label: str, launch: Launch) -> None:
         _add(session, f"{KEPT}{label}", launch.patch.kept)
     if launch.patch is not None and launch.patch.told:
         session.facts[f"chosen in {label}"] = "\n".join(launch.patch.told)
+    if launch.parameters:
+        session.facts.setdefault(f"{PARAMETERS}{label}", launch.parameters)
 
 
 def _add(session: Session, key: str, text: str) -> None:

@@ -16,6 +16,8 @@ from ikp.core.work_facts import AccessFacts, LoopFacts, Mix, mix_of_json
 FACTS: Final = "ranges of "
 NO_FACTS: Final = "no ranges of "
 """Before a label: why the trace has no facts of its code, where finding them failed."""
+PARAMETERS: Final = "parameters of "
+"""Before a label: the values of its first recorded launch's parameters, JSON: offset -> hex."""
 _VERSION: Final = 1
 
 
@@ -66,6 +68,7 @@ class CodeFacts:
     static_shared: int | None = None  # bytes of a block that the plain kernel's code declares
     register_limit: int | None = None  # that the compiler was given, where below the chip's
     loops: tuple[LoopFacts, ...] = ()  # of the kernel, with the code in none
+    kernel: str = ""  # the name among ``ranges`` of the code that is in no other range
 
     def text(self) -> str:
         """Return the facts as the JSON that a trace's provenance holds."""
@@ -102,6 +105,7 @@ class CodeFacts:
             "spills": self.spills,
             "static_shared": self.static_shared,
             "register_limit": self.register_limit,
+            "kernel": self.kernel,
             "loops": [[each.line, each.depth, each.mix] for each in self.loops],
         }
         return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
@@ -139,6 +143,7 @@ def _parsed(said: dict[str, Any]) -> CodeFacts:
         _count(said.get("static_shared")),
         _count(said.get("register_limit")),
         tuple(_loop(*each) for each in said.get("loops", ())),
+        str(said.get("kernel", "")),
     )
 
 

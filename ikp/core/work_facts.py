@@ -33,13 +33,15 @@ class AccessFacts:
     addresses: int | None = None  # distinct ones of a request
     depends: str = ""
     in_loop: bool = False
-    blocks_share: float | None = None  # sectors that blocks have in common, of neighbours' sectors
+    blocks_share: float | None = None  # of sectors: those that an earlier block asked for, too
+    reused_share: float | None = None  # the same, of blocks all over the grid
+    key: int = 0  # equal for accesses of equal addresses; 0 where addresses are unknown
 
     def to_json(self) -> list[Any]:
         """Return it as a list."""
         return [
             *(self.unit, self.count, self.line, self.cost, self.least, self.addresses),
-            *(self.depends, self.in_loop, self.blocks_share),
+            *(self.depends, self.in_loop, self.blocks_share, self.reused_share, self.key),
         ]
 
     @classmethod
@@ -49,7 +51,7 @@ class AccessFacts:
         Raises:
             ValueError, TypeError: it is none.
         """
-        unit, count, line, cost, least, addresses, depends, in_loop, share = said
+        unit, count, line, cost, least, addresses, depends, in_loop, share, reused, key = said
         return cls(
             str(unit),
             int(count),
@@ -60,6 +62,8 @@ class AccessFacts:
             str(depends),
             in_loop is True,
             _number(share),
+            _number(reused),
+            int(key),
         )
 
 

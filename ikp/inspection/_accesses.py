@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +36,8 @@ _ROWS = 8
 """Lanes that give the addresses of one matrix of LDSM and STSM."""
 _LETTERS = {LANE: "l", WARP: "w", BLOCK: "b", DATA: "d", ASSUMED: "p"}
 _KINDS = ("load", "store", "atomic", "copy")
+_SOME_BLOCKS = 2
+"""Blocks of which requests are looked at one by one."""
 _MOST = 24
 """Accesses that are kept of one range, those of most instructions."""
 
@@ -47,29 +50,32 @@ class Accesses:
         flow: the kernel.
         shape: how it was launched.
         first_parameter: where parameters begin in the constant bank.
+        parameters: their 32-bit values, by their offset in it, as far as they are known.
     """
 
     flow: Flow
     shape: Shape
     first_parameter: int
+    parameters: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property
     def values(self) -> LaneValues:
         """The values of its registers."""
-        return LaneValues(self.flow, Launched(self.shape, {}, self.first_parameter))
+        return LaneValues(self.flow, Launched(self.shape, self.parameters, self.first_parameter))
 
     def of(self, instructions: Iterable[int]) -> tuple[AccessFacts, ...]:
         """Return the accesses among some instructions; those that are alike are one."""
-        found: dict[tuple[object, ...], int] = defaultdict(int)
+        found: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for at in instructions:
             each = self.flow.code.instructions[at]
             unit = unit_of(each)
             if unit.startswith(_KINDS) and "." in unit and unit != "copy.bulk":
-                found[self._one(at, each, unit)] += 1
-        order = sorted(found.items(), key=lambda item: -item[1])[:_MOST]
+                one, key = self._one(at, each, unit)
+                found[one].append(key)
+        order = sorted(found.items(), key=lambda item: -len(item[1]))[:_MOST]
         return tuple(
-            AccessFacts(str(unit), count, str(line), *rest)  # type: ignore[arg-type]
-            for (unit, line, *rest), count in order
+            replace(AccessFacts(str(unit), len(keys), str(line), *rest), key=_joined(keys))  # type: ignore[arg-type]
+            for (unit, line, *rest), keys in order
         )
 
     def bulk_bytes(self, instructions: Iterable[int]) -> int | None:
@@ -85,20 +91,29 @@ class Accesses:
                 total += int(bits[0])
         return total
 
-    def _one(self, at: int, each: Instruction, unit: str) -> tuple[object, ...]:
+    def _one(self, at: int, each: Instruction, unit: str) -> tuple[tuple[object, ...], int]:
+        """Return what is known of an access, and a key of its addresses."""
         value, guard = self.values.address(at), self.values.active(at)
         loop = self.flow.loop_of(at)
         letters = "".join(letter for bit, letter in _LETTERS.items() if value.depends & bit)
         if loop is not None and self.values.depends_on_loop(value.depends, loop.header):
             letters += "i"
-        cost, least, addresses, share = None, None, None, None
+        cost, least, addresses, share, reused, key = None, None, None, None, None, 0
         if value.bits is not None:
             active = np.ones(len(value.bits), bool) if guard.bits is None else guard.bits != 0
-            cost, least, addresses = _of_warps(each, unit, value.bits, active)
+            some = _SOME_BLOCKS * self.shape.warps * LANES
+            cost, least, addresses = _of_warps(each, unit, value.bits[:some], active[:some])
             if ".global." in unit:
-                share = _shared_by_blocks(value.bits, active, self.shape)
+                share = _shared_by_blocks(value.bits, active, self.shape.warps, self.shape.blocks)
+                reused = _shared_by_blocks(value.bits, active, self.shape.warps, None)
+                key = zlib.crc32(value.bits.tobytes())
         line = f"{each.lines[-1].file}:{each.lines[-1].number}" if each.lines else ""
-        return unit, line, cost, least, addresses, letters, loop is not None, share
+        return (unit, line, cost, least, addresses, letters, loop is not None, share, reused), key
+
+
+def _joined(keys: list[int]) -> int:
+    """Return the key of a set of accesses; 0 where one has none."""
+    return zlib.crc32(str(sorted({*keys})).encode()) if all(keys) else 0
 
 
 def _of_warps(
@@ -116,7 +131,8 @@ def _of_warps(
         elif ".shared." in unit:
             cost, least = _cycles(some, size), max(-(-len(some) * size // _ROW), 1)
         else:
-            cost, least = _sectors(some, size), max(-(-len(some) * size // _SECTOR), 1)
+            cost = _sectors(some, size)
+            least = max(-(-len(np.unique(some)) * size // _SECTOR), 1)
         found.append((cost, least, len(np.unique(some))))
     if not found:
         return None, None, None
@@ -151,13 +167,14 @@ def _matrices(addresses: NDArray[np.int64], count: int) -> int:
 
 
 def _shared_by_blocks(
-    bits: NDArray[np.int64], active: NDArray[np.bool_], shape: Shape
+    bits: NDArray[np.int64], active: NDArray[np.bool_], warps: int, most: int | None
 ) -> float | None:
-    """Return the share of sectors that an earlier one of neighbouring blocks asked for, too."""
+    """Return the share of sectors that an earlier one of the first ``most`` blocks has, too."""
+    each = warps * LANES
     sectors = [
         np.unique(some[on] // _SECTOR)
         for some, on in zip(
-            bits.reshape(shape.blocks, -1), active.reshape(shape.blocks, -1), strict=True
+            bits.reshape(-1, each)[:most], active.reshape(-1, each)[:most], strict=True
         )
     ]
     total = sum(map(len, sectors))

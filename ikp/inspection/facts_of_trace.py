@@ -8,6 +8,7 @@ agree on is kept, and of what bounds a time the bound that holds for each.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -20,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from ikp import registry
-from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts
+from ikp.core.code_facts import FACTS, NO_FACTS, PARAMETERS, CodeFacts, RangeFacts
 from ikp.core.regions import region_id
 from ikp.core.trace import Launch, Trace
 from ikp.errors import IkpError
@@ -62,7 +63,8 @@ def _facts_of_trace(trace: Trace, until: float) -> dict[str, str]:
     shapes: dict[str, Shape] = {}
     for each in trace.launches:
         warps.setdefault(each.label, set()).add(each.warps_per_block)
-        shapes.setdefault(each.label, _shape(each))
+        if each.label not in shapes:
+            shapes[each.label] = _shape(each, trace.provenance.get(f"{PARAMETERS}{each.label}"))
     answers: dict[object, tuple[str, str]] = {}  # thousands of labels may be of one kernel
     for label in sorted(recorded, key=_time_by_label(trace), reverse=True):
         kept = trace.provenance.get(f"{KEPT}{label}")
@@ -104,15 +106,26 @@ class _Asked:
 
 _MOST_WARPS: Final = 8
 _BLOCKS: Final = 8
+_SPREAD: Final = 56
+"""Warps of a block whose addresses are computed, first blocks of a grid, and others of it."""
 
 
-def _shape(launch: Launch) -> Shape:
+def _shape(launch: Launch, parameters: str | None) -> Shape:
     """Return the shape of a launch, with as many of its warps as are looked at."""
     x, y, z = launch.block
     width, height, depth = launch.grid
     warps = max(min(launch.warps_per_block, _MOST_WARPS), 1)
     sizes = (max(x, 1), max(y, 1), max(z, 1)), (max(width, 1), max(height, 1), max(depth, 1))
-    return Shape(*sizes, warps, _BLOCKS)
+    return Shape(*sizes, warps, _BLOCKS, _SPREAD, _arguments(parameters))
+
+
+def _arguments(text: str | None) -> tuple[tuple[int, bytes], ...]:
+    """Return the values of parameters by their offset; nothing of a text that has none."""
+    try:
+        said = json.loads(text or "{}")
+        return tuple((int(offset), bytes.fromhex(value)) for offset, value in said.items())
+    except (ValueError, TypeError, AttributeError):
+        return ()
 
 
 def _loaded(backend: object) -> Iterable[Image]:
@@ -174,7 +187,7 @@ def _of_kept(
             for each in _facts([image], asked, refused):
                 name = shown.get(region_id(own), own) if own else own
                 ranges = {name if key == own else key: one for key, one in each.ranges.items()}
-                yield replace(each, ranges=ranges)
+                yield replace(each, ranges=ranges, kernel=name)
 
 
 def _kept(path: str) -> Iterator[Image]:
@@ -231,6 +244,7 @@ def _agreed(some: list[CodeFacts]) -> CodeFacts:
         _common([each.static_shared for each in some]),
         _common([each.register_limit for each in some]),
         first.loops if len(some) == 1 else (),
+        first.kernel if all(each.kernel == first.kernel for each in some) else "",
     )
 
 

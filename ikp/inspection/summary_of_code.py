@@ -139,6 +139,7 @@ class _Summary:
             *(self.code.target, registers, shared, bool(products) and products == told, ranges),
             plain_registers=self.marks.plain_registers,
             loops=_work.loops(self.flow, self._of_records),
+            kernel=self.marks.kernel,
         )
 
     def _holder(self, at: int) -> str:
@@ -216,7 +217,8 @@ class _Summary:
 
     @cached_property
     def _accesses(self) -> Accesses:
-        return Accesses(self.flow, self.shape, self.first_parameter)
+        known = self.shape.parameters(self.first_parameter)
+        return Accesses(self.flow, self.shape, self.first_parameter, known)
 
     @cached_property
     def _divergence(self) -> _work.Divergence:

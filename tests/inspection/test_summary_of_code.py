@@ -175,9 +175,9 @@ def test_the_mix_of_a_gemms_products_is_what_its_code_has() -> None:
     made = plain_code(image(code("gemm sm_90")))
     tensor = sum(one.op == "HGMMA" for one in made.instructions)
     mixes = {name: each.mix for name, each in found.ranges.items()}
-    assert mixes["dot"]["tensor"] == (tensor, 0, 0)
-    assert "tensor" not in mixes["load"]
-    assert sum(loop.mix.get("tensor", 0) for loop in found.loops) == tensor
+    assert mixes["dot"]["tensor.group.2"] == (tensor, 0, 0)
+    assert "tensor.group.2" not in mixes["load"]
+    assert sum(loop.mix.get("tensor.group.2", 0) for loop in found.loops) == tensor
     assert {loop.depth for loop in found.loops} == {0, 1}
 
 

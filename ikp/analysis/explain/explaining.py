@@ -6,20 +6,31 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ikp.analysis.explain import overview
+from ikp.analysis.explain.capping import below_roofs
 from ikp.analysis.explain.choosing_launch import choose_launch
+from ikp.analysis.explain.counts import kernel_shares, mix_of, uncounted_of
 from ikp.analysis.explain.critical import critical_path
 from ikp.analysis.explain.findings.barrier_skew import barrier_skew
+from ikp.analysis.explain.findings.contended_atomics import contended_atomics
 from ikp.analysis.explain.findings.copy_issue import copy_issue
+from ikp.analysis.explain.findings.costly_accesses import costly_accesses
 from ikp.analysis.explain.findings.idle_lanes import idle_lanes
 from ikp.analysis.explain.findings.idle_products import idle_products
 from ikp.analysis.explain.findings.late_groups import connections, late_groups
 from ikp.analysis.explain.findings.launch_gaps import launch_gaps
+from ikp.analysis.explain.findings.local_memory import local_memory
 from ikp.analysis.explain.findings.lone_waits import lone_waits
 from ikp.analysis.explain.findings.occupancy_limits import occupancy_limits
+from ikp.analysis.explain.findings.parted_lanes import divergence
+from ikp.analysis.explain.findings.repeated_loads import repeated_loads
+from ikp.analysis.explain.findings.slow_arithmetic import slow_arithmetic
 from ikp.analysis.explain.findings.slow_memory import slow_memory
+from ikp.analysis.explain.findings.small_tiles import small_tiles
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
+from ikp.analysis.explain.findings.waits_for_blocks import waits_for_blocks
 from ikp.analysis.explain.nesting import tree
 from ikp.analysis.explain.prepared import Prepared, prepare
+from ikp.analysis.explain.roofs import roofs
 from ikp.analysis.explain.stakes import worth
 from ikp.analysis.explain.turns import phases
 from ikp.analysis.explain.unknowns import has_times, nothing_recorded, too_long, unknowns
@@ -41,6 +52,14 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     slow_memory,
     occupancy_limits,
     launch_gaps,
+    local_memory,
+    costly_accesses,
+    contended_atomics,
+    slow_arithmetic,
+    repeated_loads,
+    divergence,
+    small_tiles,
+    waits_for_blocks,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""
 
@@ -77,6 +96,10 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
         phases=phases(prepared),
         critical_path=critical_path(prepared, joined),
         hardware=use_of_hardware(prepared) if prepared.on_gpu else None,
+        kernels=kernel_shares(trace),
+        roofs=roofs(prepared) if prepared.on_gpu else (),
+        mix=mix_of(prepared),
+        uncounted=uncounted_of(prepared),
         connected=tuple(one.told(prepared) for one in joined),
     )
 
@@ -86,4 +109,4 @@ def _found(launch: Prepared) -> list[Finding]:
     if not has_times(launch):
         return []
     found = [one for look in FINDINGS for one in look(launch)]
-    return sorted(found, key=lambda one: (-worth(one), one.id))
+    return sorted(below_roofs(launch, found), key=lambda one: (-worth(one), one.id))

@@ -14,6 +14,8 @@ _ORDER: Final = (
     ("critical_path", 4),
     ("connected", 2),
     ("unknown", 4),
+    ("kernels", 3),
+    ("mix", 4),
     ("findings", 5),
     ("groups", 4),
     ("tree", 0),
@@ -25,6 +27,10 @@ _ORDER: Final = (
     ("groups", 0),
     ("regions", 0),
     ("time", 0),
+    ("uncounted", 0),
+    ("mix", 0),
+    ("kernels", 1),
+    ("roofs", 2),
     ("findings", 1),
     ("unknown", 0),
 )
@@ -72,6 +78,7 @@ def _shortened(verdict: Verdict) -> Verdict:
         verdict,
         launch=launch,
         phases=phases,
+        kernels=tuple(replace(one, label=one.label[:_NAME]) for one in verdict.kernels),
         findings=tuple(map(_short_finding, verdict.findings[:1])),
         left_out={**verdict.left_out, "characters": 1},
     )
@@ -82,6 +89,7 @@ def _short_finding(one: Finding) -> Finding:
         one.where,
         regions=tuple(name[:_NAME] for name in one.where.regions[:2]),
         roles=tuple(name[:_NAME] for name in one.where.roles[:2]),
+        lines=tuple(line[-_NAME:] for line in one.where.lines[:2]),
     )
     texts = {
         name: getattr(one, name)[: 2 * _NAME]

@@ -1,8 +1,9 @@
-"""Peak figures of devices from data sheets: SMs, dense tensor operations per cycle, bandwidth."""
+"""Peak figures of devices: SMs, operations of each unit in a cycle, bandwidths."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,14 +14,16 @@ class Peak:
     per_cycle: int  # 16-bit floating-point operations of an SM's tensor cores in a cycle
     gb_per_s: int  # of its memory
     warps: int = 64  # that an SM has room for
+    l2_gb_per_s: int = 7000  # of the L2 cache, at most: the largest figure known to be measured
+    fp64: float = 0.5  # cycles of an SM for a warp's instruction in double precision
 
 
 _DEVICES = {
     "H200": Peak(132, 4096, 4800),
-    "H100 PCIe": Peak(114, 4096, 2000),
+    "H100 PCIe": Peak(114, 4096, 2000, l2_gb_per_s=6000),
     "H100": Peak(132, 4096, 3350),
-    "A100": Peak(108, 2048, 1935),
-    "B200": Peak(148, 8192, 8000),
+    "A100": Peak(108, 2048, 1935, l2_gb_per_s=5000, fp64=1.0),
+    "B200": Peak(148, 8192, 8000, l2_gb_per_s=12000),
 }
 """By a part of the name that the driver gives. NVIDIA's data sheets: H100 SXM and H200 989 TFLOPS
 (132 SMs x 4096 x 1.83 GHz), A100 312 (108 x 2048 x 1.41), B200 2250 (148 x 8192 x 1.85).
@@ -30,3 +33,22 @@ Memory is that of the A100 with 80 GB for PCIe."""
 def peak_of(device: str) -> Peak | None:
     """Return the peak figures of a device; None of an unknown one."""
     return next((peak for name, peak in _DEVICES.items() if name in device), None)
+
+
+CYCLES: Final = {
+    "fma": 0.25,
+    "half": 0.25,
+    "product": 0.5,
+    "integer": 0.5,
+    "convert": 0.5,
+    "convert.64": 2.0,
+    "xu": 2.0,
+    "shuffle": 1.0,
+    "divide": 0.5,
+    "uniform": 0.25,
+    "branch": 0.25,
+}
+"""Cycles of an SM for one warp's instruction of a unit, sm_80 to sm_100: 32 over its results per
+cycle in the CUDA C++ Programming Guide's table of arithmetic instructions."""
+ISSUE: Final = 0.25
+"""Cycles of an SM to issue an instruction: each of four schedulers issues one in a cycle."""

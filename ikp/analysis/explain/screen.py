@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from itertools import chain
 from math import prod
 from typing import Final
 
-from ikp.analysis.evidence import lost_records
+from ikp.analysis.evidence import lost_records, plural
+from ikp.analysis.explain.roofs import NEAR
 from ikp.analysis.explain.verdict import Finding, Verdict
 from ikp.analysis.render import duration
 from ikp.terminal import printable, shortened
@@ -15,6 +17,11 @@ from ikp.terminal import printable, shortened
 _WIDE: Final = 100
 _FINDINGS: Final = 5
 _UNKNOWN: Final = 3
+_SEVERAL: Final = 2
+_KERNELS: Final = 4
+_ROOFS: Final = 4
+_ROOF: Final = 0.2
+"""Share of a roof from which on it is shown."""
 _LEAST: Final = 0.005
 """Shares below this are not shown."""
 _RECORDING: Final = 0.05
@@ -26,7 +33,8 @@ _MOSTLY: Final = 0.3
 
 def as_text(verdict: Verdict, wide: int = _WIDE) -> str:
     """Return the screen, of lines no longer than ``wide``."""
-    lines = [*_head(verdict), *_time(verdict), "", *_findings(verdict), *_unknown(verdict)]
+    parts = _head(verdict), _kernels(verdict), _time(verdict), _counted(verdict)
+    lines = [*chain(*parts), "", *_findings(verdict), *_unknown(verdict)]
     wrapped = (_wrapped(line, wide) for line in lines)
     return "\n".join(wrapped).rstrip()
 
@@ -61,6 +69,35 @@ def _head(verdict: Verdict) -> Iterator[str]:
     )
     if launch.blocks < launch.blocks_seen:
         yield f"  ranges of {launch.blocks:,} of {launch.blocks_seen:,} blocks"
+
+
+def _kernels(verdict: Verdict) -> Iterator[str]:
+    """Yield the kernels of the trace and their shares of time, where there are several."""
+    if len(verdict.kernels) < _SEVERAL:
+        return
+    shown = [
+        f"{shortened(one.label)} {100 * one.share:.0f} % "
+        f"({plural(one.launches, 'launch', 'launches')})"
+        for one in verdict.kernels[:_KERNELS]
+    ]
+    more = len(verdict.kernels) - _KERNELS + verdict.left_out.get("kernels", 0)
+    yield "  kernels: " + ", ".join(shown) + (f", and {more} more" if more > 0 else "")
+
+
+def _counted(verdict: Verdict) -> Iterator[str]:
+    """Yield the roofs that a launch is nearest to, and what its plain kernel keeps in memory."""
+    near = [one for one in verdict.roofs if one.share >= _ROOF][:_ROOFS]
+    if near:
+        at = "at its roof, " if near[0].share >= NEAR else ""
+        yield f"  counted work: {at}" + ", ".join(
+            f"{one.name} {100 * one.share:.0f} %" for one in near
+        )
+    hardware = verdict.hardware
+    if hardware is not None and hardware.local_bytes:
+        yield (
+            f"  {hardware.local_bytes:,} bytes of local memory for each thread, "
+            f"{hardware.local_accesses:,} instructions that access it"
+        )
 
 
 def _time(verdict: Verdict) -> Iterator[str]:
@@ -130,7 +167,7 @@ def _most(verdict: Verdict) -> Iterator[str]:
 
 
 def _where(one: Finding) -> str:
-    where, parts = one.where, []
+    where, parts = one.where, [*one.where.lines[:1]]
     if where.warps:
         block, warp = where.warps[0]
         parts.append(f"block {block} warp {warp}")

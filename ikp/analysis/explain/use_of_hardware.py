@@ -28,7 +28,7 @@ BUSY: Final = 0.5
 
 def use_of_hardware(launch: Prepared) -> Hardware:
     """Return the use of tensor cores and memory, and the occupancy of SMs."""
-    made, room = products(launch), room_of(launch)
+    made, room, facts = products(launch), room_of(launch), launch.facts
     flop, size = total_flop(launch), _total_bytes(launch)
     tflops = flop / launch.duration / 1e3 if flop and launch.duration else None
     peak = peak_tflops(launch)
@@ -47,6 +47,10 @@ def use_of_hardware(launch: Prepared) -> Hardware:
         warps_at_once=room.warps if room.counted else None,
         warps_possible=room.possible,
         warps_at_once_plain=room.plain,
+        local_bytes=facts.local_bytes if facts else None,
+        local_accesses=facts.spills if facts else None,
+        static_shared_bytes=facts.static_shared if facts else None,
+        register_limit=facts.register_limit if facts else None,
     )
 
 

@@ -38,6 +38,7 @@ class Where:
     sms: tuple[int, ...] = ()
     window_ns: tuple[int, int] | None = None  # from the first start of the launch
     count: int = 0  # ranges, blocks or launches that the number is made of
+    lines: tuple[str, ...] = ()  # of source code, with the path: "/src/matmul.py:93"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Finding:
     speedup_at_most: float  # 1 / (1 - bound_share)
     what_if: str  # "without the wait for full: at most 11.0 % less time"
     confidence: str  # "measured" | "likely" | "possible"
-    rationale: str  # why so sure, and what would make it wrong
+    rationale: str  # why so sure, on what evidence, and what would refute it
     where: Where
     suggestion: str  # what a change could be, or what to look at
 
@@ -175,6 +176,33 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Roof:
+    """A limit of the device, and the share of it that the launch's counted work uses."""
+
+    name: str  # "tensor", "FMA", "integer", "FP64", "XU", "L1", "L2", "DRAM", "issue"
+    share: float  # of the launch's duration: so long that unit needs at its full rate
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Instructions of one unit that the launch issued."""
+
+    unit: str  # "fma", "load.global.16", ...
+    count: float  # of all warps
+    share: float  # of all instructions
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShare:
+    """A kernel of the trace, and its share of the time of all recorded launches."""
+
+    label: str
+    launches: int
+    time_ns: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Hardware:
     """Use of tensor cores and of memory, as far as the machine code says what ranges hold."""
 
@@ -192,6 +220,10 @@ class Hardware:
     warps_at_once: float | None = None  # on an SM, as they were, if all recorded: SMs' median
     warps_possible: int | None = None  # by the device
     warps_at_once_plain: int | None = None  # at most, without recording, where that is more
+    local_bytes: int | None = None  # of a thread's local memory: its stack
+    local_accesses: int | None = None  # instructions of the plain kernel that access it
+    static_shared_bytes: int | None = None  # of a block, that the code declares
+    register_limit: int | None = None  # that the compiler was given
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +245,10 @@ class Verdict:
     phases: Phases | None = None
     critical_path: tuple[Step, ...] = ()
     hardware: Hardware | None = None
+    kernels: tuple[KernelShare, ...] = ()  # all of the trace, the longest first
+    roofs: tuple[Roof, ...] = ()  # the nearest first
+    mix: tuple[Unit, ...] = ()  # the most frequent first
+    uncounted: tuple[str, ...] = ()  # units in loops whose trips no record counts
     connected: tuple[str, ...] = ()  # which waits were joined with what, and how
     left_out: dict[str, int] = field(default_factory=dict)  # entries that there was no room for
     schema: int = SCHEMA

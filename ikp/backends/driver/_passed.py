@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Sequence
 
 from ikp.backends.driver._hook import Launch
@@ -10,6 +11,10 @@ from ikp.checking.request import ATTRIBUTE_BYTES, Shape, kept_attributes
 from ikp.driver import cuda
 from ikp.sass.cubins.attributes import Parameter
 
+_LARGE = 128
+"""Bytes of the largest parameter that a trace keeps."""
+_MOST = 64
+"""Parameters that a trace keeps."""
 _PACKED = 1
 """CU_LAUNCH_PARAM_BUFFER_POINTER: the key before the address of parameters in one buffer."""
 
@@ -36,6 +41,15 @@ def shape(launch: Launch, plain: int) -> Shape:
 def values(launch: Launch, parameters: Sequence[Parameter]) -> list[tuple[int, bytes]]:
     """Return the offset and the bytes of each parameter of a launch."""
     return [(each.offset, _value(launch, each)) for each in parameters]
+
+
+def values_as_text(launch: Launch, parameters: Sequence[Parameter]) -> str:
+    """Return the values of a launch's parameters as a trace keeps them; see ``PARAMETERS``.
+
+    Large ones are left out: structures, whose parts the machine code does not name.
+    """
+    found = values(launch, [each for each in parameters if each.size <= _LARGE][:_MOST])
+    return json.dumps({str(offset): value.hex() for offset, value in found})
 
 
 def _value(launch: Launch, parameter: Parameter) -> bytes:

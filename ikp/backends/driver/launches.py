@@ -20,7 +20,7 @@ from ikp.backends.driver import _taking as taking
 from ikp.backends.driver._compiled import compiled
 from ikp.backends.driver._fatbins import NoCodeError, cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
-from ikp.backends.driver._passed import shape, values
+from ikp.backends.driver._passed import shape, values, values_as_text
 from ikp.backends.driver._same_kernels import Same, digest
 from ikp.backends.driver._seen_kernels import Chooser, Kernel, Memory, language_of, ptx_of
 from ikp.backends.labels import Labels
@@ -94,6 +94,7 @@ class Launches:
     _kernels: dict[int, Kernel] = field(default_factory=dict)  # by the function's id
     _same: Same = field(default_factory=Same)
     _memory: dict[int, Memory] = field(default_factory=dict)
+    _values: dict[int, str] = field(default_factory=dict)  # of a kernel's first recorded launch
     _images: dict[int, bytes] = field(default_factory=dict)  # by the holder's id
     _compiled: dict[tuple[int, str], bytes] = field(default_factory=dict)  # by holder and kernel
     _primaries: set[int] = field(default_factory=set)  # numbers of contexts
@@ -203,6 +204,7 @@ class Launches:
             for number in gone:
                 del self._kernels[number]
                 self._memory.pop(number, None)
+                self._values.pop(number, None)
         over = loaded.modules.drop(gone.__contains__, lambda *each: not self.hook.lives(*each))
         for module in over:
             if module.context[1] == cuda.context_number():
@@ -352,6 +354,7 @@ class Launches:
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch
+        meant.parameters = self._first_values(kernel, launch)
         queue = patched.beside(prof, stream)
         self._copy_constants(kernel, made, stream, queue)
 
@@ -371,6 +374,12 @@ class Launches:
             launch.append(made.patch.argument, words)
         self._latest.launch = kernel, meant
         return made.function
+
+    def _first_values(self, kernel: Kernel, launch: hooks.Launch) -> str:
+        """Return the values of the parameters of a kernel's first recorded launch."""
+        if kernel.id not in self._values:
+            self._values[kernel.id] = values_as_text(launch, self._memory[kernel.id].parameters)
+        return self._values[kernel.id]
 
     def _check_context(self) -> None:
         """Refuse a context in which torch's memory can't be used.

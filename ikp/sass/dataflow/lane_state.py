@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,17 +43,40 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a kernel was launched; threads of its first ``warps`` warps and ``blocks`` are walked."""
+    """How a kernel was launched, and which of its threads are walked.
+
+    Those of the first ``warps`` warps, of the first ``blocks`` blocks and of ``spread`` others.
+    """
 
     block: tuple[int, int, int] = (128, 1, 1)
     grid: tuple[int, int, int] = (1 << 16, 1, 1)
     warps: int = 4
     blocks: int = 8
+    spread: int = 0
+    arguments: tuple[tuple[int, bytes], ...] = ()  # values of parameters, by their offset
 
     @property
     def threads(self) -> int:
         """How many threads are walked."""
-        return self.blocks * self.warps * LANES
+        return len(self.numbers) * self.warps * LANES
+
+    @property
+    def numbers(self) -> Numbers:
+        """The linear ids of the blocks that are walked."""
+        count = math.prod(self.grid)
+        first = np.arange(self.blocks, dtype=np.int64)
+        if not self.spread or count <= self.blocks:
+            return first
+        others = np.random.default_rng(0).integers(self.blocks, count, self.spread)
+        return np.concatenate([first, np.sort(others)])
+
+    def parameters(self, first: int) -> dict[int, int]:
+        """Return the 32-bit words of parameters by their place in the constant bank."""
+        return {
+            first + offset + at: int.from_bytes(value[at : at + 4], "little")
+            for offset, value in self.arguments
+            for at in range(0, len(value), 4)
+        }
 
 
 @dataclass(frozen=True)
@@ -74,7 +98,8 @@ class Launched:
         """The special registers of each thread."""
         shape, (x, y, _) = self.shape, self.shape.block
         number = np.arange(shape.threads, dtype=np.int64)
-        inside, block = number % (shape.warps * LANES), number // (shape.warps * LANES)
+        inside = number % (shape.warps * LANES)
+        block = shape.numbers[number // (shape.warps * LANES)]
         width, height, _ = (max(each, 1) for each in shape.grid)
         return {
             "SR_TID.X": inside % x,

@@ -196,5 +196,7 @@ IDS = (
     "late-producer", "late-consumer", "few-stages", "barrier-skew", "serial-mma", "epilogue",
     "late-copy", "exposed-load", "bank-conflicts", "narrow-loads", "slow-memory", "low-occupancy",
     "launch-gaps", "unseen-wait", "queued-copies",
-    "barriers", "copy-issue", "few-warps",
+    "barriers", "copy-issue", "few-warps", "local-memory", "uncoalesced", "atomics",
+    "no-tensor-cores", "slow-arithmetic", "repeated-loads", "divergence", "small-tiles",
+    "flag-wait",
 )  # fmt: skip

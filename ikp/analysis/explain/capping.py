@@ -1,0 +1,41 @@
+"""Caps each finding's bound by the nearest roof that its change does not move away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest, roofs
+from ikp.analysis.explain.stakes import enough
+from ikp.analysis.explain.verdict import Finding
+
+_NAMES: Final = (
+    "local-memory uncoalesced bank-conflicts atomics no-tensor-cores slow-arithmetic "
+    "repeated-loads divergence small-tiles flag-wait block-order"
+)
+_COUNTED: Final = frozenset(_NAMES.split())
+"""Findings whose bound is made with the roofs that their change leaves where they are."""
+_BETWEEN: Final = "launch-gaps"
+"""The finding on time between launches, which no roof of a launch limits."""
+
+
+def below_roofs(launch: Prepared, found: list[Finding]) -> list[Finding]:
+    """Return findings with bounds that no roof forbids; those with too little left are dropped."""
+    kept = (_capped(launch, one) for one in found)
+    return [one for one in kept if one.id == _BETWEEN or enough(launch, one.bound_ns)]
+
+
+def _capped(launch: Prepared, one: Finding) -> Finding:
+    most = 1 - nearest(launch)
+    if one.id in _COUNTED or one.id == _BETWEEN or one.bound_share <= most:
+        return one
+    name = roofs(launch)[0].name
+    without = one.what_if.rpartition(": at most ")[0]
+    return replace(
+        one,
+        bound_ns=most * launch.duration,
+        bound_share=most,
+        speedup_at_most=1 / max(1 - most, 1e-3),
+        what_if=f"{without}: at most {100 * most:.1f} % less time, for {name} is near its limit",
+    )

@@ -1,0 +1,168 @@
+"""``CountedWork``: the instructions that a launch issued, by range and unit, and what they need.
+
+Each range's instruction mix, which the machine code says, times how often it was recorded. What is
+executed under a condition counts half. What loops execute whose trips no record counts is not in
+the sums: ``uncounted`` says how much it may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Final
+
+from ikp.analysis.explain.peaks import CYCLES, ISSUE, Peak, peak_of
+from ikp.analysis.explain.prepared import Prepared, once
+from ikp.core.code_facts import RangeFacts
+from ikp.core.work_facts import AccessFacts
+
+_LANES: Final = 32
+_MAYBE: Final = 0.5
+"""How often an instruction is taken to be executed that a condition guards."""
+_SECTOR: Final = 32
+_ROW: Final = 128
+"""Bytes that L1 and shared memory give in a cycle."""
+_SECTORS: Final = 4
+"""Sectors in such a row."""
+_NOMINAL: Final = 1.7
+"""Cycles in a nanosecond, where the clock does not count cycles."""
+
+
+@dataclass(frozen=True)
+class RangeWork:
+    """A range's work in the whole launch: how often it was executed, and its code's facts."""
+
+    name: str
+    executions: float  # by a warp
+    facts: RangeFacts
+
+    @cached_property
+    def issued(self) -> dict[str, float]:
+        """Instructions by unit, of all warps."""
+        return {
+            unit: self.executions * (once + _MAYBE * maybe)
+            for unit, (once, maybe, _) in self.facts.mix.items()
+        }
+
+    @property
+    def uncounted(self) -> dict[str, int]:
+        """Instructions by unit in loops whose trips are not known: of one iteration each."""
+        return {unit: looped for unit, (_, _, looped) in self.facts.mix.items() if looped}
+
+    def accesses(self) -> Iterator[tuple[AccessFacts, float]]:
+        """Yield accesses and how many requests of warps they made."""
+        counted = self._counted
+        for one in self.facts.accesses:
+            yield one, one.count * counted.get(one.unit, 1.0) * self.executions
+
+    @cached_property
+    def _counted(self) -> dict[str, float]:
+        """Of the instructions of each unit, the part that is counted for each execution."""
+        return {
+            unit: (once + _MAYBE * maybe) / max(once + maybe + looped, 1)
+            for unit, (once, maybe, looped) in self.facts.mix.items()
+        }
+
+
+@dataclass(frozen=True)
+class CountedWork:
+    """The work of a launch, and the cycles that its units need for it."""
+
+    ranges: tuple[RangeWork, ...]
+    peak: Peak
+    cycles_per_ns: float
+    kernel: str = ""  # the range of all code that is in no other
+    kept: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def issued(self) -> dict[str, float]:
+        """Instructions of all ranges, by unit."""
+        found: dict[str, float] = {}
+        for one in self.ranges:
+            for unit, count in one.issued.items():
+                found[unit] = found.get(unit, 0.0) + count
+        return found
+
+    @property
+    def total(self) -> float:
+        """All instructions."""
+        return sum(self.issued.values())
+
+    @cached_property
+    def uncounted(self) -> dict[str, int]:
+        """Instructions in loops whose trips are not known, by unit."""
+        found: dict[str, int] = {}
+        for one in self.ranges:
+            for unit, count in one.uncounted.items():
+                found[unit] = found.get(unit, 0) + count
+        return found
+
+    def ns(self, cycles: float) -> float:
+        """Return how long all SMs together need for so many cycles of one SM."""
+        return cycles / (self.peak.sms * self.cycles_per_ns)
+
+    def cycles(self, unit: str, issued: dict[str, float] | None = None) -> float:
+        """Return the cycles of an SM that the instructions of a unit need."""
+        count = (self.issued if issued is None else issued).get(unit, 0.0)
+        return count * (self.peak.fp64 if unit == "fp64" else CYCLES.get(unit, ISSUE))
+
+    def accesses(self) -> Iterator[tuple[RangeWork, AccessFacts, float]]:
+        """Yield all accesses: their range, the access, and how many requests of warps it made."""
+        for one in self.ranges:
+            for access, requests in one.accesses():
+                yield one, access, requests
+
+
+def lane_bytes(unit: str) -> int:
+    """Return the bytes of a lane in an access, by its unit."""
+    return int(unit.rsplit(".", 1)[1])
+
+
+def sectors(access: AccessFacts) -> float:
+    """Return the sectors of a request; as if lanes were adjacent, where addresses are unknown."""
+    if access.cost is not None:
+        return access.cost
+    return max(lane_bytes(access.unit) * _LANES / _SECTOR, 1.0)
+
+
+def request_cycles(access: AccessFacts, *, least: bool = False) -> float:
+    """Return the cycles of L1 and shared memory that a request takes, at least one.
+
+    Args:
+        access: the access.
+        least: with its lanes adjacent, and in banks of their own.
+    """
+    cost = access.least if least and access.least is not None else access.cost
+    if cost is None:
+        return max(lane_bytes(access.unit) * _LANES / _ROW, 1.0)
+    return max(cost if ".shared." in access.unit else cost / _SECTORS, 1.0)
+
+
+@once
+def counted_work(launch: Prepared) -> CountedWork | None:
+    """Return the work of a launch; None where its code's mix, or its device, is not known."""
+    facts, peak = launch.facts, peak_of(launch.launch.device)
+    if facts is None or peak is None or not any(one.mix for one in facts.ranges.values()):
+        return None
+    factor = _all_of_recorded(launch)
+    counts = dict(zip(launch.names, launch.counts.tolist(), strict=True))
+    found = []
+    for name, one in facts.ranges.items():
+        if name == facts.kernel and not counts.get(name):
+            executions = float(prod(launch.launch.grid) * launch.launch.warps_per_block)
+        else:
+            executions = counts.get(name, 0) * factor
+        if one.mix and executions:
+            found.append(RangeWork(name, executions, one))
+    clock = launch.launch.clock
+    rate = 1 / clock.ns_per_tick if clock.kind == "cycles" and clock.ns_per_tick else _NOMINAL
+    return CountedWork(tuple(found), peak, rate, facts.kernel) if found else None
+
+
+def _all_of_recorded(launch: Prepared) -> float:
+    """Return how many ranges all blocks made for each that was kept, as far as blocks are alike."""
+    it = launch.launch
+    blocks = prod(it.grid) / max(len(launch.block_ids), 1)
+    return blocks * it.attempted / max(it.attempted - it.dropped, 1) if it.attempted else blocks

@@ -1,0 +1,90 @@
+"""Finding ``atomics``: atomic operations that wait for each other at one address, or at a few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ikp.analysis.explain.counted_work import RangeWork, counted_work
+from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number
+from ikp.core.work_facts import AccessFacts
+
+_ONE_ADDRESS: Final = 1.0
+"""Operations on one address in a nanosecond, at most: one in a cycle of an L2 slice, and less."""
+_SPREAD: Final = 60.0
+"""Operations in a nanosecond on addresses that are all over L2."""
+_LEAST: Final = 0.1
+_SURE: Final = 0.25
+_BOUND: Final = 8.0
+"""How much longer than at one in a nanosecond operations on one address may take."""
+_LANES: Final = 32
+
+
+def contended_atomics(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on atomics whose number explains a part of the launch's time."""
+    work = counted_work(launch)
+    if work is None:
+        return
+    some = [
+        (one, access, requests * (_LANES if access.addresses is None else _lanes(access)))
+        for one, access, requests in work.accesses()
+        if access.unit.startswith("atomic.global")
+    ]
+    fixed = [each for each in some if _on_one(each[1])]
+    by_data = [each for each in some if "d" in each[1].depends]
+    for each, rate, what in ((fixed, _ONE_ADDRESS, "one address"), (by_data, _SPREAD, "")):
+        count = sum(operations for _, _, operations in each)
+        share = count / rate / launch.duration
+        if each and share >= _LEAST * (1 if what else 0.3):
+            yield from _found(launch, each, count, share, what)
+            return
+
+
+def _lanes(access: AccessFacts) -> float:
+    """Return the lanes of a request that operate one after another, where their address is one."""
+    return _LANES if access.addresses == 1 else float(access.addresses or _LANES)
+
+
+def _on_one(access: AccessFacts) -> bool:
+    """Whether all blocks operate on the same few addresses."""
+    return "b" not in access.depends and "d" not in access.depends and access.addresses is not None
+
+
+def _found(
+    launch: Prepared,
+    some: list[tuple[RangeWork, AccessFacts, float]],
+    count: float,
+    share: float,
+    what: str,
+) -> Iterator[Finding]:
+    saved = min(1 - nearest(launch, ("L1", "L2")), _BOUND * share if what else 1.0)
+    if not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "atomics",
+        title=f"{count:,.0f} atomic operations "
+        + ("of all blocks are on one address" if what else "are on addresses that data choose")
+        + f", {count / launch.duration:.2f} in a nanosecond",
+        number=Number("their time at the rate of such addresses, of the launch", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with next to no atomics",
+        confidence="likely" if what and share >= _SURE else "possible",
+        rationale="counted: atomics in the machine code, times executions and lanes"
+        + (
+            "; their address depends on no lane, block or data. One address takes one in a cycle "
+            "of L2 at most."
+            if what
+            else "; how many are on one address, the code does not say."
+        )
+        + " Refuted if the kernel takes as long with plain stores to addresses of their own.",
+        where=where_of(launch, [one for one, _, _ in some], [one.line for _, one, _ in some]),
+        suggestion="reduce within each warp (__reduce_add_sync, __shfl_xor_sync) and block first, "
+        "in registers or shared memory, then one atomic for each block; or partial results and a "
+        "second kernel",
+    )

@@ -1,0 +1,116 @@
+"""Finding ``repeated-loads``: loads whose address no iteration moves, or that code loads again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ikp.analysis.explain.counted_work import (
+    CountedWork,
+    RangeWork,
+    counted_work,
+    request_cycles,
+)
+from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import is_own, nearest
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number
+from ikp.core.work_facts import AccessFacts
+
+Each = tuple[RangeWork, AccessFacts, float]
+
+_PART: Final = 0.15
+"""Part of the loads' cycles that such loads are, from which on they are a finding."""
+_LEAST: Final = 0.03
+"""Share of the launch that they need at the caches' full rate."""
+_BOUND: Final = 3.0
+_AGAIN: Final = 0.25
+"""Part of the bytes of memory that are asked for again, from which on that is a finding."""
+_SECTOR: Final = 32
+
+
+def repeated_loads(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on loads that could be made once."""
+    work = counted_work(launch)
+    if work is None:
+        return
+    loads = [each for each in work.accesses() if each[1].unit.startswith(("load.g", "copy.g"))]
+    yield from _invariant(launch, work, loads)
+    yield from _again(launch, work, loads)
+
+
+def _invariant(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[Finding]:
+    """Yield a finding on loads in a loop whose address is the same in each iteration."""
+    fixed = [each for each in loads if _is_fixed(each[1])]
+    whole = sum(request_cycles(access) * n for _, access, n in loads)
+    cycles = sum(request_cycles(access) * n for _, access, n in fixed)
+    share = work.ns(cycles) / launch.duration
+    if not fixed or cycles < _PART * whole or share < _LEAST:
+        return
+    saved = min(1 - nearest(launch, ("L1", "L2")), _BOUND * share)
+    if not enough(launch, saved * launch.duration):
+        return
+    fixed.sort(key=lambda each: -request_cycles(each[1]) * each[2])
+    yield finding(
+        launch,
+        "repeated-loads",
+        title=f"{fixed[0][0].name} loads the same addresses in each iteration of its loop: "
+        f"{100 * cycles / whole:.0f} % of all loads",
+        number=Number("such loads, of the loads' cycles", cycles / whole, "share"),
+        at_stake=saved * launch.duration,
+        without="with these loads before the loop",
+        confidence="likely",
+        rationale="counted: the address depends on nothing that an iteration changes; at L1's "
+        f"full rate such loads need {100 * share:.0f} % of the launch. Refuted if another thread "
+        "writes there meanwhile.",
+        where=where_of(launch, [one for one, _, _ in fixed], [one.line for _, one, _ in fixed]),
+        suggestion="load before the loop and keep the values in registers or shared memory",
+    )
+
+
+def _is_fixed(access: AccessFacts) -> bool:
+    known = access.cost is not None and "d" not in access.depends
+    return access.in_loop and known and "i" not in access.depends and "l" in access.depends
+
+
+def _again(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[Finding]:
+    """Yield a finding on bytes of memory that a later part of the kernel loads again."""
+    first: dict[int, Each] = {}
+    again: list[tuple[Each, Each]] = []
+    for each in loads:
+        if each[1].key and is_own(each[1]):
+            if each[1].key in first and first[each[1].key][0].name != each[0].name:
+                again.append((first[each[1].key], each))
+            first.setdefault(each[1].key, each)
+    own = sum(_bytes(each) for each in loads if is_own(each[1]))
+    own += sum(
+        requests * (access.least or 0) * _SECTOR
+        for _, access, requests in work.accesses()
+        if access.unit.startswith("store.g") and is_own(access)
+    )
+    more = sum(_bytes(each) for _, each in again)
+    share = more / work.peak.gb_per_s / launch.duration
+    if not again or more < _AGAIN * own or share < _LEAST:
+        return
+    saved = more / own
+    once, other = again[0]
+    yield finding(
+        launch,
+        "repeated-loads",
+        title=f"{other[0].name} loads again what {once[0].name} has loaded: {more / 1e6:,.0f} MB "
+        f"of {own / 1e6:,.0f} MB",
+        number=Number("bytes that are loaded again, of all loaded and stored", saved, "share"),
+        at_stake=saved * launch.duration,
+        without="with each byte loaded once",
+        confidence="possible",
+        rationale="counted: two ranges load from equal addresses; whether the first one's bytes "
+        "are still in a cache then is not known. Refuted if L2 serves the second one.",
+        where=where_of(launch, [other[0], once[0]], [other[1].line, once[1].line]),
+        suggestion="keep the values in registers or shared memory; or calculate the results of "
+        "one pass while another goes over the data (an online softmax, fused kernels)",
+    )
+
+
+def _bytes(each: Each) -> float:
+    return each[2] * (each[1].least or 0.0) * _SECTOR

@@ -1,0 +1,75 @@
+"""Finding ``small-tiles``: products that use each byte that they copy too few times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ikp.analysis.explain.counted_work import CountedWork, counted_work, sectors
+from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import flop_of, nearest
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number
+
+_USUAL: Final = 50.0
+"""Operations for each byte of a tile of 128 x 128 x 64 16-bit numbers: 64."""
+_BUSY: Final = 0.5
+"""Share of the tensor cores' rate from which on tiles are large enough."""
+_SECTOR: Final = 32
+_OPERANDS: Final = 0.5
+"""Part of all bytes that loads and copies of operands are, at least, in a product of matrices."""
+
+
+def small_tiles(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on products with few operations for each byte that SMs ask for."""
+    work = counted_work(launch)
+    if work is None:
+        return
+    flop, asked = flop_of(work), _operand_bytes(work)
+    if not flop or not asked:
+        return
+    rate = work.peak.sms * work.peak.per_cycle * work.cycles_per_ns
+    busy, each = flop / rate / launch.duration, flop / asked
+    if each >= _USUAL or busy >= _BUSY:
+        return
+    saved = min(
+        1 - nearest(launch, ("L2", "L1", "issue", "integer", "FMA", "DRAM")), 1 - busy / _BUSY
+    )
+    if not enough(launch, saved * launch.duration):
+        return
+    some = sorted((one for one in work.ranges if one.facts.flop), key=lambda one: -one.executions)
+    warp = any(unit.startswith("tensor.") and "group" not in unit for unit in work.issued)
+    narrow = warp and (launch.facts.chip if launch.facts else "").startswith("sm_90")
+    l2 = asked / work.peak.l2_gb_per_s / launch.duration
+    yield finding(
+        launch,
+        "small-tiles",
+        title=f"a byte of the operands that is copied to an SM is used for {each:.0f} operations: "
+        "tiles are small" + (", and their products are of single warps (no wgmma)" * narrow),
+        number=Number("operations of tensor cores for each byte", each, "count"),
+        at_stake=saved * launch.duration,
+        without="with larger tiles, at half the tensor cores' rate",
+        confidence="likely" if l2 >= _MOVES or each < _USUAL / 2 else "possible",
+        rationale=f"counted: products, and the bytes that their operands are loaded with; tensor "
+        f"cores are at {100 * busy:.0f} % of their rate, and the bytes need {100 * l2:.0f} % of "
+        "the launch at L2's. Refuted if larger tiles take as long.",
+        where=where_of(launch, some),
+        suggestion="larger tiles (128 x 128 or 128 x 256, 64 deep): more products for each byte, "
+        "and fewer prologues and epilogues",
+    )
+
+
+_MOVES: Final = 0.25
+_MOVED: Final = ("L2", "L1", "issue", "integer", "FMA", "DRAM")
+"""Roofs that larger tiles move away."""
+
+
+def _operand_bytes(work: CountedWork) -> float:
+    """Return the bytes that ranges load and copy."""
+    found = sum(
+        sectors(access) * _SECTOR * requests
+        for _, access, requests in work.accesses()
+        if access.unit.startswith(("load.global", "copy.global"))
+    )
+    return found + sum((one.facts.bulk_bytes or 0) * one.executions for one in work.ranges)

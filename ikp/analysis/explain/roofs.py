@@ -1,0 +1,146 @@
+"""Roofs: how much of a launch each unit of the device needs for the work that was counted.
+
+A kernel can't be faster than its nearest roof. Bytes that caches are asked for are not those of
+memory: memory's roof counts what no cache can serve, addresses that one block alone asks for, once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ikp.analysis.explain.counted_work import (
+    CountedWork,
+    RangeWork,
+    counted_work,
+    lane_bytes,
+    request_cycles,
+    sectors,
+)
+from ikp.analysis.explain.peaks import ISSUE
+from ikp.analysis.explain.prepared import Prepared, once
+from ikp.analysis.explain.verdict import Roof
+from ikp.core.work_facts import AccessFacts
+
+NEAR: Final = 0.8
+"""Share of a roof from which on a kernel is at it: units and memory rarely do more."""
+REACHED: Final = {"DRAM": 0.92, "tensor": 0.8, "L2": 0.8, "L1": 0.95, "issue": 0.9}
+"""The share of each roof that well-made kernels reach."""
+_USUAL: Final = 0.95
+_ALIKE: Final = 0.05
+"""Share of sectors in common up to which blocks ask for their own."""
+_SECTOR: Final = 32
+_LANES: Final = 32
+_IMPOSSIBLE: Final = 1.15
+"""From this share of a roof on, what was counted for it can't have been asked of it."""
+
+
+@once
+def roofs(launch: Prepared) -> tuple[Roof, ...]:
+    """Return the share of each roof that a launch uses, the nearest first; none if not counted."""
+    work = counted_work(launch)
+    if work is None or not launch.duration:
+        return ()
+    needs = needs_of(work)
+    found = [Roof(name, took / launch.duration) for name, took in needs.items() if took > 0]
+    known = [one for one in found if one.share <= _IMPOSSIBLE]
+    return tuple(sorted(known, key=lambda one: -one.share))
+
+
+def nearest(launch: Prepared, without: tuple[str, ...] = ()) -> float:
+    """Return the largest share of a roof, by what well-made kernels reach of it: 1 is at it.
+
+    Args:
+        launch: the launch.
+        without: roofs that the change in question moves away.
+    """
+    shares = (
+        one.share / REACHED.get(one.name, _USUAL)
+        for one in roofs(launch)
+        if one.name not in without
+    )
+    return min(max(shares, default=0.0), 1.0)
+
+
+def needs_of(work: CountedWork) -> dict[str, float]:
+    """Return the nanoseconds that each roof needs for the launch."""
+    cycles, flop = work.cycles, flop_of(work)
+    l1 = sum(request_cycles(one) * n for _, one, n in work.accesses() if not _local(one))
+    l1 += sum(n * lane_bytes(one.unit) / 4 for _, one, n in work.accesses() if _local(one))
+    found = {
+        "FMA": work.ns(cycles("fma") + cycles("half") + cycles("product") / 2),
+        "integer": work.ns(cycles("integer") + cycles("product") / 2),
+        "FP64": work.ns(cycles("fp64")),
+        "XU": work.ns(cycles("xu") + cycles("convert.64")),
+        "L1": work.ns(l1 + cycles("shuffle")),
+        "issue": work.ns(ISSUE * work.total),
+        "L2": _asked_bytes(work) / work.peak.l2_gb_per_s,
+        "DRAM": memory_bytes(work) / work.peak.gb_per_s,
+    }
+    if flop:
+        rate = work.peak.sms * work.peak.per_cycle * work.cycles_per_ns
+        found["tensor"] = flop / rate
+    return found
+
+
+def flop_of(work: CountedWork) -> float:
+    """Return the operations of products, in ones of 16 bits: of 32 bits they take twice as long.
+
+    Products whose number is not known are left out.
+    """
+    return sum(_flop(one) * one.executions for one in work.ranges)
+
+
+def _flop(one: RangeWork) -> float:
+    sizes = [int(unit.rsplit(".", 1)[1]) for unit in one.facts.mix if unit.startswith("tensor")]
+    return (one.facts.flop or 0) * max(sizes, default=2) / 2
+
+
+def _local(access: AccessFacts) -> bool:
+    return ".local." in access.unit
+
+
+def _asked_bytes(work: CountedWork) -> float:
+    """Return the bytes that SMs ask L2 for, or more: L1 may serve some loads."""
+    total = sum(sectors(one) * _SECTOR * n for _, one, n in work.accesses() if _global(one))
+    return total + sum((one.facts.bulk_bytes or 0) * one.executions for one in work.ranges)
+
+
+def _global(access: AccessFacts) -> bool:
+    return ".global." in access.unit
+
+
+def memory_bytes(work: CountedWork) -> float:
+    """Return bytes that memory must have moved: those that no other block or iteration shares.
+
+    It is a lower bound: what is shared by blocks is left out, bulk copies are, too.
+    """
+    seen: set[int] = set()
+    total = 0.0
+    for _, one, requests in work.accesses():
+        if is_own(one) and (not one.key or one.key not in seen):
+            seen.add(one.key)
+            total += requests * (one.least or 0.0) * _SECTOR * _used(one)
+    return total
+
+
+def _used(access: AccessFacts) -> float:
+    """Return the part of its sectors' bytes that a dense access needs."""
+    size = lane_bytes(access.unit) * (access.addresses or _LANES)
+    return min(size / ((access.least or 1.0) * _SECTOR), 1.0)
+
+
+def is_own(access: AccessFacts) -> bool:
+    """Whether each block, warp and iteration has addresses of its own in an access."""
+    shared = max(access.blocks_share or 0.0, access.reused_share or 0.0)
+    return (
+        _global(access)
+        and access.cost is not None
+        and "b" in access.depends
+        and (not access.in_loop or "i" in access.depends)
+        and shared <= _ALIKE
+    )
+
+
+def share_of(work: RangeWork, whole: CountedWork) -> float:
+    """Return the share of a launch's instructions that are of one range."""
+    return sum(work.issued.values()) / max(whole.total, 1.0)

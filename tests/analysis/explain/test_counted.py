@@ -1,0 +1,151 @@
+"""Findings on counted work: each is made by its evidence, and by nothing else; roofs cap bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ikp.analysis.explain.verdict import Finding, Verdict
+from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
+from ikp.core.work_facts import AccessFacts
+from tests.analysis.explain.launches import Scene, Warp
+
+pytestmark = pytest.mark.any_pins
+
+BLOCKS, WARPS, STEPS = 132, 8, 50
+TOOK = 1000
+"""Nanoseconds of one step, 2,000 cycles; each SM has one block."""
+
+
+def verdict(facts: RangeFacts, kernel: RangeFacts | None = None, **more: Any) -> Verdict:
+    """Return the verdict on a launch that is in one range all the time."""
+    scene = Scene()
+    ranges = [("step", TOOK * i, TOOK * (i + 1)) for i in range(STEPS)]
+    for block in range(BLOCKS):
+        scene.add(*(Warp(block, w, block, 0, TOOK * STEPS, ranges) for w in range(WARPS)))
+    ranges_of = {"step": facts, **({"kernel": kernel} if kernel else {})}
+    code = replace(CodeFacts("sm_90a", 64, 0, ranges=ranges_of, kernel="kernel"), **more)
+    trace = scene.trace(device="NVIDIA H200")
+    return replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+
+
+def found(facts: RangeFacts, name: str, **more: Any) -> Finding | None:
+    return next((one for one in verdict(facts, **more).findings if one.id == name), None)
+
+
+def access(unit: str, **more: Any) -> RangeFacts:
+    """Return the facts of a range with 100 accesses of one kind."""
+    values = {"cost": 4.0, "least": 4.0, "addresses": 32, "depends": "lwbi", "in_loop": True}
+    values |= {"blocks_share": 0.0, "reused_share": 0.0} | more
+    one = AccessFacts(unit, 100, "/src/k.py:7", **values)
+    return RangeFacts("load", mix={unit: (100, 0, 0), "integer": (50, 0, 0)}, accesses=(one,))
+
+
+def test_the_mix_is_times_the_records() -> None:
+    said = verdict(RangeFacts("compute", mix={"fma": (100, 20, 0), "xu": (0, 0, 7)}))
+    (unit,) = said.mix
+    assert unit.unit == "fma" and unit.count == BLOCKS * WARPS * STEPS * (100 + 20 / 2)
+    assert said.uncounted == ("xu",)
+    (roof, issue) = said.roofs
+    assert {roof.name, issue.name} == {"FMA", "issue"}
+    assert roof.share == pytest.approx(WARPS * 110 / 4 / 2000)  # four a cycle
+
+
+def test_strided_accesses_are_told_and_coalesced_ones_are_not() -> None:
+    one = found(access("store.global.4", cost=32.0), "uncoalesced")
+    assert one is not None and one.confidence == "likely" and "stores" in one.title
+    assert one.where.lines == ("/src/k.py:7",)
+    assert found(access("load.global.4"), "uncoalesced") is None
+    assert found(access("load.global.4"), "narrow-loads") is None, "4 bytes a lane, coalesced"
+
+
+def test_conflicts_are_counted() -> None:
+    one = found(access("load.shared.4", cost=32.0, least=1.0), "bank-conflicts")
+    assert one is not None and one.confidence == "likely"
+    assert found(access("load.shared.4", cost=1.0, least=1.0), "bank-conflicts") is None
+
+
+@pytest.mark.parametrize(
+    ("depends", "addresses", "expected"), [("", 1, True), ("lwb", 32, False), ("l", 32, True)]
+)
+def test_atomics_of_all_blocks_on_the_same_addresses(
+    depends: str, addresses: int, expected: bool
+) -> None:
+    facts = access("atomic.global.4", depends=depends, addresses=addresses)
+    assert (found(facts, "atomics") is not None) == expected
+
+
+def test_local_memory_says_whether_registers_ran_out() -> None:
+    facts = RangeFacts("compute", mix={"fma": (100, 0, 0), "load.local.4": (20, 0, 0)})
+    spills = found(facts, "local-memory", registers=255, spills=20, local_bytes=80)
+    assert spills is not None and "registers spill" in spills.title
+    array = found(facts, "local-memory", registers=38, spills=20, local_bytes=256)
+    assert array is not None and "array" in array.title
+    none = RangeFacts("compute", mix={"fma": (100, 0, 0)})
+    assert found(none, "local-memory", registers=255) is None
+
+
+def test_sums_of_products_without_tensor_cores() -> None:
+    mix = {"fma": (1000, 0, 0), "load.shared.16": (60, 0, 0)}
+    facts = RangeFacts("compute", mix=mix, sums=1000)
+    assert found(facts, "no-tensor-cores") is not None
+    assert found(replace(facts, sums=10), "no-tensor-cores") is None, "no sums: a polynomial"
+    tensor = replace(facts, mix={**mix, "tensor.2": (8, 0, 0)})
+    assert found(tensor, "no-tensor-cores") is None
+
+
+def test_doubles_that_were_floats() -> None:
+    mix = {"fp64": (300, 0, 0), "convert.64": (10, 0, 0), "fma": (20, 0, 0)}
+    one = found(RangeFacts("compute", mix=mix), "slow-arithmetic")
+    assert one is not None and one.confidence == "likely" and "double" in one.title
+    meant = RangeFacts("compute", mix={"fp64": (300, 0, 0), "fma": (20, 0, 0)})
+    other = found(meant, "slow-arithmetic")
+    assert other is None or other.confidence == "possible"
+
+
+def test_loads_that_no_iteration_moves() -> None:
+    assert found(access("load.global.4", depends="lwb"), "repeated-loads") is not None
+    assert found(access("load.global.4", depends="lwbi"), "repeated-loads") is None
+    assert found(access("load.global.4", depends="b", addresses=1), "repeated-loads") is None
+
+
+def test_code_that_lanes_run_apart() -> None:
+    mix = {"fma": (0, 100, 0)}
+    one = found(RangeFacts("compute", mix=mix, apart=90), "divergence")
+    assert one is not None and one.confidence == "possible"
+    assert found(RangeFacts("compute", mix=mix, apart=20), "divergence") is None
+
+
+def test_tiles_with_few_operations_for_a_byte() -> None:
+    copies = access("copy.global.16", cost=16.0, least=16.0)
+    some = (replace(copies.accesses[0], count=4),)
+    mix = {"copy.global.16": (4, 0, 0), "tensor.2": (10, 0, 0)}
+    small = replace(copies, activity="mma", mix=mix, accesses=some, flop=4 * 512 * 20)
+    assert found(small, "small-tiles") is not None
+    assert found(replace(small, flop=4 * 512 * 64), "small-tiles") is None
+
+
+def test_a_kernel_at_memorys_rate_has_no_finding_above_that() -> None:
+    # 8 requests of 512 bytes, 52,800 times in 50 us: 4,325 of 4,800 bytes in a nanosecond
+    one = AccessFacts("load.global.16", 8, "", 16.0, 16.0, 32, "lwbi", True, 0.0, 0.0)
+    facts = RangeFacts("load", mix={"load.global.16": (8, 0, 0)}, accesses=(one,))
+    said = verdict(facts)
+    assert said.roofs[0].name == "DRAM" and said.roofs[0].share == pytest.approx(4325 / 4800, 1e-3)
+    assert said.findings == ()
+    assert "at its roof, DRAM 90 %" in str(said)
+    shared = replace(one, blocks_share=0.875)
+    cached = verdict(replace(facts, accesses=(shared,)))
+    assert "DRAM" not in {roof.name for roof in cached.roofs}, "bytes of caches are not memory's"
+
+
+def test_the_text_names_the_other_kernels_and_their_shares() -> None:
+    scene = Scene()
+    for launch in range(3):
+        scene.add(Warp(0, 0, 0, 0, 100 * (launch + 1), [("a", 0, 50)], launch=launch))
+    trace = scene.trace()
+    labels = ("small", "large", "large")
+    launches = tuple(replace(one, label=n) for one, n in zip(trace.launches, labels, strict=True))
+    text = str(replace(trace, launches=launches).explain())
+    assert "kernels: large 83 % (2 launches), small 17 % (1 launch)" in text

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ikp.backends.checked import Launched, wait_for_earlier
 from ikp.backends.reached import reached
+from ikp.backends.refusing import in_words
 from ikp.checking.check import run_apart
 from ikp.checking.comparison import Buffer
 from ikp.checking.request import Code, Request, packed
@@ -36,6 +37,7 @@ def probe_addresses(
     prof: Any,
     plan: Plan,
     ptx: str,
+    shown: str,
     launched: Callable[[], Launched],
 ) -> AddressFigures | str | None:
     """Run a launch's kernel with address probes, once for each module, in another process.
@@ -46,6 +48,7 @@ def probe_addresses(
         prof: the buffer of the launch's records.
         plan: which ranges the kernel has.
         ptx: the plain kernel's PTX, "" if not known.
+        shown: the kernel's name in traces, where that is not its symbol.
         launched: returns the launch of the plain kernel.
 
     Returns:
@@ -58,7 +61,9 @@ def probe_addresses(
     module.probed = True
     try:
         wait_for_earlier()
-        return _run(launched(), prof, plan, ptx)
+        launch = launched()
+        with in_words(launch.name, shown):
+            return _run(launch, prof, plan, ptx)
     except IkpError as error:
         return str(error)
 

@@ -50,6 +50,12 @@ _OF_ROWS = ("region", "launch", "kind")
     "order]",
 )
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest by --sort.")
+@click.option(
+    "--addresses",
+    is_flag=True,
+    help="The accesses to memory instead, of a program run with --probe addresses: sectors, bank "
+    "conflicts, active lanes.",
+)
 @click.option("--merge", is_flag=True, help="Count all files together, one after the other.")
 @click.option(
     "--workers",
@@ -69,6 +75,7 @@ def command(
     histogram: bool,
     sort: str | None,
     top: int | None,
+    addresses: bool,
     merge: bool,
     workers: int | None,
     keep_going: bool,
@@ -94,6 +101,9 @@ def command(
         raise UsageError("--workers and --keep-going are for many files in one table: add --merge.")
     if histogram and merge and len(files) > 1:
         raise UsageError("--histogram is of the durations of one file: leave out --merge.")
+    if addresses:
+        _print_addresses(files, output)
+        return
     chosen, sort = given(choice), sort or ("order" if by_events(by) else "total")
     if merge and len(files) > 1:
         found = _merged(files, by, chosen, workers or 1, keep_going)
@@ -106,6 +116,31 @@ def command(
         ]
     _print(tables, output)
     next_command("ikp", "view", files[0], why="the timeline, in your browser")
+
+
+def _print_addresses(files: tuple[Path, ...], output: str) -> None:
+    """Print the tables of address probes.
+
+    Raises:
+        UsageError: a file has none.
+    """
+    from ikp.analysis.access_table import access_table
+    from ikp.analysis.render import as_json
+
+    if output == "csv":
+        raise UsageError("--addresses has figures of several kinds: use --format json.")
+    tables = {path: access_table(read_trace(path).provenance) for path in files}
+    for path, table in tables.items():
+        if not (table.kernels or table.refused):
+            raise UsageError(
+                f"{path} has no addresses: record them with ikp run --probe addresses."
+            )
+    if output == "json":
+        found = [{"file": str(path), **table.to_dict()} for path, table in tables.items()]
+        click.echo(as_json(found[0] if len(found) == 1 else found))
+    else:
+        for table in tables.values():
+            show(table)
 
 
 def _table(

@@ -6,7 +6,7 @@ Such a kernel makes no records of time: it runs once, on copies of a launch's me
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ikp.errors import PatchError
@@ -24,7 +24,7 @@ from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.encodings import branches, places
 from ikp.sass.cubins.instruction import BYTES, distances
 from ikp.sass.cubins.register_file import LANES
-from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters
+from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, RESERVED, FreeRegisters
 from ikp.sass.dataflow.reading import text_of
 from ikp.sass.dataflow.register_handover import hands_over
 from ikp.sass.disassembly.memory_operands import Access, accesses
@@ -109,7 +109,7 @@ def patch_accesses(
     counts = [before] if hands_over(code.flow) else register_counts(before, warps, chip)
     count = counts[-1]
     free = FreeRegisters(code, count - RESERVED)
-    slot, descriptor = _reserved(free, name)
+    kept = _reserved(free, name)
     inside = _in_collectives(file, name)
     found, left_out = list[_Found](), list[tuple[str, str]]()
     instructions = code.flow.code.instructions
@@ -119,18 +119,17 @@ def patch_accesses(
             left_out.append((instruction.text, made))
             continue
         for access in made:
-            ground = "other lanes run it" if index in inside else _ground(free, index, access)
+            ground = "other lanes run it" if index in inside else _ground(free, index, access, kept)
             if isinstance(ground, str):
                 left_out.append((instruction.text, ground))
             else:
-                at = replace(ground[0], slot=slot, descriptor=descriptor)
-                found.append(_Found(index, access, at, ground[1]))
+                found.append(_Found(index, access, *ground))
     if not found:
         why = f", and {left_out[0][0]} is left out: {left_out[0][1]}" if left_out else ""
         raise PatchError(f"{name} has no access to memory by lane that can be recorded{why}.")
     sample, tables = _layout(len(found), grid, block)
     cell = Cell(3, add_constant(file, CELL, CELL_BYTES))
-    added = [_entry(free, sample, slot, name)]
+    added = [_entry(free, sample, kept[0], name)]
     for number_, each in enumerate(found):
         steps = probe(each.access, number_, tables, each.ground, cell)
         added.append(Insertion(each.index, tuple(assemble(steps, each.scoreboard))))
@@ -171,29 +170,41 @@ def _around(flow: Flow, detail: str, ptx: str, rows: bool) -> dict[int, str]:
     return names
 
 
-def _reserved(free: FreeRegisters, name: str) -> tuple[int, int]:
+def _reserved(free: FreeRegisters, name: str) -> tuple[int, int | None]:
     """Return the uniform registers for a warp's number, and for a descriptor; reserve them.
 
+    None in place of the descriptor's: each probe takes some that are free at its place.
+
     Raises:
-        PatchError: too few are free.
+        PatchError: none is free.
     """
     unused = free.unused_uniform
-    pair = next((each for each in unused if each % 2 == 0 and each + 1 in unused), None)
-    slot = next((each for each in unused if pair is None or each // 2 != pair // 2), None)
-    if pair is None or slot is None:
+    if not unused:
         raise PatchError(
-            f"{name} uses all its uniform registers but {len(unused)}; address probes need three "
-            "that it never names."
+            f"{name} uses all its uniform registers; address probes need one that it never names."
         )
-    free.reserve(UR.first + each for each in (slot, pair, pair + 1))
-    return slot, pair
+    pair = next((each for each in unused if each % 2 == 0 and each + 1 in unused), None)
+    others = [each for each in unused if pair is None or each not in (pair, pair + 1)]
+    if not others:
+        others, pair = [unused[0]], None
+    kept = [others[0], *([] if pair is None else (pair, pair + 1))]
+    free.reserve(UR.first + each for each in kept)
+    return others[0], pair
 
 
-def _ground(free: FreeRegisters, index: int, access: Access) -> tuple[Ground, int] | str:
+def _ground(
+    free: FreeRegisters, index: int, access: Access, kept: tuple[int, int | None]
+) -> tuple[Ground, int] | str:
     """Return registers and a scoreboard for a probe; else why there is none."""
-    spare = free.waited(index)
+    spare, (slot, descriptor) = free.waited(index), kept
     if not spare.scoreboards:
         return "no scoreboard is free there"
+    uniform = spare.uniform_registers
+    if descriptor is None:
+        pairs = (each for each in uniform if each % 2 == 0 and each + 1 in uniform)
+        descriptor = next((each for each in pairs if each >= FIRST_UNIFORM), None)
+    if descriptor is None:
+        return "too few uniform registers are free there"
     asked = {which for which, _ in access.conditions}
     predicate = next((each for each in reversed(spare.predicates) if each not in asked), None)
     need = 1 + (predicate is None)
@@ -203,9 +214,10 @@ def _ground(free: FreeRegisters, index: int, access: Access) -> tuple[Ground, in
             rest = [each for each in reversed(spare.registers) if each not in ours_]
             if pair // 4 != quad // 4 and len(rest) >= need:
                 if predicate is not None:
-                    return Ground(-1, -1, quad, pair, rest[0], predicate), spare.scoreboards[-1]
+                    made = Ground(slot, descriptor, quad, pair, rest[0], predicate)
+                    return made, spare.scoreboards[-1]
                 lent = next(each for each in range(6, -1, -1) if each not in asked)
-                made = Ground(-1, -1, quad, pair, rest[0], lent, rest[1])
+                made = Ground(slot, descriptor, quad, pair, rest[0], lent, rest[1])
                 return made, spare.scoreboards[-1]
     return "too few registers are free there"
 
@@ -240,7 +252,7 @@ def _layout(
     Raises:
         PatchError: one block takes more than the largest buffer.
     """
-    bits = max(0, math.ceil(math.log2(math.prod(grid) / _BLOCKS)))
+    bits = max(0, math.floor(math.log2(math.prod(grid) / _BLOCKS)))
     while (sample := Sample(grid, block, bits)).blocks:
         capacity = min(
             *(_MOST_CAPACITY, (MOST_BYTES // (sample.slots * count) - 16) // 16),

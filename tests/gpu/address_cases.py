@@ -68,7 +68,7 @@ class Case:
         base = "mov.u32 s13, room; add.u32 s9, s8, s13;" if shared else ""
         place = "[s9]" if shared else "[b]"
         wide = {16: "{v, w}", 8: "v"}.get(self.width, "s1")
-        kind = f"volatile.{self.space}" if self.width <= 8 else self.space
+        kind = f"volatile.{self.space}"
         what = {
             "load": f"ld.{kind}.{NAMES[self.width]} {wide}, {place};",
             "store": f"st.{kind}.{NAMES[self.width]} {place}, {wide};",

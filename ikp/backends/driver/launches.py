@@ -364,7 +364,9 @@ class Launches:
             meant.verdict = checked(made, stream, prof, words, how)
         if meant.plan.probe:
             how = partial(self._launched, kernel, launch)
-            meant.addresses = probe_addresses(made, stream, prof, meant.plan, ptx_of(kernel), how)
+            meant.addresses = probe_addresses(
+                made, stream, prof, meant.plan, ptx_of(kernel), kernel.shown, how
+            )
         if meant.tell is not None:
             meant.tell(meant)
         if meant.verdict is not None and meant.verdict.refused:

@@ -95,7 +95,7 @@ def _run(
             return plain(x, y, z, stream, function, *rest)
     if launch.plan.probe:
         ptx = str(compiled.asm.get("ptx", ""))
-        launch.addresses = probe_addresses(module, stream, prof, launch.plan, ptx, launched)
+        launch.addresses = probe_addresses(module, stream, prof, launch.plan, ptx, "", launched)
     words = module.point(prof, grid, module.patch.warps, stream, chosen)
     launcher = plain if module.patch.argument is None else foreign.passing(plain, words)
     return launcher(x, y, z, stream, module.function, *rest)

@@ -29,7 +29,7 @@ from ikp.errors import (
 from ikp.registry import BACKENDS, EXPORTERS, INTERFACE, LANGUAGES, load, names
 
 if TYPE_CHECKING:
-    from ikp.core import abi
+    from ikp.core import abi, launch_fields
     from ikp.core.regions import checked_name, merge, region_id
     from ikp.core.segment import Segment, Selection, Spec
     from ikp.core.trace import Trace
@@ -98,6 +98,7 @@ __all__ = [
     "init_twice",
     "intern",
     "known",
+    "launch_fields",
     "load",
     "merge",
     "names",
@@ -115,6 +116,7 @@ __all__ = [
 
 _MODULES = {
     "abi": "ikp.core.abi",
+    "launch_fields": "ikp.core.launch_fields",
     "ptx": "ikp.targets.ptx",
     "ptx_slot": "ikp.targets.ptx_slot",
     "ptx_totals": "ikp.targets.ptx_totals",

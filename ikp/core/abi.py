@@ -30,38 +30,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core import launch_fields
+
 Rows = NDArray[np.void]
 """Rows of one of the structures below: launch headers, slot headers, or records."""
 _StructDType = np.dtype[np.void]
 
-ABI_VERSION: Final = 1
-MAGIC: Final = 0x31504B49
-"""``b"IKP1"`` as a little-endian word: the first word of a launched segment."""
+ABI_VERSION: Final = launch_fields.ABI_VERSION
+MAGIC: Final = launch_fields.MAGIC
 
-LAUNCH_HEADER: Final = np.dtype(
-    [
-        ("magic", "<u4"),
-        ("abi", "<u4"),
-        ("grid", "<u4", 3),  # blocks: x, y, z
-        ("block", "<u4", 3),  # threads: x, y, z
-        ("warps_per_block", "<u4"),
-        ("slot_bytes", "<u4"),
-        ("clock", "<u4"),  # ClockKind
-        ("overflow", "<u4"),  # OverflowMode
-        ("grid_id", "<u4"),  # identifies the launch: equal in every slot it initialised
-        ("launches", "<u4"),  # launches into this segment since it was zeroed
-        ("language", "<u4"),  # Language
-        ("options", "<u4"),  # Option
-        ("warps", "<u4"),  # written by the host: mask of the warps of a block that record,
-        ("first_block", "<u4"),  # ... and of the blocks: the first,
-        ("block_step", "<u4"),  # the distance between two,
-        ("block_count", "<u4"),  # and at most how many
-        ("whole", "<u4"),  # region id of the range from each warp's init to its finish; 0: none
-        ("together", "<u4"),  # of Option.DENSE: how many warps' records lie in one row,
-        ("margin", "<u4"),  # ... and how many a warp may write behind the last that it keeps
-        ("reserved", "<u4", 9),
-    ]
-)
+LAUNCH_HEADER: Final = launch_fields.layout()
 SLOT_HEADER: Final = np.dtype(
     [
         ("init_ns", "<u8"),  # global timer and clock, read back to back by init

@@ -22,19 +22,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ikp.core import abi
+from ikp.core import abi, launch_fields
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
+from ikp.core.launch_fields import Origin
 from ikp.core.segment import MAX_WARPS
 from ikp.probes.code.entry_code import CELL, CELL_BYTES
 from ikp.probes.code.range_code import range_tag
 from ikp.probes.code.selection_code import NO_SLOT, OFFSET, ROW_OF_WARP, ROWS, SELECTION_BYTES
 from ikp.probes.placement.occupancy import warps_of
 from ikp.sass.cubins.register_file import LANES
+from ikp.targets import ptx_launch_header
+from ikp.targets.ptx_launch_header import Operand
 
 _SILENT: Final = 1 << 31
 """The first cursor of lanes that never record."""
 _MOST_IN_A_ROW: Final = 8
-_LAUNCH = abi.field_offsets(abi.LAUNCH_HEADER)
 _HEADER = abi.field_offsets(abi.DENSE_HEADER)
 
 
@@ -200,11 +202,6 @@ mad.lo.u32 slot, number, rows, row; selp.b32 slot, slot, {NO_SLOT}, mine;
 
 def _launch_header(shape: Shape, whole: int, language: Language) -> str:
     """Return the code by which one thread of the launch writes the launch header."""
-    at = _LAUNCH
-    threads = shape.threads if shape.one_way else None
-    x, y, z = threads or ("bx", "by", "bz")
-    fixed = f"{int(ClockKind.CYCLES)}, {int(OverflowMode.STOP)}"
-    options = Option.DENSE | Option.SELECTED * shape.select
     # Where some warps are selected, the launch's first warp need not be one of them.
     first = (
         """or.b32 u, block, lane; setp.eq.u32 first, u, 0; setp.ne.and.u32 first, room, 0, first;
@@ -212,14 +209,20 @@ def _launch_header(shape: Shape, whole: int, language: Language) -> str:
         if shape.select
         else "setp.eq.and.u32 first, slot, 0, ok;\n"
     )
+    threads = shape.threads if shape.one_way else None
+    given: dict[str, Operand] = {
+        **launch_fields.sizes(("gx", "gy", "gz"), threads or ("bx", "by", "bz")),
+        Origin.WARPS: "warps",
+        Origin.SLOT_BYTES: "u",
+        Origin.GRID_ID: "t",
+        "clock": int(ClockKind.CYCLES),
+        "overflow": int(OverflowMode.STOP),
+        "language": int(language),
+        "options": int(Option.DENSE | Option.SELECTED * shape.select),
+        "whole": whole,
+        "together": shape.together,
+    }
     return f"""{first}mov.u32 gx, %nctaid.x; mov.u32 gy, %nctaid.y; mov.u32 gz, %nctaid.z;
 mov.b64 a, {{low, high}}; mad.lo.u32 u, room, {abi.RECORD_BYTES}, {abi.DENSE_HEADER_BYTES};
-@first st.global.v4.b32 [a+{at["magic"]}], {{{abi.MAGIC}, {abi.ABI_VERSION}, gx, gy}};
-@first st.global.v4.b32 [a+{at["grid_z"]}], {{gz, {x}, {y}, {z}}};
-@first st.global.v4.b32 [a+{at["warps_per_block"]}], {{warps, u, {fixed}}};
-@first st.global.b32 [a+{at["grid_id"]}], t;
-@first ld.global.b32 t, [a+{at["launches"]}]; add.u32 t, t, 1;
-@first st.global.b32 [a+{at["launches"]}], t;
-@first st.global.v2.b32 [a+{at["language"]}], {{{int(language)}, {int(options)}}};
-@first st.global.v2.b32 [a+{at["whole"]}], {{{whole}, {shape.together}}};
+{ptx_launch_header.stores(given, counts="t")}
 """

@@ -203,7 +203,10 @@ def _either(names: tuple[str, ...]) -> str:
     return f"{', '.join(first)} or {last}"
 
 
-_SOURCES = ("core/abi.py", "core/regions.py", "verbs", "targets", "ptx", "backends", "unedited")
+_SOURCES = (
+    *("core/abi.py", "core/launch_fields.py", "core/regions.py"),
+    *("verbs", "targets", "ptx", "backends", "unedited"),
+)
 
 
 @cache

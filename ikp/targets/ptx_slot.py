@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ikp.core import abi
+from ikp.core import abi, launch_fields
 from ikp.core.abi import Language, Option, OverflowMode, SlotState
+from ikp.core.launch_fields import Origin
 from ikp.core.segment import Spec
+from ikp.targets import ptx_launch_header
 from ikp.targets.ptx import END_MARK, SLOT_ADDRESS, Asm, shift
+from ikp.targets.ptx_launch_header import Operand
 from ikp.targets.ptx_totals import Counter, declarations, records
 
 INIT_MARK = "// ikp.init"
@@ -150,16 +153,23 @@ shl.b32 t, u, t;
 
 
 def _launch_header(spec: Spec, language: Language) -> str:
-    fixed = f"{int(spec.clock)}, {int(spec.overflow)}"
-    options = Option.SELECTED * spec.select + Option.TOTALS * spec.totals
+    given: dict[str, Operand] = {
+        **launch_fields.sizes(("gx", "gy", "gz"), ("bx", "by", "bz")),
+        Origin.WARPS: "warps",
+        Origin.SLOT_BYTES: "bytes",
+        Origin.GRID_ID: "grid",
+        Origin.LAUNCHES: "t",
+        "clock": int(spec.clock),
+        "overflow": int(spec.overflow),
+        "language": int(language),
+        "options": Option.SELECTED * spec.select + Option.TOTALS * spec.totals,
+    }
+    stores = ptx_launch_header.stores(given)
     return f"""mov.u64 a, %gridid; cvt.u32.u64 grid, a;
 or.b32 t, block, thread; setp.eq.u32 first, t, 0; setp.ne.and.u32 first, $2, 0, first;
 mov.b64 a, {{low, ikp_high}};
 @first ld.global.u32 t, [a+{_LAUNCH["launches"]}]; add.u32 t, t, 1;
-@first st.global.v4.b32 [a+{_LAUNCH["magic"]}], {{{abi.MAGIC}, {abi.ABI_VERSION}, gx, gy}};
-@first st.global.v4.b32 [a+{_LAUNCH["grid_z"]}], {{gz, bx, by, bz}};
-@first st.global.v4.b32 [a+{_LAUNCH["warps_per_block"]}], {{warps, bytes, {fixed}}};
-@first st.global.v4.b32 [a+{_LAUNCH["grid_id"]}], {{grid, t, {int(language)}, {options}}};"""
+{stores}"""
 
 
 _SLOT_HEADER = f"""mov.u32 sm, %smid;

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import ikp
-from ikp.core import abi
+from ikp.core import abi, launch_fields
 from ikp.core.abi import ClockKind, Language, OverflowMode
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import Spec
 from ikp.core.trace import Trace
+from tests.extended import check, extend
 from tests.machines.ptx_machine import Dim
 from tests.plugins.kernels import MODES, NEEDS_NVCC, SOURCE, Modules, emulate
 from tests.products import one_by_one
@@ -139,3 +140,15 @@ def test_a_buffer_that_is_off_has_no_room(module: Modules) -> None:
     pytest.importorskip("torch")
     with ikp.profile(backend="cuda", device="cpu", buffer_size=4096) as prof:
         assert prof.buffer("off", enabled=False).prof.bytes == 0
+
+
+@pytest.mark.any_pins
+@NEEDS_NVCC
+def test_a_new_field_of_the_launch_header_is_written(
+    module: Modules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extend(monkeypatch)
+    structs = module("generated")._STRUCTS | {"LaunchHeader": launch_fields.layout()}
+    monkeypatch.setattr(module("generated"), "_STRUCTS", structs)
+    ptx = module("compiler").build(SOURCE, "sm_80", spec=Spec(), ptx=True)
+    check(emulate(ptx, abi.segment_bytes(12, 16), 5, (2, 3, 1), (64, 1, 1)))

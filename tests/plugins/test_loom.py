@@ -142,3 +142,27 @@ def test_it_imports_from_the_door_alone(plugin: Path) -> None:
     used = {name for tree in trees for name in every_import(tree) if within(name, "ikp")}
     assert used
     assert used <= {f"ikp.plugins.{name}" for name in plugins.__all__}
+
+
+EXTENDED = """
+import numpy as np, pytest
+from tests.extended import check, extend
+patch = pytest.MonkeyPatch()
+extend(patch)
+import ikp, loom
+
+@loom.kernel(warps=2)
+def one(prof):
+    ikp.init(prof)
+
+with ikp.profile(backend="loom") as prof:
+    segment = prof.buffer("one")
+    one[3](segment)
+    check(segment.data.numpy())
+patch.undo()
+"""
+
+
+def test_a_new_field_of_the_launch_header_is_written(site: Path, tmp_path: Path) -> None:
+    done = python(site, tmp_path, "-c", EXTENDED)
+    assert done.returncode == 0, done.stderr

@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "probes.code": ("core", "sass.cubins", "sass.disassembly", "sass.assembly"),
     "probes.placement": ("core", *SASS, *PROBES[1:-1]),
     "checking": ("driver", "sass.cubins"),
-    "ptx": ("core", *MACHINE_CODE),
+    "ptx": ("core", "targets", *MACHINE_CODE),
     "registry": (),
     "unedited": ("core",),
     "verbs": ("core", "targets", "registry"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ikp.plugins import Spec, abi
+from ikp.plugins import Spec, abi, launch_fields
 
 _CONSTANTS = (
     "MAGIC",
@@ -37,6 +37,16 @@ _STRUCTS = {
     "Record": abi.RECORD,
     "WideRecord": abi.WIDE_RECORD,
 }
+_ORIGINS = {
+    **launch_fields.sizes(
+        ("gridDim.x", "gridDim.y", "gridDim.z"), ("blockDim.x", "blockDim.y", "blockDim.z")
+    ),
+    launch_fields.Origin.WARPS: "warps",
+    launch_fields.Origin.SLOT_BYTES: "slot_bytes",
+    launch_fields.Origin.GRID_ID: "grid_id",
+    launch_fields.Origin.LAUNCHES: "launch->launches + 1",
+}
+"""The values of the launch header's words, in C++."""
 _TYPES = {np.dtype("<u4"): "unsigned", np.dtype("<u8"): "unsigned long long"}
 
 
@@ -58,6 +68,7 @@ def header(spec: Spec | None, regions: Mapping[int, str]) -> str:
         *(f"  {{{json.dumps(name, ensure_ascii=False)}, {n}u}}," for n, name in regions.items()),
         "  {nullptr, 0u},",
         "};",
+        *_launch_header(spec or Spec()),
         "}",
     ]
     return "\n".join(lines) + "\n"
@@ -74,6 +85,19 @@ def _choices(spec: Spec) -> Iterator[str]:
     wide = spec.clock.bits > abi.WORD_BITS
     yield f"using Record = abi::{'WideRecord' if wide else 'Record'};"
     yield f"using Ticks = unsigned {'long long' if wide else 'int'};"
+
+
+def _launch_header(spec: Spec) -> Iterator[str]:
+    """Yield the function by which one thread of a launch writes its header."""
+    constants = {"clock": spec.clock, "overflow": spec.overflow, "language": abi.Language.OTHER}
+    given = _ORIGINS | {name: f"{int(value)}u" for name, value in constants.items()}
+    yield "__device__ __forceinline__ void write(abi::LaunchHeader* launch, unsigned warps,"
+    yield "                                      unsigned slot_bytes, unsigned grid_id) {"
+    for word in launch_fields.written(given):
+        part = "" if word.part is None else f"[{word.part}]"
+        value = launch_fields.value_of(word, given)
+        yield f"  launch->{word.field}{part} = {value};"
+    yield "}"
 
 
 def _enum(enum: type[IntEnum]) -> Iterator[str]:

@@ -173,21 +173,6 @@ __device__ __forceinline__ unsigned sm() {
   return id;
 }
 
-__device__ __forceinline__ void write(abi::LaunchHeader* launch, unsigned warps,
-                                      unsigned slot_bytes) {
-  launch->magic = abi::MAGIC;
-  launch->abi = abi::ABI_VERSION;
-  launch->grid[0] = gridDim.x, launch->grid[1] = gridDim.y, launch->grid[2] = gridDim.z;
-  launch->block[0] = blockDim.x, launch->block[1] = blockDim.y, launch->block[2] = blockDim.z;
-  launch->warps_per_block = warps;
-  launch->slot_bytes = slot_bytes;
-  launch->clock = build::CLOCK;
-  launch->overflow = build::OVERFLOW_MODE;
-  launch->grid_id = grid_id();
-  launch->launches += 1;
-  launch->language = abi::Language::OTHER;
-}
-
 __device__ __forceinline__ void write(abi::SlotHeader* slot, Anchor first) {
   slot->init_ns = first.ns, slot->init_clock = first.clock;
   slot->finish_ns = 0, slot->finish_clock = 0;
@@ -222,7 +207,7 @@ __device__ __forceinline__ void init(Prof prof) {
     asm volatile("mov.u32 ikp_cur, 0;\nmov.u32 ikp_lim, %0;\nmov.u64 ikp_base, %1;" ::"r"(
                      records ? detail::limit(bytes) : 0),
                  "l"(__cvta_generic_to_global(slot + 1)));
-    if (prof.bytes != 0 && (block | thread) == 0) detail::write(launch, warps, bytes);
+    if (prof.bytes != 0 && (block | thread) == 0) build::write(launch, warps, bytes, detail::grid_id());
     if (records) detail::write(slot, first);
   }
 }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from loom import Warp
 
-from ikp.plugins import Segment, Selection, Spec, abi
+from ikp.plugins import Segment, Selection, Spec, abi, launch_fields
 
 
 class Slot:
@@ -43,13 +43,16 @@ class Slot:
             self._begin(memory[at : at + nbytes])
 
     def _begin_launch(self, header: Any, warp: Warp, nbytes: int) -> None:
-        header["magic"], header["abi"] = abi.MAGIC, abi.ABI_VERSION
-        header["grid"], header["block"] = (warp.blocks, 1, 1), (32 * warp.warps, 1, 1)
-        header["warps_per_block"], header["slot_bytes"] = warp.warps, nbytes
-        header["clock"], header["overflow"] = self.clock, self.spec.overflow
-        header["language"] = abi.Language.OTHER
-        header["options"] = abi.Option.SELECTED * self.spec.select
-        header["launches"] += 1
+        given = {
+            **launch_fields.sizes((warp.blocks, 1, 1), (32 * warp.warps, 1, 1)),
+            launch_fields.Origin.WARPS: warp.warps,
+            launch_fields.Origin.SLOT_BYTES: nbytes,
+            "clock": self.clock,
+            "overflow": self.spec.overflow,
+            "language": abi.Language.OTHER,
+            "options": abi.Option.SELECTED * self.spec.select,
+        }
+        launch_fields.write(header, given)
 
     def _begin(self, memory: Any) -> None:
         self.capacity = abi.slot_capacity(len(memory), self.spec.overflow, self.clock)

@@ -20,8 +20,9 @@ import triton.language as tl
 
 from ikp.backends.triton import foreign
 from ikp.backends.triton._structure import Standing, running
-from ikp.core import abi
+from ikp.core import abi, launch_fields
 from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
+from ikp.core.launch_fields import Origin
 from ikp.core.segment import EVERYTHING, Selection, Spec
 from ikp.errors import IkpWarning, KernelError
 from ikp.verbs.dsl import (
@@ -299,14 +300,16 @@ class Program:
     def _write_launch(
         self, spec: Spec, clock: ClockKind, grid: tuple[int, int, int], slot_bytes: int
     ) -> None:
-        header = self._launch()
-        header["magic"], header["abi"] = abi.MAGIC, abi.ABI_VERSION
-        header["grid"], header["block"] = grid, (1, 1, 1)
-        header["warps_per_block"], header["slot_bytes"] = 1, slot_bytes
-        header["clock"], header["overflow"] = clock, spec.overflow
-        header["language"] = Language.TRITON
-        header["options"] = Option.SELECTED * spec.select + Option.TOTALS * spec.totals
-        header["launches"] += 1
+        given: dict[str, int] = {
+            **launch_fields.sizes(grid, (1, 1, 1)),
+            Origin.WARPS: 1,
+            Origin.SLOT_BYTES: slot_bytes,
+            "clock": clock,
+            "overflow": spec.overflow,
+            "language": Language.TRITON,
+            "options": Option.SELECTED * spec.select + Option.TOTALS * spec.totals,
+        }
+        launch_fields.write(self._launch(), given)
 
     def _launch(self) -> DslValue:
         return self.memory[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)

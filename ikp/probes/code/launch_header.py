@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from ikp.core import abi
+from ikp.core import abi, launch_fields
 from ikp.core.abi import ClockKind, Language, OverflowMode
+from ikp.core.launch_fields import ROW_BYTES, Origin
 from ikp.probes.code.record_stores import elected
 from ikp.probes.code.reserved_registers import PLACES, Frame, Ground, NearGround
 from ikp.sass.assembly import forms
@@ -14,9 +15,10 @@ from ikp.sass.assembly.assembler import NOP, Step
 from ikp.sass.assembly.forms import RZ
 from ikp.sass.assembly.scheduling import reordered
 
-_HERE: Final = abi.field_offsets(abi.LAUNCH_HEADER)
-_Put = Callable[..., Step]
-"""Stores registers in a field: the field's name, the first register, and how many, if not four."""
+_Make = Callable[[int, int], list[Step]]
+"""Returns steps that put a value into a register: the first of four free ones, and which it is."""
+_Put = Callable[[int, int, int], Step]
+"""Returns the store of registers: the offset in the header, the first one, and how many."""
 
 
 class Told(NamedTuple):
@@ -33,26 +35,25 @@ def launch_header(frame: Frame, ground: Ground, warps: int, told: Told) -> list[
     The register ``warps`` has the number of a block's warps.
     """
     f, ok = forms, ground.predicate
-    which, size, how, once, last = (ground.quads[n % len(ground.quads)] for n in range(5))
 
-    def put(name: str, value: int, words: int = 4) -> Step:
-        return f.store(ground.cell, _HERE[name], value, words, frame.descriptor).when(ok)
+    def put(offset: int, value: int, words: int) -> Step:
+        return f.store(ground.cell, offset, value, words, frame.descriptor).when(ok)
+
+    def count(offset: int, value: int) -> Step:
+        return f.count_up(ground.cell, offset, value, frame.descriptor).when(ok)
 
     # Where some warps are selected, the launch's first warp need not be one of them.
     some = frame.selection is not None
     first = [f.elect(ok), f.below_other(ok, RZ, ground.sizes, where=ok)]
+    given = {
+        **_given(frame, told),
+        Origin.WARPS: lambda _, into: [f.copy(into, warps)],
+        Origin.SLOT_BYTES: lambda _, into: [f.copy(into, ground.sizes)],
+        Origin.LAUNCHES: _immediate(1),
+    }
     body = [
         *(first if some else elected(frame, ok)),
-        *_begun(put, which, size),
-        *[f.copy(how, warps), f.copy(how + 1, ground.sizes)],
-        *[f.immediate(how + 2, ClockKind.CYCLES), f.immediate(how + 3, OverflowMode.STOP)],
-        put("warps_per_block", how),
-        *[*_constants(once, PLACES.grid_id, 1), f.immediate(once + 1, 1)],
-        *[f.immediate(once + 2, told.language), f.immediate(once + 3, _options(frame))],
-        put("grid_id", once, 1),
-        f.count_up(ground.cell, _HERE["launches"], once + 1, frame.descriptor).when(ok),
-        put("language", once + 2, 2),
-        *_ended(put, last, frame, told),
+        *_written(given, ground.quads, put, count),
     ]
     return _settled(body, ground.scoreboard)
 
@@ -63,29 +64,98 @@ def launch_header_near(frame: Frame, ground: NearGround, told: Told) -> list[Ste
     The warp's slot is the first: the address kept for its slot header is the launch header's.
     """
     f, ok = forms, ground.predicate
-    which, size, how, once, last = (ground.quads[n % len(ground.quads)] for n in range(5))
+    which, launches = ground.quads[0], abi.field_offsets(abi.LAUNCH_HEADER)["launches"]
 
-    def put(name: str, value: int, words: int = 4) -> Step:
-        return f.store_near(RZ, frame.header, _HERE[name], value, words).when(ok)
+    def put(offset: int, value: int, words: int) -> Step:
+        return f.store_near(RZ, frame.header, offset, value, words).when(ok)
 
+    def slot_bytes(quad: int, into: int) -> list[Step]:
+        room, record, more = (each for each in range(quad, quad + 4) if each != into)
+        beside = abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * told.margin
+        return [
+            *[f.from_uniform(room, frame.room), f.immediate(record, abi.RECORD_BYTES)],
+            *[f.immediate(more, beside), f.multiply(into, room, record, more)],
+        ]
+
+    given = {
+        **_given(frame, told),
+        Origin.WARPS: _immediate(frame.warps or 1),
+        Origin.SLOT_BYTES: slot_bytes,
+    }
     body = [
         *elected(frame, ok),
         f.constant(ground.pair, 0, PLACES.descriptor, pair=True),
-        *_begun(put, which, size),
-        *[f.from_uniform(how, frame.room), f.immediate(how + 2, abi.RECORD_BYTES)],
-        f.immediate(how + 3, abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * told.margin),
-        f.multiply(how + 1, how, how + 2, how + 3),
-        *[f.immediate(how, frame.warps or 1), f.immediate(how + 2, ClockKind.CYCLES)],
-        *[f.immediate(how + 3, OverflowMode.STOP), put("warps_per_block", how)],
-        *[*_constants(once, PLACES.grid_id, 1), put("grid_id", once, 1)],
-        *[f.immediate(once, told.language), f.immediate(once + 1, _options(frame))],
-        put("language", once, 2),
-        *_ended(put, last, frame, told),
+        *_written(given, ground.quads, put, first=Origin.SLOT_BYTES),
         *[f.from_uniform(which, frame.header), f.from_uniform(which + 1, frame.header + 1)],
         f.immediate(which + 2, 1),
-        f.count_up(which, _HERE["launches"], which + 2, ground.pair).when(ok),
+        f.count_up(which, launches, which + 2, ground.pair).when(ok),
     ]
     return _settled(body, ground.scoreboard)
+
+
+def _given(frame: Frame, told: Told) -> dict[str, _Make]:
+    """Return how the values are made that are made alike wherever the header's address is."""
+    grid = (Origin.GRID_X, Origin.GRID_Y, Origin.GRID_Z)
+    block = (Origin.BLOCK_X, Origin.BLOCK_Y, Origin.BLOCK_Z)
+    constants = {
+        "clock": ClockKind.CYCLES,
+        "overflow": OverflowMode.STOP,
+        "language": told.language,
+        "options": _options(frame),
+        "whole": told.whole,
+        "together": 1 << frame.row_bits,
+        **({"margin": told.margin} if told.margin else {}),
+    }
+    return {
+        **{each: _constant(PLACES.grid + 4 * at) for at, each in enumerate(grid)},
+        **{each: _constant(PLACES.block + 4 * at) for at, each in enumerate(block)},
+        Origin.GRID_ID: _constant(PLACES.grid_id),
+        **{name: _immediate(value) for name, value in constants.items()},
+    }
+
+
+def _written(
+    given: Mapping[str, _Make],
+    quads: Sequence[int],
+    put: _Put,
+    count: Callable[[int, int], Step] | None = None,
+    first: Origin | None = None,
+) -> list[Step]:
+    """Return the code that makes the header's words in free registers, and stores them.
+
+    Each row of the header has four registers.
+
+    Args:
+        given: how values are made, by the keys of words.
+        quads: rows of four free registers.
+        put: makes a store.
+        count: makes the addition of a register to the count of launches; without it, none is made.
+        first: this word is made before the others of its row, because it takes their registers.
+    """
+    found: list[Step] = []
+    runs = launch_fields.rows(launch_fields.written(given))
+    places = list(dict.fromkeys(run[0].offset // ROW_BYTES for run in runs))
+    for run in runs:
+        quad = quads[places.index(run[0].offset // ROW_BYTES) % len(quads)]
+        registers = {word.name: quad + at for at, word in enumerate(run)}
+        for word in sorted(run, key=lambda each: each.origin is not first):
+            make = given[word.key] if word.value is None else _immediate(word.value)
+            found += make(quad, registers[word.name])
+        for store in launch_fields.stores(run, Origin.LAUNCHES):
+            offset, value = store[0].offset, registers[store[0].name]
+            if count is not None and store[0].origin is Origin.LAUNCHES:
+                found.append(count(offset, value))
+            else:
+                found.append(put(offset, value, len(store)))
+    return found
+
+
+def _immediate(value: int) -> _Make:
+    return lambda _, into: [forms.immediate(into, value)]
+
+
+def _constant(offset: int) -> _Make:
+    return lambda _, into: [forms.load_constant(into, 0, offset)]
 
 
 def _options(frame: Frame) -> int:
@@ -93,31 +163,6 @@ def _options(frame: Frame) -> int:
     some = frame.selection is not None or blocks is not None
     others = blocks is not None and blocks.others
     return abi.Option.DENSE | abi.Option.SELECTED * some | abi.Option.OTHERS * others
-
-
-def _constants(into: int, offset: int, count: int) -> list[Step]:
-    return [forms.load_constant(into + n, 0, offset + 4 * n) for n in range(count)]
-
-
-def _begun(put: _Put, which: int, size: int) -> list[Step]:
-    """Write the header's beginning, up to the sizes of the grid and of a block."""
-    return [
-        *[forms.immediate(which, abi.MAGIC), forms.immediate(which + 1, abi.ABI_VERSION)],
-        *_constants(which + 2, PLACES.grid, 2),
-        put("magic", which),
-        *[*_constants(size, PLACES.grid + 8, 1), *_constants(size + 1, PLACES.block, 3)],
-        put("grid_z", size),
-    ]
-
-
-def _ended(put: _Put, last: int, frame: Frame, told: Told) -> list[Step]:
-    """Write the header's end: the range of the whole kernel, and how many records are in a row."""
-    margin = [forms.immediate(last + 2, told.margin), put("margin", last + 2, 1)]
-    return [
-        *[forms.immediate(last, told.whole), forms.immediate(last + 1, 1 << frame.row_bits)],
-        put("whole", last, 2),
-        *(margin if told.margin else []),
-    ]
 
 
 def _settled(body: list[Step], scoreboard: int) -> list[Step]:

@@ -14,6 +14,7 @@ import pytest
 import ikp
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
+from tests.extended import check, extend
 from tests.kernels import control, interpreted, wrapped
 from tests.kernels.expected import KERNELS, PAYLOADS, Record
 from tests.trace_processor import check_trace
@@ -367,3 +368,12 @@ def test_a_range_left_open_is_a_line_where_warnings_are_errors(
     told = capsys.readouterr().err
     assert told.startswith("ikp: warning: the range 'open' is opened at")
     assert "Traceback" not in told
+
+
+def test_a_new_field_of_the_launch_header_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    extend(monkeypatch)
+    with ikp.profile() as prof:
+        given = prof.buffer("k")
+        control.nested[(2, 3)](zeros(6), 2, given)
+        check(given[0].numpy())
+        monkeypatch.undo()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from ikp.backends.triton.amd._llvm_lines import NONE, SAVE, Lines, masked
 from ikp.backends.triton.amd._marks import SHIFT, WARP
-from ikp.core import abi
+from ikp.core import abi, launch_fields
 from ikp.core.abi import Language, Option, OverflowMode, SlotState
+from ikp.core.launch_fields import Origin
 from ikp.core.segment import Spec
 
 _NS_PER_TICK = 10
@@ -39,6 +40,7 @@ _SLOT = abi.field_offsets(abi.SLOT_HEADER)
 _HEADER = abi.SLOT_HEADER_BYTES
 _MANY = 0xFFFFFFFF  # a product that overflows 32 bits becomes this: more than a segment has bytes
 _ADDRESS = "s[ikp_low:ikp_high]"
+_WIDTHS = {1: "", 2: "x2", 4: "x4"}
 
 
 def _register(number: int, offset: int, size: int) -> int:
@@ -247,23 +249,32 @@ def _launch_header(
         [*_only("$1", "$2"), *masked(load, "s_waitcnt vmcnt(0)")], [*first, NONE], "=&v"
     )
     launches = lines.let("launches", f"add i32 {before}, 1")
-    words = {
-        "magic": (str(abi.MAGIC), str(abi.ABI_VERSION), grid[0], grid[1]),
-        "grid_z": (grid[2], str(waves * WARP), "1", "1"),
-        "warps_per_block": (
-            str(waves),
-            "%ikp.bytes",
-            str(int(spec.clock)),
-            str(int(spec.overflow)),
-        ),
-        "grid_id": ("%ikp.launch", launches, str(int(language)), str(int(options))),
+    given: dict[str, str | int] = {
+        **launch_fields.sizes(grid, (str(waves * WARP), "1", "1")),
+        Origin.WARPS: waves,
+        Origin.SLOT_BYTES: "%ikp.bytes",
+        Origin.GRID_ID: "%ikp.launch",
+        Origin.LAUNCHES: launches,
+        "clock": int(spec.clock),
+        "overflow": int(spec.overflow),
+        "language": int(language),
+        "options": int(options),
     }
+    made = launch_fields.stores(launch_fields.written(given))
     stores = [
-        f"global_store_dwordx4 $2, ${at}, {_ADDRESS} offset:{_LAUNCH[field]}"
-        for at, field in enumerate(words, 3)
+        f"global_store_dword{_WIDTHS[len(each)]} $2, ${at}, {_ADDRESS} offset:{each[0].offset}"
+        for at, each in enumerate(made, 3)
     ]
-    vectors = [f"<4 x i32> {lines.vector(*values)}" for values in words.values()]
-    lines.assembly([*_only("$0", "$1"), *masked(*stores)], [*first, NONE, *vectors])
+    values = [[str(launch_fields.value_of(word, given)) for word in each] for each in made]
+    operands = [_operand(lines, each) for each in values]
+    lines.assembly([*_only("$0", "$1"), *masked(*stores)], [*first, NONE, *operands])
+
+
+def _operand(lines: Lines, words: list[str]) -> str:
+    """Return some words as one operand of a store."""
+    if len(words) == 1:
+        return f"i32 {words[0]}"
+    return f"<{len(words)} x i32> {lines.vector(*words)}"
 
 
 def _slot_header(lines: Lines, clocks: tuple[str, ...]) -> None:

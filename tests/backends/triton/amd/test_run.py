@@ -28,6 +28,7 @@ from tests.backends.triton.test_compiled_kernels import (
     SEGMENT,
     records,
 )
+from tests.extended import check, extend
 from tests.kernels import amd, choices, control
 from tests.kernels.expected import KERNELS, PAYLOADS
 from tests.machines.gcn_machine import GcnMachine
@@ -310,3 +311,16 @@ def test_a_kernel_with_fewer_registers_for_itself_records_the_same(
     assert code.fact(".amdhsa_next_free_sgpr") < usual
     assert code.fact(".private_segment_fixed_size") == 0
     assert records(run(code, (1, 1, 1), 3, 1)) == [list(KERNELS["functional"](0, 3))]
+
+
+def test_a_new_field_of_the_launch_header_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    extend(monkeypatch)
+    prof = replace(spec(), revision="extended")
+    code = compile_amd(control.nested, OUT_AND_N, prof, arch="gfx942", num_warps=2)
+    machine = GcnMachine()
+    size = abi.segment_bytes(12, 16)
+    data = machine.memory.map(SEGMENT, size)
+    machine.memory.map(OUT, 4 * 6)
+    params = [OUT, 2, SEGMENT, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
+    machine.launch(code.text, params, (2, 3, 1), 2)
+    check(data)

@@ -1,14 +1,15 @@
 """What recording costs calls of libraries, half of which were put aside before anything was tuned.
 
     IKP_BENCHMARK_SOURCES=CHECKOUTS python -m benchmarks.put_aside [--half judge] [--only A,B]
-        [--rounds 12] [--out FOLDER]
+        [--rounds 12] [--out FOLDER] [--prepare 75] [--seconds 150]
 
 Calls stand in ``benchmarks/calls``: "develop" to work on, "judge" to judge by. Libraries have to be
-importable; what can't be imported is told. Cases run in processes of their own under ``ikp run
---kernel '*'``, in which recording is switched on and off. Who times has the GPU for itself. Prints
-a Markdown table: the kernels' time by CUPTI, whether results are equal bit for bit, and for each
-detail the ratio to the plain call right before it, the L2 cache flushed: median (quartiles). Then
-medians and ninth deciles of each half. With ``--out``, figures of each launch are kept as JSON.
+importable; what can't be imported is told. Cases run in processes of their own under ``ikp run``,
+in which recording is switched on and off. All are prepared first, side by side; then one times at
+once, and has the GPU for itself. Prints a Markdown table: the kernels' time by CUPTI, whether
+results are equal bit for bit, and for each detail the ratio to the plain call of the same round,
+the L2 cache flushed: median (quartiles). Then medians and ninth deciles of each half. With
+``--out``, figures of each launch are kept as JSON.
 """
 
 from __future__ import annotations
@@ -17,21 +18,19 @@ import argparse
 import fcntl
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 MODES = {"loops": ("loops", 7), "waits": ("waits", 7), "ops": ("ops", 7), "all": ("waits", 1)}
 """By column: detail, and one block in how many that has ranges."""
-LIMIT = 100
-"""Seconds for a process, with what it waits for others."""
 DELIMITER = "spin_kernel"
 """torch.cuda._sleep's kernel, which no library launches."""
 
@@ -41,8 +40,9 @@ def main() -> None:
     options.add_argument("--half", choices=["develop", "judge", "both"], default="both")
     options.add_argument("--only", help="names of cases, with commas between them")
     options.add_argument("--rounds", type=int, default=12)
-    options.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options.add_argument("--each", type=int, default=2, help="cases of a process")
+    options.add_argument("--prepare", type=float, default=75, help="seconds to prepare all")
+    options.add_argument("--seconds", type=float, default=150, help="for all of it")
     options.add_argument("--modes", default=",".join(MODES))
     options.add_argument("--out", type=Path)
     options.add_argument("--child", help=argparse.SUPPRESS)
@@ -50,19 +50,22 @@ def main() -> None:
     asked = options.parse_args()
     modes = asked.modes.split(",")
     if asked.child:
-        measure_all(asked.child.split(","), modes, asked.rounds, asked.folder)
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(asked.jobs) as pool:
+        child(asked.child.split(","), modes, asked.rounds, asked.folder)
+    with tempfile.TemporaryDirectory() as name:
         folder = asked.out or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
         work = list(groups(asked.half, asked.only, asked.each))
-        measure = partial(child, modes=modes, rounds=asked.rounds, folder=folder)
+        own = ["--rounds", str(asked.rounds), "--modes", asked.modes, "--folder", str(folder)]
+        said = run_all([names for _, names in work], own, folder, asked.prepare, asked.seconds)
         columns = ["half", "call", "plain, us", "bits", *modes]
         print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
         made: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for half, results in pool.map(lambda each: (each[0], measure(each[1])), work):
-            for result in results:
-                print(f"| {half} | {row(result, modes)} |", flush=True)
-                made[half].append(result)
+        for half, names in work:
+            for each in names:
+                path = folder / f"{each}.json"
+                found = json.loads(path.read_text()) if path.exists() else {"failed": said[each]}
+                made[half].append(found)
+                print(f"| {half} | {row(each, found, modes)} |")
     for half, results in made.items():
         print(f"\n{half}: {summary(results, modes)}")
 
@@ -72,44 +75,67 @@ def groups(half: str, only: str | None, each: int) -> Iterator[tuple[str, list[s
     from benchmarks.calls import develop, judge
 
     for name, module in (("develop", develop), ("judge", judge)):
-        if half in (name, "both"):
-            names = [case for case in module.CASES if only is None or case in only.split(",")]
-            for at in range(0, len(names), each):
+        chosen = [case for case in module.CASES if only is None or case in only.split(",")]
+        for libraries in (True, False):
+            names = [case for case in chosen if (case in module.KERNELS) == libraries]
+            for at in range(0, len(names) if half in (name, "both") else 0, each):
                 yield name, names[at : at + each]
 
 
-def child(names: list[str], modes: list[str], rounds: int, folder: Path) -> list[dict[str, Any]]:
-    """Measure some cases in a process of their own; return what is known of each."""
-    own = ["--child", ",".join(names), "--folder", str(folder), "--rounds", str(rounds)]
-    command = [
-        *(sys.executable, "-m", "ikp", "run", "--level", "machine", "--kernel", "*"),
-        *("--memory", "8000", "--out", f"{folder}/{names[0]}.pftrace", "--force"),
-        *("-m", "benchmarks.put_aside", *own, "--modes", ",".join(modes)),
+def run_all(
+    work: list[list[str]], own: list[str], folder: Path, prepare: float, seconds: float
+) -> dict[str, str]:
+    """Run the processes of all cases; return of each case what its process said at its end."""
+    begun, processes = time.monotonic(), []
+    (folder / "lock").write_text("")
+    for names in work:
+        command = [sys.executable, "-m", "ikp", "run", "--level", "machine", "--kernel", "*"]
+        command += ["--memory", "8000", "--out", f"{folder}/{names[0]}.pftrace", "--force"]
+        command += ["-m", "benchmarks.put_aside", *own, "--child", ",".join(names)]
+        with (folder / f"{names[0]}.log").open("w") as log:
+            processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+    ready = [folder / f"{names[0]}.ready" for names in work]
+    while time.monotonic() < begun + prepare and any(
+        not path.exists() and process.poll() is None
+        for path, process in zip(ready, processes, strict=True)
+    ):
+        time.sleep(0.1)
+    late = [
+        process.poll() is None and not path.exists()
+        for path, process in zip(ready, processes, strict=True)
     ]
-    said = ""
-    try:
-        ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=LIMIT)
-        lines = [line for line in ran.stderr.splitlines() if line and not line.startswith("ikp: ")]
-        said = " ".join(lines[-1:])[-200:] or f"ended with {ran.returncode}"
-    except subprocess.TimeoutExpired:
-        said = f"not done after {LIMIT} s"
-    results = []
-    for name in names:
-        made = folder / f"{name}.json"
-        results.append(json.loads(made.read_text()) if made.exists() else {"failed": said})
-        results[-1]["name"] = name
-    return results
+    for process in (each for each, is_late in zip(processes, late, strict=True) if is_late):
+        process.kill()
+        process.wait()
+    print(f"prepared in {time.monotonic() - begun:.0f} s, {sum(late)} late", file=sys.stderr)
+    (folder / "go").write_text("")
+    said: dict[str, str] = {}
+    for names, process, is_late in zip(work, processes, late, strict=True):
+        try:
+            process.wait(max(begun + seconds - time.monotonic(), 0.1))
+            why = last_line(folder / f"{names[0]}.log") or f"ended with {process.returncode}"
+        except subprocess.TimeoutExpired:
+            process.kill()
+            why = f"not done after {seconds:g} s"
+        said |= dict.fromkeys(names, f"not prepared in {prepare:g} s" if is_late else why)
+    print(f"done in {time.monotonic() - begun:.0f} s", file=sys.stderr)
+    return said
 
 
-def row(result: dict[str, Any], modes: list[str]) -> str:
+def last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return " ".join([line for line in lines if not line.startswith("ikp: ")][-1:])[-200:]
+
+
+def row(name: str, result: dict[str, Any], modes: list[str]) -> str:
     if "failed" in result:
-        return f"{result['name']} | failed: {result['failed']} |" + " |" * len(modes)
+        return f"{name} | failed: {result['failed']} |" + " |" * len(modes)
     cells = [result["modes"][each] for each in modes]
     told = " | ".join(
         f"{each['ratio']:.3f} ({each['low']:.3f} to {each['high']:.3f}){missing(each)}"
         for each in cells
     )
-    return f"{result['name']} | {result['us']:.1f} | {result['bits']} | {told}"
+    return f"{name} | {result['us']:.1f} | {result['bits']} | {told}"
 
 
 def missing(mode: dict[str, Any]) -> str:
@@ -131,7 +157,7 @@ def summary(results: list[dict[str, Any]], modes: list[str]) -> str:
     return "; ".join(told)
 
 
-def measure_all(names: list[str], modes: list[str], rounds: int, folder: Path) -> None:
+def child(names: list[str], modes: list[str], rounds: int, folder: Path) -> None:
     """Measure cases in this process, and end it: a trace of so many launches is not wanted."""
     from benchmarks.calls import develop, judge
     from benchmarks.calls.case import few_configurations
@@ -139,51 +165,81 @@ def measure_all(names: list[str], modes: list[str], rounds: int, folder: Path) -
 
     few_configurations()
     switch, cases = Switch(), develop.CASES | judge.CASES
+    patterns = [
+        (develop.KERNELS | judge.KERNELS)[each]
+        for each in names
+        if each in develop.KERNELS | judge.KERNELS
+    ]
+    switch.launcher.kernels = re.compile("|".join(patterns)) if patterns else None
+    told = {name: attempt(lambda name=name: prepared(switch, cases[name], modes)) for name in names}
+    (folder / f"{names[0]}.ready").write_text("")
+    while not (folder / "go").exists():
+        time.sleep(0.05)
     for name in names:
-        try:
-            told = measured(switch, cases[name], modes, rounds, folder / "lock")
-        except Exception as error:  # noqa: BLE001 - the next case may do
-            told = {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:250]}"}
-        (folder / f"{name}.json").write_text(json.dumps(told))
+        if "failed" not in told[name]:
+            more = attempt(lambda name=name: measured(switch, cases[name], modes, rounds, folder))
+            told[name] = more if "failed" in more else joined(told[name], more)
+        (folder / f"{name}.json").write_text(json.dumps(told[name]))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def measured(
-    switch: Any, make: Callable[[], Any], modes: list[str], rounds: int, lock: Path
-) -> dict[str, Any]:
-    """Return a case's figures: its plain time, whether its results are equal, its ratios."""
+def attempt(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return run()
+    except Exception as error:  # noqa: BLE001 - the next case may do
+        return {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:250]}"}
+
+
+def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    modes = {mode: one["modes"][mode] | other["modes"][mode] for mode in one["modes"]}
+    return one | other | {"modes": modes}
+
+
+def prepared(switch: Any, make: Callable[[], Any], modes: list[str]) -> dict[str, Any]:
+    """Compile, tune and patch a case; return whether results are equal, and figures of launches."""
     import torch
 
-    with lock.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
-        torch.manual_seed(0)
-        case = make()
-        results(switch, case, None)  # compiles, and tunes
-        first, again = (results(switch, case, None) for _ in "ab")
-        steady = all(map(torch.equal, first, again))
-        bits = []
-        for mode in modes:
-            made = results(switch, case, mode)
-            bits.append("=" if all(map(torch.equal, first, made)) else "DIFFER")
-        told = "/".join(bits) if steady else "plain differs from itself"
-        del first, again, made
-        switch.missing()
-        fcntl.flock(file, fcntl.LOCK_UN)
+    torch.manual_seed(0)
+    case = make()
+    results(switch, case, None)  # compiles, and tunes
+    first, again = (results(switch, case, None) for _ in "ab")
+    steady, bits, figures = all(map(torch.equal, first, again)), [], {}
+    for mode in modes:
+        made = results(switch, case, mode)
+        bits.append("=" if all(map(torch.equal, first, made)) else "DIFFER")
+        figures[mode] = {"missing": switch.missing(), "launches": launches(switch, case, mode)}
+    del case, first, again, made
+    torch.cuda.empty_cache()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]):
+        torch.cuda._sleep(1)  # noqa: SLF001 - the first profile of a process takes long to begin
+    return {"bits": "/".join(bits) if steady else "plain differs from itself", "modes": figures}
+
+
+def measured(
+    switch: Any, make: Callable[[], Any], modes: list[str], rounds: int, folder: Path
+) -> dict[str, Any]:
+    """Return a case's plain time, and its ratios at each mode."""
+    import torch
+
+    with (folder / "lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        plain: list[float] = []
-        figures: dict[str, Any] = {}
-        for mode in modes:
-            pairs = timed(switch, case, mode, rounds)
-            ratios = [sum(b for _, b in two) / sum(a for _, a in one) for one, two in pairs]
-            low, middle, high = statistics.quantiles(ratios, n=4)
-            plain += [sum(each for _, each in one) for one, _ in pairs]
-            figures[mode] = {"ratio": middle, "low": low, "high": high}
-            figures[mode]["kernels"] = kernels(pairs)
-            figures[mode]["missing"] = switch.missing()
-            figures[mode]["launches"] = launches(switch, case, mode)
-    return {"us": statistics.median(plain), "bits": told, "modes": figures}
+        torch.manual_seed(0)
+        found = timed(switch, make(), modes, rounds)
+    torch.cuda.empty_cache()
+    calls = durations(found, rounds * (1 + len(modes)))
+    figures: dict[str, Any] = {}
+    plain = calls[:: 1 + len(modes)]
+    for at, mode in enumerate(modes, 1):
+        pairs = list(zip(plain, calls[at :: 1 + len(modes)], strict=True))
+        ratios = [sum(b for _, b in two) / sum(a for _, a in one) for one, two in pairs]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        figures[mode] = {"ratio": middle, "low": low, "high": high, "kernels": kernels(pairs)}
+    return {
+        "us": statistics.median(sum(each for _, each in one) for one in plain),
+        "modes": figures,
+    }
 
 
 def record(switch: Any, call: Callable[[], Any], mode: str | None) -> Any:
@@ -207,11 +263,8 @@ def results(switch: Any, case: Any, mode: str | None) -> list[Any]:
     return bits
 
 
-Durations = list[tuple[str, float]]
-
-
-def timed(switch: Any, case: Any, mode: str, rounds: int) -> list[tuple[Durations, Durations]]:
-    """Return the kernels' durations in us, by CUPTI, of plain and recorded calls in turn."""
+def timed(switch: Any, case: Any, modes: list[str], rounds: int) -> Any:
+    """Profile calls in turn, plain and at each mode; return the profiler's events."""
     import torch
 
     fresh, call = case
@@ -220,23 +273,39 @@ def timed(switch: Any, case: Any, mode: str, rounds: int) -> list[tuple[Duration
     def once(mode: str | None) -> None:
         arguments = fresh()
         flush.zero_()
-        torch.cuda._sleep(100)  # noqa: SLF001
         torch.cuda.synchronize()
+        torch.cuda._sleep(100)  # noqa: SLF001
         kept = record(switch, lambda: call(*arguments), mode)
         torch.cuda.synchronize()
         torch.cuda._sleep(100)  # noqa: SLF001
         del kept
+
+    def turn() -> None:
+        for mode in (None, *modes):
+            once(mode)
         switch.session.reset()
 
-    for each in (None, mode):
-        once(each)
+    turn()
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(rounds):
-            once(None)
-            once(mode)
+            turn()
         torch.cuda.synchronize()
-    found = [each for each in profiler.events() if not each.name.startswith("Mem")]
+    return profiler.events()
+
+
+Durations = list[tuple[str, float]]
+
+
+def durations(events: Any, count: int) -> list[Durations]:
+    """Return the kernels' durations in us of each call: what ran between two delimiters."""
+    from torch.autograd import DeviceType
+
+    found = [
+        each
+        for each in events
+        if each.device_type == DeviceType.CUDA and not each.name.startswith("Mem")
+    ]
     found.sort(key=lambda each: each.time_range.start)
     calls: list[Durations] = []
     inside = False
@@ -246,9 +315,9 @@ def timed(switch: Any, case: Any, mode: str, rounds: int) -> list[tuple[Duration
             calls += [[]] if inside else []
         elif inside:
             calls[-1].append((each.name, each.time_range.elapsed_us()))
-    if len(calls) != 2 * rounds or not calls[0]:
-        raise RuntimeError(f"{len(calls)} calls in the profile for {2 * rounds}")
-    return list(zip(calls[0::2], calls[1::2], strict=True))
+    if len(calls) != count or not all(calls):
+        raise RuntimeError(f"{sum(map(bool, calls))} calls with kernels in the profile for {count}")
+    return calls
 
 
 def kernels(pairs: list[tuple[Durations, Durations]]) -> list[dict[str, Any]]:

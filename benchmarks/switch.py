@@ -26,7 +26,7 @@ class Switch:
 
     def run(self, call: Callable[[], Any], detail: str | None) -> Any:
         """Run a call at a detail, None for plain, and count what of it was not recorded."""
-        from ikp.unedited.plan import plan
+        from ikp.unedited.plan import NOT_NAMED, plan
 
         launcher = self.launcher
         if detail is None:
@@ -41,7 +41,8 @@ class Switch:
         if launcher.recorded.total() == recorded:
             self.plain["no launch of the call"] += 1
         for (kernel, why), count in (launcher.plain - plain).items():
-            self.plain[f"{kernel}: {why}"] += count
+            if why != NOT_NAMED:
+                self.plain[f"{kernel}: {why}"] += count
         return made
 
     def missing(self) -> str:

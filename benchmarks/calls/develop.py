@@ -149,7 +149,7 @@ def attorch_softmax() -> Case:
 
 
 def attention_spills() -> Case:
-    return spilling(128, 128, 64)
+    return spilling(128, 128, 128, stages=2)
 
 
 CASES: dict[str, Callable[[], Case]] = {
@@ -161,3 +161,12 @@ CASES: dict[str, Callable[[], Case]] = {
         *(fla_retention, fla_forgetting_attention, attorch_softmax, attention_spills),
     )
 }
+KERNELS: dict[str, str] = {
+    "cudnn_conv": "conv|xmma|cudnn|cutlass|prop",
+    "cudnn_conv_float": "conv|xmma|cudnn|cutlass|prop|nchw",
+    "torch_layer_norm": "layer_norm",
+    "torch_sum": "reduce_kernel",
+    "torch_cumsum": "scan|cumsum",
+    "torch_embedding": "index|embedding|gather",
+}
+"""Patterns of the kernels that are recorded, of libraries that are left alone otherwise."""

@@ -93,7 +93,7 @@ def tutorial_attention() -> Case:
 
 
 def attention_spills_more() -> Case:
-    return spilling(128, 128, 128, stages=2)
+    return spilling(256, 64, 128, stages=2)
 
 
 def _liger() -> dict[str, Callable[[], Case]]:
@@ -306,3 +306,25 @@ CASES: dict[str, Callable[[], Case]] = {
     **_cupy(),
     **_jax(),
 }
+KERNELS: dict[str, str] = {
+    "torch_softmax": "(?i)softmax",
+    "torch_gelu": "elementwise",
+    "torch_sort": "(?i)sort",
+    "torch_topk": "(?i)topk|sort",
+    "torch_gather": "index|gather",
+    "torch_var": "reduce_kernel",
+    "torch_argmax": "reduce_kernel",
+    "torch_transpose": "elementwise|transpose",
+    "torch_max_pool": "max_pool",
+    "torch_upsample": "upsample",
+    "torch_batch_norm": "batch_norm|bn_|cudnn",
+    "torch_group_norm": "RowwiseMoments|GroupNorm",
+    "torch_cdist": "cdist",
+    "torch_flash_attention": "flash",
+    "torch_efficient_attention": "fmha|attention",
+    "torch_cross_entropy": "(?i)softmax|nll",
+    **{name: "gemm|gemv|cutlass|nvjet|xmma" for name in _torch() if name.startswith("cublas")},
+    **{name: "conv|xmma|cudnn|cutlass|prop" for name in _torch() if name.startswith("cudnn")},
+    **dict.fromkeys((*_cupy(), *_jax()), "."),
+}
+"""Patterns of the kernels that are recorded, of libraries that are left alone otherwise."""

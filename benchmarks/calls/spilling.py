@@ -9,7 +9,7 @@ import torch
 from benchmarks.calls.case import Case, definitions, randn, same
 
 
-def spilling(block_m: int, block_n: int, head: int, stages: int = 4) -> Case:
+def spilling(block_m: int, block_n: int, head: int, stages: int) -> Case:
     """Return a call whose warps keep what spills in L1, beside more than 48 KB of shared memory."""
     import triton
 

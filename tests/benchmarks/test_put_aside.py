@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
+from torch.autograd import DeviceType
 
 from benchmarks import put_aside
 from benchmarks.calls import case, develop, judge
@@ -22,13 +23,40 @@ def test_the_halves_have_no_call_in_common() -> None:
 
 def test_each_call_is_measured_once_and_in_its_half() -> None:
     work = list(put_aside.groups("both", None, 3))
-    names = [(half, name) for half, some in work for name in some]
-    assert names == [
-        *(("develop", name) for name in develop.CASES),
-        *(("judge", name) for name in judge.CASES),
-    ]
+    for half, module in (("develop", develop), ("judge", judge)):
+        names = [name for of, some in work for name in some if of == half]
+        assert sorted(names) == sorted(module.CASES)
     only = list(put_aside.groups("judge", "torch_sort,stencil", 3))
     assert only == [("judge", ["torch_sort"])]
+
+
+def test_a_process_records_either_a_librarys_kernels_or_all_others() -> None:
+    named = develop.KERNELS.keys() | judge.KERNELS.keys()
+    assert named < develop.CASES.keys() | judge.CASES.keys()
+    for _, names in put_aside.groups("both", None, 3):
+        assert len({name in named for name in names}) == 1
+
+
+def test_kernels_between_two_delimiters_are_a_calls() -> None:
+    def event(name: str, start: int, us: float, kind: DeviceType = DeviceType.CUDA) -> Any:
+        time_range = SimpleNamespace(start=start, elapsed_us=lambda: us)
+        return SimpleNamespace(name=name, time_range=time_range, device_type=kind)
+
+    spin = f"void {put_aside.DELIMITER}(long)"
+    events = [
+        event("c", 7, 3.0),
+        *(event(spin, at, 1.0) for at in (1, 4, 6, 8)),
+        event("before", 0, 9.0),
+        event("a", 2, 1.0),
+        event("cudaLaunchKernel", 2, 50.0, DeviceType.CPU),
+        event("Memset (Device)", 3, 9.0),
+        event("between", 5, 9.0),
+    ]
+    assert put_aside.durations(events, 2) == [[("a", 1.0)], [("c", 3.0)]]
+    with pytest.raises(RuntimeError, match="2 calls with kernels in the profile for 3"):
+        put_aside.durations(events, 3)
+    with pytest.raises(RuntimeError, match="1 calls with kernels in the profile for 2"):
+        put_aside.durations(events[1:], 2)
 
 
 SCRIPT = '''

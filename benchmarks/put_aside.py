@@ -29,8 +29,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-MODES = {"loops": ("loops", 7), "waits": ("waits", 7), "ops": ("ops", 7), "all": ("waits", 1)}
-"""By column: detail, and one block in how many that has ranges."""
+MODES: dict[str, tuple[str, int | None]] = {
+    **{detail: (detail, None) for detail in ("loops", "waits", "ops")},
+    "waits, 7": ("waits", 7),
+    "waits, 1": ("waits", 1),
+}
+"""By column: detail, and one block in how many that has ranges; None, the default."""
 DELIMITER = "spin_kernel"
 """torch.cuda._sleep's kernel, which no library launches."""
 
@@ -43,12 +47,12 @@ def main() -> None:
     options.add_argument("--each", type=int, default=2, help="cases of a process")
     options.add_argument("--prepare", type=float, default=75, help="seconds to prepare all")
     options.add_argument("--seconds", type=float, default=150, help="for all of it")
-    options.add_argument("--modes", default=",".join(MODES))
+    options.add_argument("--modes", default=";".join(MODES))
     options.add_argument("--out", type=Path)
     options.add_argument("--child", help=argparse.SUPPRESS)
     options.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = options.parse_args()
-    modes = asked.modes.split(",")
+    modes = asked.modes.split(";")
     if asked.child:
         child(asked.child.split(","), modes, asked.rounds, asked.folder)
     with tempfile.TemporaryDirectory() as name:
@@ -92,8 +96,9 @@ def run_all(
         command = [sys.executable, "-m", "ikp", "run", "--level", "machine", "--kernel", "*"]
         command += ["--memory", "8000", "--out", f"{folder}/{names[0]}.pftrace", "--force"]
         command += ["-m", "benchmarks.put_aside", *own, "--child", ",".join(names)]
+        own_memory = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         with (folder / f"{names[0]}.log").open("w") as log:
-            processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+            processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=own_memory))
     ready = [folder / f"{names[0]}.ready" for names in work]
     while time.monotonic() < begun + prepare and any(
         not path.exists() and process.poll() is None
@@ -170,7 +175,7 @@ def child(names: list[str], modes: list[str], rounds: int, folder: Path) -> None
         for each in names
         if each in develop.KERNELS | judge.KERNELS
     ]
-    switch.launcher.kernels = re.compile("|".join(patterns)) if patterns else None
+    switch.launcher.kernels = re.compile("|".join(patterns), re.IGNORECASE) if patterns else None
     told = {name: attempt(lambda name=name: prepared(switch, cases[name], modes)) for name in names}
     (folder / f"{names[0]}.ready").write_text("")
     while not (folder / "go").exists():

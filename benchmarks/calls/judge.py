@@ -42,7 +42,7 @@ def _torch() -> dict[str, Callable[[], Case]]:
         "torch_upsample": (lambda x: f.interpolate(x, scale_factor=2, mode="bilinear"), [image]),
         "torch_batch_norm": (lambda x: f.batch_norm(x, None, None, training=True), [image]),
         "torch_group_norm": (lambda x: f.group_norm(x, 32), [image]),
-        "torch_cdist": (lambda a, b: torch.cdist(a.float(), b.float(), p=1.0), [(2048, 64)] * 2),
+        "torch_cdist": (lambda a, b: torch.cdist(a.float(), b.float(), p=1.0), [(512, 64)] * 2),
         "cublas_mm": (torch.mm, mm),
         "cublas_mm_float": (lambda a, b: torch.mm(a.float(), b.float()), [(2048, 2048)] * 2),
         "cublas_bmm": (torch.bmm, [(64, 512, 512)] * 2),
@@ -93,7 +93,7 @@ def tutorial_attention() -> Case:
 
 
 def attention_spills_more() -> Case:
-    return spilling(256, 64, 128, stages=2)
+    return spilling(128, 64, 128, stages=3)
 
 
 def _liger() -> dict[str, Callable[[], Case]]:
@@ -307,10 +307,10 @@ CASES: dict[str, Callable[[], Case]] = {
     **_jax(),
 }
 KERNELS: dict[str, str] = {
-    "torch_softmax": "(?i)softmax",
+    "torch_softmax": "softmax",
     "torch_gelu": "elementwise",
-    "torch_sort": "(?i)sort",
-    "torch_topk": "(?i)topk|sort",
+    "torch_sort": "sort",
+    "torch_topk": "topk|sort",
     "torch_gather": "index|gather",
     "torch_var": "reduce_kernel",
     "torch_argmax": "reduce_kernel",
@@ -322,7 +322,7 @@ KERNELS: dict[str, str] = {
     "torch_cdist": "cdist",
     "torch_flash_attention": "flash",
     "torch_efficient_attention": "fmha|attention",
-    "torch_cross_entropy": "(?i)softmax|nll",
+    "torch_cross_entropy": "softmax|nll",
     **{name: "gemm|gemv|cutlass|nvjet|xmma" for name in _torch() if name.startswith("cublas")},
     **{name: "conv|xmma|cudnn|cutlass|prop" for name in _torch() if name.startswith("cudnn")},
     **dict.fromkeys((*_cupy(), *_jax()), "."),

@@ -13,6 +13,10 @@ from ikp.warning import warn
 
 FEW_BLOCKS: Final = 256
 """A launch of no more blocks records in all of them: most run at once, and each is needed."""
+STEPS: Final = (7, 15, 31)
+"""The steps of a sample for which nobody chose one. They are odd: numbers of SMs are even."""
+ENOUGH_BLOCKS: Final = 32
+"""The largest step is taken with which so many blocks record. What few record perturbs little."""
 MOST_CHOICES: Final = 16
 """The most selections of blocks that get a patched copy of the kernel each."""
 _choices: set[Selection] = set()
@@ -43,7 +47,7 @@ def _tell_of_choices() -> None:
     )
 
 
-def sampled(grid: tuple[int, int, int], sample: int) -> Selection:
+def sampled(grid: tuple[int, int, int], sample: int | None) -> Selection:
     """Return which blocks record in a launch of which a sample is taken.
 
     Blocks are numbered through the grid. A step that shares a factor with the grid's inner
@@ -52,10 +56,15 @@ def sampled(grid: tuple[int, int, int], sample: int) -> Selection:
 
     Args:
         grid: blocks.
-        sample: the step between blocks that record; the step taken may be a few more.
+        sample: the step between blocks that record; None for one by the number of blocks. The step
+            taken may be a few more.
     """
-    if sample == 1 or math.prod(grid) <= FEW_BLOCKS:
+    blocks = math.prod(grid)
+    if sample == 1 or blocks <= FEW_BLOCKS:
         return EVERYTHING
+    if sample is None:
+        enough = [each for each in STEPS if blocks // each >= ENOUGH_BLOCKS]
+        sample = max(enough, default=STEPS[0])
     last = max(axis for axis, size in enumerate(grid) if size > 1)
     met = 2 * math.prod(grid[:last])
     step = next(each for each in itertools.count(sample) if math.gcd(each, met) == 1)
@@ -72,7 +81,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(
-        cls, blocks: tuple[int, int, int], stream: int, chosen: Selection, sample: int = 1
+        cls, blocks: tuple[int, int, int], stream: int, chosen: Selection, sample: int | None = 1
     ) -> Grid:
         """Return the grid of one launch; a captured launch may be replayed with another grid.
 
@@ -80,7 +89,8 @@ class Grid(NamedTuple):
             blocks: its grid.
             stream: the stream of the launch.
             chosen: which warps and blocks record.
-            sample: the step between blocks that record, where the user has chosen none.
+            sample: the step between blocks that record, where the user has chosen none; None for
+                one by the number of blocks.
         """
         sure = not cuda.capturing(stream)
         if sure and chosen == EVERYTHING:

@@ -70,7 +70,7 @@ from ikp.session.options import CLOCKS
     metavar="N",
     help="Of launches with more than 256 blocks, record ranges in one block in N, and of others "
     "when and where they ran: these run the kernel's own code (in machine code). 1: ranges in "
-    "all.  [default: 7]",
+    "all.  [default: 7 to 31, so that 32 blocks or more have ranges]",
 )
 @click.option(
     "--check",

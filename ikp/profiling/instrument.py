@@ -58,7 +58,7 @@ def instrument(
         sample: in machine code, of a launch with more than 256 blocks, one in how many (or in a few
             more, for a grid of several dimensions) records ranges, where ``buffer`` chooses none:
             the others leave when and where they ran, and run the kernel's own code. 1: all record.
-            None: 7.
+            None: 7 to 31, the more the more blocks there are.
         check: in machine code and PTX, compare what the kernel writes with and without
             records, bit for bit, before its first recorded launch: in another process, on copies
             of the memory that it reaches, so that a fault there costs nothing here.

@@ -20,9 +20,6 @@ BY_HAND = "ttgir"
 _AFTERWARDS = ("machine", "ptx", BEST)
 """Levels at which the kernel is compiled as it is, and probes go into its machine code or PTX."""
 
-SAMPLE = 7
-"""The default sample: of launches with many blocks, one block in 7 records. It is odd: numbers of
-SMs are even, and so blocks of each SM are chosen at some time."""
 _MOST_SAMPLE = 1 << 20
 
 NOT_NAMED = "not among the chosen kernels"
@@ -85,7 +82,7 @@ class Plan:
     max_overhead: float | None = None  # the most time, as a ratio to the plain kernel's: 1.05
     check: bool = False  # compare results with the plain kernel's
     probe: str = ""  # "addresses": also record those of a sample of warps, once for each kernel
-    sample: int = 1  # of a launch with many blocks, one in how many records
+    sample: int | None = 1  # of a launch with many blocks, one in how many records; None: by these
 
     def __str__(self) -> str:
         if self.ttgir:
@@ -157,7 +154,8 @@ def plan(
         ranges: also mark the ranges that the kernel's source names, with level="machine".
         check: compare results with the plain kernel's, with level="machine" or "ptx".
         probe: "addresses": also record the lanes' addresses, with level="machine" or "ptx".
-        sample: one block in how many records, where machine code is marked; 1 for all. None: 7.
+        sample: one block in how many records, where machine code is marked; 1 for all. None: 7 to
+            31, by how many the launch has.
         buffer: names of given buffer options: "blocks" and "warps" exclude a sample.
 
     Raises:
@@ -211,7 +209,7 @@ def plan(
         max_overhead=max_overhead,
         check=check,
         probe=probe or "",
-        sample=SAMPLE if sample is None else _checked_sample(sample, level, buffer),
+        sample=sample if sample is None else _checked_sample(sample, level, buffer),
     )
 
 

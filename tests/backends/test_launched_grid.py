@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -53,6 +54,16 @@ def test_a_sample_comes_to_every_column_of_a_grid_and_to_blocks_of_every_sm(
     assert not others, "a smaller step would do"
 
 
+@given(grid=st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 12)))
+def test_a_sample_that_nobody_chose_is_as_thin_as_leaves_enough_blocks(
+    grid: tuple[int, int, int],
+) -> None:
+    chosen, blocks = sampled(grid, None), math.prod(grid)
+    wanted = 31 if blocks >= 31 * 32 else 15 if blocks >= 15 * 32 else 7
+    assert chosen == sampled(grid, wanted)
+    assert (chosen == EVERYTHING) == (blocks <= FEW_BLOCKS)
+
+
 def test_a_sample_is_taken_where_nobody_chose_and_nobody_else_launches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -61,6 +72,7 @@ def test_a_sample_is_taken_where_nobody_chose_and_nobody_else_launches(
     assert Grid.of(large, 0, EVERYTHING, 7) == Grid(flat=True, sure=True, blocks=some)
     assert Grid.of((256, 1, 1), 0, EVERYTHING, 7) == Grid(flat=True, sure=True)
     assert Grid.of(large, 0, EVERYTHING, 1) == Grid(flat=True, sure=True)
+    assert Grid.of((1024, 1, 1), 0, EVERYTHING, None).blocks == replace(some, block_step=31)
     one = Selection(first_block=3, block_count=1)
     assert Grid.of(large, 0, one, 7).blocks == one
     assert Grid.of(large, 0, Selection(0b1), 7) == Grid(flat=True, sure=True, select=True)

@@ -14,7 +14,7 @@ from ikp.warning import warn
 FEW_BLOCKS: Final = 256
 """A launch of no more blocks records in all of them: most run at once, and each is needed."""
 STEPS: Final = (7, 15, 31)
-"""The steps of a sample for which nobody chose one. They are odd: numbers of SMs are even."""
+"""The steps of a sample where the user chose none. They are odd: numbers of SMs are even."""
 ENOUGH_BLOCKS: Final = 32
 """The largest step is taken with which so many blocks record. What few record perturbs little."""
 MOST_CHOICES: Final = 16

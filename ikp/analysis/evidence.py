@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from math import prod
 from typing import TYPE_CHECKING, TypeVar
@@ -16,7 +16,7 @@ from ikp.core.warps import seen_warps
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
-    from ikp.core.trace import Launch, Trace
+    from ikp.core.trace import ClockFit, Launch, Trace
 
 _Ints = NDArray[np.int64]
 _One = TypeVar("_One")
@@ -116,6 +116,9 @@ def about(trace: Trace) -> tuple[str, ...]:
             f"launches waited {facts['launches_waited_s']} s until earlier ones were read back: "
             "record fewer, by --launch or --kernel, and the program is faster."
         )
+    lines += map(_aligned, *_by_device(trace.launches))
+    if "clock_steps" in facts:
+        lines.append(f"the host's clock was set while this was recorded: {facts['clock_steps']}.")
     if "ranks" in facts:
         lines.append(f"{facts['ranks']}.")
     if "overhead_deducted" in facts:
@@ -123,6 +126,31 @@ def about(trace: Trace) -> tuple[str, ...]:
     if "edited" in facts:
         lines.append(f"edited: {facts['edited']}.")
     return tuple(map(printable, lines))
+
+
+def _by_device(launches: Sequence[Launch]) -> tuple[list[str], list[list[ClockFit]]]:
+    """Return the GPUs, each with its rank where there are several, and their launches' clocks."""
+    ranked = len({each.rank for each in launches}) > 1
+    found: dict[str, list[ClockFit]] = {}
+    for each in launches:
+        if each.clock.kind != "host":
+            name = f"rank {each.rank}, {each.device}" if ranked else each.device
+            found.setdefault(name, []).append(each.clock)
+    return list(found), list(found.values())
+
+
+def _aligned(device: str, clocks: list[ClockFit]) -> str:
+    """Return in one line how well the times of a GPU are Unix times."""
+    bounds = [each.unix_bound_ns for each in clocks if each.unix_bound_ns is not None]
+    if len(bounds) < len(clocks):
+        few = f" ({len(clocks) - len(bounds)} of {len(clocks)} launches)" if bounds else ""
+        return f"{device}: GPU clock, not aligned with the host's{few}."
+    offset, drift = clocks[0].unix_offset_ns or 0.0, clocks[0].unix_drift_ppm
+    moves = "" if drift is None else f", drift {drift:+.2f} ppm"
+    return (
+        f"{device}: Unix time, at most {max(bounds) / 1e3:,.2f} us off; the GPU's clock was "
+        f"{abs(offset) / 1e3:,.1f} us {'behind' if offset >= 0 else 'ahead'}{moves}."
+    )
 
 
 def collect_evidence(trace: Trace) -> tuple[Evidence, ...]:

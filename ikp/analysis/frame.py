@@ -20,11 +20,11 @@ def to_pandas(trace: Trace) -> pandas.DataFrame:
     Columns: ``launch`` (index into ``trace.launches``), ``label``, ``rank``
     (missing where there is none), ``block`` (linear), ``block_x``,
     ``block_y``, ``block_z``, ``warp`` (in its block), ``sm``, ``role``, ``region``, ``kind``
-    (``"range"`` or ``"instant"``), ``start_ns``, ``end_ns`` (Unix nanoseconds), ``dur_ns``
-    (nanoseconds), ``ticks`` (how long it took, in the unit that ``clock`` says), ``clock``
-    (``"cycles"`` of the SM, or ``"globaltimer"`` or ``"host"``, which both count nanoseconds) and
-    ``payload`` (float64, NaN where there is none), then the trace's arguments. Names are
-    categorical.
+    (``"range"`` or ``"instant"``), ``start_ns``, ``end_ns`` (Unix nanoseconds where the
+    launch is aligned), ``dur_ns`` (nanoseconds), ``ticks`` (how long it took, in the unit that
+    ``clock`` says), ``clock`` (``"cycles"`` of the SM, or ``"globaltimer"`` or ``"host"``, which
+    both count nanoseconds) and ``payload`` (float64, NaN where there is none), then the trace's
+    arguments. Names are categorical.
 
     A trace of totals has one row per total instead. Columns: those that say which warp (``launch``
     to ``role``), ``region``, ``kind``, ``count``, ``ticks`` (the sum, in the unit that ``clock``

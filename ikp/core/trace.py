@@ -1,7 +1,8 @@
 """A trace as columns: launches, regions, slots, events and totals, as exporters and analyses read.
 
-All tables are columns (numpy arrays of equal length). Times are Unix nanoseconds in ``int64`` on
-one axis for all launches and SMs. No DSL and no file format is known here.
+All tables are columns (numpy arrays of equal length). Times are nanoseconds in ``int64`` on one
+axis for all launches and SMs: of Unix time, as exactly as each launch's ``ClockFit`` says. No DSL
+and no file format is known here.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ class ClockFit:
     they can't be measured: no more anchors than unknowns, or nothing to fit. ``rate`` says where
     ``ns_per_tick`` comes from: ``"fitted"`` from anchors, ``"nominal"`` from the clock
     rate that the device advertises (too few anchors), ``"exact"`` where ticks are nanoseconds.
+
+    Handshakes with the host make Unix times of the times of a GPU's timer. ``unix_offset_ns`` is
+    what was added where the launch began, ``unix_drift_ppm`` how fast that changes (None with one
+    handshake), and ``unix_bound_ns`` the greatest error within the launch. Where that is None,
+    the times of a GPU are those of its timer, not aligned.
     """
 
     kind: str  # "cycles" | "globaltimer" | "host"
@@ -46,6 +52,9 @@ class ClockFit:
     residual_max_ns: float | None = None
     rate_spread: float = 0.0  # how much the rate itself changed within the launch, relative
     bits: int = 32  # of the clock that each record holds
+    unix_offset_ns: float | None = None
+    unix_bound_ns: float | None = None
+    unix_drift_ppm: float | None = None
 
     @property
     def name(self) -> str:

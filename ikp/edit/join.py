@@ -21,9 +21,10 @@ from ikp.errors import UsageError
 def concat(traces: Iterable[AnyTrace]) -> AnyTrace:
     """Return one trace with the launches of all, in order.
 
-    Times stay as they are: all count Unix nanoseconds, so launches of other devices or hosts line
-    up as far as their clocks agree. Regions and roles of one name are one. Where provenances
-    differ, all texts are kept. Arrows stay in their trace: they get other numbers.
+    Times stay as they are: launches of other devices line up as exactly as each is placed in Unix
+    time (``ClockFit.unix_bound_ns``), and those of other hosts as far as the hosts' clocks agree.
+    Regions and roles of one name are one. Where provenances differ, all texts are kept. Arrows stay
+    in their trace: they get other numbers.
 
     Raises:
         UsageError: there is no trace, or one argument has different types in two of them.

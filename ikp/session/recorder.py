@@ -18,6 +18,7 @@ from typing import Any
 from ikp import registry
 from ikp.core import abi
 from ikp.core.decoding.launch_header import Source
+from ikp.core.host_clock import HostClock
 from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, WORDS_AT, Part, Segment, Selection, Tensor
 from ikp.core.trace import Trace
@@ -25,6 +26,7 @@ from ikp.errors import DecodeError, FaultError
 from ikp.paths import shown
 from ikp.progress import progress
 from ikp.session.arena import Kind, Shelf, checked_size
+from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
 from ikp.session.faults import failures, fault, lost
 from ikp.session.harvest import Harvest, Taken, hand_out
@@ -57,6 +59,7 @@ class _Place:
         self.service = service_of(device)
         self.shelf = Shelf(self.service, device)
         self.harvest = Harvest(device, self.service, self.shelf)
+        self.clock = clock_of(device)
 
 
 class Recording:
@@ -70,6 +73,7 @@ class Recording:
         self._lock = threading.Lock()
         self._taken: list[Taken] = []
         self._places: dict[Any, _Place] = {}
+        self._since_ns = time.monotonic_ns() - _BEFORE_NS
 
     @property
     def segments(self) -> list[Segment]:
@@ -93,6 +97,8 @@ class Recording:
             if device not in self._places:
                 self._places[device] = _Place(device)
             place = self._places[device]
+            if place.clock is not None:
+                place.clock.launching()
             place.harvest.step()
             made = place.harvest.records(alike)
             size, needed = wishes.buffer_size, place.harvest.attempted(alike)
@@ -202,6 +208,7 @@ class Recording:
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
         with progress(len(taken), "Decoding") as advance:
             trace = decode(reading, names, made, advance)
+        trace = aligned(trace, self._clocks(ended=ended))
         self.unheard = [_not_heard(reading.silent)] if reading.silent else []
         copied = reading.seconds
         costs = {
@@ -212,6 +219,17 @@ class Recording:
             costs["launches_waited_s"] = f"{waited:.4f}"
         trace = replace(trace, provenance={**trace.provenance, **costs})
         return trace, broken or reading.broken
+
+    def _clocks(self, *, ended: bool) -> dict[str, HostClock]:
+        """Return the clocks of GPUs, by their names in launches, after a last handshake."""
+        lines = {}
+        for device, place in self._places.items():
+            if place.clock is not None:
+                if ended:
+                    place.clock.meet()
+                if (line := place.clock.line(self._since_ns)) is not None:
+                    lines[device_facts(device)[0]] = line
+        return lines
 
     def _raw(self, taken: Sequence[Taken]) -> Iterator[Source]:
         """Yield segments copied as a whole, while kernels run on: no other kernel could run."""
@@ -225,6 +243,8 @@ class Recording:
             yield Source.of(segment, place.service.call(read))
 
 
+_BEFORE_NS = 10_000_000_000
+"""Handshakes with a GPU so long before the session are used, too."""
 _BYTES_AT_ONCE = 1 << 30
 _AT_ONCE = 256
 """Launches read back together, so that waiting for a copy is shared by many."""

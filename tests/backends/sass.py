@@ -193,13 +193,14 @@ class Code:
         return 1 + max(int(number) for numbers in used for number in numbers)
 
 
-def assemble(ptx: str, folder: Path) -> None:
-    """Raise CalledProcessError if ptxas refuses a text for sm_80."""
+def assemble(ptx: str, folder: Path, arch: str = "sm_80") -> bytes:
+    """Return the cubin of a text; raise CalledProcessError if ptxas refuses it."""
     path = folder / "kernel.ptx"
     path.write_text(ptx)
     subprocess.run(
-        [TOOLS / "ptxas", "-arch=sm_80", path, "-o", folder / "kernel.cubin"],
+        [TOOLS / "ptxas", f"-arch={arch}", path, "-o", folder / "kernel.cubin"],
         check=True,
         capture_output=True,
         text=True,
     )
+    return (folder / "kernel.cubin").read_bytes()

@@ -216,6 +216,13 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
                 del launcher.plain[plain:]
                 launcher.failed.clear()
         library.fake_refuse(0, None)
+        plain = len(launcher.plain)
+        library.cuModuleLoadData(ctypes.byref(module), b"//ikp\n.version 7.0\n")
+        library.cuModuleGetFunction(ctypes.byref(found), module, b"own")
+        library.fake_clear()
+        launch(found)
+        told("own PTX")
+        said["own PTX: plain"] = launcher.plain[plain:]
     launch(function)
     told("after")
     said["names"] = list(known().values())

@@ -37,6 +37,12 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
     assert said["asked"] == [wanted] * 11
 
 
+def test_a_kernel_of_ikps_own_is_neither_recorded_nor_reported(said: dict) -> None:
+    (launched,) = said["own PTX"]
+    assert launched.startswith("launch ") and launched.endswith(" 12x256 on 0")
+    assert said["own PTX: plain"] == []
+
+
 def test_no_buffer_is_taken_inside_of_the_programs_call(said: dict) -> None:
     """What torch asks the CUDA runtime there makes CUPTI show the launch twice."""
     assert said["threads"] == ["ikp: buffers of cuda:0"] * 3

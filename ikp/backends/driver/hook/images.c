@@ -175,10 +175,11 @@ void clear(Image *image) {
     free(image->options.pairs);
 }
 
-/* Whether a cubin is one that ikp patched, by the name of its launch parameters in constant memory: its
-   launches are decided. (A cubin that takes them as an argument has no such name, but is loaded while
-   Python is asked.) */
+/* Whether an image is ikp's own: PTX that says so in its first line, or a cubin that ikp patched, by the
+   name of its launch parameters in constant memory. Its launches are decided. (A cubin that takes them as
+   an argument has no such name, but is loaded while Python is asked.) */
 int has_records(const void *code, size_t bytes) {
-    return code && bytes > 4 && !memcmp(code, "\177ELF", 4) &&
-           memmem(code, bytes, "ikp_buffer", 10) != NULL;
+    if (!code || bytes <= 5) return 0;
+    if (!memcmp(code, "//ikp", 5)) return 1;
+    return !memcmp(code, "\177ELF", 4) && memmem(code, bytes, "ikp_buffer", 10) != NULL;
 }

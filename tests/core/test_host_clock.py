@@ -1,0 +1,165 @@
+"""A pair of simulated clocks: the bound that is stated for handshakes holds for all times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikp.core.host_clock import Handshake, HostClock
+
+pytestmark = pytest.mark.any_pins
+
+BEGIN = 1_790_000_000_000_000_000
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """A GPU's timer and the host's two clocks; ``now`` is the host's time before any step, in ns.
+
+    The timer's rate is off by ``drift``, and swings about that by at most ``swing``.
+    """
+
+    offset: int
+    drift: float
+    swing: float = 0.0
+    period: float = 10.0 * SECOND
+    steps: tuple[tuple[int, int], ...] = ()  # after how many ns, by how many
+    tick: int = 32
+
+    def gpu(self, now: int) -> int:
+        turn = 2 * math.pi / self.period
+        off = self.drift * now + self.swing / turn * math.sin(turn * now)
+        return (BEGIN + now + self.offset - round(off)) // self.tick * self.tick
+
+    def host(self, now: int) -> int:
+        return BEGIN + now + sum(by for after, by in self.steps if now >= after)
+
+    def handshake(self, now: int, before: int, after: int) -> Handshake:
+        return Handshake(
+            gpu_ns=self.gpu(now),
+            before_ns=self.host(now - before),
+            after_ns=self.host(now + after),
+            monotonic_ns=now - before + 5_000_000,
+            tick_ns=self.tick,
+        )
+
+    def misses(self, line: HostClock, times: Sequence[int]) -> np.ndarray:
+        """Return by how many ns the line is wrong beyond its bound, at most 0 where it holds."""
+        there = np.array([self.gpu(now) for now in times])
+        truth = np.array([self.host(now) for now in times])
+        return np.abs(there + line.offset(there) - truth) - line.bound(there)
+
+
+jitter = st.one_of(st.integers(300, 1500), st.integers(300, 200_000))
+rates = st.floats(-100e-6, 100e-6)
+steps = st.lists(
+    # One at most between two handshakes: what two opposite steps do between these is not seen.
+    st.tuples(
+        *(st.integers(0, 99), st.integers(0, SECOND // 10), st.integers(-50_000_000, 50_000_000))
+    ),
+    max_size=3,
+    unique_by=lambda step: step[0],
+)
+
+
+@given(
+    st.data(),
+    st.integers(-3_000_000, 3_000_000),
+    rates,
+    st.floats(0.0, 1e-6),
+    st.floats(0.01, 60.0),
+    st.lists(st.tuples(st.integers(0, 10 * SECOND), jitter, jitter), min_size=1, max_size=40),
+    st.sampled_from((1, 32, 1000)),
+)
+def test_the_bound_holds_at_all_times(
+    data: st.DataObject,
+    offset: int,
+    drift: float,
+    swing: float,
+    period: float,
+    when: list[tuple[int, int, int]],
+    tick: int,
+) -> None:
+    clocks = Clocks(offset, drift, swing, period * SECOND, tick=tick)
+    line = HostClock([clocks.handshake(*each) for each in when])
+    times = data.draw(st.lists(st.integers(-SECOND, 11 * SECOND), min_size=1, max_size=20))
+    times += [now for now, _, _ in when]
+    assert clocks.misses(line, times).max() <= 0
+
+
+@given(rates, steps, st.integers(0, 2**32))
+def test_the_bound_holds_where_the_host_is_set(
+    drift: float, steps: list[tuple[int, int, int]], seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    jumps = tuple((gap * SECOND // 10 + into, by) for gap, into, by in steps)
+    clocks = Clocks(-2_000_000, drift, steps=jumps)
+    when = [
+        (number * SECOND // 10, *map(int, random.integers(400, 1200, 2))) for number in range(101)
+    ]
+    made = [clocks.handshake(*each) for each in when]
+    # A step between the two readings of one handshake is noticed by the one who reads.
+    sound = [all(abs(after - now) > 1200 for after, _ in jumps) for now, _, _ in when]
+    line = HostClock([each for each, kept in zip(made, sound, strict=True) if kept])
+    known = [now for (now, _, _), kept in zip(when, sound, strict=True) if kept]
+    times = random.integers(known[0], known[-1], 500).tolist()
+    assert clocks.misses(line, times).max() <= 0
+
+
+def test_a_step_is_told_and_nothing_else() -> None:
+    clocks = Clocks(-2_000_000, 30e-6, steps=((5 * SECOND, 40_000_000),))
+    line = HostClock([clocks.handshake(now * SECOND, 700, 800) for now in range(10)])
+    assert [each.by_ns for each in line.steps] == [40_000_000]
+    assert line.steps[0].after_ns == clocks.host(4 * SECOND - 700)
+    assert line.drift_ppm == pytest.approx(30, abs=0.5)
+    assert line.bound(np.array([clocks.gpu(9 * SECOND // 2)]))[0] > 40_000_000 / 2
+    assert line.bound(np.array([clocks.gpu(17 * SECOND // 2)]))[0] < 2_000
+
+
+def test_a_change_of_rate_widens_the_bound_where_it_is() -> None:
+    clocks = Clocks(0, 20e-6, swing=30e-6, period=4 * SECOND)
+    line = HostClock([clocks.handshake(now * SECOND // 10, 750, 750) for now in range(101)])
+    times = list(range(0, 10 * SECOND, 7_654_321))
+    assert clocks.misses(line, times).max() <= 0
+    assert line.bound(np.array([clocks.gpu(now) for now in times])).max() < 1_500
+
+
+def test_bounds_are_no_wider_than_the_handshakes_need() -> None:
+    clocks = Clocks(2_480_000, 48e-6)
+    line = HostClock([clocks.handshake(now * SECOND // 10, 750, 750) for now in range(101)])
+    there = np.array([clocks.gpu(now) for now in range(0, 10 * SECOND, 12_345_678)])
+    assert line.bound(there).max() < 750 + 32 + 100
+    assert line.drift_ppm == pytest.approx(48, abs=0.2)
+    assert line.count == 101
+    assert not line.steps
+
+
+def test_a_wide_handshake_among_narrow_ones_is_left_out() -> None:
+    clocks = Clocks(0, 10e-6)
+    made = [clocks.handshake(now * SECOND // 10, 700, 700) for now in range(9)]
+    line = HostClock([*made, clocks.handshake(SECOND // 4, 90_000, 700)])
+    assert line.count == 9
+    assert line.bound(np.array([clocks.gpu(SECOND // 4)]))[0] < 1_000
+
+
+def test_within_a_launch_the_bound_is_the_greatest() -> None:
+    clocks = Clocks(0, 10e-6)
+    line = HostClock([clocks.handshake(now * 10 * SECOND, 700, 700) for now in range(4)])
+    first, last = (np.array([clocks.gpu(now * SECOND)]) for now in (1, 29))
+    every = np.array([clocks.gpu(now * SECOND // 10) for now in range(10, 291)])
+    assert line.bound_within(first, last)[0] >= line.bound(every).max() > line.bound(first)[0]
+
+
+def test_one_handshake_bounds_what_is_near() -> None:
+    line = HostClock([Clocks(0, 0.0).handshake(0, 700, 700)])
+    near, far = line.bound(np.array([BEGIN, BEGIN + SECOND]))
+    assert 700 <= near < 800
+    assert far > 100_000
+    assert line.drift_ppm is None

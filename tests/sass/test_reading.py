@@ -28,6 +28,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ..
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tools, "printed", counted)
+    monkeypatch.setattr(reading, "composed", lambda file, name: None)
     return found
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.dataflow.composed_text import composed
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly import tools
 from ikp.sass.disassembly.listing import parse
@@ -31,6 +32,8 @@ def parsed(text: str) -> list[Liveness]:
 def text_of(cubin: bytes, file: Cubin, name: str) -> str:
     """Return the disassembler's output for a kernel.
 
+    Where all its instructions are of known forms, it is made without starting the disassembler.
+
     Args:
         cubin: the file that the compiler wrote.
         file: the same, parsed.
@@ -39,7 +42,8 @@ def text_of(cubin: bytes, file: Cubin, name: str) -> str:
     Raises:
         InspectError: there is no disassembler, or it refuses the kernel.
     """
-    return tools.disassemble_function(cubin, name, _together(file, name))
+    made = composed(file, name)
+    return made or tools.disassemble_function(cubin, name, _together(file, name))
 
 
 def _together(file: Cubin, name: str) -> dict[str, int]:

@@ -19,6 +19,9 @@ from ikp.sass.disassembly.kept_text import KeptText
 
 _OPTIONS = ("-c", "-hex", "-gi")
 _SECTION = re.compile(r"(?=^//-+ \.text\.\S+ +-+$)", re.MULTILINE)
+_PRINTED = re.compile(r"^ +/\*([0-9a-f]+)\*/ +(.*?) *;?$", re.MULTILINE)
+_WRONG = re.compile(r"at address 0x([0-9a-f]+)")
+_NOP = (0x000FC000 << 96 | 0x7918).to_bytes(16, "little")
 _NAME = re.compile(r"//-+ \.text\.(\S+)")
 
 
@@ -53,7 +56,7 @@ def disassemble(cubin: bytes) -> str:
         InspectError: there is no disassembler, or it refuses the file.
     """
     program = tool("nvdisasm")
-    kept = KeptText.of(_version(program), _OPTIONS, hashlib.sha256(cubin).digest())
+    kept = KeptText.of(version_of(program), _OPTIONS, hashlib.sha256(cubin).digest())
     text = kept.read()
     if text is None:
         text = printed(program, [], cubin)
@@ -76,7 +79,7 @@ def disassemble_function(cubin: bytes, name: str, symbols: Mapping[str, int]) ->
         InspectError: there is no disassembler, or it refuses the function.
     """
     program, digest = tool("nvdisasm"), hashlib.sha256(cubin).digest()
-    version = _version(program)
+    version = version_of(program)
     if (kept := KeptText.of(version, [*_OPTIONS, name], digest).read()) is not None:
         return kept
     found = _functions(program, cubin, name, symbols)
@@ -100,9 +103,42 @@ def _functions(
 
 
 @cache
-def _version(program: Path) -> str:
+def version_of(program: Path) -> str:
     """Return a tool's ``--version`` text, which has its build."""
     return _ran([program, "--version"], 0).out
+
+
+def printed_code(program: Path, chip: str, code: bytes) -> dict[int, str]:
+    """Return ``nvdisasm``'s text of each instruction in code of no file, by its address.
+
+    Instructions that the chip does not have are left out. Targets of branches are addresses.
+
+    Args:
+        program: the disassembler.
+        chip: "90a" of sm_90a.
+        code: instructions, the first at address 0.
+
+    Raises:
+        InspectError: it failed.
+    """
+    done = _printed_code(program, chip, code)
+    wrong = {int(each, 16) for each in _WRONG.findall(done.said)}
+    if done.code and wrong:
+        kept = bytearray(code)
+        for at in wrong:
+            kept[at : at + len(_NOP)] = _NOP
+        done = _printed_code(program, chip, bytes(kept))
+    if done.code:
+        raise _refused(program, "nvdisasm can't print this code", done)
+    found = {int(address, 16): text for address, text in _PRINTED.findall(done.out)}
+    return {at: text for at, text in found.items() if at not in wrong}
+
+
+def _printed_code(program: Path, chip: str, code: bytes) -> Done:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "code.bin"
+        path.write_bytes(code)
+        return _ran([program, "-b", f"SM{chip}", path], len(code))
 
 
 def printed(program: Path, symbols: Sequence[int], cubin: bytes) -> str:

@@ -14,9 +14,9 @@ from functools import cache
 import numpy as np
 
 from ikp.errors import PatchError
+from ikp.sass.cubins import leb
 from ikp.sass.cubins.cubin import Kernel
 from ikp.sass.cubins.elf import Elf, Kind, Section
-from ikp.sass.insertion import _leb
 from ikp.sass.insertion.displacement import Displacement
 
 _SECTIONS = (".debug_line", ".nv_debug_line_sass")
@@ -135,7 +135,7 @@ class _Table:
 def _emit(out: bytearray, op: int, step: int, form: _Form) -> None:
     """Append an operation that moves the address by another step."""
     out.append(_ADVANCE)
-    out += _leb.encoded(step // form.unit)
+    out += leb.encoded(step // form.unit)
     if op >= form.first:  # a special one: it appends a row too, and moves the line
         out.append(form.first + (op - form.first) % form.range)
 
@@ -147,7 +147,7 @@ def _step(data: bytes, at: int, op: int, form: _Form) -> tuple[int | None, int]:
     if op >= form.first:
         return (op - form.first) // form.range * form.unit, at + 1
     if op == _ADVANCE:
-        units, end = _leb.unsigned(data, at + 1)
+        units, end = leb.unsigned(data, at + 1)
         return units * form.unit, end
     end, step = _operation_end(data, at, form), None
     if op == _ADD_CONSTANT:
@@ -182,13 +182,13 @@ def _operation_end(data: bytes, at: int, form: _Form) -> int:
     if op >= form.first:
         return at + 1
     if op == 0:
-        size, at = _leb.unsigned(data, at + 1)
+        size, at = leb.unsigned(data, at + 1)
         return at + size
     if op == _ADVANCE_FIXED:
         return at + 3
     at += 1
     for _ in range(form.lengths[op - 1]):
-        at = _leb.end(data, at)
+        at = leb.end(data, at)
     return at
 
 

@@ -6,10 +6,10 @@ import struct
 from collections.abc import Iterator
 
 from ikp.errors import PatchError
+from ikp.sass.cubins import leb
 from ikp.sass.cubins.cubin import Kernel
 from ikp.sass.cubins.elf import Elf, Kind
 from ikp.sass.cubins.instruction import BYTES
-from ikp.sass.insertion import _leb
 from ikp.sass.insertion.displacement import Displacement
 
 _LONG = struct.Struct("<IQQ")  # the mark of 64 bits, the size, the common entry (CIE)
@@ -125,7 +125,7 @@ def _no_room() -> PatchError:
 def _operation_end(data: bytes | bytearray, at: int) -> int:
     op = data[at]
     if op >> 6:  # an offset of a register, or its restoring
-        return _leb.end(data, at + 1) if op >> 6 == 2 else at + 1
+        return leb.end(data, at + 1) if op >> 6 == 2 else at + 1
     if op not in _OPERANDS:
         raise PatchError(
             f"The operation {op:#x} in .debug_frame is not known here, so what follows it can't be "
@@ -133,8 +133,8 @@ def _operation_end(data: bytes | bytearray, at: int) -> int:
         )
     at += 1
     for _ in range(_OPERANDS[op]):
-        at = _leb.end(data, at)
+        at = leb.end(data, at)
     if op in _WITH_BLOCK:
-        size, at = _leb.unsigned(data, at)
+        size, at = leb.unsigned(data, at)
         at += size
     return at

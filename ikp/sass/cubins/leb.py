@@ -15,6 +15,13 @@ def unsigned(data: bytes | bytearray, at: int) -> tuple[int, int]:
         shift += 7
 
 
+def signed(data: bytes | bytearray, at: int) -> tuple[int, int]:
+    """Return a signed number and the offset behind it."""
+    value, after = unsigned(data, at)
+    top = 1 << 7 * (after - at) - 1
+    return value - 2 * (value & top), after
+
+
 def end(data: bytes | bytearray, at: int) -> int:
     """Return the offset behind a number, signed or not."""
     while data[at] >= 0x80:

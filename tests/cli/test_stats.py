@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from ikp.cli.main import cli
-from ikp.edit import select
+from ikp.edit import concat, select
 from tests.analysis.example import launch, trace
 
 EVENTS = [(0, 0, 0, 100), (0, 1, 100, 400), (0, 2, 500, 500), (1, 0, 0, 300), (2, 0, 50, 250)]
@@ -145,3 +145,10 @@ def test_each_block_apart(made, file):
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [row["group"] for row in rows] == [row.group for row in made.stats(by="block")]
     assert {row["group"] for row in rows} >= {"block 0", "block 1", "block 2"}
+
+
+def test_a_rank_is_chosen_of_several(tmp_path):
+    ranks = [trace([(0, 0, 0, 100 + n)], launches=(launch("gemm", rank=n),)) for n in range(2)]
+    concat(ranks).save(tmp_path / "x.pftrace")
+    found = json.loads(invoke(tmp_path / "x.pftrace", "--rank", "1", "--format", "json").stdout)
+    assert [row["total_ns"] for row in found["rows"]] == [101]

@@ -62,6 +62,20 @@ def test_the_finest_is_left_out_first_and_told() -> None:
     assert "kernel" in kinds and "loop" in kinds and kinds.count("store") == 1  # outside loops
 
 
+def test_of_one_level_the_shortest_is_left_out_first() -> None:
+    wanted = (chosen := budget("matmul", 1.05)).places.at(Level.OPS)
+    kept, _ = budget("matmul", chosen.expected(wanted) - 1e-6).keep(wanted)
+    (gone,) = (place for place in wanted if place not in kept)
+    (loop,) = chosen.places.flow.bodies
+    regions = chosen.places.regions
+    sizes = {
+        place: len(regions.inside(place.start, place.ends, place.within))
+        for place in wanted
+        if place.ends and chosen._loop(place) == loop and place.level == gone.level
+    }
+    assert sizes[gone] == min(sizes.values()) < max(sizes.values())
+
+
 def test_chosen_lines_outlast_the_rest() -> None:
     chosen = budget("matmul", 1.03, lines=("kernels.py:19",))
     kept, _ = chosen.keep(chosen.places.at(Level.OPS))

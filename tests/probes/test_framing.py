@@ -54,7 +54,11 @@ def test_where_enough_are_left_nothing_else_is_taken() -> None:
 def test_the_kernel_s_own_pair_is_shared() -> None:
     made = full(20, 30, 32, 34, 36)
     assert frame(made, None, Cell(3, 0)) == Frame(4, 20, 30, 32, 36, 34)
-    other = room(LOADS, *names(4, *range(6, 63)), LEAVES)
+
+
+@pytest.mark.parametrize("half", [4, 5])
+def test_a_pair_of_which_either_half_is_written_is_not_shared(half: int) -> None:
+    other = room(LOADS, *names(half, *range(6, 63)), LEAVES)
     assert frame_registers._descriptors(other, frame_registers.HOPPER) == []
 
 

@@ -49,6 +49,20 @@ def test_a_definition_under_a_guard_leaves_the_old_value_alive() -> None:
     assert live("@P0 MOV R4, 0x1", "STS [R5], R4", "EXIT")[0] == ["R4", "R5", "P0"]
 
 
+def test_a_definition_under_a_guard_leaves_it_alive_before_its_block_too() -> None:
+    found = live(
+        "MOV R4, 0x2",
+        "NOP",
+        ".L_x_1:",
+        "@P0 MOV R4, 0x1",
+        "ISETP.GE.AND P1, PT, R6, R7, PT",
+        "@P1 BRA `(.L_x_1)",
+        "STS [R5], R4",
+        "EXIT",
+    )
+    assert "R4" not in found[0] and "R4" in found[1]
+
+
 def test_a_function_reads_for_its_callers() -> None:
     found = live(
         "MOV R4, 0x1", "CALL.REL.NOINC `(.L_x_1)", "STS [R5], R6", "EXIT",

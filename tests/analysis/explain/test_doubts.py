@@ -88,6 +88,9 @@ def test_time_between_blocks_is_lost_for_sure_where_no_other_block_is(
                 block += 1
     one = found(explained(scene), "block-switch")
     assert one.confidence == confidence
+    times = 2 * 4 * at_once
+    title = f"200 ns pass between consecutive blocks of a CTA slot, {times} times"
+    assert (one.title, one.where.count) == (title, times)
 
 
 def test_what_recording_took_is_told() -> None:

@@ -91,6 +91,7 @@ class _Child:
             text=True,
             errors="backslashreplace",
             cwd=cwd,
+            env={**os.environ, "IKP_FOLLOW": "0"},  # no part of the program
             process_group=0,
         )
         whole = max(1, round(limit_s))

@@ -37,8 +37,9 @@ _NOT_FOR_IT: Final = (
     *("CUDA_LAUNCH_BLOCKING", "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"),
 )
 """Variables of tools that observe the program, or that keep a kernel's end from being seen."""
-_NO_SERVER: Final = {"CUDA_MPS_PIPE_DIRECTORY": "/dev/null"}
-"""Clients of one MPS server share faults: this process is to be none."""
+_NO_SERVER: Final = {"CUDA_MPS_PIPE_DIRECTORY": "/dev/null", "IKP_FOLLOW": "0"}
+"""Clients of one MPS server share faults: this process is to be none. It is no part of the program,
+whose children ``ikp run`` records."""
 
 
 class LostError(Exception):

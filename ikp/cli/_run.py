@@ -13,10 +13,10 @@ from ikp.cli._target import misplaced, resolved
 from ikp.errors import UsageError
 from ikp.paths import shown
 from ikp.running.measured import RUNS_PLAIN, measured
-from ikp.running.program import become
+from ikp.running.program import become, begin_family
 from ikp.running.recording import Options
 from ikp.running.startup.sitecustomize import say
-from ikp.session.current import PLACE, current_rank, enabled, with_rank
+from ikp.session.current import PID, PLACE, current_rank, enabled, with_rank
 from ikp.session.options import CLOCKS
 
 
@@ -141,6 +141,15 @@ from ikp.session.options import CLOCKS
     help="What recordings may take at a time, buffers on the GPU and what was read back of others "
     "(four times its size, as it is decoded); beyond that kernels run plain.",
 )
+@click.option(
+    "--follow",
+    type=click.Choice(["python", "all", "none"]),
+    default="python",
+    show_default=True,
+    help="Which child processes to record, too, each in a file of its own: those that the program "
+    "starts as Python, or forks; all that shells and other programs start, for which ikp's "
+    "variables are in the environment; or none.",
+)
 @click.argument("target")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -157,9 +166,9 @@ def command(
     TARGET is a script, a folder or zip file with a __main__.py, or - for stdin; with -m, a module;
     with -c, the program's text. It may also be python and what follows it, or the name of a program
     that pip has installed. Its ARGS, output, exit code, signals and tracebacks are its own.
-    Each Triton and Gluon kernel that it launches in this process gets ranges around its loops and
-    operations, named by their source lines. A trace, a table and what was left out come at the end,
-    on stderr.
+    Each kernel that it launches, in its process and its Python children, gets ranges around its
+    loops and operations, named by their source lines. A trace, a table and what was left out come
+    at the end, on stderr.
 
     \b
       ikp run train.py --steps 10
@@ -168,9 +177,12 @@ def command(
     """  # noqa: D301 - \b is click's
     if module and code:
         raise UsageError("-m and -c say two things of TARGET: give one.")
-    program = resolved("-m" if module else "-c" if code else "", target, args)
+    form = "-m" if module else "-c" if code else ""
+    program = resolved(form, target, args, followed=chosen["follow"] != "none")
     stem = _stem(program.name, program.form)
-    path = _of_rank((out or Path(f"ikp-{stem}.pftrace")).absolute())
+    template = (out or Path(f"ikp-{stem}.pftrace")).absolute()
+    path = _of_process(template, launcher=program.launches)
+    chosen["template"] = str(template)
     options = Options(path=str(path), force=force or out is None, **chosen)
     options.check()
     if program.missing:  # Python says so, too
@@ -182,7 +194,8 @@ def command(
     if record and measured():
         say(RUNS_PLAIN)
         record = False
-    become(program.words, str(options) if record else None)
+    family = begin_family(options.follow) if record and options.follow != "none" else None
+    become(program.words, str(options) if record else None, family)
 
 
 def _stem(target: str, form: str) -> str:
@@ -191,6 +204,17 @@ def _stem(target: str, form: str) -> str:
         return "stdin" if target == "-" else "command"
     name = target if form == "-m" else Path(target).absolute().stem
     return re.sub(r"[^\w.-]", "_", name) or "program"
+
+
+def _of_process(path: Path, *, launcher: bool) -> Path:
+    """Return the path of the first process's trace.
+
+    A launcher has no rank, and its children do: ``{rank}`` is ``launcher`` there.
+    """
+    text = str(path).replace(PID, str(os.getpid()))
+    if launcher and PLACE in text and current_rank() is None:
+        return Path(text.replace(PLACE, "launcher"))
+    return _of_rank(Path(text))
 
 
 def _of_rank(path: Path) -> Path:

@@ -20,7 +20,9 @@ from ikp.errors import UsageError
 
 _PYTHON: Final = re.compile(r"python[\d.]*$")
 _LAUNCHERS: Final = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun"}
-"""Programs that run others in processes of their own, whose kernels ``ikp run`` does not see."""
+"""Programs that run others in processes of their own: Python's are recorded with ``--follow``."""
+_LAUNCHING: Final = {"torch.distributed.run", "torch.distributed.launch", "accelerate"}
+"""Modules that do so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +40,25 @@ class Target:
         return [*self.options, *filter(None, [self.form]), self.name, *self.args]
 
     @property
+    def launches(self) -> bool:
+        """Whether it is a launcher, which runs the program in processes of its own."""
+        name = self.name if self.form == "-m" else Path(self.name).name
+        return self.form != "-c" and name in (_LAUNCHING if self.form else _LAUNCHERS)
+
+    @property
     def missing(self) -> bool:
         """Whether it is a path at which nothing lies."""
         return not self.form and self.name != "-" and not os.path.lexists(self.name)
 
 
-def resolved(form: str, name: str, args: tuple[str, ...]) -> Target:
+def resolved(form: str, name: str, args: tuple[str, ...], *, followed: bool = False) -> Target:
     """Return the target; a name that no file has is taken as a command.
+
+    Args:
+        form: ``-m``, ``-c``, or "" for a path.
+        name: a module, a program's text, a path, a command.
+        args: of the program.
+        followed: whether its Python children are recorded: then it may be a launcher in Python.
 
     Raises:
         UsageError: it is no Python program of this environment.
@@ -54,7 +68,7 @@ def resolved(form: str, name: str, args: tuple[str, ...]) -> Target:
     found = shutil.which(name) if target.missing or python else None
     if found is None:
         return target
-    if Path(name).name in _LAUNCHERS:
+    if Path(name).name in _LAUNCHERS and not (followed and _is_script_of_this_python(Path(found))):
         raise UsageError(_of_launcher(Path(name).name))
     if _PYTHON.match(Path(name).name):
         if not _is_this_python(Path(found)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _ROWS = 10
 _VERDICTS = 4
+WROTE = "Wrote "
 _SAMPLED = (
     "launches of more than 256 blocks have ranges of one block in a few, and when and where all "
     "others ran: --sample 1 records ranges in all."
@@ -26,7 +28,9 @@ _SAMPLED = (
 MIB = 1 << 20
 
 
-def report(session: profile, launcher: Watched, options: Options, *, wrote: bool) -> None:
+def report(
+    session: profile, launcher: Watched, options: Options, *, wrote: bool, followed: bool = False
+) -> None:
     """Print the whole report, on stderr: stdout is the program's."""
     from ikp.terminal import next_line
 
@@ -34,7 +38,7 @@ def report(session: profile, launcher: Watched, options: Options, *, wrote: bool
     for line in _launches(session, launcher, options):
         say(line)
     if not launcher.recorded:
-        if not launcher.plain:
+        if not (launcher.plain or followed):
             say(NO_KERNEL)
         say_nothing_written(options.path)
         return
@@ -55,6 +59,22 @@ def report(session: profile, launcher: Watched, options: Options, *, wrote: bool
     say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
     put(next_line("ikp", "stats", path, why="every range"))
     put(next_line("ikp", "view", path, why="the timeline, in your browser"))
+
+
+def report_of_child(launcher: Watched, path: str, *, wrote: bool) -> list[str]:
+    """Return the lines on a child: launches recorded, why others were not, and the file."""
+    from ikp.analysis.evidence import plural
+
+    recorded, plain = launcher.recorded.total(), launcher.plain.total()
+    reasons: Counter[str] = Counter()
+    for (_, why), count in launcher.plain.items():
+        reasons[why] += count
+    text = f"{recorded} of {recorded + plain} launches recorded, of "
+    text += plural(len(+launcher.recorded), "kernel")
+    lines = ["; ".join([text, *(f"{n} {why}" for why, n in reasons.most_common(_VERDICTS))])]
+    if wrote:
+        lines[0] += f". {WROTE}{path}"
+    return lines
 
 
 def _table(trace: Trace) -> None:

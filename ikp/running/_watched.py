@@ -21,6 +21,9 @@ class Watched(Protocol):
     plain: Counter[tuple[str, str]]  # launches that are not recorded, by kernel and reason
     aside: set[str]  # libraries whose kernels run plain, because ``--kernel`` does not name them
 
+    def begin_anew(self) -> None:
+        """Count all launches from zero, as in another process."""
+
     def stepping_in(self) -> AbstractContextManager[None]:
         """Have every launch in this process go through this launcher, until the context is left.
 

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from ikp.errors import UsageError
 from ikp.running.startup import sitecustomize
+from ikp.running.startup.ikp_children import Family
 
 _FOLDER = str(Path(sitecustomize.__file__).parent)
 
 
-def become(words: list[str], wish: str | None) -> NoReturn:
+def begin_family(follow: str) -> str | None:
+    """Return the text of a new ``Family``, of which this process is the first.
+
+    None where its notes have no place: then a line says so, and no child is recorded.
+
+    Args:
+        follow: ``python`` or ``all``.
+    """
+    try:
+        folder = tempfile.mkdtemp(prefix="ikp-run-")
+    except OSError as error:
+        sitecustomize.say(f"child processes are not recorded: {error}")
+        return None
+    return str(Family(os.getpid(), folder, every=follow == "all"))
+
+
+def become(words: list[str], wish: str | None, family: str | None = None) -> NoReturn:
     """Become ``python *words``: the same process, with the options of Python that this one has.
 
     Args:
         words: the arguments of ``python``, as in ``["-m", "pytest", "-q"]``.
         wish: the options for ``ikp.running.recording``; None runs the program without ikp.
+        family: the processes of the run; None where children are not recorded.
 
     Raises:
         UsageError: Python runs without ``site`` or without its environment variables.
@@ -27,6 +46,8 @@ def become(words: list[str], wish: str | None) -> NoReturn:
     environment = {**os.environ, **_locale()}
     if wish is not None:
         environment = _with_ikp(environment, wish)
+        if family is not None:
+            environment[sitecustomize.FAMILY] = family
     command = [sys.executable, *interpreter_options(sys.orig_argv[1:]), *words]
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

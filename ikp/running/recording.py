@@ -14,24 +14,28 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from ikp import registry
 from ikp.errors import FaultError, IkpError
 from ikp.running import _choices as choices
 from ikp.running import _frames as frames
-from ikp.running._ending import MIB, report
+from ikp.running._ending import MIB, report, report_of_child
+from ikp.running._following import claimed, ended
+from ikp.running._following import report as follow_up
 from ikp.running._installed import installed
+from ikp.running.startup.ikp_children import ROOT
 from ikp.running.startup.sitecustomize import driven, say
-from ikp.session.termination import PATIENCE_S, hold, on_termination
+from ikp.session.termination import PATIENCE_S, held_off, hold, on_termination
 from ikp.signals import deferred, pass_on
 from ikp.warning import diverted
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.running._watched import Watched
+    from ikp.running.startup.ikp_children import Family
     from ikp.unedited.plan import Plan
 
 _MOST_WARNINGS = 20
@@ -61,6 +65,8 @@ class Options:
     warps: str | None
     buffer_mib: int | None
     memory_mib: int
+    follow: str = "none"  # which children are recorded, too
+    template: str = ""  # the path as the user wrote it: each process has another one
 
     def __str__(self) -> str:
         choice = asdict(self)
@@ -114,13 +120,13 @@ class Options:
 
             check_target(path, self.force)
 
-    def session(self) -> profile:
-        """Return the session that records the program."""
+    def session(self, path: str = "") -> profile:
+        """Return the session that records a process."""
         from ikp.profiling.profile import profile
 
         size = self.buffer_mib * MIB if self.buffer_mib else None
         session = profile(
-            self.path, force=self.force, clock=self.clock, mode=self.mode, buffer_size=size
+            path or self.path, force=self.force, clock=self.clock, mode=self.mode, buffer_size=size
         )
         session.prepared_later = True
         return session
@@ -140,13 +146,14 @@ class Options:
         return launcher
 
 
-def begin(text: str, path: str, *, forked: bool) -> Recording:
+def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -> Recording:
     """Have every launch from now on go through ikp.
 
     Args:
         text: the options.
-        path: where the trace goes.
+        path: where the trace of the first process goes.
         forked: whether this process is a child that the program forked.
+        family: the processes of this run, where children are recorded, too.
 
     Raises:
         ExportError: the trace can't be written any more.
@@ -156,19 +163,23 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
         launcher = options.launcher()
         if shadowed:  # launches need the packages: stevedore, which finds them, is found only now
             registry.packages()
+    recording = Recording(options, launcher, family)
     with installed(), ExitStack() as undo:
-        session = None if forked else undo.enter_context(options.session())
-        launcher.session = _Unprepared(launcher, session, options.path) if session else _Forked()
-        stepped_in, told = undo.enter_context(ExitStack()), dict[str, None]()
-        stepped_in.enter_context(diverted(told.setdefault))
+        if family is not None and not family.is_root:
+            launcher.session = _Child(recording)
+        elif forked:
+            launcher.session = _Forked()
+        else:
+            recording.open(undo, path)
+        stepped_in, messages = undo.enter_context(recording.stepped_in), recording.messages
+        stepped_in.enter_context(diverted(messages.setdefault))
         stepped_in.enter_context(launcher.stepping_in())
-        if driven(options.level) and not forked:
-            _beside(launcher, stepped_in, told)
+        if driven(options.level) and (family is not None or not forked):
+            _beside(launcher, stepped_in, messages)
         undo.pop_all()  # no error: keep all contexts open
-    os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
+    os.register_at_fork(after_in_child=recording.forked)
     frames.hide()
-    recording = Recording(options, launcher, session, stepped_in, told)
-    if session is not None:
+    if recording.session is not None:
         recording.unwatched.append(on_termination(recording.terminate))
     return recording
 
@@ -211,6 +222,37 @@ class _Unprepared:
             pass_on(error)
 
 
+class _Child:
+    """The session's stand-in in a child of the program: opens the session at its first launch.
+
+    Most children launch nothing, and leave no file. A child that is forked ends by ``os._exit``,
+    which asks no function of ``atexit``: so that writes the trace first.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._first = threading.Lock()
+
+    def __call__(self) -> profile | None:
+        """Return the session; None where it can't be opened."""
+        with self._first:
+            if self._recording.launcher.session is self:
+                with deferred(), installed():
+                    self._open()
+        return self._recording.session
+
+    def _open(self) -> None:
+        recording = self._recording
+        try:
+            if recording.family is not None:
+                recording.open_child(recording.family)
+            registry.prepare(recording.path)
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            pass_on(error)
+            say(f"process {os.getpid()} is not recorded: {error}")
+        recording.launcher.session = lambda: recording.session
+
+
 class _Forked:
     """The session's stand-in in a process that the program forked, where kernels run plain."""
 
@@ -227,18 +269,56 @@ class _Forked:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recording:
-    """The recording of one program: its launcher, its session, and its end."""
+    """The recording of one process: its launcher, its session, and its end."""
 
     options: Options
     launcher: Watched
-    session: profile | None  # None: kernels run plain
-    stepped_in: ExitStack  # the launcher's contexts, left by ``step_out``
-    told: dict[str, None]  # warnings, each once, in their order: the program sees none
+    family: Family | None = None  # the processes of this run
+    session: profile | None = None  # None: kernels run plain
+    path: str = ""  # of its trace
+    name: str = ""  # of its note in the family
+    stepped_in: ExitStack = field(default_factory=ExitStack)  # contexts, left by ``step_out``
+    messages: dict[str, None] = field(default_factory=dict)  # warnings, each once
     unwatched: list[Callable[[], None]] = field(default_factory=list)  # take back signal handling
     ending: threading.Lock = field(default_factory=threading.Lock)
-    ended: list[bool] = field(default_factory=list)  # not empty once it has
+    ended: bool = False
+
+    def open(self, undo: ExitStack, path: str) -> None:
+        """Open the session of the first process."""
+        self.path = path
+        if self.family is not None:
+            self.name, self.path = claimed(self.family, path, self.options.template)
+        self.session = undo.enter_context(self.options.session(self.path))
+        self.launcher.session = _Unprepared(self.launcher, self.session, self.path)
+
+    def open_child(self, family: Family) -> None:
+        """Open the session of a child.
+
+        Raises:
+            IkpError: it can't be opened.
+            OSError: the first process has ended.
+        """
+        self.name, self.path = claimed(family, self.options.path, self.options.template)
+        session = self.options.session(self.path)
+        session.__enter__()
+        self.session = session
+        self.unwatched.append(on_termination(self.terminate))
+        os_: Any = os
+        os_._exit = _Exit(os._exit, self)  # noqa: SLF001 - multiprocessing calls it so
+
+    def forked(self) -> None:
+        """Begin anew in a child that the program forked: the parent's launches are the parent's."""
+        if self.family is None:
+            self.launcher.session = _Forked()
+            return
+        self.session, self.ended, self.ending = None, False, threading.Lock()
+        self.name = self.path = ""
+        self.messages.clear()
+        self.unwatched.clear()
+        self.launcher.begin_anew()
+        self.launcher.session = _Child(self)
 
     def step_out(self) -> None:
         """Restore the program's launches, before Python tears modules down in any order."""
@@ -250,45 +330,82 @@ class Recording:
         """Write the trace and report, as Python exits."""
         hold()
         self._end(None)
-        for each in self.unwatched:
-            each()
+        self._unwatch()
         if isinstance(_failure(), KeyboardInterrupt):
             _die_of_interrupt()
+
+    def leave(self) -> None:
+        """Write the trace before the process becomes another program, which goes on with the run.
+
+        The first process gives its path back where it has recorded nothing.
+        """
+        hold()
+        recorded = bool(self.launcher.recorded)
+        self._end(None, over=False)
+        self._unwatch()
+        if self.family is not None and self.name == ROOT and not recorded:
+            with suppress(OSError):
+                self.family.drop(ROOT)
+
+    def _unwatch(self) -> None:
+        for each in self.unwatched:
+            each()
 
     def terminate(self) -> None:
         """Write the trace and report, because a signal ends the process."""
         self._end(PATIENCE_S)
 
-    def _end(self, patience_s: float | None) -> None:
-        with self.ending:
+    def _end(self, patience_s: float | None, *, over: bool = True) -> None:
+        with self.ending, held_off():
             if not self.ended:
-                self.ended.append(True)
-                self._end_now(patience_s)
+                self.ended = True
+                self._end_now(patience_s, over=over)
 
-    def _end_now(self, patience_s: float | None) -> None:
+    def _end_now(self, patience_s: float | None, *, over: bool) -> None:
         self.step_out()
-        for text in list(self.told)[:_MOST_WARNINGS]:
+        lines = list(self.messages)[:_MOST_WARNINGS]
+        if len(self.messages) > _MOST_WARNINGS:
+            lines.append(f"and {len(self.messages) - _MOST_WARNINGS} more warnings.")
+        root = self.family is None or self.family.is_root
+        for text in lines if root else ():
             say(text)
-        if len(self.told) > _MOST_WARNINGS:
-            say(f"and {len(self.told) - _MOST_WARNINGS} more warnings.")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # the program may have lowered it
         try:
             with installed():
-                self._write(patience_s)
+                lines += self._write(patience_s, root=root)
         except KeyboardInterrupt:
             say("interrupted: the trace may be lost.")
+        if self.family is not None and root and over:
+            follow_up(self.family, self.path)
+            self.family.end()
+        elif self.family is not None and self.name and not root:
+            ended(self.family, self.name, lines)
 
-    def _write(self, patience_s: float | None) -> None:
-        if self.session is not None:
-            before = _state(self.options.path)
-            self._close(self.session, patience_s)
-            wrote = _state(self.options.path) != before
-            report(self.session, self.launcher, self.options, wrote=wrote)
+    def _write(self, patience_s: float | None, *, root: bool) -> list[str]:
+        """Write the trace; report on stderr, or return the lines that a child's report has."""
+        if self.session is None:
+            return []
+        before = _state(self.path)
+        lines = self._close(self.session, patience_s)
+        wrote = _state(self.path) != before
+        if not root:
+            return [*lines, *report_of_child(self.launcher, self.path, wrote=wrote)]
+        for line in lines:
+            say(line)
+        followed = self.family is not None and not self.family.is_alone
+        if self.path != self.options.path:  # the program has become this one, by ``exec``
+            self.options = replace(self.options, path=self.path)
+        report(self.session, self.launcher, self.options, wrote=wrote, followed=followed)
+        return []
 
-    def _close(self, session: profile, patience_s: float | None) -> None:
-        """End the session. Without ikp the process would be over: none of its handlers run here."""
+    def _close(self, session: profile, patience_s: float | None) -> list[str]:
+        """End the session; return what is to be said of it.
+
+        Without ikp the process would be over: none of its handlers run here.
+        """
         session.export = bool(self.launcher.recorded)
         failed = _failure()
+        lines = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
@@ -296,12 +413,25 @@ class Recording:
                 with deferred(hand_over=True, sparing=(signal.SIGINT,), windows=False):
                     session.__exit__(type(failed) if failed else None, failed, None)
             except FaultError as fault:  # the trace is written all the same
-                say(str(fault))
+                lines.append(str(fault))
             except Exception as lost:  # noqa: BLE001 - a broken GPU may raise any error
                 pass_on(lost)
-                say(f"the trace is lost: {lost}")
-        for each in caught:
-            say(str(each.message))
+                lines.append(f"the trace is lost: {lost}")
+        return lines + [str(each.message) for each in caught]
+
+
+class _Exit:
+    """``os._exit`` of a child: the trace is written before the process is gone."""
+
+    def __init__(self, really: Callable[[int], NoReturn], recording: Recording) -> None:
+        self._really, self._recording = really, recording
+
+    def __call__(self, status: int) -> NoReturn:
+        """Write the trace of the process that opened the session, and leave."""
+        if self._recording.session is not None:
+            with suppress(Exception):
+                self._recording.end()
+        self._really(status)
 
 
 def _state(path: str) -> tuple[int, int] | None:

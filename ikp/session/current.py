@@ -172,8 +172,9 @@ def exporting() -> bool:
     return _state["export"]
 
 
+PID: Final = "{pid}"
 PLACE: Final = "{rank}"
-"""The placeholder of the rank's number in a path."""
+"""The placeholders of a process's number, and of its rank, in a path."""
 
 
 def distributed() -> Any:

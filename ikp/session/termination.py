@@ -22,8 +22,8 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -54,6 +54,16 @@ def on_termination(end: Callable[[], None]) -> Callable[[], None]:
 def hold() -> None:
     """Wait, where a signal is ending the process: the program must not end before it."""
     _watch.hold()
+
+
+@contextmanager
+def held_off() -> Iterator[None]:
+    """Within the context, ``hold`` does not wait in this thread: an ``end`` waits for it."""
+    _watch.exempt.add(_thread.get_ident())
+    try:
+        yield
+    finally:
+        _watch.exempt.discard(_thread.get_ident())
 
 
 class _Pipe:
@@ -93,6 +103,7 @@ class _Watch:
         self._stop: _Pipe | None = None
         self._over = threading.Lock()  # held while the thread runs
         self._mask: set[int] = set()  # which signals were blocked before a fork
+        self.exempt: set[int] = set()  # threads that an ``end`` waits for
         self._ending = 0  # the thread that calls all ends, once a signal has come
         self._effective = threading.Event()  # the signal has had its effect
 
@@ -113,7 +124,8 @@ class _Watch:
         return remove
 
     def hold(self) -> None:
-        if self._ending and self._ending != _thread.get_ident():
+        thread = _thread.get_ident()
+        if self._ending and self._ending != thread and thread not in self.exempt:
             with self._over:
                 pass
 

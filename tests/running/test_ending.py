@@ -1,7 +1,6 @@
 """The line under ``ikp run``'s table: what was lost, and how much of the time recording took."""
 
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -77,7 +76,7 @@ def test_a_gpu_that_has_failed_is_told_and_nothing_is_raised(error, wanted, tmp_
     launcher = SimpleNamespace(
         recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set(), session=None
     )
-    Recording(options, launcher, session, ExitStack(), {}).end()
+    Recording(options, launcher, session=session, path=options.path).end()
     said = capfd.readouterr().err
     assert wanted in said and "k: 1 of 1 launches recorded" in said
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +39,7 @@ def test_recording_begins_once_at_the_first_awaited_import(
     assert begun == []
     for each in (name, *AWAITED):
         wait.find_spec(each)
-    assert begun == [('{"force": true}', "/a\nb/x.pftrace", {"forked": False})]
+    assert begun == [('{"force": true}', "/a\nb/x.pftrace", {"forked": False, "family": None})]
 
 
 ENTERED = """
@@ -66,7 +65,7 @@ def test_a_program_that_launches_nothing_has_little_imported(tmp_path: Path) -> 
     said = _entered(tmp_path)
     *rest, count = said.split()
     assert " ".join(rest) == "['google', 'isal', 'perfetto'] [False, False] False"
-    assert int(count) <= 140  # 167 with what decodes and what writes
+    assert int(count) <= 150  # 177 with what decodes and what writes
 
 
 @pytest.mark.any_pins
@@ -113,7 +112,7 @@ def test_no_handler_of_the_program_runs_while_the_trace_is_written() -> None:
             self.written = True
 
     session: Any = Session()
-    recording = Recording(Any, SimpleNamespace(recorded={"k": 1}), session, ExitStack(), {})  # type: ignore[arg-type]
+    recording = Recording(Any, SimpleNamespace(recorded={"k": 1}), session=session)  # type: ignore[arg-type]
     before = signal.signal(signal.SIGALRM, over)
     try:
         recording._close(session, None)

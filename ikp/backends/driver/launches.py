@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -70,13 +71,20 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
         PatchError: the driver is in this process already, or there is none.
     """
     hook = hooks.install()
-    launches = Launches(hook, launcher)
-    hook.ask(launches.asked)
+    asked = [Launches(hook, launcher)]
+    hook.ask(asked[0].asked)
+
+    def in_child() -> None:
+        if asked:
+            asked[0] = Launches(hook, launcher)
+            hook.ask(asked[0].asked)
+
+    os.register_at_fork(after_in_child=in_child)
     try:
         yield
     finally:
         hook.ask(None)
-        launches.count()
+        asked.pop().count()
 
 
 class _Latest(threading.local):

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ikp.running.recording import Recording
+    from ikp.running.startup.ikp_children import Family
 
 _FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is more than this file may import
 _PACKAGE = os.path.dirname(os.path.dirname(_FOLDER))  # noqa: PTH120
 WISH = "IKP_RUN"
 OLD_PATH = "IKP_RUN_PYTHONPATH"
-"""Variables: the options of ``ikp run``, and the former ``PYTHONPATH``, if it was set."""
+FAMILY = "IKP_RUN_FAMILY"
+"""Variables: the options of ``ikp run``; the former ``PYTHONPATH``, if it was set; where children
+are recorded, the first process and the folder of notes."""
 AWAITED = ("triton", "torch._inductor.runtime.triton_heuristics")
 """A program that launches a Triton kernel imports one of these before the class to step into."""
 DRIVEN = ("torch", "cuda", "cutlass", "cupy", "tilelang", "numba", "jax", "pycuda", "tvm_ffi")
@@ -37,13 +40,18 @@ NO_KERNEL = (
     "no Triton or Gluon kernel was launched in this process. Kernels of child processes are not "
     "seen: put `ikp run` in front of the child's own command."
 )
+NO_KERNELS = (
+    "no kernel that ikp records was launched in this process, nor in a Python process that it "
+    "started. What shells and other programs start is recorded with --follow all."
+)
 
 
 class Wait:
     """An import finder that finds no module: it begins the recording at an awaited import."""
 
-    def __init__(self, wish: str) -> None:
+    def __init__(self, wish: str, family: Family | None = None) -> None:
         self.options, _, self.path = wish.partition("\n")
+        self.family = family
         self.process = os.getpid()
         self.recording: Recording | None = None
         self.failure = ""
@@ -69,27 +77,58 @@ class Wait:
             forked = os.getpid() != self.process
             _import_ikp()
             with import_module("ikp.signals").deferred():
-                self.recording = _recording().begin(self.options, self.path, forked=forked)
+                self.recording = _recording().begin(
+                    self.options, self.path, forked=forked, family=self.family
+                )
         except Exception as error:  # noqa: BLE001 - no error of ikp may stop the program
             if (signals := sys.modules.get("ikp.signals")) is not None:
                 signals.pass_on(error)
             self.failure = f"nothing is recorded: {type(error).__name__}: {error}"
 
     def end(self) -> None:
-        """Write the trace and report; in a process that the program forked, only step out."""
-        if os.getpid() != self.process:
-            if self.recording is not None:
-                self.recording.step_out()
+        """Write the trace and report; in a process that the program forked, only step out.
+
+        Where children are recorded, a forked process writes a trace, too.
+        """
+        child = os.getpid() != self.process
+        if child or (self.family is not None and not self.family.is_root):
+            self._end_child(forked=child)
             return
         try:  # noqa: SIM105 - contextlib is more than this file may import
             sys.stdout.flush()  # what the program has printed comes first
         except Exception:  # noqa: BLE001, S110 - Python tries again, and says what is wrong
             pass
+        if self.recording is not None:
+            self.recording.end()
+            return
+        if self._is_alone():
+            say(self.failure or (NO_KERNEL if self.family is None else NO_KERNELS))
+        say_nothing_written(self.path)
+
+    def _is_alone(self) -> bool:
+        """Report what children recorded; return whether there is nothing of them."""
+        if self.family is None:
+            return True
+        alone = self.family.is_alone
+        if not alone:
+            _import_ikp()
+            import_module("ikp.running._following").report(self.family, self.path)
+        self.family.end()
+        return alone
+
+    def _end_child(self, *, forked: bool) -> None:
         if self.recording is None:
-            say(self.failure or NO_KERNEL)
-            say_nothing_written(self.path)
+            if self.failure and self.family is not None:
+                self.family.claim("lost", f"{' '.join(sys.argv)[:80]}: {self.failure}")
+        elif self.family is None and forked:
+            self.recording.step_out()
         else:
             self.recording.end()
+
+    def leave(self) -> None:
+        """Write the trace before this process becomes another program."""
+        if self.recording is not None:
+            self.recording.leave()
 
 
 def driven(level: str | None) -> bool:
@@ -154,18 +193,32 @@ def _hide() -> None:
         os.environ.pop("PYTHONPATH", None)
 
 
-def _wait(wish: str) -> None:
-    wait = Wait(wish)
+def _follow(wish: str, text: str) -> tuple[Family, ModuleType, object]:
+    """Return the family, the module that follows children, and what these get."""
+    module = import_module("ikp_children")
+    del sys.modules["ikp_children"]
+    family = module.Family.parse(text)
+    variables = {WISH: wish, FAMILY: text}
+    return family, module, module.Passing(_FOLDER, OLD_PATH, variables, every=family.every)
+
+
+def _wait(wish: str, family: Family | None) -> Wait:
+    wait = Wait(wish, family)
     atexit.register(wait.end)  # registered first, so it runs after the program's own
     if any(name in sys.modules for name in wait.awaited):  # a .pth file has imported it
         wait.begin()
     else:
         sys.meta_path.insert(0, wait)
+    return wait
 
 
 if (_wish := os.environ.pop(WISH, None)) is not None:
+    _family = os.environ.pop(FAMILY, None)
+    _followed = None if _family is None else _follow(_wish, _family)
     _hide()
-    _wait(_wish)
+    _waiting = _wait(_wish, None if _followed is None else _followed[0])
+    if _followed is not None:
+        _followed[1].Starts(_followed[0], _followed[2], _waiting.leave).follow()
     # If there is none, the error goes on to `site`, which expects it.
     del sys.modules["sitecustomize"]
     import_module("sitecustomize")

@@ -76,10 +76,17 @@ class Launcher:
     recorded: Counter[str] = field(default_factory=Counter)
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
     labels: Labels = field(default_factory=Labels)
+    epoch: int = 0  # how often it began anew
     specials: Specials = field(init=False)
 
     def __post_init__(self) -> None:
         self.specials = Specials(self.labels)
+
+    def begin_anew(self) -> None:
+        """Count all launches from zero, as in another process."""
+        for each in (self.seen, self.recorded, self.plain):
+            each.clear()
+        self.epoch += 1
 
     def run(
         self, kernel: Kernel, plain: Callable[..., object], /, *args: object, **kwargs: object

@@ -17,7 +17,7 @@ class Over:
     """The callers that launch such kernels, and the keys that count their launches."""
 
     def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
+        self._launcher, self._epoch = launcher, launcher.epoch
         # By id, since Triton hashes a kernel's source; then by specialisation, None for all.
         self._counted: dict[int, _Counted] = {}
 
@@ -31,6 +31,9 @@ class Over:
             args: of the launch.
             kwargs: of the launch.
         """
+        if self._epoch != self._launcher.epoch:
+            self._epoch = self._launcher.epoch
+            self._counted.clear()
         known = self._counted.get(id(caller))
         if known is None:
             return False

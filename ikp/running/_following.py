@@ -1,0 +1,118 @@
+"""The processes of one ``ikp run``: names of their traces, notes of each, one summary."""
+
+from __future__ import annotations
+
+import os
+from glob import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ikp.paths import shown
+from ikp.running._ending import WROTE
+from ikp.running.startup.ikp_children import ROOT
+from ikp.running.startup.sitecustomize import put, say
+from ikp.session.current import PID, PLACE, current_rank
+
+if TYPE_CHECKING:
+    from ikp.running.startup.ikp_children import Family
+
+LOST: Final = "lost"
+_END: Final = "end of "
+_MOST_NAMED: Final = 4
+
+
+def claimed(family: Family, path: str, template: str) -> tuple[str, str]:
+    """Return the name of this process's note, and the path of its trace; both are its own.
+
+    Args:
+        family: the processes of the run.
+        path: of the first process's trace.
+        template: the path as the user wrote it.
+
+    Raises:
+        OSError: the folder of notes is gone: the first process has ended.
+    """
+    from ikp.session.recorder import program_name  # imports numpy
+
+    rank = current_rank()
+    names = [ROOT] if family.is_root else [] if rank is None else [f"rank{rank}"]
+    who = f"{os.getpid()}\n{program_name()}"
+    for name in names:
+        try:
+            family.put(name, who)
+        except FileExistsError:
+            continue
+        return name, path if name == ROOT else _path(template, name, str(rank))
+    made = family.claim("child", who)
+    if made is None:
+        raise OSError(f"{family.folder} is gone")
+    return made, _path(template, made, made)
+
+
+def _path(template: str, name: str, place: str) -> str:
+    """Return the path of a process's trace: with its rank or number, or in the template's places.
+
+    ``x.pftrace`` is ``x.child1.pftrace``; ``x.{rank}.pftrace`` is ``x.1.pftrace``.
+    """
+    if PLACE in template or PID in template:
+        return template.replace(PLACE, place).replace(PID, str(os.getpid()))
+    path = Path(template)
+    return str(path.with_name(f"{path.stem}.{name}{path.suffix}"))
+
+
+def ended(family: Family, name: str, lines: list[str]) -> None:
+    """Leave the lines on a process for the summary; say them where no process sums up any more."""
+    from ikp.session.recorder import program_name
+
+    try:
+        family.put(_END + name, "\n".join(lines))
+    except OSError:
+        for line in lines:
+            say(f"process {os.getpid()} ({program_name()}): {line}")
+
+
+def report(family: Family, path: str) -> None:
+    """Say what children recorded, and which were not recorded, on the first process's stderr."""
+    from ikp.terminal import next_line
+
+    notes = family.notes()
+    wrote = [path] if Path(path).exists() else []
+    for name in sorted(notes, key=_order):
+        if name.startswith(_END) or name == ROOT:
+            continue
+        if name.startswith(LOST):
+            say(f"not recorded: {notes[name]}.")
+            continue
+        pid, _, program = notes[name].partition("\n")
+        for line in notes.get(_END + name, _unfinished(int(pid or 0))).splitlines():
+            say(f"process {pid} ({shown(program)}): {line}")
+            wrote += line.partition(f". {WROTE}")[2:][: WROTE in line]
+    _say_earlier(Path(path), wrote)
+    if len(wrote) > 1:
+        together = Path(path).with_name(f"{Path(path).stem}.all{Path(path).suffix}")
+        some = wrote if len(wrote) <= _MOST_NAMED else [*wrote[:_MOST_NAMED], "..."]
+        put(next_line("ikp", "merge", *some, together, why="all processes in one trace"))
+
+
+def _say_earlier(path: Path, wrote: list[str]) -> None:
+    """Say which files have a name like those of this run, and are of an earlier one."""
+    every = (str(each) for each in path.parent.glob(f"{escape(path.stem)}.child*{path.suffix}"))
+    if earlier := sorted(set(every) - set(wrote)):
+        say(f"of an earlier run, or not written yet: {', '.join(map(shown, earlier))}.")
+
+
+def _order(name: str) -> tuple[str, int]:
+    """Return what notes are sorted by: child2 comes before child10."""
+    kind = name.rstrip("0123456789")
+    return kind, int(name.removeprefix(kind) or 0)
+
+
+def _unfinished(pid: int) -> str:
+    """Return the line on a process that has left no word of its end."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except OSError:
+        state = "X"
+    if state in "XZ":
+        return "it was killed before its trace was written."
+    return "it still runs, and writes its trace when it ends."

@@ -47,8 +47,10 @@ class RangeFacts:
     line: str = ""  # "/path/matmul.py:93"
     accesses: tuple[AccessFacts, ...] = ()
     apart: int = 0
-    sums: int = 0  # FP32 multiply-adds onto a register of their own
-    bulk_bytes: int | None = None  # that bulk copies were announced with, of one execution
+    products: float | None = None  # operations of tensor cores, where ``flop`` is not exact, too
+    sums: float = 0.0  # FP32 multiply-adds onto a register of their own
+    polls: str = ""  # the line of a loop that reads memory until another thread changes it
+    bulk_bytes: float | None = None  # that bulk copies were announced with, of one execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,9 @@ class CodeFacts:
                     "accesses": [one.to_json() for one in each.accesses],
                     "apart": each.apart,
                     "sums": each.sums,
+                    "products": each.products,
                     "bulk_bytes": each.bulk_bytes,
+                    "polls": each.polls,
                 }
                 for name, each in self.ranges.items()
                 if each.mix
@@ -167,8 +171,10 @@ def _with_work(facts: RangeFacts, said: dict[str, Any]) -> RangeFacts:
         line=str(said["line"]),
         accesses=tuple(AccessFacts.of_json(each) for each in said["accesses"]),
         apart=_count(said["apart"]) or 0,
-        sums=_count(said["sums"]) or 0,
-        bulk_bytes=_count(said["bulk_bytes"]),
+        sums=float(said["sums"]),
+        products=None if said["products"] is None else float(said["products"]),
+        polls=str(said["polls"]),
+        bulk_bytes=None if said["bulk_bytes"] is None else float(said["bulk_bytes"]),
     )
 
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Mix = Mapping[str, tuple[int, int, int]]
-"""Unit -> instructions in one execution of a range, for one warp: those that run once, those that
-run at most once (under a condition), and those in loops whose trips no record counts."""
+Mix = Mapping[str, tuple[float, float, float]]
+"""Unit -> instructions in one execution of a range, for one warp: those that are surely executed,
+with the trips of loops that the code says; those that are at most, under conditions that are not
+known; and those in loops of unknown trips, of one iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class AccessFacts:
     """
 
     unit: str
-    count: int  # instructions
+    count: float  # requests in one execution of the range
     line: str  # "matmul.py:93"
     cost: float | None = None
     least: float | None = None
@@ -34,14 +35,16 @@ class AccessFacts:
     depends: str = ""
     in_loop: bool = False
     blocks_share: float | None = None  # of sectors: those that an earlier block asked for, too
-    reused_share: float | None = None  # the same, of blocks all over the grid
+    reused_share: float | None = None  # the same, of 16 blocks that divide the grid
+    lanes: float = 32.0  # that are active in a request
     key: int = 0  # equal for accesses of equal addresses; 0 where addresses are unknown
 
     def to_json(self) -> list[Any]:
         """Return it as a list."""
         return [
             *(self.unit, self.count, self.line, self.cost, self.least, self.addresses),
-            *(self.depends, self.in_loop, self.blocks_share, self.reused_share, self.key),
+            *(self.depends, self.in_loop, self.blocks_share, self.reused_share, self.lanes),
+            self.key,
         ]
 
     @classmethod
@@ -51,10 +54,11 @@ class AccessFacts:
         Raises:
             ValueError, TypeError: it is none.
         """
-        unit, count, line, cost, least, addresses, depends, in_loop, share, reused, key = said
+        unit, count, line, cost, least, addresses, depends, in_loop, *more = said
+        share, reused, lanes, key = more
         return cls(
             str(unit),
-            int(count),
+            float(count),
             str(line),
             _number(cost),
             _number(least),
@@ -63,6 +67,7 @@ class AccessFacts:
             in_loop is True,
             _number(share),
             _number(reused),
+            float(lanes),
             int(key),
         )
 
@@ -76,11 +81,11 @@ class LoopFacts:
     mix: Mapping[str, int] = field(default_factory=dict)
 
 
-def mix_of_json(said: Mapping[str, Any]) -> dict[str, tuple[int, int, int]]:
+def mix_of_json(said: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:
     """Return a mix from its JSON object; ValueError and TypeError where it is none."""
     found = {}
     for unit, (once, maybe, looped) in said.items():
-        found[str(unit)] = int(once), int(maybe), int(looped)
+        found[str(unit)] = float(once), float(maybe), float(looped)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.work_facts import AccessFacts
+from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.lane_state import (
     ASSUMED,
@@ -63,52 +64,77 @@ class Accesses:
         """The values of its registers."""
         return LaneValues(self.flow, Launched(self.shape, self.parameters, self.first_parameter))
 
-    def of(self, instructions: Iterable[int]) -> tuple[AccessFacts, ...]:
+    def of(self, how_often: Mapping[int, Often]) -> tuple[AccessFacts, ...]:
         """Return the accesses among some instructions; those that are alike are one."""
         found: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        for at in instructions:
+        counts: dict[tuple[object, ...], float] = defaultdict(float)
+        for at, often in how_often.items():
             each = self.flow.code.instructions[at]
             unit = unit_of(each)
             if unit.startswith(_KINDS) and "." in unit and unit != "copy.bulk":
                 one, key = self._one(at, each, unit)
                 found[one].append(key)
-        order = sorted(found.items(), key=lambda item: -len(item[1]))[:_MOST]
+                counts[one] += often.expected
+        order = sorted(found.items(), key=lambda item: (-counts[item[0]], -len(item[1])))[:_MOST]
         return tuple(
-            replace(AccessFacts(str(unit), len(keys), str(line), *rest), key=_joined(keys))  # type: ignore[arg-type]
+            replace(
+                AccessFacts(str(unit), round(counts[unit, line, *rest], 3), str(line), *rest),  # type: ignore[arg-type]
+                key=_joined(keys),
+            )
             for (unit, line, *rest), keys in order
         )
 
-    def bulk_bytes(self, instructions: Iterable[int]) -> int | None:
+    def bulk_bytes(self, how_often: Mapping[int, Often]) -> float | None:
         """Return the bytes that bulk copies are announced with; None where that is not known."""
-        total = 0
-        for at in instructions:
+        total = 0.0
+        for at, often in how_often.items():
             each = self.flow.code.instructions[at]
             parts = each.opcode.split(".")
             if parts[:2] == ["SYNCS", "ARRIVE"] and "TRANS64" in parts and "A1T0" not in parts:
                 bits = self.values.operand(at).bits
-                if bits is None or np.ptp(bits):
+                if bits is None or np.ptp(bits) or often.looped:
                     return None
-                total += int(bits[0])
+                total += int(bits[0]) * often.expected
         return total
 
     def _one(self, at: int, each: Instruction, unit: str) -> tuple[tuple[object, ...], int]:
         """Return what is known of an access, and a key of its addresses."""
-        value, guard = self.values.address(at), self.values.active(at)
+        value, active = self.values.address(at), self.values.active(at)
         loop = self.flow.loop_of(at)
         letters = "".join(letter for bit, letter in _LETTERS.items() if value.depends & bit)
         if loop is not None and self.values.depends_on_loop(value.depends, loop.header):
             letters += "i"
         cost, least, addresses, share, reused, key = None, None, None, None, None, 0
+        lanes = _lanes(active)
         if value.bits is not None:
-            active = np.ones(len(value.bits), bool) if guard.bits is None else guard.bits != 0
             some = _SOME_BLOCKS * self.shape.warps * LANES
             cost, least, addresses = _of_warps(each, unit, value.bits[:some], active[:some])
             if ".global." in unit:
-                share = _shared_by_blocks(value.bits, active, self.shape.warps, self.shape.blocks)
-                reused = _shared_by_blocks(value.bits, active, self.shape.warps, None)
+                every = range(len(self.shape.numbers))
+                near, far = every[: self.shape.blocks], [0, *every[self.shape.blocks :]]
+                share = _shared_by_blocks(value.bits, active, self.shape.warps, near)
+                if len(far) > 1:
+                    reused = _shared_by_blocks(value.bits, active, self.shape.warps, far)
                 key = zlib.crc32(value.bits.tobytes())
         line = f"{each.lines[-1].file}:{each.lines[-1].number}" if each.lines else ""
-        return (unit, line, cost, least, addresses, letters, loop is not None, share, reused), key
+        return (
+            unit,
+            line,
+            cost,
+            least,
+            addresses,
+            letters,
+            loop is not None,
+            share,
+            reused,
+            lanes,
+        ), key
+
+
+def _lanes(active: NDArray[np.bool_]) -> float:
+    """Return how many lanes of a warp are active, in those that have any; 32 where none has."""
+    counts = active.reshape(-1, LANES).sum(axis=1)
+    return round(float(counts[counts > 0].mean()), 1) if counts.any() else float(LANES)
 
 
 def _joined(keys: list[int]) -> int:
@@ -167,15 +193,10 @@ def _matrices(addresses: NDArray[np.int64], count: int) -> int:
 
 
 def _shared_by_blocks(
-    bits: NDArray[np.int64], active: NDArray[np.bool_], warps: int, most: int | None
+    bits: NDArray[np.int64], active: NDArray[np.bool_], warps: int, blocks: Sequence[int]
 ) -> float | None:
-    """Return the share of sectors that an earlier one of the first ``most`` blocks has, too."""
-    each = warps * LANES
-    sectors = [
-        np.unique(some[on] // _SECTOR)
-        for some, on in zip(
-            bits.reshape(-1, each)[:most], active.reshape(-1, each)[:most], strict=True
-        )
-    ]
+    """Return the share of sectors that an earlier one of some blocks has, too."""
+    by_block, on = (each.reshape(-1, warps * LANES) for each in (bits, active))
+    sectors = [np.unique(by_block[block][on[block]] // _SECTOR) for block in blocks]
     total = sum(map(len, sectors))
     return round(1 - len(np.unique(np.concatenate(sectors))) / total, 3) if total else None

@@ -7,35 +7,52 @@ a loop goes round that no record counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from ikp.core.work_facts import LoopFacts
-from ikp.sass.control_flow.dominance import Dominance, dominance
+from ikp.inspection.flops import flop
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.control_flow.graph import depth_first
 from ikp.sass.dataflow.lane_state import DATA, LANE
 from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.opcodes import Work, work_of
 from ikp.sass.disassembly.units import unit_of
 
-ONCE, MAYBE, LOOPED = range(3)
-"""How often an instruction is executed in one execution of its range."""
 
+@dataclass(frozen=True, slots=True)
+class Often:
+    """How often an instruction is executed in one execution of its range.
 
-def mix(flow: Flow, how_often: Mapping[int, int]) -> dict[str, tuple[int, int, int]]:
-    """Return the mix of some instructions.
-
-    Args:
-        flow: the kernel.
-        how_often: ``ONCE``, ``MAYBE`` or ``LOOPED`` for each instruction.
+    ``times`` where conditions and loops around it are known; at most so often where ``maybe``; so
+    often in each iteration of a loop whose trips no record counts where ``looped``.
     """
-    counts: dict[str, list[int]] = {}
+
+    times: float
+    maybe: bool = False
+    looped: bool = False
+
+    @property
+    def expected(self) -> float:
+        """Return how often it is taken to be executed: half as often under a condition."""
+        return 0.0 if self.looped else self.times / 2 if self.maybe else self.times
+
+
+def mix(flow: Flow, how_often: Mapping[int, Often]) -> dict[str, tuple[float, float, float]]:
+    """Return the mix of some instructions."""
+    counts: dict[str, list[float]] = {}
     for at, often in how_often.items():
         if unit := unit_of(flow.code.instructions[at]):
-            counts.setdefault(unit, [0, 0, 0])[often] += 1
-    return {unit: (a, b, c) for unit, (a, b, c) in sorted(counts.items())}
+            place = 2 if often.looped else 1 if often.maybe else 0
+            counts.setdefault(unit, [0.0, 0.0, 0.0])[place] += often.times
+    return {
+        unit: (round(a, _DIGITS), round(b, _DIGITS), round(c, _DIGITS))
+        for unit, (a, b, c) in sorted(counts.items())
+    }
+
+
+_DIGITS = 3
 
 
 def loops(flow: Flow, ours: set[int]) -> tuple[LoopFacts, ...]:
@@ -61,12 +78,28 @@ def loops(flow: Flow, ours: set[int]) -> tuple[LoopFacts, ...]:
     )
 
 
-def sums(instructions: Iterable[Instruction]) -> int:
+def sums(flow: Flow, how_often: Mapping[int, Often]) -> float:
     """Return how many FP32 multiply-adds sum up products of registers in a register of their own.
 
     So do products of matrices, whatever they are written as.
     """
-    return sum(_sums(each) for each in instructions)
+    found = sum(
+        often.expected for at, often in how_often.items() if _sums(flow.code.instructions[at])
+    )
+    return round(found, _DIGITS)
+
+
+def products(flow: Flow, how_often: Mapping[int, Often]) -> float | None:
+    """Return the operations of products that are expected; None where a shape is not known."""
+    total = 0.0
+    for at, often in how_often.items():
+        each = flow.code.instructions[at]
+        if work_of(each) is Work.TENSOR:
+            shape = flop(each)
+            if shape is None or often.looped:
+                return None
+            total += shape * often.expected
+    return total
 
 
 def _sums(each: Instruction) -> bool:
@@ -93,6 +126,36 @@ def line_of(flow: Flow, instructions: Iterable[int]) -> str:
     return f"{line.file}:{line.number}"
 
 
+def polls(flow: Flow, values: LaneValues, instructions: Collection[int]) -> str:
+    """Return the line of a loop, among some instructions, that only reads memory until it changes.
+
+    It loads, or operates atomically, at an address that no iteration moves, and does nothing else.
+    """
+    for loop in flow.loops:
+        asks = [at for at in loop.body if _asks(flow.code.instructions[at])]
+        if len(loop.body) > _MOST_OF_A_POLL or not asks or not loop.body & {*instructions}:
+            continue
+        works = any(_works(flow.code.instructions[at]) for at in loop.body)
+        moves = any(values.depends_on_loop(values.address(at).depends, loop.header) for at in asks)
+        if not works and not moves and values.trips(loop.header) is None:
+            return line_of(flow, asks)
+    return ""
+
+
+_MOST_OF_A_POLL = 64
+"""Instructions of a loop above which it does more than to ask again."""
+
+
+def _asks(each: Instruction) -> bool:
+    strong = each.op in ("LD", "LDG") and ".STRONG" in each.opcode
+    return strong or each.op in ("ATOM", "ATOMG")
+
+
+def _works(each: Instruction) -> bool:
+    works = (Work.STORE, Work.SHARED, Work.TENSOR, Work.FLOAT, Work.COPY, Work.LOCAL)
+    return work_of(each) in works or (each.op == "LDG" and ".STRONG" not in each.opcode)
+
+
 @dataclass(frozen=True)
 class Divergence:
     """The instructions that lanes of a warp may run apart, because of the data that they loaded."""
@@ -112,7 +175,7 @@ class Divergence:
             body = self._innermost(block)
             if body and any(self._beyond(way, body) for way in ways):
                 found |= body
-            found |= self._until_joined(block)
+            found |= self.flow.until_joined(block)
         every = {at for one in found for at in self._of_block(one)}
         return frozenset(every)
 
@@ -135,30 +198,3 @@ class Divergence:
     def _of_block(self, number: int) -> range:
         block = self.flow.graph.blocks[number]
         return range(block.first, block.end)
-
-    def _until_joined(self, block: int) -> set[int]:
-        """Return the blocks after one up to where all paths from it meet again."""
-        found, work = set[int](), [*self.flow.graph.after[block]]
-        while work:
-            number = work.pop()
-            if number in found or number == block or self._leaving.holds(number, block):
-                continue
-            found.add(number)
-            work += self.flow.graph.after[number]
-        return found
-
-    @cached_property
-    def _leaving(self) -> Dominance:
-        """Which blocks all paths from a block to the kernel's end pass."""
-        graph = self.flow.graph
-        end = len(graph.blocks)
-        after: dict[int, list[int]] = {number: [*graph.after[number]] for number in graph.order}
-        for number in graph.order:
-            if not after[number] or number in graph.leaves:
-                after[number].append(end)
-        after[end] = []
-        before: dict[int, list[int]] = {number: [] for number in after}
-        for number, tos in after.items():
-            for to in tos:
-                before[to].append(number)
-        return dominance(depth_first(before, end)[::-1], after)

@@ -104,10 +104,11 @@ class _Asked:
     until: float
 
 
-_MOST_WARPS: Final = 8
-_BLOCKS: Final = 8
-_SPREAD: Final = 56
-"""Warps of a block whose addresses are computed, first blocks of a grid, and others of it."""
+_MOST_WARPS: Final = 4
+_BLOCKS: Final = 32
+_SPREAD: Final = 15
+"""Warps of a block whose addresses are computed, first blocks of a grid, and others: with the first
+one they divide it by 16, so that what repeats with a dimension of data is seen."""
 
 
 def _shape(launch: Launch, parameters: str | None) -> Shape:

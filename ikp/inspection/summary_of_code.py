@@ -7,9 +7,10 @@ each record is counted; what stands in a loop inside of a range, or under a cond
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,6 +26,7 @@ from ikp.inspection._plain_kernel import plain_facts
 from ikp.inspection._ptx_names import Marks
 from ikp.inspection._record import Found, Record
 from ikp.inspection._surely import runs_always, runs_surely
+from ikp.inspection._work import Often
 from ikp.inspection.flops import flop
 from ikp.inspection.inspector import lost_ranges
 from ikp.plugins import Image
@@ -163,56 +165,80 @@ class _Summary:
         # Of several copies, that in the most loops is executed most often.
         return self._with_work(found, max(map(self._how_often, records), key=self._weight))
 
-    def _weight(self, how_often: dict[int, int]) -> tuple[int, int]:
+    def _weight(self, how_often: dict[int, Often]) -> tuple[int, int]:
         depth = (sum(at in loop.body for loop in self.flow.loops) for at in how_often)
         return min(depth, default=0), len(how_often)
 
-    def _with_work(self, facts: RangeFacts, how_often: dict[int, int]) -> RangeFacts:
+    def _with_work(self, facts: RangeFacts, how_often: dict[int, Often]) -> RangeFacts:
         """Return a range's facts with its instruction mix and its accesses."""
-        instructions = [self.code.instructions[at] for at in how_often]
-        surely = [at for at, often in how_often.items() if often == _work.ONCE]
         return replace(
             facts,
             mix=_work.mix(self.flow, how_often),
             line=_work.line_of(self.flow, how_often),
             accesses=self._accesses.of(how_often),
             apart=len(self._divergence.apart & how_often.keys()),
-            sums=_work.sums(instructions),
-            bulk_bytes=self._accesses.bulk_bytes(surely),
+            sums=_work.sums(self.flow, how_often),
+            products=_work.products(self.flow, how_often),
+            bulk_bytes=self._accesses.bulk_bytes(how_often),
+            polls=_work.polls(self.flow, self._accesses.values, how_often),
         )
 
-    def _how_often(self, record: Record) -> dict[int, int]:
+    def _how_often(self, record: Record) -> dict[int, Often]:
         """Return how often each instruction of a range is executed for each record."""
         number = self._numbers[record]
         own = sorted(at for at, inner in self._innermost.items() if inner == number)
-        found, known = {}, dict[int, int]()
+        found, known = {}, dict[int, Often]()
         edges = {self.flow.graph.block(at) for one in record.spans for at in (one.start, one.end)}
         for at in own:
             block = self.flow.graph.block(at)
             if block in edges or block not in known:
-                known[block] = self._once_or_not(at, record)
+                known[block] = self._of_record(at, record)
             found[at] = known[block]
         return found
 
-    def _once_or_not(self, at: int, record: Record) -> int:
-        loop = self.flow.loop_of(at)
-        if loop is not None and not all(span.start in loop.body for span in record.spans):
-            return _work.LOOPED
+    def _of_record(self, at: int, record: Record) -> Often:
+        starts = [span.start for span in record.spans]
         held = (span for span in record.spans if at in span.contents)
-        surely = all(runs_surely(self.flow, span, at) for span in held)
-        return _work.ONCE if surely and self.marks.always_kept(record.tag) else _work.MAYBE
+        surely = self.marks.always_kept(record.tag) and all(
+            runs_surely(self.flow, span, at) for span in held
+        )
+        return self._often(at, starts, surely=surely)
 
-    def _of_kernel(self, at: int) -> int:
+    def _often(self, at: int, starts: Sequence[int], *, surely: bool) -> Often:
+        """Return how often an instruction is executed for each time that one of some others is.
+
+        Args:
+            at: the instruction.
+            starts: the others; none of the kernel's start.
+            surely: whether each time leads to the instruction.
+        """
+        values = self._accesses.values
+        around = [
+            loop
+            for loop in self.flow.loops
+            if at in loop.body and not (starts and all(one in loop.body for one in starts))
+        ]
+        trips = [values.trips(loop.header) for loop in around]
+        times = math.prod(each for each in trips if each is not None)
+        if None in trips:
+            return Often(1.0, looped=True)
+        if not surely and values.is_guessed(at):
+            return Often(times, maybe=True)
+        if not surely:
+            begins = max((values.warps(one) for one in starts), default=1.0)
+            times *= min(values.warps(at) / begins, 1.0) if begins else 1.0
+        return Often(times)
+
+    def _of_kernel(self, at: int) -> Often:
         """Return how often an instruction in no range is executed by each warp."""
-        if self.flow.loop_of(at) is not None:
-            return _work.LOOPED
         block = self.flow.graph.block(at)
         if block not in self._always:
-            self._always[block] = runs_always(self.flow, at)
-        return _work.ONCE if self._always[block] else _work.MAYBE
+            around = self.flow.loop_of(at) is None and runs_always(self.flow, at)
+            self._always[block] = self._often(at, (), surely=around)
+        return self._always[block]
 
     @cached_property
-    def _always(self) -> dict[int, bool]:
+    def _always(self) -> dict[int, Often]:
         return {}
 
     @cached_property

@@ -6,9 +6,10 @@ import pytest
 
 from ikp.core.work_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
-from ikp.inspection._work import Divergence
+from ikp.inspection._work import Divergence, Often
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.lane_state import Shape
+from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import parse
 
 pytestmark = pytest.mark.any_pins
@@ -45,7 +46,8 @@ def flow(text: str) -> Flow:
 
 def accesses(text: str, shape: Shape = SHAPE) -> list[AccessFacts]:
     made = flow(text)
-    return list(Accesses(made, shape, 0x210).of(range(len(made.code.instructions))))
+    every = dict.fromkeys(range(len(made.code.instructions)), Often(1.0))
+    return list(Accesses(made, shape, 0x210).of(every))
 
 
 @pytest.mark.parametrize(
@@ -169,3 +171,72 @@ LDG.E R9, desc[UR4][R8.64]
     assert bits is not None
     rows = (bits.reshape(8, 32)[:, 0] - bits[0]) // 4
     assert rows.tolist() == [number // 3 for number in range(8)]
+
+
+def loop_of(text: str) -> tuple[Flow, LaneValues]:
+    made = flow(text)
+    return made, Accesses(made, SHAPE, 0x210, {0x21C: 100, 0x220: 7}).values
+
+
+@pytest.mark.parametrize(
+    ("first", "step", "compare", "jump", "trips"),
+    [
+        ("RZ", "0x1", "GE.AND", "@!P0", 100),  # for (i = 0; i < 100; i++)
+        ("RZ", "0x20", "GE.AND", "@!P0", 4),  # steps of 32
+        ("RZ", "0x1", "NE.AND", "@P0", 100),
+        ("0x64", "0x1", "GE.AND", "@!P0", 1),  # a body that is tested at its end runs once
+        ("R0", "0x80", "GE.AND", "@!P0", 1),  # a thread's first index; steps of a block
+    ],
+)
+def test_trips_of_a_loop_by_its_comparison(
+    first: str, step: str, compare: str, jump: str, trips: float
+) -> None:
+    made, values = loop_of(
+        f"S2R R0, SR_TID.X\nMOV R6, {first}\n.L_x_0:\nFFMA R9, R9, R9, R9\n"
+        f"IADD3 R6, R6, {step}, RZ\nISETP.{compare} P0, PT, R6, c[0x0][0x21c], PT\n"
+        f"{jump} BRA `(.L_x_0)"
+    )
+    (loop,) = made.loops
+    assert values.trips(loop.header) == trips
+
+
+def test_a_loop_that_loaded_data_ends_has_no_known_trips() -> None:
+    made, values = loop_of(
+        f"{INDEX}LDG.E R8, desc[UR4][R2.64]\nMOV R6, RZ\n.L_x_0:\nIADD3 R6, R6, 0x1, RZ\n"
+        "ISETP.GE.AND P0, PT, R6, R8, PT\n@!P0 BRA `(.L_x_0)"
+    )
+    assert values.trips(made.loops[0].header) is None
+
+
+def test_a_condition_on_the_threads_number_says_which_warps_execute() -> None:
+    """``if (threadIdx.x == 0) atomicAdd(...)``, and what follows for all of them."""
+    text = (
+        f"{INDEX}ISETP.NE.AND P0, PT, R0, RZ, PT\n@P0 BRA `(.L_x_0)\n"
+        "REDG.E.ADD.F32.FTZ.RN.STRONG.GPU desc[UR6][R2.64], R9\n.L_x_0:\n"
+        "STG.E desc[UR4][R2.64], R9"
+    )
+    made = flow(text)
+    values = Accesses(made, SHAPE, 0x210).values
+    ats = {one.op: at for at, one in enumerate(made.code.instructions)}
+    assert values.warps(ats["REDG"]) == 1 / SHAPE.warps and not values.is_guessed(ats["REDG"])
+    assert values.active(ats["REDG"]).sum() == SHAPE.blocks
+    assert values.warps(ats["STG"]) == 1 and not values.is_guessed(ats["STG"])
+
+
+def test_a_condition_on_data_is_not_known() -> None:
+    text = (
+        f"{INDEX}LDG.E R8, desc[UR4][R2.64]\nISETP.NE.AND P0, PT, R8, RZ, PT\n@P0 BRA `(.L_x_0)\n"
+        "STG.E desc[UR4][R2.64], R9\n.L_x_0:\nSTG.E desc[UR4][R2.64+0x4], R9"
+    )
+    made = flow(text)
+    values = Accesses(made, SHAPE, 0x210).values
+    inside, behind = (at for at, one in enumerate(made.code.instructions) if one.op == "STG")
+    assert values.is_guessed(inside) and not values.is_guessed(behind)
+
+
+def test_threads_that_have_left_the_kernel_execute_nothing() -> None:
+    made, values = loop_of(
+        f"{INDEX}ISETP.GE.AND P0, PT, R7, c[0x0][0x21c], PT\n@P0 EXIT\nSTG.E desc[UR4][R2.64], R9"
+    )
+    store = next(at for at, one in enumerate(made.code.instructions) if one.op == "STG")
+    assert values.active(store).sum() == 100

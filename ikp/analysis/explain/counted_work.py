@@ -47,23 +47,14 @@ class RangeWork:
         }
 
     @property
-    def uncounted(self) -> dict[str, int]:
+    def uncounted(self) -> dict[str, float]:
         """Instructions by unit in loops whose trips are not known: of one iteration each."""
         return {unit: looped for unit, (_, _, looped) in self.facts.mix.items() if looped}
 
     def accesses(self) -> Iterator[tuple[AccessFacts, float]]:
         """Yield accesses and how many requests of warps they made."""
-        counted = self._counted
         for one in self.facts.accesses:
-            yield one, one.count * counted.get(one.unit, 1.0) * self.executions
-
-    @cached_property
-    def _counted(self) -> dict[str, float]:
-        """Of the instructions of each unit, the part that is counted for each execution."""
-        return {
-            unit: (once + _MAYBE * maybe) / max(once + maybe + looped, 1)
-            for unit, (once, maybe, looped) in self.facts.mix.items()
-        }
+            yield one, one.count * self.executions
 
 
 @dataclass(frozen=True)
@@ -91,12 +82,12 @@ class CountedWork:
         return sum(self.issued.values())
 
     @cached_property
-    def uncounted(self) -> dict[str, int]:
+    def uncounted(self) -> dict[str, float]:
         """Instructions in loops whose trips are not known, by unit."""
-        found: dict[str, int] = {}
+        found: dict[str, float] = {}
         for one in self.ranges:
             for unit, count in one.uncounted.items():
-                found[unit] = found.get(unit, 0) + count
+                found[unit] = found.get(unit, 0.0) + count
         return found
 
     def ns(self, cycles: float) -> float:

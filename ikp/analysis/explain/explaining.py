@@ -11,6 +11,7 @@ from ikp.analysis.explain.choosing_launch import choose_launch
 from ikp.analysis.explain.counts import kernel_shares, mix_of, uncounted_of
 from ikp.analysis.explain.critical import critical_path
 from ikp.analysis.explain.findings.barrier_skew import barrier_skew
+from ikp.analysis.explain.findings.block_order import block_order
 from ikp.analysis.explain.findings.contended_atomics import contended_atomics
 from ikp.analysis.explain.findings.copy_issue import copy_issue
 from ikp.analysis.explain.findings.costly_accesses import costly_accesses
@@ -59,6 +60,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     repeated_loads,
     divergence,
     small_tiles,
+    block_order,
     waits_for_blocks,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""

@@ -34,3 +34,12 @@ def where_of(launch: Prepared, ranges: Iterable[RangeWork], lines: Iterable[str]
         count=len(rows),
         lines=tuple(dict.fromkeys(found))[:_MOST],
     )
+
+
+def self_time(launch: Prepared, one: RangeWork, kernel: str) -> float:
+    """Return the self time of a range; of the kernel's own code, the time in no range."""
+    if one.name in launch.names and launch.counts[launch.names.index(one.name)]:
+        return float(launch.own_by_region[launch.names.index(one.name)])
+    if one.name == kernel:
+        return float(launch.warp_time - launch.inside.sum())
+    return 0.0

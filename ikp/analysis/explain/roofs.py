@@ -26,6 +26,7 @@ NEAR: Final = 0.8
 REACHED: Final = {"DRAM": 0.92, "tensor": 0.8, "L2": 0.8, "L1": 0.95, "issue": 0.9}
 """The share of each roof that well-made kernels reach."""
 _USUAL: Final = 0.95
+_ISSUE: Final = "issue"
 _ALIKE: Final = 0.05
 """Share of sectors in common up to which blocks ask for their own."""
 _SECTOR: Final = 32
@@ -46,15 +47,16 @@ def roofs(launch: Prepared) -> tuple[Roof, ...]:
     return tuple(sorted(known, key=lambda one: -one.share))
 
 
-def nearest(launch: Prepared, without: tuple[str, ...] = ()) -> float:
+def nearest(launch: Prepared, without: tuple[str, ...] = (), gone: float = 0.0) -> float:
     """Return the largest share of a roof, by what well-made kernels reach of it: 1 is at it.
 
     Args:
         launch: the launch.
         without: roofs that the change in question moves away.
+        gone: the share of all instructions that it makes superfluous.
     """
     shares = (
-        one.share / REACHED.get(one.name, _USUAL)
+        one.share * (1 - gone if one.name == _ISSUE else 1) / REACHED.get(one.name, _USUAL)
         for one in roofs(launch)
         if one.name not in without
     )
@@ -92,7 +94,7 @@ def flop_of(work: CountedWork) -> float:
 
 def _flop(one: RangeWork) -> float:
     sizes = [int(unit.rsplit(".", 1)[1]) for unit in one.facts.mix if unit.startswith("tensor")]
-    return (one.facts.flop or 0) * max(sizes, default=2) / 2
+    return (one.facts.products or 0.0) * max(sizes, default=2) / 2
 
 
 def _local(access: AccessFacts) -> bool:

@@ -14,10 +14,12 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.coverage import Coverage
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.products import Products, products
+from ikp.analysis.explain.roofs import roofs
 from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.verdict import Hardware, RegionUse
 from ikp.analysis.explain.warp_regions import at_once
@@ -113,8 +115,10 @@ def peak_tflops(launch: Prepared) -> float | None:
 def asked_of_memory(launch: Prepared) -> float | None:
     """Return the bytes that ranges ask for over memory's peak in the launch; None if unknown.
 
-    Caches may serve some of them.
+    Where accesses are counted, those that no cache can serve; else caches may serve some of them.
     """
+    if counted_work(launch) is not None:
+        return next((one.share for one in roofs(launch) if one.name == "DRAM"), None)
     size, peak = _total_bytes(launch), peak_of(launch.launch.device)
     if not size or peak is None or not launch.duration:
         return None

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ikp.sass.control_flow.dominance import Dominance, dominance
-from ikp.sass.control_flow.graph import Graph
+from ikp.sass.control_flow.graph import Graph, depth_first
 from ikp.sass.disassembly.effects import Effects, effects
 from ikp.sass.disassembly.listing import Code
 
@@ -63,6 +63,33 @@ class Flow:
     def dominance(self) -> Dominance:
         """The dominator tree of the basic blocks."""
         return dominance(self.graph.order, self.graph.before)
+
+    @cached_property
+    def post_dominance(self) -> Dominance:
+        """The tree of which blocks every path from a block to the kernel's end passes."""
+        graph = self.graph
+        end = len(graph.blocks)
+        after: dict[int, list[int]] = {number: [*graph.after[number]] for number in graph.order}
+        for number in graph.order:
+            if not after[number] or number in graph.leaves:
+                after[number].append(end)
+        after[end] = []
+        before: dict[int, list[int]] = {number: [] for number in after}
+        for number, tos in after.items():
+            for to in tos:
+                before[to].append(number)
+        return dominance(depth_first(before, end)[::-1], after)
+
+    def until_joined(self, block: int) -> set[int]:
+        """Return the blocks after one up to where all paths from it meet again."""
+        found, work = set[int](), [*self.graph.after[block]]
+        while work:
+            number = work.pop()
+            if number in found or number == block or self.post_dominance.holds(number, block):
+                continue
+            found.add(number)
+            work += self.graph.after[number]
+        return found
 
     @cached_property
     def bodies(self) -> dict[int, frozenset[int]]:

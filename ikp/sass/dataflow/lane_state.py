@@ -45,7 +45,8 @@ class Value(NamedTuple):
 class Shape:
     """How a kernel was launched, and which of its threads are walked.
 
-    Those of the first ``warps`` warps, of the first ``blocks`` blocks and of ``spread`` others.
+    Those of the first ``warps`` warps, of the first ``blocks`` blocks and of ``spread`` others,
+    which lie at equal distances over the grid.
     """
 
     block: tuple[int, int, int] = (128, 1, 1)
@@ -63,12 +64,12 @@ class Shape:
     @property
     def numbers(self) -> Numbers:
         """The linear ids of the blocks that are walked."""
-        count = math.prod(self.grid)
-        first = np.arange(self.blocks, dtype=np.int64)
+        count = max(math.prod(self.grid), 1)
+        first = np.arange(min(self.blocks, count), dtype=np.int64)
         if not self.spread or count <= self.blocks:
             return first
-        others = np.random.default_rng(0).integers(self.blocks, count, self.spread)
-        return np.concatenate([first, np.sort(others)])
+        parts = np.arange(1, self.spread + 1, dtype=np.int64)
+        return np.concatenate([first, count * parts // (self.spread + 1)])
 
     def parameters(self, first: int) -> dict[int, int]:
         """Return the 32-bit words of parameters by their place in the constant bank."""

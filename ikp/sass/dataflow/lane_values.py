@@ -1,26 +1,49 @@
-"""``LaneValues``: the addresses that the threads of some warps compute, from the code alone.
+"""``LaneValues``: addresses, conditions and trips that the threads of some warps compute.
 
-One walk over the basic blocks in reverse postorder evaluates integer arithmetic for the threads of
-some warps of some blocks. Each value carries what it depends on. Values behind a load, and those of
-instructions that are not evaluated, are unknown; where paths meet, the first path's value is taken.
-A loop's body is walked once, as its first iteration; what an iteration hands to the next one
-depends on the loop. Parameters have the values that the caller gives, or assumed ones.
+They come from the code alone. One walk over the basic blocks in reverse postorder evaluates integer
+arithmetic for the threads of some warps of some blocks. Each value carries what it depends on.
+Values behind a load, and those of instructions that are not evaluated, are unknown; where paths
+meet, the first path's value is taken. A loop's body is walked as its first iteration, and once more
+as its second: a condition that compares numbers with constant steps says how often it goes round.
+Parameters have the values that the caller gives, or assumed ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from ikp.sass.control_flow.flow import Flow
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.lane_effects import execute, name_of
-from ikp.sass.dataflow.lane_state import FIRST_LOOP, Launched, Threads, Value
+from ikp.sass.dataflow.lane_state import FIRST_LOOP, LANES, Launched, Threads, Value
+from ikp.sass.dataflow.lane_trips import LoopExit, exits_of, trips_of
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly.resources import members
 
 _NOTED = "LD LDG LDS LDL LDSM ST STG STS STL STSM ATOM ATOMG ATOMS RED REDG LDGSTS SYNCS"
 ACCESSES = frozenset(_NOTED.split())
 """Instructions whose address is noted."""
+
+Mask = NDArray[np.bool_]
+State = dict[str, Value]
+_UNKNOWN = Value(None, 0)
+_NOWHERE = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
+
+
+@dataclass
+class _Seen:
+    """What a walk notes."""
+
+    accesses: dict[int, tuple[Value, Value, Value]] = field(default_factory=dict)
+    jumps: dict[int, int] = field(default_factory=dict)  # what conditions depend on
+    compared: dict[int, tuple[Value, Value]] = field(default_factory=dict)
+    leaving: dict[int, State] = field(default_factory=dict)
+    entered: dict[int, Mask] = field(default_factory=dict)  # by block: threads that come there
+    uncertain: set[int] = field(default_factory=set)  # blocks whose condition is not known
+    edges: dict[tuple[int, int], Mask] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -40,24 +63,56 @@ class LaneValues:
 
         Unknown where no path leads to it.
         """
-        return self._walked[0].get(at, _NOWHERE)[0]
+        return self._walked.accesses.get(at, _NOWHERE)[0]
 
-    def active(self, at: int) -> Value:
-        """Return 1 for each thread that an access's guard lets run."""
-        return self._walked[0].get(at, _NOWHERE)[1]
+    def active(self, at: int) -> Mask:
+        """Return the threads that execute an access, as far as conditions are known."""
+        guard = self._walked.accesses.get(at, _NOWHERE)[1].bits
+        mask = self._mask(self.flow.graph.block(at))
+        return mask if guard is None else mask & (guard != 0)
 
     def operand(self, at: int) -> Value:
         """Return the last operand of an access."""
-        return self._walked[0].get(at, _NOWHERE)[2]
+        return self._walked.accesses.get(at, _NOWHERE)[2]
 
     def branch(self, at: int) -> int:
         """Return what a jump's condition depends on."""
-        return self._walked[1].get(at, 0)
+        return self._walked.jumps.get(at, 0)
+
+    def warps(self, at: int) -> float:
+        """Return the share of warps that come to an instruction, where conditions are known."""
+        mask = self._mask(self.flow.graph.block(at))
+        return float(mask.reshape(-1, LANES).any(axis=1).mean())
+
+    def is_guessed(self, at: int) -> bool:
+        """Return whether it is not known which threads come to an instruction."""
+        return self.flow.graph.block(at) in self._guessed
+
+    def trips(self, header: int) -> float | None:
+        """Return how often a warp goes round a loop, the mean; None where that is not known.
+
+        Args:
+            header: the index of the loop's first instruction.
+        """
+        return self._trips.get(header)
 
     def depends_on_loop(self, depends: int, header: int) -> bool:
         """Return whether a value depends on the iteration of a loop, by its header's index."""
         number = self._loops.get(header)
         return number is not None and bool(depends >> number & 1)
+
+    @cached_property
+    def _guessed(self) -> set[int]:
+        """Blocks behind conditions that are not known for each thread, until all paths meet."""
+        found = set[int]()
+        for block in self._walked.uncertain:
+            region = self.flow.until_joined(block)
+            found |= {b for b in region if not self.flow.dominance.holds(b, block)}
+        return found
+
+    def _mask(self, block: int) -> Mask:
+        found = self._walked.entered.get(block)
+        return np.zeros(self.launch.shape.threads, bool) if found is None else found
 
     @cached_property
     def _loops(self) -> dict[int, int]:
@@ -78,42 +133,128 @@ class LaneValues:
         return found
 
     @cached_property
-    def _walked(self) -> tuple[dict[int, tuple[Value, Value, Value]], dict[int, int]]:
-        """What is noted of accesses, and what the conditions of jumps depend on."""
-        graph = self.flow.graph
-        noted, jumps = dict[int, tuple[Value, Value, Value]](), dict[int, int]()
-        leaving: dict[int, dict[str, Value]] = {}
-        for number in graph.order:
-            state = _met([leaving[each] for each in graph.before[number] if each in leaving])
-            block = graph.blocks[number]
-            if block.first < block.end and block.first in self._carried:
-                self._carry(block.first, state)
-            threads = Threads(self.launch, state)
-            for at in range(block.first, block.end):
-                each = self.flow.code.instructions[at]
-                if each.never_runs:
-                    continue
-                if each.op in ACCESSES:
-                    noted[at] = threads.address(each), threads.guard(each), threads.last(each)
-                if each.op in ("BRA", "EXIT"):
-                    jumps[at] = threads.condition(each)
-                execute(threads, each, self.flow.effects[at])
-            leaving[number] = state
-        return noted, jumps
+    def _exits(self) -> dict[int, list[LoopExit] | None]:
+        """How each loop is left, by its header; None where a condition is not understood."""
+        return {loop.header: exits_of(self.flow, loop) for loop in self.flow.loops}
 
-    def _carry(self, header: int, state: dict[str, Value]) -> None:
+    @cached_property
+    def _watched(self) -> frozenset[int]:
+        """The comparisons that loops are left by."""
+        every = (each for some in self._exits.values() for each in some or ())
+        return frozenset(at for each in every for at in each.comparisons)
+
+    @cached_property
+    def _walked(self) -> _Seen:
+        seen = _Seen()
+        for number in self.flow.graph.order:
+            self._enter(number, seen)
+            before = [seen.leaving[b] for b in self.flow.graph.before[number] if b in seen.leaving]
+            self._block(number, _met(before), seen)
+        return seen
+
+    def _enter(self, number: int, seen: _Seen) -> None:
+        """Note which threads come to a block."""
+        before = self.flow.graph.before[number]
+        masks = [seen.edges[b, number] for b in before if (b, number) in seen.edges]
+        if not masks:
+            seen.entered[number] = np.full(self.launch.shape.threads, not number)
+            return
+        seen.entered[number] = np.logical_or.reduce(masks)
+
+    def _block(self, number: int, state: State, seen: _Seen) -> None:
+        """Walk a block: its instructions, and the edges to the next ones."""
+        block = self.flow.graph.blocks[number]
+        if block.first < block.end and block.first in self._carried:
+            self._carry(block.first, state)
+        threads = Threads(self.launch, state)
+        for at in range(block.first, block.end):
+            each = self.flow.code.instructions[at]
+            if each.never_runs:
+                continue
+            if each.op in ACCESSES:
+                seen.accesses[at] = threads.address(each), threads.guard(each), threads.last(each)
+            if at in self._watched:
+                operands = each.operands
+                seen.compared[at] = threads.read(operands[2]), threads.read(operands[3])
+            if each.op in ("BRA", "EXIT"):
+                seen.jumps[at] = threads.condition(each)
+            execute(threads, each, self.flow.effects[at])
+        seen.leaving[number] = state
+        self._leave(number, threads, seen)
+
+    def _leave(self, number: int, threads: Threads, seen: _Seen) -> None:
+        """Note which threads take which edge."""
+        graph, block = self.flow.graph, self.flow.graph.blocks[number]
+        mask = seen.entered.get(number)
+        if mask is None:
+            return
+        ways = graph.jumps.leaving.get(block.end - 1, ()) if block.first < block.end else ()
+        fall = graph.falls.get(block.end - 1)
+        guards = {
+            (fall if to == block.end and fall is not None else graph.block(to)): guard
+            for to, guard in ways
+            if to < len(self.flow.code.instructions)
+        }
+        for to in graph.after[number]:
+            guard = guards.get(to, "")
+            value = threads.read(guard) if guard and guard != "?" else None
+            taken = mask
+            if value is not None and value.bits is not None:
+                taken = mask & (value.bits != 0)
+            elif guard:
+                seen.uncertain.add(number)
+            left = self._left(number, to)
+            seen.edges[number, to] = seen.entered[left] if left is not None else taken
+
+    def _left(self, block: int, to: int) -> int | None:
+        """Return the header of the outermost loop that an edge leaves: all its threads do so."""
+        bodies = self.flow.bodies.items()
+        found = [header for header, body in bodies if block in body and to not in body]
+        return found[0] if found else None
+
+    def _carry(self, header: int, state: State) -> None:
         """Make what a loop hands on depend on its iteration."""
         bit = 1 << self._loops[header]
         for name in self._carried[header]:
             value = state.get(name, _UNKNOWN)
             state[name] = Value(value.bits, value.depends | bit)
 
+    @cached_property
+    def _trips(self) -> dict[int, float]:
+        found = {}
+        for loop in self.flow.loops:
+            exits = self._exits[loop.header]
+            if exits and (trips := self._trips_of(loop, exits)) is not None:
+                found[loop.header] = trips
+        return found
 
-_UNKNOWN = Value(None, 0)
-_NOWHERE = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
+    def _trips_of(self, loop: Loop, exits: list[LoopExit]) -> float | None:
+        header = self.flow.graph.block(loop.header)
+        first, again = self._walked, self._second(header)
+        mask = self._mask(header)
+        counts = [trips_of(each, first.compared, again.compared) for each in exits]
+        if not mask.any() or any(each is None for each in counts):
+            return None
+        fewest = np.minimum.reduce([each for each in counts if each is not None])
+        warps = np.where(mask, fewest, -1).reshape(-1, LANES).max(axis=1)
+        return float(warps[warps >= 0].mean())
+
+    def _second(self, header: int) -> _Seen:
+        """Walk a loop's body as its second iteration."""
+        graph, body = self.flow.graph, self.flow.bodies[header]
+        seen = _Seen()
+        latches = [b for b in graph.before[header] if b in body and b in self._walked.leaving]
+        for number in (each for each in graph.order if each in body):
+            if number == header:
+                state = _met([self._walked.leaving[b] for b in latches])
+            else:
+                before = (b for b in graph.before[number] if b in seen.leaving)
+                state = _met([seen.leaving[b] for b in before])
+            self._block(number, dict(state), seen)
+        return seen
 
 
-def _met(states: list[dict[str, Value]]) -> dict[str, Value]:
+def _met(states: list[State]) -> State:
     """Return the state where paths meet: the first one's values, that depend on what all do."""
     found = dict(states[0]) if states else {}
     for other in states[1:]:

@@ -14,9 +14,9 @@ from tests.analysis.explain.launches import Scene, Warp
 
 pytestmark = pytest.mark.any_pins
 
-BLOCKS, WARPS, STEPS = 132, 8, 50
+BLOCKS, WARPS, STEPS = 264, 8, 50
 TOOK = 1000
-"""Nanoseconds of one step, 2,000 cycles; each SM has one block."""
+"""Nanoseconds of one step, 2,000 cycles; each SM has two blocks at once."""
 
 
 def verdict(facts: RangeFacts, kernel: RangeFacts | None = None, **more: Any) -> Verdict:
@@ -24,7 +24,7 @@ def verdict(facts: RangeFacts, kernel: RangeFacts | None = None, **more: Any) ->
     scene = Scene()
     ranges = [("step", TOOK * i, TOOK * (i + 1)) for i in range(STEPS)]
     for block in range(BLOCKS):
-        scene.add(*(Warp(block, w, block, 0, TOOK * STEPS, ranges) for w in range(WARPS)))
+        scene.add(*(Warp(block, w, block % 132, 0, TOOK * STEPS, ranges) for w in range(WARPS)))
     ranges_of = {"step": facts, **({"kernel": kernel} if kernel else {})}
     code = replace(CodeFacts("sm_90a", 64, 0, ranges=ranges_of, kernel="kernel"), **more)
     trace = scene.trace(device="NVIDIA H200")
@@ -50,7 +50,7 @@ def test_the_mix_is_times_the_records() -> None:
     assert said.uncounted == ("xu",)
     (roof, issue) = said.roofs
     assert {roof.name, issue.name} == {"FMA", "issue"}
-    assert roof.share == pytest.approx(WARPS * 110 / 4 / 2000)  # four a cycle
+    assert roof.share == pytest.approx(2 * WARPS * 110 / 4 / 2000)  # four a cycle
 
 
 def test_strided_accesses_are_told_and_coalesced_ones_are_not() -> None:
@@ -122,15 +122,15 @@ def test_tiles_with_few_operations_for_a_byte() -> None:
     copies = access("copy.global.16", cost=16.0, least=16.0)
     some = (replace(copies.accesses[0], count=4),)
     mix = {"copy.global.16": (4, 0, 0), "tensor.2": (10, 0, 0)}
-    small = replace(copies, activity="mma", mix=mix, accesses=some, flop=4 * 512 * 20)
+    small = replace(copies, activity="mma", mix=mix, accesses=some, products=4 * 512 * 20)
     assert found(small, "small-tiles") is not None
-    assert found(replace(small, flop=4 * 512 * 64), "small-tiles") is None
+    assert found(replace(small, products=4 * 512 * 64), "small-tiles") is None
 
 
 def test_a_kernel_at_memorys_rate_has_no_finding_above_that() -> None:
-    # 8 requests of 512 bytes, 52,800 times in 50 us: 4,325 of 4,800 bytes in a nanosecond
-    one = AccessFacts("load.global.16", 8, "", 16.0, 16.0, 32, "lwbi", True, 0.0, 0.0)
-    facts = RangeFacts("load", mix={"load.global.16": (8, 0, 0)}, accesses=(one,))
+    # 4 requests of 512 bytes, 105,600 times in 50 us: 4,325 of 4,800 bytes in a nanosecond
+    one = AccessFacts("load.global.16", 4, "", 16.0, 16.0, 32, "lwbi", True, 0.0, 0.0)
+    facts = RangeFacts("load", mix={"load.global.16": (4, 0, 0)}, accesses=(one,))
     said = verdict(facts)
     assert said.roofs[0].name == "DRAM" and said.roofs[0].share == pytest.approx(4325 / 4800, 1e-3)
     assert said.findings == ()
@@ -149,3 +149,59 @@ def test_the_text_names_the_other_kernels_and_their_shares() -> None:
     launches = tuple(replace(one, label=n) for one, n in zip(trace.launches, labels, strict=True))
     text = str(replace(trace, launches=launches).explain())
     assert "kernels: large 83 % (2 launches), small 17 % (1 launch)" in text
+
+
+def test_blocks_that_share_with_far_ones_alone_are_in_the_wrong_order() -> None:
+    far = access("copy.global.16", cost=16.0, least=16.0, reused_share=0.9)
+    some = (replace(far.accesses[0], count=4.0),)
+    facts = replace(far, mix={"copy.global.16": (4, 0, 0)}, accesses=some)
+    one = found(facts, "block-order")
+    assert one is not None and one.confidence == "likely"
+    near = replace(facts, accesses=(replace(some[0], blocks_share=0.8),))
+    assert found(near, "block-order") is None, "neighbours share it: L2 serves them"
+    own = replace(facts, accesses=(replace(some[0], reused_share=0.0),))
+    assert found(own, "block-order") is None, "nobody else asks for it"
+
+
+def test_code_that_asks_for_a_flag_again_and_again() -> None:
+    facts = RangeFacts("load", mix={"integer": (20, 0, 9)}, polls="/src/lock.cu:26")
+    one = found(facts, "flag-wait")
+    assert one is not None and one.where.lines == ("/src/lock.cu:26",)
+    busy = RangeFacts("load", mix={"fma": (300, 0, 0)}, polls="/src/lock.cu:26")
+    assert found(busy, "flag-wait") is None, "a unit is at work"
+
+
+def test_lanes_that_part_take_about_as_long_in_each_warp() -> None:
+    """Where warps differ, neighbouring lanes are alike, and no lane waits for another."""
+    facts = RangeFacts("compute", mix={"fma": (0, 100, 0)}, apart=90)
+    code = CodeFacts("sm_90a", 64, ranges={"step": facts})
+    for spread, told in ((0, True), (900, False)):
+        scene = Scene()
+        for block in range(BLOCKS):
+            end = 1000 + spread * (block % 8)
+            ranges = [("step", 0, end)]
+            scene.add(*(Warp(block, w, block % 132, 0, end, ranges) for w in range(WARPS)))
+        trace = scene.trace(device="NVIDIA H200")
+        said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+        assert ("divergence" in {one.id for one in said.findings}) == told
+
+
+def test_a_block_beside_another_is_a_tail_and_no_imbalance() -> None:
+    scene = Scene()
+    for block in range(140):
+        end = 20_000 if block % 132 < 8 else 10_000
+        scene.add(*(Warp(block, w, block % 132, 0, end, [("a", 0, end)]) for w in range(4)))
+    first = scene.trace(device="NVIDIA H200").explain().findings[0]
+    assert first.id == "tail" and "8 SMs have more than 1 block" in first.title
+
+
+def test_warps_that_run_on_alone_are_serial_work() -> None:
+    scene = Scene()
+    for block in range(264):
+        begin = block // 132 * 10_000
+        ends = [begin + (90_000 if block == 137 and not warp else 10_000) for warp in range(8)]
+        for warp, end in enumerate(ends):
+            scene.add(Warp(block, warp, block % 132, begin, end, [("a", begin, end)]))
+    first = scene.trace(device="NVIDIA H200").explain().findings[0]
+    assert first.id == "slow-block" and "2 of 8 warps run alone" in first.title
+    assert "serial" in first.suggestion

@@ -198,5 +198,5 @@ IDS = (
     "launch-gaps", "unseen-wait", "queued-copies",
     "barriers", "copy-issue", "few-warps", "local-memory", "uncoalesced", "atomics",
     "no-tensor-cores", "slow-arithmetic", "repeated-loads", "divergence", "small-tiles",
-    "flag-wait",
+    "flag-wait", "block-order",
 )  # fmt: skip

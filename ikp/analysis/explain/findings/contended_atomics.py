@@ -17,11 +17,10 @@ _ONE_ADDRESS: Final = 1.0
 """Operations on one address in a nanosecond, at most: one in a cycle of an L2 slice, and less."""
 _SPREAD: Final = 60.0
 """Operations in a nanosecond on addresses that are all over L2."""
-_LEAST: Final = 0.1
+_LEAST: Final = 0.15
 _SURE: Final = 0.25
 _BOUND: Final = 8.0
 """How much longer than at one in a nanosecond operations on one address may take."""
-_LANES: Final = 32
 
 
 def contended_atomics(launch: Prepared) -> Iterator[Finding]:
@@ -30,23 +29,25 @@ def contended_atomics(launch: Prepared) -> Iterator[Finding]:
     if work is None:
         return
     some = [
-        (one, access, requests * (_LANES if access.addresses is None else _lanes(access)))
+        (one, access, requests * access.lanes)
         for one, access, requests in work.accesses()
-        if access.unit.startswith("atomic.global")
+        if access.unit.startswith("atomic.global") and requests
     ]
     fixed = [each for each in some if _on_one(each[1])]
     by_data = [each for each in some if "d" in each[1].depends]
-    for each, rate, what in ((fixed, _ONE_ADDRESS, "one address"), (by_data, _SPREAD, "")):
+    for each, rate, what in ((fixed, _ONE_ADDRESS, "the same addresses"), (by_data, _SPREAD, "")):
         count = sum(operations for _, _, operations in each)
-        share = count / rate / launch.duration
+        spread = max((_addresses(launch, access) for _, access, _ in each), default=1)
+        share = count / rate / (spread if what else 1) / launch.duration
         if each and share >= _LEAST * (1 if what else 0.3):
             yield from _found(launch, each, count, share, what)
             return
 
 
-def _lanes(access: AccessFacts) -> float:
-    """Return the lanes of a request that operate one after another, where their address is one."""
-    return _LANES if access.addresses == 1 else float(access.addresses or _LANES)
+def _addresses(launch: Prepared, access: AccessFacts) -> int:
+    """Return how many addresses a block's threads operate on."""
+    warps = launch.launch.warps_per_block if "w" in access.depends else 1
+    return max((access.addresses or 1) * warps if "l" in access.depends else 1, 1)
 
 
 def _on_one(access: AccessFacts) -> bool:
@@ -69,7 +70,11 @@ def _found(
         launch,
         "atomics",
         title=f"{count:,.0f} atomic operations "
-        + ("of all blocks are on one address" if what else "are on addresses that data choose")
+        + (
+            "of all blocks are on the same addresses"
+            if what
+            else "are on addresses that data choose"
+        )
         + f", {count / launch.duration:.2f} in a nanosecond",
         number=Number("their time at the rate of such addresses, of the launch", share, "share"),
         at_stake=saved * launch.duration,

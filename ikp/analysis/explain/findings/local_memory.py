@@ -37,7 +37,8 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
     part = max(share, l1)
     if part < _LEAST and not loops:
         return
-    saved = min(1 - nearest(launch, ("L1", "issue", "L2")), _HOLDS_UP * max(part, _LEAST))
+    most = 1.0 if part >= _SURE else _HOLDS_UP * max(part, _LEAST)
+    saved = min(1 - nearest(launch, ("L1", "issue", "L2")), most)
     if not enough(launch, saved * launch.duration):
         return
     ranges = sorted(work.ranges, key=lambda one: -_locals(one.issued))

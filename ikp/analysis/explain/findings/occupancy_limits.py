@@ -7,7 +7,9 @@ from typing import Final
 
 from ikp.analysis.evidence import plural
 from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.room_on_sms import Room, room_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.use_of_hardware import asked_of_memory
@@ -19,6 +21,8 @@ _WAITS: Final = 0.3
 """Share of the warps' time in memory from which on more warps would have something to hide."""
 _EMPTY: Final = 0.0625
 """Share of the warps that an SM has room for, at which each scheduler has one."""
+_FAR: Final = 0.7
+"""Share of the nearest roof below which few warps are likely to be what keeps a kernel from it."""
 _MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
 
 
@@ -72,7 +76,10 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
     if launch.regions([Activity.MMA]).size or len(launch.groups) > 1:
         return
     full = room.warps / room.possible
-    most = max(full, asked_of_memory(launch) or 0.0)
+    most = max(full, asked_of_memory(launch) or 0.0, nearest(launch))
+    waits = launch.regions([*_MEMORY, Activity.WAIT_COPY])
+    waiting = float(launch.own_by_region[waits].sum()) / max(launch.warp_time, 1)
+    sure = counted_work(launch) is not None and nearest(launch) < _FAR
     if launch.facts is None or full > _EMPTY or not enough(launch, (1 - most) * launch.duration):
         return
     yield finding(
@@ -83,9 +90,20 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
         number=Number("warps on an SM over those it has room for", full, "ratio"),
         at_stake=(1 - most) * launch.duration,
         without=f"with the same work spread over {room.possible} warps of each SM",
-        confidence="possible",
+        confidence="likely" if sure else "possible",
         rationale="what a warp waits for, others could hide; that the work can be cut so fine is "
-        "assumed, and that what a block does again and again needs no step before it.",
+        "assumed, and that what a block does again and again needs no step before it."
+        + (
+            f" Counted: no unit of the device is above {100 * nearest(launch):.0f} % of its limit"
+            + (
+                f", and {100 * waiting:.0f} % of the warps' time waits for memory."
+                if waiting
+                else "."
+            )
+            if sure
+            else ""
+        )
+        + " Refuted if more warps take as long.",
         where=Where(count=len(launch.start)),
         suggestion="more warps for each block (num_warps) with less for each lane, or more, "
         "smaller blocks",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+
 from ikp.analysis.explain.counted_work import RangeWork, counted_work
-from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.places import self_time, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -16,6 +18,8 @@ _PART: Final = 0.5
 """Part of a range's instructions that lanes run apart, from which on it diverges."""
 _LONG: Final = 0.25
 """Share of the warps' time in such ranges, from which on that is a finding."""
+_UNEVEN: Final = 0.3
+"""Standard deviation of the warps' times, over the mean, from which on warps differ, not lanes."""
 _ALL_BUT_ONE: Final = 31 / 32
 _CHEAP: Final = 8
 """Instructions below which a condition is cheap on either side."""
@@ -27,10 +31,12 @@ def divergence(launch: Prepared) -> Iterator[Finding]:
     if work is None:
         return
     some = [one for one in work.ranges if _diverges(one)]
-    took = {one.name: _time(launch, one, work.kernel) for one in some}
+    took = {one.name: self_time(launch, one, work.kernel) for one in some}
     share = sum(took.values()) / max(launch.warp_time, 1)
     saved = min(1 - nearest(launch, ("issue", "FMA", "XU", "integer")), share * _ALL_BUT_ONE)
     if share < _LONG or not enough(launch, saved * launch.duration):
+        return
+    if not _evenly(launch, some, work.kernel):
         return
     some.sort(key=lambda one: -took[one.name])
     apart = sum(one.facts.apart for one in some)
@@ -57,10 +63,19 @@ def _diverges(one: RangeWork) -> bool:
     return one.facts.apart >= max(_PART * total, _CHEAP)
 
 
-def _time(launch: Prepared, one: RangeWork, kernel: str) -> float:
-    """Return the self time of a range; of the kernel's own code, the time in no range."""
-    if one.name in launch.names:
-        return float(launch.own_by_region[launch.names.index(one.name)])
-    if one.name == kernel:
-        return float(launch.warp_time - launch.inside.sum())
-    return 0.0
+def _evenly(launch: Prepared, some: list[RangeWork], kernel: str) -> bool:
+    """Whether warps take about as long for such code.
+
+    The longest of 32 lanes is about the same in each warp where neighbouring lanes differ as much
+    as any; where warps differ, it is their lanes that are alike.
+    """
+    names = {one.name for one in some}
+    each = launch.by_warp
+    wanted = np.array([name in names for name in launch.names], bool)
+    took = np.bincount(
+        each.slot, np.where(wanted[each.region], each.own, 0), minlength=len(launch.start)
+    ).astype(np.float64)
+    if kernel in names and not wanted[[i for i, n in enumerate(launch.names) if n == kernel]].any():
+        took += launch.end - launch.start - launch.inside
+    mean = float(took.mean()) if len(took) else 0.0
+    return mean > 0 and float(took.std()) / mean < _UNEVEN

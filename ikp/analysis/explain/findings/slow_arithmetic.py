@@ -129,7 +129,8 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     share = max(xu, issue)
     if share < _SURE:
         return
-    saved = min(1 - nearest(launch, ("XU", "issue", "FMA", "integer")), _BOUND / 2 * share)
+    gone = (work.issued.get("xu", 0.0) + divisions * _PER_DIVISION) / max(work.total, 1.0)
+    saved = min(1 - nearest(launch, ("XU", "FMA", "integer"), gone), _BOUND / 2 * share)
     if not enough(launch, saved * launch.duration):
         return
     unit = "divide" if issue >= xu else "xu"

@@ -37,12 +37,11 @@ _MOSTLY: Final = 0.5
 def slow_memory(launch: Prepared) -> Iterator[Finding]:
     """Yield findings on regions with slow accesses to memory, by what the machine code says."""
     facts = launch.facts.ranges if launch.facts else {}
-    counted = counted_work(launch) is not None  # then costly accesses are counted by address
+    if counted_work(launch) is not None:  # costly accesses are counted by their addresses
+        return
     for region in np.flatnonzero(launch.counts).tolist():
         known = facts.get(launch.names[region])
-        if counted and known and known.accesses:
-            yield from _long(launch, region, _share(launch, region))
-        elif known and known.shared and known.shared >= _ACCESSES and _alone(launch, region):
+        if known and known.shared and known.shared >= _ACCESSES and _alone(launch, region):
             yield from _conflicts(launch, region, known)
         elif known and known.lane_bytes and known.lane_bytes <= _NARROW:
             yield from _narrow(launch, region, known.lane_bytes)

@@ -38,7 +38,9 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
     )
     if not enough(launch, saved * launch.duration):
         return
-    some = sorted((one for one in work.ranges if one.facts.flop), key=lambda one: -one.executions)
+    some = sorted(
+        (one for one in work.ranges if one.facts.products), key=lambda one: -one.executions
+    )
     warp = any(unit.startswith("tensor.") and "group" not in unit for unit in work.issued)
     narrow = warp and (launch.facts.chip if launch.facts else "").startswith("sm_90")
     l2 = asked / work.peak.l2_gb_per_s / launch.duration

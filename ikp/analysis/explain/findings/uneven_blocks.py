@@ -24,6 +24,10 @@ _FEW_BLOCKS: Final = 0.05
 """Long blocks are single ones up to this share of all; more of them are an imbalance."""
 _FIRST: Final = 0.9
 """Share of the long blocks that start early where an order has put them first."""
+_LONG: Final = 20_000
+"""Nanoseconds of a launch from which on its start is a small part of its blocks' times."""
+_ONE_WAVE: Final = 1.5
+"""Blocks for each SM up to which a second block of an SM runs beside the first."""
 _RECORDING: Final = 1.6
 """The most that recording lengthens a block by, as a factor, of the kernels that were tried."""
 _WORK: Final = 0.7
@@ -36,7 +40,8 @@ def uneven_blocks(launch: Prepared) -> Iterator[Finding]:
         return
     blocks = _Blocks.of(launch)
     slow = blocks.slow_sms()
-    if slow is not None:
+    longest = int(blocks.ids[np.argmax(blocks.took)]) if len(blocks.ids) else 0
+    if slow is not None and not _alone(launch, longest):
         found = list(_slow_sms(launch, blocks, *slow))
         yield from found
         if found:
@@ -87,6 +92,15 @@ class _Blocks:
         if np.ptp(work) == 0 or np.ptp(self.recorded_took) == 0:
             return 0.0
         return float(np.corrcoef(work, self.recorded_took)[0, 1])
+
+    def shares_sms(self) -> bool:
+        """Whether the long blocks are those on SMs that got more blocks than the median SM."""
+        sms, place, counts = np.unique(self.sm, return_inverse=True, return_counts=True)
+        more = counts[place] > np.median(counts)
+        long = self.took > _SLOW * np.median(self.took)
+        if not more.any() or len(self.ids) > _ONE_WAVE * len(sms) or not long.any():
+            return False
+        return bool(more[long].mean() >= _FIRST and long[more].mean() >= _FIRST)
 
     def slow_sms(self) -> tuple[Ints, Floats] | None:
         """Return the SMs, and their median block's time over that of the median SM.
@@ -175,7 +189,13 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
     reason, sure, because = _reason(blocks)
     by_work = sure == "measured"
     long = int((blocks.took > _SLOW * median).sum())
+    far = int((blocks.took > (median + blocks.took[slowest[0]]) / 2).sum())
+    long = far if ratio >= _FAR and len(blocks.took) >= _MANY else long
     few = long <= max(1, _FEW_BLOCKS * len(blocks.took))
+    if blocks.shares_sms():
+        yield _unevenly_dealt(launch, blocks, at_stake)
+        return
+    alone = _alone(launch, int(blocks.ids[slowest[0]])) if few else ""
     yield finding(
         launch,
         "slow-block" if few else "imbalance",
@@ -186,7 +206,7 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
             else "blocks take unevenly long"
         )
         + f" (median {median / 1000:.2f} us, p95 {p95 / 1000:.2f}, "
-        f"longest {blocks.took[slowest[0]] / 1000:.2f}), {reason}",
+        f"longest {blocks.took[slowest[0]] / 1000:.2f}), {alone or reason}",
         number=Number("longest block over the median one", ratio, "ratio"),
         at_stake=at_stake,
         without="with the same time spread evenly over all lanes",
@@ -198,7 +218,69 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
             window_ns=(int(blocks.start[slowest[0]]), int(blocks.end[slowest[0]])),
             count=long,
         ),
-        suggestion=(_CUT if _start_first(blocks) else _BY_WORK) if by_work else _BY_CHANCE,
+        suggestion=_SERIAL.format(alone)
+        if alone
+        else (_CUT if _start_first(blocks) else _BY_WORK)
+        if by_work
+        else _BY_CHANCE,
+    )
+
+
+_FAR: Final = 2.0
+"""Times the median from which on the longest block is far from the others."""
+_MANY: Final = 64
+"""Blocks from which on those are counted that are nearer to the longest than to the median."""
+_ALONE: Final = 0.3
+"""Share of a block's time in which fewer than a quarter of its warps are left."""
+
+
+def _alone(launch: Prepared, block: int) -> str:
+    """Return how a block's last warps run on without the others; empty where they do not."""
+    mine = launch.trace.slots.block == block
+    warps = int(mine.sum())
+    if warps < _SEVERAL:
+        return ""
+    begin, ends = int(launch.start[mine].min()), np.sort(launch.end[mine])
+    last = ends[-1] - ends[-max(warps // 4, 1) - 1]
+    share = float(last) / max(int(ends[-1]) - begin, 1)
+    if share < _ALONE:
+        return ""
+    return f"where {max(warps // 4, 1)} of {warps} warps run alone for {100 * share:.0f} % of it"
+
+
+_SEVERAL: Final = 4
+_SERIAL: Final = (
+    "its work is serial, {}: let all warps of the block, or several blocks, take a part of it"
+)
+
+
+def _unevenly_dealt(launch: Prepared, blocks: _Blocks, at_stake: float) -> Finding:
+    """Return the finding on SMs that have one block more than others, side by side."""
+    counts = np.unique(blocks.sm, return_counts=True)[1]
+    usual = int(np.median(counts))
+    more = int((counts > usual).sum())
+    last = np.argsort(-blocks.end, kind="stable")[:3]
+    return finding(
+        launch,
+        "tail",
+        title=f"{len(blocks.ids):,} blocks don't fill {len(counts):,} SMs evenly: {more:,} SMs "
+        f"have more than {plural(usual, 'block')} at once, and take longer for them",
+        number=Number(
+            "time of CTA slots after their last block", at_stake / launch.duration, "share"
+        ),
+        at_stake=at_stake,
+        without="with as many blocks on each SM",
+        confidence="measured",
+        rationale="blocks that share an SM with one more than others end last; that the same "
+        "blocks can be spread evenly is assumed.",
+        where=Where(
+            warps=tuple((int(blocks.ids[i]), 0) for i in last.tolist()),
+            sms=tuple(dict.fromkeys(blocks.sm[last].tolist())),
+            window_ns=(int(np.median(blocks.end)), launch.duration),
+            count=more,
+        ),
+        suggestion="smaller blocks, or a number of blocks that makes a whole number of waves; or "
+        "as many blocks as there is room for, which take tiles one by one (a persistent kernel)",
     )
 
 
@@ -237,7 +319,7 @@ def _reason(blocks: _Blocks) -> tuple[str, str, str]:
             )
     return (
         "with as much to do, as far as their ranges show",
-        "likely",
+        "likely" if blocks.end.max(initial=0) >= _LONG else "possible",
         (
             "ends of SMs, counted; why some blocks take longer (their data, memory, or neighbours "
             "on the SM) the trace doesn't say."

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+
 from ikp.analysis.explain.counted_work import counted_work
-from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.places import self_time, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -25,38 +27,40 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
     regions = [
         i for i, name in enumerate(launch.names) if name.startswith(_MARK) and launch.counts[i]
     ]
-    if not regions:
-        return
-    rows = launch.of_region(regions)
-    blocks = launch.block_of[launch.slot[rows]]
-    longest: dict[int, float] = {}
-    by_warp: dict[int, float] = {}
-    for slot, took in zip(launch.slot[rows].tolist(), launch.took(rows).tolist(), strict=True):
-        by_warp[slot] = by_warp.get(slot, 0.0) + took
-    for slot, took in by_warp.items():
-        block = int(launch.block_of[slot])
-        longest[block] = max(longest.get(block, 0.0), took)
-    life = float((launch.block_end - launch.block_start).sum())
-    share = sum(longest.values()) / max(life, 1.0)
-    saved = min(share, 1 - nearest(launch)) if share < _MOSTLY else 1 - nearest(launch)
-    if share < _LEAST or not enough(launch, saved * launch.duration):
-        return
-    names = [launch.names[i] for i in regions]
     work = counted_work(launch)
-    ranges = [one for one in work.ranges if one.name in names] if work else []
-    where = where_of(launch, ranges) if ranges else Where(regions=tuple(names[:3]))
+    ranges = [one for one in work.ranges if one.facts.polls] if work else []
+    if regions:
+        share, names = _of_blocks(launch, regions), [launch.names[i] for i in regions]
+        measured = True
+    elif ranges and nearest(launch) < _BUSY:
+        share = sum(self_time(launch, one, work.kernel if work else "") for one in ranges)
+        share, names = share / max(launch.warp_time, 1), [one.name for one in ranges]
+        measured = False
+    else:
+        return
+    saved = min(share, 1 - nearest(launch)) if share < _MOSTLY else 1 - nearest(launch)
+    if share < (_LEAST if measured else _MOSTLY) or not enough(launch, saved * launch.duration):
+        return
+    lines = [one.facts.polls for one in ranges]
+    where = where_of(launch, ranges, lines) if ranges else Where(regions=tuple(names[:3]))
     yield finding(
         launch,
         "flag-wait",
-        title=f"blocks wait for other blocks in {names[0]}: {100 * share:.0f} % of their time, "
-        f"{len(rows):,} times",
+        title=f"blocks wait for other blocks in {names[0]}: {100 * share:.0f} % of "
+        + (
+            "their time" if measured else "the warps' time is in code with a loop that reads a flag"
+        ),
         number=Number("waits for flags, of the blocks' time", share, "share"),
         at_stake=saved * launch.duration,
         without="without waits for other blocks",
         confidence="likely",
-        rationale=f"measured: {len(blocks):,} waits in loops that read a flag, or a lock, in "
-        "memory until another block writes it. Refuted if no block is later than the others "
-        "where its order does not matter.",
+        rationale="a loop reads a flag, or a lock, in memory until another block writes it"
+        + (
+            "; its time is measured."
+            if measured
+            else ", and does nothing else; no unit of the device is near its limit meanwhile."
+        )
+        + " Refuted if no block is later than the others where its order does not matter.",
         where=where,
         suggestion="let no block wait for the one before it: sum by atomics, or write partial "
         "results for a second kernel; where order matters, a decoupled look-back; shorter "
@@ -64,5 +68,17 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
     )
 
 
+def _of_blocks(launch: Prepared, regions: list[int]) -> float:
+    """Return the share of the blocks' time that their longest warp is in some regions."""
+    rows = launch.of_region(regions)
+    by_warp = np.bincount(launch.slot[rows], launch.took(rows), minlength=len(launch.start))
+    longest = np.zeros(len(launch.block_ids))
+    np.maximum.at(longest, launch.block_of, by_warp)
+    life = float((launch.block_end - launch.block_start).sum())
+    return float(longest.sum()) / max(life, 1.0)
+
+
+_BUSY: Final = 0.4
+"""Share of the nearest roof from which on a kernel does more than to wait."""
 _MOSTLY: Final = 0.5
 """Share from which on waits of blocks may be the whole launch: one after another holds the lock."""

@@ -228,6 +228,12 @@ def argument_names(compiled: Untyped) -> list[str]:
     return list(getattr(getattr(compiled.src, "fn", None), "arg_names", ()))
 
 
+def argument_types(compiled: Untyped) -> dict[str, str]:
+    """Return the types of a compiled kernel's arguments by name: "*fp16", "i32", "constexpr"."""
+    signature = getattr(compiled.src, "signature", {})
+    return {str(name): kind for name, kind in signature.items() if isinstance(kind, str)}
+
+
 def fits(kernel: object) -> bool:
     """Return whether a jitted function is as ``ikp`` knows them, so that it can be marked."""
     return TRITON.fits(INTERPRETED if _is_interpreted(kernel) else COMPILED, kernel)

@@ -8,6 +8,7 @@ No source is compiled again (marked PTX is assembled again), and Triton's caches
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ikp.backends.checked import Launched, checked
 from ikp.backends.launched_grid import Grid
 from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Launch, apart, made, take, wanted
+from ikp.backends.triton.unedited import _argument_values as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.driver import cuda
@@ -82,6 +84,7 @@ def _run(
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
     launch.patch = module.patch
+    launch.parameters = _first_values(compiled, rest)
     cuda.like(module.function, function, cache=foreign.cache_of(compiled))
 
     def launched() -> Launched:
@@ -99,6 +102,21 @@ def _run(
     words = module.point(prof, grid, module.patch.warps, stream, chosen)
     launcher = plain if module.patch.argument is None else foreign.passing(plain, words)
     return launcher(x, y, z, stream, module.function, *rest)
+
+
+_values: weakref.WeakKeyDictionary[Untyped, str] = weakref.WeakKeyDictionary()
+"""The values of the parameters of each kernel's first recorded launch, as a trace keeps them."""
+
+
+def _first_values(compiled: Untyped, values: tuple[object, ...]) -> str:
+    """Return the values of the parameters of a kernel's first recorded launch."""
+    if compiled not in _values:
+        from ikp.sass.cubins.cubin import Cubin
+
+        kernel = Cubin.read(bytes(compiled.asm["cubin"])).kernel(compiled.name)
+        names, types = foreign.argument_names(compiled), foreign.argument_types(compiled)
+        _values[compiled] = argument_values.as_text(kernel.parameters, names, types, values)
+    return _values[compiled]
 
 
 def _plainly(

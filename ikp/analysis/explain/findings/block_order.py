@@ -1,0 +1,81 @@
+"""Finding ``block-order``: blocks that run at once share no data, though blocks far apart do.
+
+Then each byte comes from memory again and again: what one block has brought into L2 is gone when
+another block asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Final
+
+from ikp.analysis.explain.counted_work import RangeWork, counted_work, sectors
+from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number
+from ikp.core.work_facts import AccessFacts
+
+_APART: Final = 0.1
+"""Share of sectors up to which neighbouring blocks share nothing."""
+_AGAIN: Final = 0.4
+"""Share of sectors from which on blocks at equal distances over the grid ask for the same ones."""
+_LEAST: Final = 0.35
+"""Share of the launch that the bytes need at memory's rate, from which on they explain its time."""
+_SURE: Final = 0.5
+_SECTOR: Final = 32
+_FEW: Final = 256
+"""Blocks up to which most of a grid runs at once."""
+
+
+def block_order(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on loads that neighbours don't share, and others do."""
+    work = counted_work(launch)
+    if work is None or prod(launch.launch.grid) <= _FEW:
+        return
+    some = [
+        (one, access, sectors(access) * _SECTOR * requests)
+        for one, access, requests in work.accesses()
+        if access.unit.startswith(("load.global", "copy.global")) and _comes_again(access)
+    ]
+    size = sum(each for _, _, each in some)
+    share = size / work.peak.gb_per_s / launch.duration
+    saved = min(1 - nearest(launch, ("L2", "DRAM", "L1")), share)
+    if not some or share < _LEAST or not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda each: -each[2])
+    yield _found(launch, some, size, min(share, 1.0), saved)
+
+
+def _found(
+    launch: Prepared,
+    some: list[tuple[RangeWork, AccessFacts, float]],
+    size: float,
+    share: float,
+    saved: float,
+) -> Finding:
+    again = some[0][1].reused_share or 0.0
+    return finding(
+        launch,
+        "block-order",
+        title=f"blocks that run at once share nothing of what {some[0][0].name} loads, though "
+        "blocks far apart load the same: L2 misses by the order of blocks",
+        number=Number("bytes over memory's rate, of the launch", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with neighbouring blocks that share what they load, in L2",
+        confidence="likely" if share >= _SURE else "possible",
+        rationale=f"counted: {size / 1e6:,.0f} MB are loaded at addresses that neighbouring blocks "
+        f"don't share and blocks far apart do ({100 * again:.0f} % of their sectors); from memory "
+        f"they take {100 * share:.0f} % of the launch. Refuted if all of it fits into L2.",
+        where=where_of(launch, [one for one, _, _ in some], [one.line for _, one, _ in some]),
+        suggestion="let blocks that run at once work on the same rows and columns: groups of tiles "
+        "(GROUP_SIZE_M, a swizzle), or the dimension that reuses data as the fastest one",
+    )
+
+
+def _comes_again(access: AccessFacts) -> bool:
+    near, far = access.blocks_share, access.reused_share
+    known = near is not None and far is not None and "d" not in access.depends
+    return known and (near or 0.0) <= _APART and (far or 0.0) >= _AGAIN

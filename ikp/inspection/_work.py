@@ -38,6 +38,15 @@ class Often:
         """Return how often it is taken to be executed: half as often under a condition."""
         return 0.0 if self.looped else self.times / 2 if self.maybe else self.times
 
+    @property
+    def weight(self) -> float:
+        """Return the same, with a guess where trips are not known."""
+        return _GUESS * self.times if self.looped else self.expected
+
+
+_GUESS = 8.0
+"""Trips of a loop whose trips are not known, where instructions are compared with each other."""
+
 
 def mix(flow: Flow, how_often: Mapping[int, Often]) -> dict[str, tuple[float, float, float]]:
     """Return the mix of some instructions."""
@@ -86,7 +95,7 @@ def sums(flow: Flow, how_often: Mapping[int, Often]) -> float:
     found = sum(
         often.expected for at, often in how_often.items() if _sums(flow.code.instructions[at])
     )
-    return round(found, _DIGITS)
+    return round(float(found), _DIGITS)
 
 
 def products(flow: Flow, how_often: Mapping[int, Often]) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -171,8 +171,11 @@ class _Summary:
 
     def _with_work(self, facts: RangeFacts, how_often: dict[int, Often]) -> RangeFacts:
         """Return a range's facts with its instruction mix and its accesses."""
+        instructions = self.code.instructions
+        weights = [(instructions[at], often.weight) for at, often in how_often.items()]
         return replace(
             facts,
+            activity=activity(weights) if weights else facts.activity,
             mix=_work.mix(self.flow, how_often),
             line=_work.line_of(self.flow, how_often),
             accesses=self._accesses.of(how_often),
@@ -282,7 +285,7 @@ class _Summary:
         products = [flop(each) for each in once if work_of(each) is Work.TENSOR]
         known = None not in products and not any(work_of(e) is Work.TENSOR for e in many)
         return RangeFacts(
-            activity(once + many),
+            activity((each, 1.0) for each in once + many),
             sum(each or 0 for each in products) if known else None,
             _bytes(once, many),
             None if _has(many, Work.SHARED) else sum(map(_wavefronts, once)),
@@ -353,19 +356,26 @@ class _Summary:
         return mine | {i for i, at in addresses if any(a <= at < b for a, b in ours)}
 
 
-def activity(instructions: Iterable[Instruction]) -> str:
-    """Return what a range does that holds these instructions, as an activity; "" for nothing."""
-    some = list(instructions)
-    count = Counter(map(work_of, some))
+def activity(instructions: Iterable[tuple[Instruction, float]]) -> str:
+    """Return what a range does that holds instructions, as an activity; "" for nothing.
+
+    Args:
+        instructions: with how often each is executed, for each time that the range is.
+    """
+    weights = [each for each in instructions if each[1] > 0]
+    some = [each for each, _ in weights]
+    count: defaultdict[Work, float] = defaultdict(float)
+    for each, times in weights:
+        count[work_of(each)] += times
     if count[Work.TENSOR]:
         return "mma"
+    loads, stores = count[Work.LOAD], count[Work.STORE] + count[Work.ATOMIC]
+    math = count[Work.FLOAT]
+    if math > _MUCH * (loads + stores + count[Work.COPY]) > 0:
+        return "compute"
     if count[Work.COPY]:
         copies = [each.opcode for each in some if work_of(each) is Work.COPY]
         return "store" if all(each.startswith(_STORES) for each in copies) else "copy"
-    loads, stores = count[Work.LOAD], count[Work.STORE] + count[Work.ATOMIC]
-    math = count[Work.FLOAT]
-    if (loads or stores) and math > _MUCH * (loads + stores):
-        return "compute"
     if loads or stores:
         return "load" if loads >= stores else "store"
     waits = [kind for shape, kind in _WAITS if any(shape.match(each.opcode) for each in some)]

@@ -33,8 +33,9 @@ def plain_code(image: Image) -> Code:
     return found
 
 
-def facts(name: str) -> CodeFacts:
-    (found,) = code_facts(image(code(name))).values()
+def facts(name: str, trace: Any = None) -> CodeFacts:
+    shape = None if trace is None else it._shape(trace.launches[0], None)
+    (found,) = code_facts(image(code(name)), shape).values()
     return found
 
 
@@ -142,7 +143,7 @@ def recorded(*names: str) -> Any:
 def test_a_launch_is_of_the_kernel_with_its_names(tmp_path: Any) -> None:
     for _ in range(2):  # the second time from what was kept
         (text,) = it.facts_of_trace(recorded("load", "dot")).values()
-        assert parse_facts(text) == facts("gemm sm_90")
+        assert parse_facts(text) == facts("gemm sm_90", recorded("load", "dot"))
     kept = list(tmp_path.glob("ikp-facts-*.json"))
     assert len(kept) == 1
     kept[0].write_text("[")
@@ -223,7 +224,8 @@ def test_cutes_code_is_found_where_it_was_told_to_keep_it(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     found = it.facts_of_trace(recorded("load", "dot"))
     assert "none, which is no folder" in found[f"{NO_FACTS}all"]
-    assert parse_facts(found[f"{FACTS}mine"]) == facts("gemm sm_90"), "another language's"
+    expected = facts("gemm sm_90", recorded("load", "dot"))
+    assert parse_facts(found[f"{FACTS}mine"]) == expected, "another language's"
 
 
 def test_tritons_code_is_found_beside_what_it_loaded(

@@ -22,8 +22,27 @@ _BETWEEN: Final = "launch-gaps"
 
 def below_roofs(launch: Prepared, found: list[Finding]) -> list[Finding]:
     """Return findings with bounds that no roof forbids; those with too little left are dropped."""
-    kept = (_capped(launch, one) for one in found)
+    kept = (_capped(launch, _of_a_part(launch, one)) for one in found)
     return [one for one in kept if one.id == _BETWEEN or enough(launch, one.bound_ns)]
+
+
+def _of_a_part(launch: Prepared, one: Finding) -> Finding:
+    """Return a finding that is less sure, and says why, where many records were lost."""
+    it = launch.launch
+    lost = it.dropped / it.attempted if it.attempted else 0.0
+    if lost < _MANY_LOST:
+        return one
+    less = {"measured": "likely", "likely": "possible"}
+    return replace(
+        one,
+        confidence=less.get(one.confidence, one.confidence),
+        rationale=f"{100 * lost:.0f} % of the records were lost, and this is of the others: "
+        + one.rationale,
+    )
+
+
+_MANY_LOST: Final = 0.1
+"""Share of lost records from which on findings are less sure."""
 
 
 def _capped(launch: Prepared, one: Finding) -> Finding:

@@ -140,6 +140,21 @@ def test_a_kernel_at_memorys_rate_has_no_finding_above_that() -> None:
     assert "DRAM" not in {roof.name for roof in cached.roofs}, "bytes of caches are not memory's"
 
 
+def test_findings_on_a_part_of_the_records_say_so_first() -> None:
+    whole = found(access("store.global.4", cost=32.0), "uncoalesced")
+    scene = Scene()
+    ranges = [("step", TOOK * i, TOOK * (i + 1)) for i in range(STEPS)]
+    for block in range(BLOCKS):
+        scene.add(*(Warp(block, w, block % 132, 0, TOOK * STEPS, ranges) for w in range(WARPS)))
+    records = BLOCKS * WARPS * STEPS
+    trace = scene.trace(device="NVIDIA H200", attempted=2 * records, kept=records)
+    code = CodeFacts("sm_90a", ranges={"step": access("store.global.4", cost=32.0)})
+    said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    part = next(one for one in said.findings if one.id == "uncoalesced")
+    assert whole is not None and (whole.confidence, part.confidence) == ("likely", "possible")
+    assert part.rationale.startswith("50 % of the records were lost")
+
+
 def test_the_text_names_the_other_kernels_and_their_shares() -> None:
     scene = Scene()
     for launch in range(3):

@@ -37,14 +37,16 @@ class AccessFacts:
     blocks_share: float | None = None  # of sectors: those that an earlier block asked for, too
     reused_share: float | None = None  # the same, of 16 blocks that divide the grid
     lanes: float = 32.0  # that are active in a request
-    key: int = 0  # equal for accesses of equal addresses; 0 where addresses are unknown
+    span: int | None = None  # bytes from the lowest to the highest address of all that is looked at
+    keys: tuple[int, ...] = ()  # each of some addresses, equal for equal ones; not of unknown ones
 
     def to_json(self) -> list[Any]:
         """Return it as a list."""
         return [
             *(self.unit, self.count, self.line, self.cost, self.least, self.addresses),
             *(self.depends, self.in_loop, self.blocks_share, self.reused_share, self.lanes),
-            self.key,
+            self.span,
+            list(self.keys),
         ]
 
     @classmethod
@@ -55,7 +57,7 @@ class AccessFacts:
             ValueError, TypeError: it is none.
         """
         unit, count, line, cost, least, addresses, depends, in_loop, *more = said
-        share, reused, lanes, key = more
+        share, reused, lanes, span, keys = more
         return cls(
             str(unit),
             float(count),
@@ -68,7 +70,8 @@ class AccessFacts:
             _number(share),
             _number(reused),
             float(lanes),
-            int(key),
+            None if span is None else int(span),
+            tuple(map(int, keys)),
         )
 
 

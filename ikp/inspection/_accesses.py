@@ -39,6 +39,8 @@ _LETTERS = {LANE: "l", WARP: "w", BLOCK: "b", DATA: "d", ASSUMED: "p"}
 _KINDS = ("load", "store", "atomic", "copy")
 _SOME_BLOCKS = 2
 """Blocks of which requests are looked at one by one."""
+_KEYS = 8
+"""Addresses by which an access is known again."""
 _MOST = 24
 """Accesses that are kept of one range, those of most instructions."""
 
@@ -79,7 +81,7 @@ class Accesses:
         return tuple(
             replace(
                 AccessFacts(str(unit), round(counts[unit, line, *rest], 3), str(line), *rest),  # type: ignore[arg-type]
-                key=_joined(keys),
+                keys=tuple(sorted({*keys} - {0}))[:_KEYS],
             )
             for (unit, line, *rest), keys in order
         )
@@ -102,10 +104,10 @@ class Accesses:
         value, active = self.values.address(at), self.values.active(at)
         loop = self.flow.loop_of(at)
         letters = "".join(letter for bit, letter in _LETTERS.items() if value.depends & bit)
-        if loop is not None and self.values.depends_on_loop(value.depends, loop.header):
+        if loop is not None and self.values.moves(at, loop.header):
             letters += "i"
         cost, least, addresses, share, reused, key = None, None, None, None, None, 0
-        lanes = _lanes(active)
+        lanes, span = _lanes(active), None
         if value.bits is not None:
             some = _SOME_BLOCKS * self.shape.warps * LANES
             cost, least, addresses = _of_warps(each, unit, value.bits[:some], active[:some])
@@ -116,6 +118,8 @@ class Accesses:
                 if len(far) > 1:
                     reused = _shared_by_blocks(value.bits, active, self.shape.warps, far)
                 key = zlib.crc32(value.bits.tobytes())
+                if active.any():
+                    span = int(np.ptp(value.bits[active])) + int(unit.rsplit(".", 1)[1])
         line = f"{each.lines[-1].file}:{each.lines[-1].number}" if each.lines else ""
         return (
             unit,
@@ -128,6 +132,7 @@ class Accesses:
             share,
             reused,
             lanes,
+            span,
         ), key
 
 
@@ -135,11 +140,6 @@ def _lanes(active: NDArray[np.bool_]) -> float:
     """Return how many lanes of a warp are active, in those that have any; 32 where none has."""
     counts = active.reshape(-1, LANES).sum(axis=1)
     return round(float(counts[counts > 0].mean()), 1) if counts.any() else float(LANES)
-
-
-def _joined(keys: list[int]) -> int:
-    """Return the key of a set of accesses; 0 where one has none."""
-    return zlib.crc32(str(sorted({*keys})).encode()) if all(keys) else 0
 
 
 def _of_warps(

@@ -165,6 +165,10 @@ def _works(each: Instruction) -> bool:
     return work_of(each) in works or (each.op == "LDG" and ".STRONG" not in each.opcode)
 
 
+_SHORT = 12
+"""Instructions below which a condition costs little on either side."""
+
+
 @dataclass(frozen=True)
 class Divergence:
     """The instructions that lanes of a warp may run apart, because of the data that they loaded."""
@@ -184,9 +188,16 @@ class Divergence:
             body = self._innermost(block)
             if body and any(self._beyond(way, body) for way in ways):
                 found |= body
-            found |= self.flow.until_joined(block)
+            region = self.flow.until_joined(block)
+            found |= set() if self._rare(region) else region
         every = {at for one in found for at in self._of_block(one)}
         return frozenset(every)
+
+    def _rare(self, region: set[int]) -> bool:
+        """Whether blocks are a slow path that a compiler wrote: short, or with a call."""
+        ats = [at for block in region for at in self._of_block(block)]
+        calls = any(self.flow.code.instructions[at].op == "CALL" for at in ats)
+        return calls or len(ats) < _SHORT
 
     def _by_data(self, jump: int) -> bool:
         depends = self.values.branch(jump)

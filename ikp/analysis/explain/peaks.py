@@ -14,16 +14,18 @@ class Peak:
     per_cycle: int  # 16-bit floating-point operations of an SM's tensor cores in a cycle
     gb_per_s: int  # of its memory
     warps: int = 64  # that an SM has room for
-    l2_gb_per_s: int = 7000  # of the L2 cache, at most: the largest figure known to be measured
+    l2_gb_per_s: int = 5500  # of the L2 cache for scattered sectors, as microbenchmarks measure it
+    l2_bytes: int = 64  # that an SM can get from L2 in a cycle
+    l2_mb: int = 50
     fp64: float = 0.5  # cycles of an SM for a warp's instruction in double precision
 
 
 _DEVICES = {
     "H200": Peak(132, 4096, 4800),
-    "H100 PCIe": Peak(114, 4096, 2000, l2_gb_per_s=6000),
+    "H100 PCIe": Peak(114, 4096, 2000, l2_gb_per_s=4500),
     "H100": Peak(132, 4096, 3350),
-    "A100": Peak(108, 2048, 1935, l2_gb_per_s=5000, fp64=1.0),
-    "B200": Peak(148, 8192, 8000, l2_gb_per_s=12000),
+    "A100": Peak(108, 2048, 1935, l2_gb_per_s=4500, l2_mb=40, fp64=1.0),
+    "B200": Peak(148, 8192, 8000, l2_gb_per_s=9000, l2_mb=126),
 }
 """By a part of the name that the driver gives. NVIDIA's data sheets: H100 SXM and H200 989 TFLOPS
 (132 SMs x 4096 x 1.83 GHz), A100 312 (108 x 2048 x 1.41), B200 2250 (148 x 8192 x 1.85).

@@ -75,7 +75,7 @@ def needs_of(work: CountedWork) -> dict[str, float]:
         "XU": work.ns(cycles("xu") + cycles("convert.64")),
         "L1": work.ns(l1 + cycles("shuffle")),
         "issue": work.ns(ISSUE * work.total),
-        "L2": _asked_bytes(work) / work.peak.l2_gb_per_s,
+        "L2": work.ns(_asked_bytes(work) / work.peak.l2_bytes),
         "DRAM": memory_bytes(work) / work.peak.gb_per_s,
     }
     if flop:
@@ -119,8 +119,8 @@ def memory_bytes(work: CountedWork) -> float:
     seen: set[int] = set()
     total = 0.0
     for _, one, requests in work.accesses():
-        if is_own(one) and (not one.key or one.key not in seen):
-            seen.add(one.key)
+        if is_own(one) and not seen & {*one.keys}:
+            seen |= {*one.keys}
             total += requests * (one.least or 0.0) * _SECTOR * _used(one)
     return total
 

@@ -110,6 +110,26 @@ class LaneValues:
             found |= {b for b in region if not self.flow.dominance.holds(b, block)}
         return found
 
+    def moves(self, at: int, header: int) -> bool:
+        """Return whether an access's address is another one in a loop's second iteration."""
+        first = self.address(at)
+        if not self.depends_on_loop(first.depends, header):
+            return False
+        again = self._seconds(header).accesses.get(at, _NOWHERE)[0]
+        if first.bits is None or again.bits is None:
+            return True
+        return not np.array_equal(first.bits, again.bits)
+
+    def _seconds(self, header: int) -> _Seen:
+        """Return the walk of a loop's second iteration, by the index of its first instruction."""
+        if header not in self._again:
+            self._again[header] = self._second(self.flow.graph.block(header))
+        return self._again[header]
+
+    @cached_property
+    def _again(self) -> dict[int, _Seen]:
+        return {}
+
     def _mask(self, block: int) -> Mask:
         found = self._walked.entered.get(block)
         return np.zeros(self.launch.shape.threads, bool) if found is None else found
@@ -230,7 +250,7 @@ class LaneValues:
 
     def _trips_of(self, loop: Loop, exits: list[LoopExit]) -> float | None:
         header = self.flow.graph.block(loop.header)
-        first, again = self._walked, self._second(header)
+        first, again = self._walked, self._seconds(loop.header)
         mask = self._mask(header)
         counts = [trips_of(each, first.compared, again.compared) for each in exits]
         if not mask.any() or any(each is None for each in counts):

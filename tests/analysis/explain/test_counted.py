@@ -108,7 +108,8 @@ def test_doubles_that_were_floats() -> None:
 def test_loads_that_no_iteration_moves() -> None:
     assert found(access("load.global.4", depends="lwb"), "repeated-loads") is not None
     assert found(access("load.global.4", depends="lwbi"), "repeated-loads") is None
-    assert found(access("load.global.4", depends="b", addresses=1), "repeated-loads") is None
+    assert found(access("load.global.4", depends="b", addresses=1), "repeated-loads") is not None
+    assert found(access("load.global.4", depends="bd"), "repeated-loads") is None, "a look-up"
 
 
 def test_code_that_lanes_run_apart() -> None:
@@ -167,11 +168,13 @@ def test_the_text_names_the_other_kernels_and_their_shares() -> None:
 
 
 def test_blocks_that_share_with_far_ones_alone_are_in_the_wrong_order() -> None:
-    far = access("copy.global.16", cost=16.0, least=16.0, reused_share=0.9)
+    far = access("copy.global.16", cost=16.0, least=16.0, reused_share=0.9, span=64 << 20)
     some = (replace(far.accesses[0], count=4.0),)
     facts = replace(far, mix={"copy.global.16": (4, 0, 0)}, accesses=some)
     one = found(facts, "block-order")
     assert one is not None and one.confidence == "likely"
+    small = replace(facts, accesses=(replace(some[0], span=1 << 10),))
+    assert found(small, "block-order") is None, "all of it fits into L2"
     near = replace(facts, accesses=(replace(some[0], blocks_share=0.8),))
     assert found(near, "block-order") is None, "neighbours share it: L2 serves them"
     own = replace(facts, accesses=(replace(some[0], reused_share=0.0),))

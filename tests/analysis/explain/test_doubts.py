@@ -76,7 +76,7 @@ def test_a_barrier_behind_copies_that_are_late_is_theirs() -> None:
     assert ids.count("late-copy") == 2 and "barriers" not in ids
 
 
-@pytest.mark.parametrize(("at_once", "confidence"), [(1, "measured"), (2, "likely")])
+@pytest.mark.parametrize(("at_once", "confidence"), [(1, "measured"), (2, "possible")])
 def test_time_between_blocks_is_lost_for_sure_where_no_other_block_is(
     at_once: int, confidence: str
 ) -> None:

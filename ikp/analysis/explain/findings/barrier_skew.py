@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def _skew(launch: Prepared, region: int, met: Meetings) -> Iterator[Finding]:
         number=Number("last arrival after the mean one, of the blocks' time", share, "share"),
         at_stake=at_stake,
         without="with the same work spread evenly over the warps",
-        confidence="measured",
+        confidence=_confidence(float(lost.mean()), of_meetings),
         rationale="the same warps leave it together, as the last one comes; only warps that "
         "recorded count.",
         where=Where(
@@ -64,6 +65,19 @@ def _skew(launch: Prepared, region: int, met: Meetings) -> Iterator[Finding]:
         suggestion="give each warp as much to do between two barriers, or let those go on that "
         "need not wait (a named barrier, an mbarrier)",
     )
+
+
+def _confidence(lost: float, of_meetings: float) -> str:
+    """Return how sure it is that work could be spread: small skews are how warps are scheduled."""
+    same = of_meetings > _USUALLY
+    return "measured" if lost >= (_SMALL if same else _LARGE) else "possible"
+
+
+_USUALLY: Final = 0.5
+"""Part of the meetings with one warp as the last, from which on its work is the cause."""
+_SMALL: Final = 100.0
+_LARGE: Final = 1000.0
+"""Nanoseconds of a mean skew from which on it is a cause, of one warp and of any."""
 
 
 def _blocks(launch: Prepared, met: Meetings) -> np.ndarray:

@@ -24,7 +24,7 @@ _AGAIN: Final = 0.4
 """Share of sectors from which on blocks at equal distances over the grid ask for the same ones."""
 _LEAST: Final = 0.35
 """Share of the launch that the bytes need at memory's rate, from which on they explain its time."""
-_SURE: Final = 0.5
+_SURE: Final = 0.35
 _SECTOR: Final = 32
 _FEW: Final = 256
 """Blocks up to which most of a grid runs at once."""
@@ -38,7 +38,9 @@ def block_order(launch: Prepared) -> Iterator[Finding]:
     some = [
         (one, access, sectors(access) * _SECTOR * requests)
         for one, access, requests in work.accesses()
-        if access.unit.startswith(("load.global", "copy.global")) and _comes_again(access)
+        if access.unit.startswith(("load.global", "copy.global"))
+        and _comes_again(access)
+        and _footprint(launch, one, access) >= _PART_OF_L2 * work.peak.l2_mb * 1e6
     ]
     size = sum(each for _, _, each in some)
     share = size / work.peak.gb_per_s / launch.duration
@@ -73,6 +75,22 @@ def _found(
         suggestion="let blocks that run at once work on the same rows and columns: groups of tiles "
         "(GROUP_SIZE_M, a swizzle), or the dimension that reuses data as the fastest one",
     )
+
+
+def _footprint(launch: Prepared, one: RangeWork, access: AccessFacts) -> float:
+    """Return the bytes that an access touches in all, about.
+
+    That is its span, for each instruction, in each iteration; addresses are those of four warps.
+    """
+    warps = prod(launch.launch.grid) * launch.launch.warps_per_block
+    trips = max(one.executions / max(warps, 1), 1.0) if "i" in access.depends else 1.0
+    each = max(access.count, 1.0) * max(launch.launch.warps_per_block / _WARPS, 1.0)
+    return (access.span or 0) * trips * each
+
+
+_WARPS: Final = 4
+_PART_OF_L2: Final = 0.5
+"""Part of L2 from which on data may be gone before it is asked for again."""
 
 
 def _comes_again(access: AccessFacts) -> bool:

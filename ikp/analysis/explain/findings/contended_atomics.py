@@ -19,6 +19,9 @@ _SPREAD: Final = 60.0
 """Operations in a nanosecond on addresses that are all over L2."""
 _LEAST: Final = 0.15
 _SURE: Final = 0.25
+_MOSTLY: Final = 0.45
+"""Share of the launch at the rate of one address, and at that of all of L2, that is a likely cause.
+"""
 _BOUND: Final = 8.0
 """How much longer than at one in a nanosecond operations on one address may take."""
 
@@ -38,9 +41,11 @@ def contended_atomics(launch: Prepared) -> Iterator[Finding]:
     for each, rate, what in ((fixed, _ONE_ADDRESS, "the same addresses"), (by_data, _SPREAD, "")):
         count = sum(operations for _, _, operations in each)
         spread = max((_addresses(launch, access) for _, access, _ in each), default=1)
-        share = count / rate / (spread if what else 1) / launch.duration
+        one_by_one = count / rate / (spread if what else 1) / launch.duration
+        share = max(one_by_one, count / _SPREAD / launch.duration)
+        sure = bool(what) and (one_by_one >= _SURE or share >= _MOSTLY)
         if each and share >= _LEAST * (1 if what else 0.3):
-            yield from _found(launch, each, count, share, what)
+            yield from _found(launch, each, count, share, what, sure=sure)
             return
 
 
@@ -61,6 +66,8 @@ def _found(
     count: float,
     share: float,
     what: str,
+    *,
+    sure: bool,
 ) -> Iterator[Finding]:
     saved = min(1 - nearest(launch, ("L1", "L2")), _BOUND * share if what else 1.0)
     if not enough(launch, saved * launch.duration):
@@ -79,7 +86,7 @@ def _found(
         number=Number("their time at the rate of such addresses, of the launch", share, "share"),
         at_stake=saved * launch.duration,
         without="with next to no atomics",
-        confidence="likely" if what and share >= _SURE else "possible",
+        confidence="likely" if sure else "possible",
         rationale="counted: atomics in the machine code, times executions and lanes"
         + (
             "; their address depends on no lane, block or data. One address takes one in a cycle "

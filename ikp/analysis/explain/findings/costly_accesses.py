@@ -31,6 +31,8 @@ _LEAST: Final = 0.05
 """Share of the launch that the excess needs at the unit's full rate, from which on it counts."""
 _SURE: Final = 0.2
 """The same, from which on the excess is likely to be the cause."""
+_MOSTLY: Final = 0.6
+"""The same of bank conflicts, which other warps' work may hide."""
 _LATENCY: Final = 4.0
 """How many times as long as at the full rate an excess may hold a launch up, at most."""
 _SECTOR: Final = 32
@@ -116,7 +118,7 @@ def _conflicts(launch: Prepared, some: list[_Costly], share: float) -> Finding:
         number=Number("cycles of a request over those it needs", _ratio(worst), "ratio"),
         at_stake=saved * launch.duration,
         without="with no two lanes in a bank",
-        confidence="likely" if share >= _SURE else "possible",
+        confidence="likely" if share >= _MOSTLY else "possible",
         rationale="counted: addresses of a warp's lanes, from the machine code, times "
         f"{some[0].requests:,.0f} requests; the cycles above the least are {100 * share:.0f} % of "
         "the launch. Refuted if padded rows take as long.",

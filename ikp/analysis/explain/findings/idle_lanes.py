@@ -120,7 +120,7 @@ def _surely_idle(launch: Prepared, lanes: LaneTime) -> str:
     """Return the confidence that time between blocks is lost to their SM."""
     if (asked_of_memory(launch) or 0.0) >= BUSY:
         return "possible"
-    return "measured" if np.median(lanes.lanes) == 1 else "likely"
+    return "measured" if np.median(lanes.lanes) == 1 else "possible"
 
 
 def _unused(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
     loops = {unit for unit in work.uncounted if ".local." in unit}
     share = count / max(work.total, 1.0)
     l1 = work.ns(_words(work)) / launch.duration
-    part = max(share, l1)
+    part = max(share, l1, _guessed(work))
     if part < _LEAST and not loops:
         return
     most = 1.0 if part >= _SURE else _HOLDS_UP * max(part, _LEAST)
@@ -51,7 +51,7 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
             if full
             else "an array of each thread is in local memory"
         )
-        + f": {100 * share:.0f} % of the instructions load or store there"
+        + f": {100 * max(share, _guessed(work)):.0f} % of the instructions load or store there"
         + (f", {facts.local_bytes:,} bytes of each thread" if facts.local_bytes else ""),
         number=Number("loads and stores of local memory, of all instructions", share, "share"),
         at_stake=saved * launch.duration,
@@ -88,6 +88,20 @@ def _is_full(limit: int | None, registers: int | None) -> bool:
         return True
     most = min(limit or _MOST_REGISTERS, _MOST_REGISTERS)
     return registers >= most - _ROUNDING or registers in _BY_BOUNDS
+
+
+def _guessed(work: CountedWork) -> float:
+    """Return the share of such accesses in loops of unknown trips, if all ran equally often."""
+    found, whole = 0.0, work.total
+    for one in work.ranges:
+        looped = one.uncounted
+        found += one.executions * _TRIPS * _locals(looped)
+        whole += one.executions * _TRIPS * sum(looped.values())
+    return found / max(whole, 1.0)
+
+
+_TRIPS: Final = 8.0
+"""Trips that a loop is taken to make where no record counts them."""
 
 
 def _locals(issued: dict[str, float]) -> float:

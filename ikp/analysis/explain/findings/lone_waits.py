@@ -8,8 +8,10 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.instances import meetings
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.shares import group_shares
 from ikp.analysis.explain.stakes import LEAST, enough, finding
 from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory
@@ -80,7 +82,9 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
         number=Number(f"{name}, of its warps' time", share, "share"),
         at_stake=saved * launch.duration,
         without=f"without the wait in {name}",
-        confidence="possible" if queues or kind in ("unseen-wait", "barriers") else "likely",
+        confidence="possible"
+        if queues or kind in ("unseen-wait", "barriers") or _others_work(launch)
+        else "likely",
         rationale=_BECAUSE.get(kind, _ALONE),
         where=Where(
             regions=(name,),
@@ -91,6 +95,16 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
         ),
         suggestion=_DO[kind] if kind != "unseen-wait" else _let_record(launch),
     )
+
+
+def _others_work(launch: Prepared) -> bool:
+    """Whether an SM holds enough warps that others may work meanwhile, and work is counted."""
+    warps = room_of(launch).warps
+    return counted_work(launch) is not None and warps is not None and warps >= _SEVERAL
+
+
+_SEVERAL: Final = 8
+"""Warps of an SM from which on each of its schedulers has two."""
 
 
 def _let_record(launch: Prepared) -> str:

@@ -21,6 +21,7 @@ _WAITS: Final = 0.3
 """Share of the warps' time in memory from which on more warps would have something to hide."""
 _EMPTY: Final = 0.0625
 """Share of the warps that an SM has room for, at which each scheduler has one."""
+_HALF: Final = 0.5
 _FAR: Final = 0.7
 """Share of the nearest roof below which few warps are likely to be what keeps a kernel from it."""
 _MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
@@ -52,7 +53,7 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
         at_stake=at_stake,
         without=f"with room for {room.possible} warps, {plural(room.fewest, 'wave')} of blocks in "
         f"place of {room.waves}, and memory as fast for each",
-        confidence="likely",
+        confidence="likely" if nearest(launch) < _HALF else "possible",
         rationale=("" if room.counted else _NOT_COUNTED)
         + "more warps hide latency as long as memory has bandwidth left, and where fewer "
         "registers don't spill.",

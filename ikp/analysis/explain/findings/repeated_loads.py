@@ -71,7 +71,7 @@ def _invariant(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterat
 
 def _is_fixed(access: AccessFacts) -> bool:
     known = access.cost is not None and "d" not in access.depends
-    return access.in_loop and known and "i" not in access.depends and "l" in access.depends
+    return access.in_loop and known and "i" not in access.depends
 
 
 def _again(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[Finding]:
@@ -79,10 +79,12 @@ def _again(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[F
     first: dict[int, Each] = {}
     again: list[tuple[Each, Each]] = []
     for each in loads:
-        if each[1].key and is_own(each[1]):
-            if each[1].key in first and first[each[1].key][0].name != each[0].name:
-                again.append((first[each[1].key], each))
-            first.setdefault(each[1].key, each)
+        if is_own(each[1]):
+            known = next((first[key] for key in each[1].keys if key in first), None)
+            if known is not None and known[0].name != each[0].name:
+                again.append((known, each))
+            for key in each[1].keys:
+                first.setdefault(key, each)
     own = sum(_bytes(each) for each in loads if is_own(each[1]))
     own += sum(
         requests * (access.least or 0) * _SECTOR

@@ -127,10 +127,10 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     xu = work.ns(work.cycles("xu")) / launch.duration
     issue = work.ns(divisions * _PER_DIVISION / 4) / launch.duration
     share = max(xu, issue)
-    if share < _SURE:
+    if share < (_SURE if xu >= issue else _SURE / 2):
         return
     gone = (work.issued.get("xu", 0.0) + divisions * _PER_DIVISION) / max(work.total, 1.0)
-    saved = min(1 - nearest(launch, ("XU", "FMA", "integer"), gone), _BOUND / 2 * share)
+    saved = min(1 - nearest(launch, ("XU", "FMA", "integer"), gone), _BOUND * share)
     if not enough(launch, saved * launch.duration):
         return
     unit = "divide" if issue >= xu else "xu"

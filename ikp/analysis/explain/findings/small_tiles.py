@@ -8,7 +8,7 @@ from typing import Final
 from ikp.analysis.explain.counted_work import CountedWork, counted_work, sectors
 from ikp.analysis.explain.places import where_of
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import flop_of, nearest
+from ikp.analysis.explain.roofs import flop_of, nearest, roofs
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
@@ -31,7 +31,7 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
         return
     rate = work.peak.sms * work.peak.per_cycle * work.cycles_per_ns
     busy, each = flop / rate / launch.duration, flop / asked
-    if each >= _USUAL or busy >= _BUSY:
+    if each >= _USUAL or busy >= _BUSY or len(launch.lanes.sms) < _SMS * work.peak.sms:
         return
     saved = min(
         1 - nearest(launch, ("L2", "L1", "issue", "integer", "FMA", "DRAM")), 1 - busy / _BUSY
@@ -52,7 +52,7 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
         number=Number("operations of tensor cores for each byte", each, "count"),
         at_stake=saved * launch.duration,
         without="with larger tiles, at half the tensor cores' rate",
-        confidence="likely" if l2 >= _MOVES or each < _USUAL / 2 else "possible",
+        confidence="likely" if max(l2, _others(launch)) >= _MOVES else "possible",
         rationale=f"counted: products, and the bytes that their operands are loaded with; tensor "
         f"cores are at {100 * busy:.0f} % of their rate, and the bytes need {100 * l2:.0f} % of "
         "the launch at L2's. Refuted if larger tiles take as long.",
@@ -62,7 +62,17 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
     )
 
 
-_MOVES: Final = 0.25
+_MOVES: Final = 0.6
+"""Share of a roof of data from which on the tiles are likely to be the cause."""
+_SMS: Final = 0.8
+"""Part of the SMs that have blocks, from which on their number is no cause."""
+
+
+def _others(launch: Prepared) -> float:
+    """Return the nearest roof of those that larger tiles move away."""
+    return max((one.share for one in roofs(launch) if one.name in ("L1", "L2")), default=0.0)
+
+
 _MOVED: Final = ("L2", "L1", "issue", "integer", "FMA", "DRAM")
 """Roofs that larger tiles move away."""
 

@@ -240,3 +240,11 @@ def test_threads_that_have_left_the_kernel_execute_nothing() -> None:
     )
     store = next(at for at, one in enumerate(made.code.instructions) if one.op == "STG")
     assert values.active(store).sum() == 100
+
+
+def test_the_number_of_a_block_in_its_cluster_is_one_register() -> None:
+    (one,) = accesses(
+        "S2UR UR6, SR_CTAID.X\nS2UR UR5, SR_CgaCtaId\nLDC.64 R2, c[0x0][0x210]\n"
+        "IMAD.WIDE.U32 R2, R2, UR6, R2\nLDG.E R9, desc[UR4][R2.64]"
+    )
+    assert "b" in one.depends, "UR6 is still the block's number"

@@ -37,10 +37,6 @@ _SPECIAL = frozenset(("SR_TID.X", "SR_TID.Y", "SR_TID.Z", "SR_LANEID"))
 _BLOCKS = {"SR_CTAID.X": 0, "SR_CTAID.Y": 1, "SR_CTAID.Z": 2}
 _ZERO = ("SRZ", "SR_CgaCtaId")
 """Zero; the second without clusters."""
-_PREDICATE = re.compile(r"!?U?P[\dT]$")
-_RESULTS = 3
-_TABLE_OF_THREE, _TABLE_OF_PREDICATES, _OF_A_COMPARISON = 3, 5, 5
-"""Where operands are: the table of LOP3 among sources, that of PLOP3, and how many ISETP has."""
 
 
 def execute(threads: Threads, each: Instruction, effects: Effects) -> None:
@@ -291,7 +287,7 @@ def _floats(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
     return None if made is None else _result(each, (made,), value.depends)
 
 
-def _special(threads: Threads, each: Instruction, _: list[str]) -> Effect:
+def _special(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
     name, places = each.operands[-1], threads.launch.places
     if name in _SPECIAL:
         bits = places[name]
@@ -301,8 +297,10 @@ def _special(threads: Threads, each: Instruction, _: list[str]) -> Effect:
     if name in _BLOCKS:
         wide = threads.launch.shape.grid[_BLOCKS[name]] > 1
         return _result(each, (places[name],), BLOCK * wide)
-    if name in {"SRZ", "SR_CgaCtaId"}:  # without clusters
-        return _result(each, (threads.full(0).bits,) * 2, 0)  # type: ignore[arg-type]
+    if name in _ZERO:
+        pair = each.op == "CS2R" and "32" not in parts
+        zeros = np.zeros(threads.count, np.int64)
+        return _result(each, (zeros, zeros) if pair else (zeros,), 0)
     return None
 
 

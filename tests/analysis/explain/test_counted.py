@@ -223,3 +223,15 @@ def test_warps_that_run_on_alone_are_serial_work() -> None:
     first = scene.trace(device="NVIDIA H200").explain().findings[0]
     assert first.id == "slow-block" and "2 of 8 warps run alone" in first.title
     assert "serial" in first.suggestion
+
+
+def test_two_passes_over_the_same_bytes() -> None:
+    """Whether a cache serves the second one is not known: possible."""
+    one = AccessFacts("load.global.16", 2, "/src/k.cu:71", 16.0, 16.0, 32, "lwbi", True, 0.0, 0.0)
+    once, again = (replace(one, line=f"/src/k.cu:{n}", keys=(5, 6)) for n in (71, 73))
+    other = replace(again, keys=(7,))
+    for second, told in ((again, True), (other, False)):
+        facts = RangeFacts("load", mix={"load.global.16": (4, 0, 0)}, accesses=(once, second))
+        two = found(facts, "repeated-loads")
+        assert (two is not None) == told
+        assert two is None or two.confidence == "possible"

@@ -81,7 +81,7 @@ def _again(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[F
     for each in loads:
         if is_own(each[1]):
             known = next((first[key] for key in each[1].keys if key in first), None)
-            if known is not None and known[0].name != each[0].name:
+            if known is not None and _elsewhere(known, each):
                 again.append((known, each))
             for key in each[1].keys:
                 first.setdefault(key, each)
@@ -100,7 +100,7 @@ def _again(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[F
     yield finding(
         launch,
         "repeated-loads",
-        title=f"{other[0].name} loads again what {once[0].name} has loaded: {more / 1e6:,.0f} MB "
+        title=f"{_at(other)} loads again what {_at(once)} has loaded: {more / 1e6:,.0f} MB "
         f"of {own / 1e6:,.0f} MB",
         number=Number("bytes that are loaded again, of all loaded and stored", saved, "share"),
         at_stake=saved * launch.duration,
@@ -112,6 +112,16 @@ def _again(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[F
         suggestion="keep the values in registers or shared memory; or calculate the results of "
         "one pass while another goes over the data (an online softmax, fused kernels)",
     )
+
+
+def _at(each: Each) -> str:
+    line = each[1].line.rpartition("/")[2]
+    return f"{each[0].name} ({line})" if line and line not in each[0].name else each[0].name
+
+
+def _elsewhere(one: Each, other: Each) -> bool:
+    """Whether two accesses are of different parts of the code."""
+    return one[0].name != other[0].name or one[1].line != other[1].line
 
 
 def _bytes(each: Each) -> float:

@@ -12,7 +12,7 @@ from ikp.analysis.explain.verdict import Finding
 
 _NAMES: Final = (
     "local-memory uncoalesced bank-conflicts atomics no-tensor-cores slow-arithmetic "
-    "repeated-loads divergence small-tiles flag-wait block-order"
+    "repeated-loads divergence small-tiles flag-wait block-order unstaged-loads"
 )
 _COUNTED: Final = frozenset(_NAMES.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""

@@ -28,6 +28,7 @@ from ikp.analysis.explain.findings.slow_arithmetic import slow_arithmetic
 from ikp.analysis.explain.findings.slow_memory import slow_memory
 from ikp.analysis.explain.findings.small_tiles import small_tiles
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
+from ikp.analysis.explain.findings.unstaged_loads import unstaged_loads
 from ikp.analysis.explain.findings.waits_for_blocks import waits_for_blocks
 from ikp.analysis.explain.nesting import tree
 from ikp.analysis.explain.prepared import Prepared, prepare
@@ -61,6 +62,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     divergence,
     small_tiles,
     block_order,
+    unstaged_loads,
     waits_for_blocks,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""

@@ -235,3 +235,22 @@ def test_two_passes_over_the_same_bytes() -> None:
         two = found(facts, "repeated-loads")
         assert (two is not None) == told
         assert two is None or two.confidence == "possible"
+
+
+def test_operands_that_come_from_l1_each_time() -> None:
+    loads = access("load.global.4", depends="lwi", blocks_share=0.9)
+    some = (replace(loads.accesses[0], count=60.0, addresses=16),)
+    mix = {"load.global.4": (60, 0, 0), "fma": (60, 0, 0)}
+    facts = replace(loads, mix=mix, accesses=some, sums=60.0)
+    assert found(facts, "unstaged-loads") is not None
+    assert found(replace(facts, sums=600.0), "unstaged-loads") is None, "ten sums for a load"
+    shared = AccessFacts("load.shared.16", 60, "", 4.0, 4.0)
+    tiled = replace(facts, accesses=(*some, shared))
+    assert found(tiled, "unstaged-loads") is None, "operands come from shared memory"
+
+
+def test_narrow_loads_of_halves() -> None:
+    every = access("load.global.2", cost=2.0, least=2.0)
+    facts = replace(every, accesses=(replace(every.accesses[0], count=4.0),))
+    assert found(replace(facts, lane_bytes=2), "narrow-loads") is not None
+    assert found(replace(facts, lane_bytes=4), "narrow-loads") is None

@@ -198,5 +198,5 @@ IDS = (
     "launch-gaps", "unseen-wait", "queued-copies",
     "barriers", "copy-issue", "few-warps", "local-memory", "uncoalesced", "atomics",
     "no-tensor-cores", "slow-arithmetic", "repeated-loads", "divergence", "small-tiles",
-    "flag-wait", "block-order",
+    "flag-wait", "block-order", "unstaged-loads",
 )  # fmt: skip

@@ -23,6 +23,8 @@ _ACCESSES: Final = 16
 """Accesses to shared memory below which latency, not conflicts, is what a range shows."""
 _NARROW: Final = 4
 """Bytes of a lane's load: a compiler that knows addresses to be adjacent loads 16 at once."""
+_HALF: Final = 2
+"""The same where addresses are known: 4 bytes of 32 adjacent lanes are 128 bytes at once."""
 _SCHEDULERS: Final = 4
 """Of an SM, each of which issues an instruction in a cycle."""
 _INNER: Final = 0.9
@@ -38,6 +40,10 @@ def slow_memory(launch: Prepared) -> Iterator[Finding]:
     """Yield findings on regions with slow accesses to memory, by what the machine code says."""
     facts = launch.facts.ranges if launch.facts else {}
     if counted_work(launch) is not None:  # costly accesses are counted by their addresses
+        for region in np.flatnonzero(launch.counts).tolist():
+            known = facts.get(launch.names[region])
+            if known and known.lane_bytes and known.lane_bytes <= _HALF:
+                yield from _narrow(launch, region, known.lane_bytes)
         return
     for region in np.flatnonzero(launch.counts).tolist():
         known = facts.get(launch.names[region])

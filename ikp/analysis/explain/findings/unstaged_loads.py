@@ -1,0 +1,65 @@
+"""Finding ``unstaged-loads``: operands of products that come from L1 each time, not from registers.
+
+Each sum of products asks global memory for its operands, and the same bytes are asked for by many
+lanes and warps: what tiles in shared memory and registers are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ikp.analysis.explain.counted_work import counted_work, request_cycles
+from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest, roofs
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number
+
+_LOADS: Final = 0.2
+"""Loads for each sum of products from which on operands are not kept in registers."""
+_L1: Final = 0.3
+"""Share of L1's rate from which on it may be the limit; all warps wait for it in turn."""
+_SURE: Final = 0.5
+_PART: Final = 0.6
+"""Part of L1's cycles that such loads are, at least."""
+
+
+def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding where loads of global memory feed sums of products one by one."""
+    work = counted_work(launch)
+    l1 = next((one.share for one in roofs(launch) if one.name == "L1"), 0.0)
+    if work is None or l1 < _L1:
+        return
+    sums = sum(one.facts.sums * one.executions for one in work.ranges)
+    every = [(one, access, n) for one, access, n in work.accesses() if not _is_atomic(access.unit)]
+    loads = [each for each in every if each[1].unit.startswith("load.global")]
+    whole = sum(request_cycles(access) * n for _, access, n in every)
+    cycles = sum(request_cycles(access) * n for _, access, n in loads)
+    count = sum(n for _, _, n in loads)
+    if not sums or count < _LOADS * sums or cycles < _PART * whole:
+        return
+    saved = 1 - nearest(launch, ("L1", "L2", "issue", "integer"))
+    if not enough(launch, saved * launch.duration):
+        return
+    loads.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "unstaged-loads",
+        title=f"each sum of products loads {count / sums:.1f} operands from global memory: L1 is "
+        f"at {100 * l1:.0f} % of its rate, and shared memory is not used for them",
+        number=Number("loads of global memory for each sum", count / sums, "ratio"),
+        at_stake=saved * launch.duration,
+        without="with operands in shared memory and registers",
+        confidence="likely" if l1 >= _SURE else "possible",
+        rationale="counted: multiply-adds that sum up, and the loads beside them, which are "
+        f"{100 * cycles / max(whole, 1.0):.0f} % of L1's cycles. Refuted if each operand is used "
+        "once.",
+        where=where_of(launch, [one for one, _, _ in loads], [one.line for _, one, _ in loads]),
+        suggestion="copy tiles to shared memory, and let each thread make several results from the "
+        "operands in its registers; or tensor cores",
+    )
+
+
+def _is_atomic(unit: str) -> bool:
+    return unit.startswith("atomic")

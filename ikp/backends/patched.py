@@ -88,6 +88,11 @@ wanted = _Wanted()
 no other launch is recorded."""
 
 
+passing: dict[str, Callable[[int], bool]] = {}
+"""Kernels that are recorded no more and are launched without a word to ``wanted``: by symbol,
+whether a driver's handle is one of them."""
+
+
 @contextmanager
 def others() -> Iterator[None]:
     """Record none of this thread's launches meanwhile, except the wanted one."""

@@ -59,6 +59,12 @@ _GONE = 256
 """After so many dropped handles, their kernels' patches and modules are released."""
 
 
+def _passes(kernel: Kernel, launch: hooks.Launch) -> bool:
+    """Whether another launcher launches a kernel that it records no more, past ``wanted``."""
+    passes = patched.passing.get(kernel.symbol)
+    return passes is not None and passes(int(launch.function))
+
+
 class _NotNow(Exception):  # noqa: N818 - the program never sees it
     """The reason that one launch is not recorded; the next may be."""
 
@@ -175,7 +181,7 @@ class Launches:
         kernel = self._kernel(launch)
         if kernel is None:
             self._decide(launch, _UNKNOWN, _UNSEEN, tell=True)
-        elif meant is None and self._aside(kernel):
+        elif meant is None and (self._aside(kernel) or _passes(kernel, launch)):
             launch.decide()
         else:
             meant = meant or self._chosen(kernel)

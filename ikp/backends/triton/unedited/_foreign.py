@@ -89,6 +89,13 @@ INTERPRETED = Feature(
 )
 """The functions that Triton interprets."""
 
+COMPILES = Feature(
+    (Private(JIT, "JITFunction._do_compile"),),
+    "Launches of kernels that are recorded no more take 4 us longer.",
+    "The program gets the same results.",
+)
+"""How a function compiles a specialisation at its first launch."""
+
 TRIALS = Feature(
     (Private(AUTOTUNER, "Autotuner._bench"),),
     "Autotuners try kernels with marks in them, which may make them choose another configuration "
@@ -133,7 +140,7 @@ and a profiler's. Most kernels have neither."""
 
 TRITON = Foreign(
     *("Triton", "triton", ("3.6", "3.9")),
-    (COMPILED, INTERPRETED, TRIALS, LAUNCHES, ASSEMBLES, SCRATCH),
+    (COMPILED, INTERPRETED, COMPILES, TRIALS, LAUNCHES, ASSEMBLES, SCRATCH),
 )
 
 GENERATED = Feature(

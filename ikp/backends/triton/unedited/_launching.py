@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,8 @@ class Launcher:
             args: arguments of ``run``.
             kwargs: arguments of ``run``.
         """
+        if self.session() is not None and hasattr(kernel, "device_caches"):
+            _hook_the_compiler()
         if kwargs.get("warmup") and self.session() is not None:
             compiled = plain(*args, **kwargs)
             return compiled if compiled is None else Warm(self, kernel, compiled, kwargs)
@@ -257,6 +260,18 @@ class Launcher:
         if launch.verdict is not None and launch.verdict.refused:
             raise refused(self, session, label, taken[0], launch.verdict)
         return made
+
+
+@cache
+def _hook_the_compiler() -> None:
+    """Set the hooks that a session sets, before Triton looks for the kernel among compiled ones.
+
+    Triton's key of a compiled kernel has a part more while a hook on the stages is set. Set inside
+    a launch, the hook would have the next launch compile, load and patch the kernel once more.
+    """
+    from ikp.backends.triton import _hooks as hooks
+
+    hooks.install()
 
 
 def is_compiled(kernel: Kernel) -> bool:

@@ -45,6 +45,11 @@ class Over:
         self._launcher.plain[counted] += 1
         return True
 
+    def only(self, caller: object) -> tuple[str, str] | None:
+        """Return the key of all launches by ``caller`` so far; None where there are several."""
+        known = self._counted.get(id(caller), {})
+        return next(iter(known.values())) if len(known) == 1 else None
+
     def look(
         self,
         caller: object,

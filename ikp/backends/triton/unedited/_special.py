@@ -92,6 +92,11 @@ class Specials:
             self._named[key] = self._names(kernel, key[0], _with_defaults(kernel, key[1]))
         return Special(kernel, *self._named[key], self._known)
 
+    def count(self, kernel: Kernel) -> int:
+        """Return how many specialisations of a function were launched."""
+        name = module_and_name(kernel)
+        return sum(each == name for each, _ in self._named)
+
     def _names(self, kernel: Kernel, name: str, given: Values) -> tuple[str, list[str]]:
         """Return a specialisation's unique name, and its labels, best first."""
         first = self._first.setdefault(name, given)

@@ -23,6 +23,7 @@ from ikp.backends.triton.unedited._launching import (
     tuning,
 )
 from ikp.backends.triton.unedited._over import Over
+from ikp.backends.triton.unedited._shortcut import Shortcuts
 from ikp.backends.triton.unedited._twins import is_twin
 from ikp.errors import CheckError, IkpError
 from ikp.probing import Untyped
@@ -164,10 +165,12 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
     """
     original = kind.run
     over = Over(launcher)
+    shortcuts = Shortcuts(launcher, over, original)
 
     @functools.wraps(original)
     def run(self: Kernel, /, *args: object, **kwargs: object) -> object:
         if not kwargs.get("warmup") and over.counts(self, args, kwargs):
+            shortcuts.passed(self)
             return pass_by(self.__name__, original, self, *args, **kwargs)
         if is_twin(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
@@ -176,8 +179,12 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
         over.look(self, self, args, kwargs)
         return made
 
+    def restore() -> None:
+        shortcuts.end_all()
+        kind.run = original
+
     kind.run = run
-    return lambda: setattr(kind, "run", original)
+    return restore
 
 
 def _trials(module: ModuleType) -> Callable[[], None]:

@@ -11,6 +11,7 @@ from triton.backends.nvidia.driver import CudaLauncher
 
 import ikp
 from ikp.backends.triton.unedited import _foreign as foreign
+from ikp.backends.triton.unedited._launching import _hook_the_compiler
 from ikp.errors import PatchError
 from ikp.probes.code.entry_code import CELL
 from ikp.probing import Feature, Foreign, Private
@@ -87,6 +88,29 @@ def test_where_names_are_gone_it_is_told_once(
     with renamed(package, name), told_once(package, feature, name):
         assert not foreign.has_no_scratch(launcher([]))
         assert not foreign.has_no_scratch(launcher([]))
+
+
+@pytest.mark.filterwarnings("ignore:nothing was recorded")
+def test_the_first_launch_of_a_process_is_compiled_and_patched_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[bytes] = []
+    on_air(monkeypatch, counted, lambda: launcher([]), loaded.append)
+    monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
+    _hook_the_compiler.cache_clear()
+    keys: list[object] = []
+    compiles = triton.JITFunction._do_compile
+
+    def counting(self: Any, key: object, *args: Any, **kwargs: Any) -> Any:
+        keys.append(key)
+        return compiles(self, key, *args, **kwargs)
+
+    monkeypatch.setattr(triton.JITFunction, "_do_compile", counting)
+    marked = ikp.instrument(counted, level="machine")
+    with ikp.profile():
+        marked[(6,)](*arguments())
+        marked[(6,)](*arguments())
+    assert len(keys) == len(loaded) == 1
 
 
 @pytest.mark.filterwarnings("ignore:nothing was recorded")

@@ -38,6 +38,36 @@ def parameters(kernel: Kernel) -> tuple[list[str], Sequence[int]]:
     return kernel.arg_names, getattr(kernel, "constexprs", ())
 
 
+def is_jitted(kernel: object) -> bool:
+    """Whether a kernel is a function that Triton compiles, with what was compiled."""
+    return hasattr(kernel, "device_caches")
+
+
+def handles(kernel: Untyped) -> set[int]:
+    """Return the driver's handles of a function's compiled kernels that are loaded."""
+    compiled = [each for cache in kernel.device_caches.values() for each in cache[0].values()]
+    found = (getattr(each, "function", None) for each in compiled)
+    return {each for each in found if isinstance(each, int)}
+
+
+def set_own_launch(
+    kernel: Untyped, run: Callable[..., object], compiling: Callable[[], None]
+) -> None:
+    """Give a function a ``run`` of its own; ``compiling`` is called before Triton compiles it."""
+
+    def compiles(*args: object, **kwargs: object) -> object:
+        compiling()
+        return type(kernel)._do_compile(kernel, *args, **kwargs)
+
+    kernel.run, kernel._do_compile = run, compiles
+
+
+def take_own_launch(kernel: object) -> None:
+    """Take a function's own ``run`` away again."""
+    for name in ("run", "_do_compile"):
+        vars(kernel).pop(name, None)
+
+
 JIT = "triton.runtime.jit"
 INTERPRETER = "triton.runtime.interpreter"
 AUTOTUNER = "triton.runtime.autotuner"

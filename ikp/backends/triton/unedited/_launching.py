@@ -21,7 +21,7 @@ from ikp.backends.checked import refused
 from ikp.backends.labels import Labels
 from ikp.backends.patched import Launch, chosen, shape, take_buffer, tell
 from ikp.backends.triton.unedited import _by_hand as by_hand
-from ikp.backends.triton.unedited._foreign import Kernel
+from ikp.backends.triton.unedited._foreign import Kernel, is_jitted
 from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._special import Special, Specials, module_and_name
@@ -100,7 +100,7 @@ class Launcher:
             args: arguments of ``run``.
             kwargs: arguments of ``run``.
         """
-        if self.session() is not None and hasattr(kernel, "device_caches"):
+        if self.session() is not None and is_jitted(kernel):
             _hook_the_compiler()
         if kwargs.get("warmup") and self.session() is not None:
             compiled = plain(*args, **kwargs)

@@ -13,7 +13,8 @@ from types import CodeType
 from typing import Any, Final
 
 from ikp.backends.patched import passing
-from ikp.backends.triton.unedited._foreign import COMPILES, TRITON, Kernel
+from ikp.backends.triton.unedited import _foreign as foreign
+from ikp.backends.triton.unedited._foreign import COMPILES, TRITON
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited._over import Over
 from ikp.unedited.plan import NOT_NAMED
@@ -42,7 +43,7 @@ class Shortcuts:
         if self._passed[id(kernel)] != _PASSED or not TRITON.has(COMPILES):
             return
         counted = self._over.only(kernel)
-        if counted is None or not hasattr(kernel, "_do_compile"):
+        if counted is None or not foreign.is_jitted(kernel):
             return
         # Another specialisation that is compiled already may still have launches to record.
         if counted[1] == NOT_NAMED or self._launcher.specials.count(kernel) == 1:
@@ -60,23 +61,21 @@ class Shortcuts:
                 plain[counted] -= not kwargs.get("warmup")
             return kernel.run(*args, **kwargs)
 
-        def compile_first(*args: object, **kwargs: object) -> object:
+        def compiling() -> None:
             self.end(kernel)
             if _called_by(run.__code__):
                 raise _Compiling
-            return kernel._do_compile(*args, **kwargs)
 
-        kernel.run, kernel._do_compile = run, compile_first
+        foreign.set_own_launch(kernel, run, compiling)
         self._taken[id(kernel)] = kernel
-        passing[kernel.__name__] = lambda handle: handle in _handles(kernel)
+        passing[kernel.__name__] = lambda handle: handle in foreign.handles(kernel)
 
     def end(self, kernel: Any) -> None:
         """End a function's shortcut, if it has one."""
         if self._taken.pop(id(kernel), None) is None:
             return
         self._passed.pop(id(kernel), None)
-        vars(kernel).pop("run", None)
-        vars(kernel).pop("_do_compile", None)
+        foreign.take_own_launch(kernel)
         passing.pop(kernel.__name__, None)
 
     def end_all(self) -> None:
@@ -95,11 +94,3 @@ def _called_by(code: CodeType) -> bool:
         if frame.f_code is code:
             return True
     return False
-
-
-def _handles(kernel: Kernel) -> set[int]:
-    """Return the driver's handles of a function's compiled kernels that are loaded."""
-    caches: Any = getattr(kernel, "device_caches", {})
-    compiled = [each for cache in caches.values() for each in cache[0].values()]
-    handles = (getattr(each, "function", None) for each in compiled)
-    return {each for each in handles if isinstance(each, int)}

@@ -31,7 +31,7 @@ def composed(file: Cubin, name: str) -> str | None:
     if _is_relocated(file, kernel):
         return None
     try:
-        texts = texts_of(f"{file.sm}{file.suffix}")
+        texts = texts_of(file.sm)
         lines = source_lines(file.elf, kernel)
     except (InspectError, UnknownTableError):
         return None

@@ -27,7 +27,7 @@ PRINTABLE: Final = 0x000FE200 << 96
 """Control bits with which each instruction may be printed: no scoreboard, no reuse."""
 _BYTES: Final = 16
 _NUMBER: Final = re.compile(
-    r"\bU?[RP]\d+\b|-?0x[0-9a-f]+|(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?(?![\w.])"
+    r"(\bU?[RP]\d+\b|-?0x[0-9a-f]+|(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?(?![\w.]))"
 )
 _FORMATS: Final = {
     "R": ("R%d",),
@@ -83,17 +83,17 @@ class FormTexts:
 
 
 @cache
-def texts_of(chip: str) -> FormTexts | None:
-    """Return the texts of a chip's forms, "90a"; None where no form is known or printed.
+def texts_of(sm: int) -> FormTexts | None:
+    """Return the texts of a chip's forms, 90 for sm_90 and sm_90a; None where none is known.
 
     Raises:
         InspectError: there is no disassembler.
     """
-    forms = forms_of(int(chip.rstrip("af")))
+    forms, chip = forms_of(sm), f"{sm}a"
     if forms is None:
         return None
     program = tools.tool("nvdisasm")
-    key = "\0".join([tools.version_of(program), chip, *_sources(chip)]).encode()
+    key = "\0".join([tools.version_of(program), chip, *_sources(sm)]).encode()
     path = triton_cache() / f"ikp-forms-{hashlib.sha256(key).hexdigest()[:32]}.json"
     with suppress(ValueError, LookupError, TypeError):
         content = caches.kept(path, key)
@@ -105,9 +105,9 @@ def texts_of(chip: str) -> FormTexts | None:
     return FormTexts(forms, found)
 
 
-def _sources(chip: str) -> Iterator[str]:
+def _sources(sm: int) -> Iterator[str]:
     """Yield the hashes of the files that the texts of a chip's forms depend on."""
-    for name in ("form_texts.py", "word_forms.py", f"sm_{chip.rstrip('af')}.forms"):
+    for name in ("form_texts.py", "word_forms.py", f"sm_{sm}.forms"):
         yield hashlib.sha256(Path(__file__).with_name(name).read_bytes()).hexdigest()
 
 
@@ -136,65 +136,67 @@ def learned(program: Path, chip: str, forms: Forms) -> Iterator[tuple[int, FormT
         (word | PRINTABLE).to_bytes(_BYTES, "little") for pair in pairs for word in pair
     )
     lines = tools.printed_code(program, chip, code)
-    for at, (form, pair) in enumerate(zip(forms.known, pairs, strict=True)):
+    for at, form in enumerate(forms.known):
         places = [2 * at * _BYTES, (2 * at + 1) * _BYTES]
         fields = tuple(forms.fields[form & 0xFFF])
         texts = [lines.get(place, "") for place in places]
         if not all(texts):
             continue
-        found = _made(form, fields, pair, texts, places)
+        found = _made(form, fields, texts, places)
         if found is not None:
             yield form, found
 
 
 def _made(
-    form: int,
-    fields: tuple[Field, ...],
-    words: tuple[int, int],
-    texts: Sequence[str],
-    places: Sequence[int],
+    form: int, fields: tuple[Field, ...], texts: Sequence[str], places: Sequence[int]
 ) -> FormText | None:
     """Return the text that two examples of a form have in common; None where it is not clear."""
-    pieces = _NUMBER.split(texts[0])
-    numbers = list(zip(*(_NUMBER.findall(each) for each in texts), strict=False))
-    if pieces != _NUMBER.split(texts[1]) or len(numbers) != len(pieces) - 1:
+    one, other = (_NUMBER.split(text) for text in texts)
+    if one[::2] != other[::2]:
         return None
-    made, gaps = [pieces[0].replace("%", "%%")], []
-    free = [at for at in range(len(fields)) if form >> word_forms.CONTROL + 2 * at & 3]
-    for both, piece in zip(numbers, pieces[1:], strict=True):
+    known: dict[tuple[str, str], list[tuple[str, tuple[int, bool]]]] = {}
+    for at, field in enumerate(fields):
+        if found := form >> word_forms.CONTROL + 2 * at & 3:
+            for both, gap in _gaps(field, found, at, *places):
+                known.setdefault(both, []).append(gap)
+    made: list[str] = []
+    gaps: list[tuple[int, bool]] = []
+    for number, both in enumerate(zip(one, other, strict=True)):
         if both[0] == both[1]:
-            made.append(both[0])
+            made.append(both[0].replace("%", "%%"))
+        elif number % 2 and len(found_gaps := known.get(both, [])) == 1:
+            made.append(found_gaps[0][0])
+            gaps.append(found_gaps[0][1])
         else:
-            gap = _gap([(at, fields[at]) for at in free], words, both, places)
-            if gap is None:
-                return None
-            made.append(gap[0])
-            gaps.append(gap[1:])
-        made.append(piece.replace("%", "%%"))
+            return None
     return FormText("".join(made), tuple(gaps), fields)
 
 
-def _gap(
-    fields: Sequence[tuple[int, Field]],
-    words: tuple[int, int],
-    printed: tuple[str, str],
-    places: Sequence[int],
-) -> tuple[str, int, bool] | None:
-    """Return the format of a number, its field and whether it has a sign; None where not clear."""
-    found = set()
-    for at, field in fields:
-        values = [field.get(word) for word in words]
-        if field.is_distance:
-            ends = [place + _BYTES + value for place, value in zip(places, values, strict=True)]
-            if printed == tuple(map(hex, ends)):
-                found.add(("%s", at, True))
-            continue
-        for kind in _FORMATS[field.kind]:
-            for sign in (True, False):
-                if printed == tuple(kind % _value(field, each, sign) for each in values):
-                    found.add((kind, at, sign))
-                    break
-    return found.pop() if len(found) == 1 else None
+def _gaps(
+    field: Field, found: int, at: int, *places: int
+) -> Sequence[tuple[tuple[str, str], tuple[str, tuple[int, bool]]]]:
+    """Return how a field is printed in two examples at some addresses: texts, then what it gives.
+
+    That is the format of its number, the number of the field, and whether it has a sign.
+    """
+    if not field.is_distance:
+        return _printed(field, found, at)
+    values = word_forms.example_values(field, found, at)
+    ends = [hex(place + _BYTES + value) for place, value in zip(places, values, strict=True)]
+    return [((ends[0], ends[1]), ("%s", (at, True)))]
+
+
+@cache
+def _printed(
+    field: Field, found: int, at: int
+) -> tuple[tuple[tuple[str, str], tuple[str, tuple[int, bool]]], ...]:
+    values = word_forms.example_values(field, found, at)
+    made: dict[tuple[str, str], tuple[str, tuple[int, bool]]] = {}
+    for kind in _FORMATS[field.kind]:
+        for sign in (True, False):
+            one, other = (kind % _value(field, each, sign) for each in values)
+            made.setdefault((one, other), (kind, (at, sign)))
+    return tuple(made.items())
 
 
 def _value(field: Field, value: int, with_sign: bool) -> int | float:

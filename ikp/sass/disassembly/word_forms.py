@@ -26,6 +26,7 @@ _WIDTHS: Final = {"R": 8, "U": 6, "P": 3, "f": 32, "h": 16}
 _SCATTERED: Final = {
     "far": ((16, 8), (34, 30), (64, 18)),
     "half": ((32, 32),),
+    "after": ((24, 40), (64, 18)),
 }
 """Fields of a distance to a target, as the first bit and the number of bits of each part."""
 
@@ -45,8 +46,8 @@ class Field:
     """Bits of an instruction that hold a number that is printed.
 
     The kind is a letter: R, U and P are registers, uniform registers and predicates; i is an
-    integer; f and h are floating-point numbers of 32 and 16 bits. Or it is "far" or "half": the
-    distance to a target, in units of four bytes or of one.
+    integer; f and h are floating-point numbers of 32 and 16 bits. Or it is "far", "half" or
+    "after": the distance to a target, in units of four bytes where it is far.
     """
 
     kind: str
@@ -165,14 +166,23 @@ class Forms:
 
     def examples(self, form: int) -> tuple[int, int]:
         """Return two words of a form, with other values in each field, all of them distinct."""
-        made = []
-        for which in range(2):
-            word = form & _MEANING
-            for at, field in enumerate(self.fields[form & _OPCODE]):
-                if found := form >> CONTROL + 2 * at & 3:
-                    word = field.put(word, _example(field, found, 2 * at + which))
-            made.append(word)
-        return made[0], made[1]
+        one = other = form & _MEANING
+        for at, field in enumerate(self.fields[form & _OPCODE]):
+            if found := form >> CONTROL + 2 * at & 3:
+                bits = _example_bits(field, found, at)
+                one, other = one | bits[0], other | bits[1]
+        return one, other
+
+
+def example_values(field: Field, found: int, at: int) -> tuple[int, int]:
+    """Return the values that both examples have in an opcode's field, by its class and number."""
+    return _example(field, found, 2 * at), _example(field, found, 2 * at + 1)
+
+
+@cache
+def _example_bits(field: Field, found: int, at: int) -> tuple[int, int]:
+    one, other = example_values(field, found, at)
+    return field.put(0, one), field.put(0, other)
 
 
 def _example(field: Field, found: int, number: int) -> int:

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ikp.sass.disassembly.tools import tool
+from ikp.sass.disassembly.tool_paths import tool
 
 
 def listed(library: Path) -> list[str]:

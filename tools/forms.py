@@ -23,6 +23,7 @@ from ikp.errors import PatchError
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.disassembly import tools
 from ikp.sass.disassembly.form_texts import PRINTABLE, FormTexts, learned
+from ikp.sass.disassembly.tool_paths import tool
 from ikp.sass.disassembly.word_forms import CONTROL, Field, Forms, packed, unpacked
 
 Words = npt.NDArray[np.uint64]
@@ -71,7 +72,7 @@ def different(texts: FormTexts, chip: str, words: Words) -> Iterator[str]:
     for first in range(0, len(words), _AT_ONCE):
         part = words[first : first + _AT_ONCE].copy()
         part[:, 1] |= np.uint64(PRINTABLE >> 64)
-        lines = tools.printed_code(tools.tool("nvdisasm"), chip, part.tobytes())
+        lines = tools.printed_code(tool("nvdisasm"), chip, part.tobytes())
         for at, (low, high) in enumerate(part.tolist()):
             found = texts.text(low | high << 64)
             if found is None:
@@ -103,7 +104,7 @@ def main() -> None:
     words = collected(paths, int(given.chip.rstrip("af")))
     count, unknown = counted(forms, words)
     forms = Forms(forms.fields, (*sorted({*count, *old.known}),))
-    texts = dict(learned(tools.tool("nvdisasm"), given.chip, forms))
+    texts = dict(learned(tool("nvdisasm"), given.chip, forms))
     print(f"{len(words):,} words, {len(count):,} forms; {len(forms.known):,} kept, of which")
     print(f"{len(forms.known) - len(texts)} have no text. Opcodes without fields:")
     print(", ".join(f"{opcode:x} ({number})" for opcode, number in unknown.items()) or "none")

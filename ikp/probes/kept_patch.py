@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -23,12 +24,13 @@ from ikp.errors import InspectError, PatchError
 from ikp.paths import triton_cache
 from ikp.probes.kept_code import files
 from ikp.probes.made_patch import Patch
-from ikp.sass.cubins.added_parameter import Argument
-from ikp.sass.disassembly import sources, tools
+from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.disassembly import sources
+from ikp.sass.disassembly.tool_paths import tool
 from ikp.verifier.declared import Declared
 
-_ROOMS: Final = ("*.py", "core/**/*.py", "sass/**/*.py", "probes/**/*.py", "verifier/**/*.py")
-"""The source files of ikp that make and verify a patch, as patterns."""
+_ROOMS: Final = ("core", "sass", "probes", "verifier")
+"""The folders whose files make and verify a patch, beside the modules above them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +127,21 @@ def _own_sources() -> str:
     Raises:
         OSError: they can't be read, as in an archive.
     """
-    root, made = Path(caches.__file__).parent, hashlib.sha256()
-    made.update((root / "caches.py").read_bytes())
-    for path in sorted({path for room in _ROOMS for path in root.glob(room)}):
-        content = path.read_bytes()
-        made.update(f"{path.relative_to(root)}\0{len(content)}\0".encode() + content)
+    root, made = str(Path(caches.__file__).parent), hashlib.sha256()
+    for path in sorted(own_files(root)):
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            content = file.read()
+        made.update(f"{path[len(root) :]}\0{len(content)}\0".encode() + content)
     return made.hexdigest()
+
+
+def own_files(root: str) -> Iterator[str]:
+    """Yield the files of ikp that make a patch: every run reads them, so no ``Path`` is made."""
+    with os.scandir(root) as entries:
+        yield from (each.path for each in entries if each.name.endswith(".py"))
+    for room in _ROOMS:
+        for folder, _, names in os.walk(f"{root}/{room}"):
+            yield from (f"{folder}/{each}" for each in names if each.endswith((".py", ".forms")))
 
 
 @cache
@@ -140,5 +151,5 @@ def _disassembler() -> tuple[str, int, int]:
     Raises:
         InspectError: there is none.
     """
-    found = (path := tools.tool("nvdisasm")).stat()
+    found = (path := tool("nvdisasm")).stat()
     return str(path), found.st_size, found.st_mtime_ns

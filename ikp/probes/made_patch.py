@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ikp.core import abi
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.sass.cubins.added_parameter import Argument
+from ikp.sass.cubins.extra_argument import Argument
 from ikp.verifier.declared import Declared
 
 

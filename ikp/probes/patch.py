@@ -30,9 +30,10 @@ from ikp.probes.points.loop_pace import Pace
 from ikp.probes.points.probe_points import Level, ProbeRegion, ProbeRegions
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.assembly.chips import HOPPER, Chip, chip_of
-from ikp.sass.cubins.added_parameter import Argument, add_argument
+from ikp.sass.cubins.added_parameter import add_argument
 from ikp.sass.cubins.capacity import add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin, Kernel
+from ikp.sass.cubins.extra_argument import Argument
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.cubins.register_file import LANES
 from ikp.sass.dataflow.asserts import asserts, called

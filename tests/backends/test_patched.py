@@ -19,7 +19,7 @@ from ikp.errors import PatchError
 from ikp.probes.code.entry_code import CELL
 from ikp.probes.code.selection_code import selection_words
 from ikp.probes.made_patch import Patch
-from ikp.sass.cubins.added_parameter import Argument
+from ikp.sass.cubins.extra_argument import Argument
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
 from tests.sass.compiled import code

@@ -14,7 +14,7 @@ import pytest
 
 import ikp
 from ikp.inspection.report import Kernel
-from ikp.sass.disassembly import tools
+from ikp.sass.disassembly import tool_paths
 from ikp.sass.disassembly.opcodes import Work
 from tests.backends.sass import Code, compile_kernel, spec
 from tests.inspection.compiled import OUT_AND_N, code, kernel
@@ -160,13 +160,13 @@ def test_paths_that_do_not_help(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    tools.tool.cache_clear()
-    monkeypatch.setattr(tools, "find_spec", lambda _name: None)
+    tool_paths.tool.cache_clear()
+    monkeypatch.setattr(tool_paths, "find_spec", lambda _name: None)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     yield
-    tools.tool.cache_clear()
+    tool_paths.tool.cache_clear()
 
 
 @pytest.mark.any_pins

@@ -17,8 +17,8 @@ from ikp.errors import InspectError
 from ikp.probes import kept_code, kept_patch
 from ikp.probes.kept_patch import KeptPatch
 from ikp.probes.made_patch import Patch
-from ikp.sass.cubins.added_parameter import Argument
-from ikp.sass.disassembly import sources, tools
+from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.disassembly import sources
 from ikp.verifier.declared import Declared
 
 pytestmark = pytest.mark.any_pins
@@ -33,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder, program = tmp_path / "cache", tmp_path / "nvdisasm"
     program.write_text("one")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
-    monkeypatch.setattr(tools, "tool", lambda _: program)
+    monkeypatch.setattr(kept_patch, "tool", lambda _: program)
     kept_patch._disassembler.cache_clear()
     yield folder
     kept_patch._disassembler.cache_clear()
@@ -83,7 +83,7 @@ def test_what_is_made_of_something_else_is_another(source: Path, other: dict[str
 
 def test_another_disassembler_may_read_code_otherwise(source: Path) -> None:
     kept(source)
-    tools.tool("nvdisasm").write_text("another")
+    kept_patch.tool("nvdisasm").write_text("another")
     kept_patch._disassembler.cache_clear()
     assert place().read() is None
 
@@ -170,7 +170,7 @@ def test_without_a_disassembler_there_is_no_place(monkeypatch: pytest.MonkeyPatc
     def missing(name: str) -> Path:
         raise InspectError(name)
 
-    monkeypatch.setattr(tools, "tool", missing)
+    monkeypatch.setattr(kept_patch, "tool", missing)
     assert KeptPatch.of(CODE, "k", OPTIONS) is None
 
 
@@ -184,7 +184,7 @@ def test_all_that_patches_is_in_the_key() -> None:
         ).stdout.split()
         for module in ("patch", "kept_patch")
     )  # fmt: skip
-    root = Path(kept_patch.__file__).parents[1]
-    hashed = {str(path) for room in kept_patch._ROOMS for path in root.glob(room)}
+    hashed = {*kept_patch.own_files(str(Path(kept_patch.__file__).parents[1]))}
     assert len(patching) > 50 and {*patching} <= hashed
-    assert not any("/woven/" in each or "/marked/" in each for each in reading)
+    heavy = ("/placement/", "/points/", "/cubin.py", "/chips.py", "/tools.py", "/children.py")
+    assert not [each for each in reading if any(part in each for part in heavy)]

@@ -18,7 +18,7 @@ from ikp.sass.assembly import forms as f
 from ikp.sass.assembly.assembler import Step, assemble
 from ikp.sass.assembly.chips import CHIPS
 from ikp.sass.assembly.scheduling import reordered
-from ikp.sass.disassembly.tools import tool
+from ikp.sass.disassembly.tool_paths import tool
 from tests.probes.test_starting import LOADS
 from tests.sass.assembled import assembled
 from tests.sass.emulate import HazardError, Machine, Warp

@@ -9,7 +9,8 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from ikp.sass.disassembly.tools import assemble, tool
+from ikp.sass.disassembly.tool_paths import tool
+from ikp.sass.disassembly.tools import assemble
 
 _HEAD = ".version 8.8\n.target {}\n.address_size 64\n"
 _LINE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;\s*/\* 0x([0-9a-f]{16}) \*/")

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.sass.disassembly.resources import BITS, FILES, File
-from ikp.sass.disassembly.tools import tool
+from ikp.sass.disassembly.tool_paths import tool
 
 _SECTION = re.compile(r"-* \.text\.(\S+) +-+$")
 _HEAD = re.compile(r"// \|(.*#.*)\|\s*$", re.MULTILINE)

@@ -8,7 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from ikp.sass.disassembly.tools import tool
+from ikp.sass.disassembly.tool_paths import tool
 
 KERNELS = ("loop", "divides", "chooses", "calls", "prints")
 CHIPS = ("sm_80", "sm_90a", "sm_90a old", "sm_100a")

@@ -16,6 +16,7 @@ from ikp.sass.dataflow.composed_text import composed
 from ikp.sass.disassembly import form_texts, tools
 from ikp.sass.disassembly.form_texts import FormText, FormTexts, learned
 from ikp.sass.disassembly.listing import Code, parse
+from ikp.sass.disassembly.tool_paths import tool
 from ikp.sass.disassembly.word_forms import Forms, forms_of, packed, unpacked
 from ikp.verifier import original
 from tests.sass import compiled, module
@@ -140,7 +141,7 @@ def test_a_form_whose_examples_disagree_has_no_text(
 ) -> None:
     add = next(form for form in forms_of(90).known if form & 0xFFF == 0x221 and form >> 105)  # type: ignore[union-attr]
     some = Forms(few.fields, (add,))
-    program = tools.tool("nvdisasm")
+    program = tool("nvdisasm")
     lines: dict[int, str] = {}
     real = tools.printed_code
     monkeypatch.setattr(tools, "printed_code", lambda *given: lines.update(real(*given)) or lines)

@@ -13,7 +13,7 @@ import pytest
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.encodings import NARROW, WIDE, branches, names_place
 from ikp.sass.cubins.instruction import PADDING, Words, opcodes, rows
-from ikp.sass.disassembly.tools import tool
+from ikp.sass.disassembly.tool_paths import tool
 from tests.sass import test_collectives
 from tests.sass.assembled import cubin as assembled
 from tests.sass.module import corpus, cubin

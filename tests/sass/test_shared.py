@@ -11,7 +11,8 @@ from ikp.errors import PatchError
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.module_memory import constants, shared, variables
 from ikp.sass.disassembly.listing import parse
-from ikp.sass.disassembly.tools import disassemble, tool
+from ikp.sass.disassembly.tool_paths import tool
+from ikp.sass.disassembly.tools import disassemble
 from tests.sass.assembled import cubin
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]

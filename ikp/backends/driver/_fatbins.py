@@ -9,7 +9,7 @@ from pathlib import Path
 from ikp import children
 from ikp.errors import InspectError, PatchError
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.disassembly.tools import tool
+from ikp.sass.disassembly.tool_paths import tool
 
 
 class NoCodeError(PatchError):

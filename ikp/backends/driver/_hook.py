@@ -20,7 +20,7 @@ from pathlib import Path
 from ikp import children
 from ikp.compiling import CompileError, compile_c, compiler, kept
 from ikp.errors import PatchError
-from ikp.sass.cubins.added_parameter import Argument
+from ikp.sass.cubins.extra_argument import Argument
 
 _DRIVER = "libcuda.so.1"
 _OPTIONS = 64

@@ -6,7 +6,6 @@ chips, bit for bit; ``Chip.fitted`` replaces the others by the chip's own, as ``
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -15,6 +14,7 @@ from typing import Final
 from ikp.errors import PatchError
 from ikp.sass.assembly.assembler import NEVER, PT, Resource, Step
 from ikp.sass.assembly.forms import RZ, URZ
+from ikp.sass.assembly.untested import UNTESTED
 from ikp.sass.cubins.attributes import Code
 from ikp.sass.cubins.cubin import Kernel
 from ikp.sass.cubins.encodings import NARROW, WIDE
@@ -235,13 +235,6 @@ _CHIPS: Final = {
 }
 CHIPS: Final = tuple(_CHIPS.values())
 """The supported chips, the oldest first."""
-UNTESTED: Final = "IKP_UNTESTED_CHIPS"
-"""Environment variable; not 0: insert code also for chips on which it was never run."""
-
-
-def untested_asked() -> bool:
-    """Return whether the environment asks for chips on which records were never run."""
-    return os.environ.get(UNTESTED, "0") not in ("", "0")
 
 
 def chip_of(sm: int, kernel: Kernel, *, untested: bool = False) -> Chip:

@@ -7,12 +7,12 @@ From then on, every launch of the kernel has to pass it.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
 
 from ikp.sass.cubins.attributes import Attribute, Code, Format, Parameter
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.cubins.elf import Section
+from ikp.sass.cubins.extra_argument import Argument
 
 MOST_PARAMETERS: Final = 255
 """Parameters that a program may pass itself: ``hook/launches.c`` has an array for one more."""
@@ -22,15 +22,6 @@ _ALIGN: Final = 16
 _IN_CONSTANTS: Final = 0x1F << 12
 """The bits of KPARAM_INFO beside the size: the parameter is in the constants."""
 _SIZE_AT: Final = 18
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One more argument of a launch."""
-
-    ordinal: int  # the number of arguments that the program itself passes
-    offset: int  # bytes behind the first argument
-    size: int
 
 
 def add_argument(cubin: Cubin, name: str, size: int, base: int) -> Argument | None:

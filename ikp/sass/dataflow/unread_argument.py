@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from ikp.sass.cubins.added_parameter import Argument
 from ikp.sass.cubins.cubin import Kernel
+from ikp.sass.cubins.extra_argument import Argument
 from ikp.sass.disassembly.listing import Instruction
 
 _WORD: Final = 8

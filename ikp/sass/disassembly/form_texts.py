@@ -21,6 +21,7 @@ from typing import Final
 from ikp import caches
 from ikp.paths import triton_cache
 from ikp.sass.disassembly import tools, word_forms
+from ikp.sass.disassembly.tool_paths import tool
 from ikp.sass.disassembly.word_forms import Field, Forms, forms_of, signed
 
 PRINTABLE: Final = 0x000FE200 << 96
@@ -92,7 +93,7 @@ def texts_of(sm: int) -> FormTexts | None:
     forms, chip = forms_of(sm), f"{sm}a"
     if forms is None:
         return None
-    program = tools.tool("nvdisasm")
+    program = tool("nvdisasm")
     key = "\0".join([tools.version_of(program), chip, *_sources(sm)]).encode()
     path = triton_cache() / f"ikp-forms-{hashlib.sha256(key).hexdigest()[:32]}.json"
     with suppress(ValueError, LookupError, TypeError):

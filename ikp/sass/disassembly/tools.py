@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from ikp import children
 from ikp.children import Done
 from ikp.errors import InspectError
 from ikp.sass.disassembly.kept_text import KeptText
+from ikp.sass.disassembly.tool_paths import tool
 
 _OPTIONS = ("-c", "-hex", "-gi")
 _SECTION = re.compile(r"(?=^//-+ \.text\.\S+ +-+$)", re.MULTILINE)
@@ -23,30 +21,6 @@ _PRINTED = re.compile(r"^ +/\*([0-9a-f]+)\*/ +(.*?) *;?$", re.MULTILINE)
 _WRONG = re.compile(r"at address 0x([0-9a-f]+)")
 _NOP = (0x000FC000 << 96 | 0x7918).to_bytes(16, "little")
 _NAME = re.compile(r"//-+ \.text\.(\S+)")
-
-
-@cache
-def tool(name: str) -> Path:
-    """Return the path of one of NVIDIA's tools: Triton's own, or the CUDA toolkit's.
-
-    Raises:
-        InspectError: there is none.
-    """
-    triton = find_spec("triton")
-    folders = [Path(each) / "backends/nvidia/bin" for each in _locations(triton)]
-    folders += [Path(os.environ[v]) / "bin" for v in ("CUDA_HOME", "CUDA_PATH") if v in os.environ]
-    found = [folder / name for folder in folders if os.access(folder / name, os.X_OK)]
-    on_path = shutil.which(name)
-    if found or on_path:
-        return found[0] if found else Path(str(on_path))
-    raise InspectError(
-        f"{name} was not found: not in Triton's package, nor in $CUDA_HOME/bin, nor on PATH. It "
-        "comes with Triton (pip install triton) and with the CUDA toolkit."
-    )
-
-
-def _locations(spec: object) -> list[str]:
-    return list(getattr(spec, "submodule_search_locations", None) or ())
 
 
 def disassemble(cubin: bytes) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from ikp.backends.driver import launches
-from ikp.sass.cubins.added_parameter import Argument
+from ikp.sass.cubins.extra_argument import Argument
 from tests.backends.driver.model import driven as driving
 from tests.backends.driver.model.building import Built
 from tests.backends.driver.model.driven import Counting, Driven, driven

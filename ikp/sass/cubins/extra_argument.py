@@ -1,0 +1,14 @@
+"""``Argument``: one more argument of a kernel's launches. It imports nothing that reads cubins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One more argument of a launch."""
+
+    ordinal: int  # the number of arguments that the program itself passes
+    offset: int  # bytes behind the first argument
+    size: int

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from contextvars import ContextVar
+from functools import cache
 from os import PathLike
 from typing import Any, Final, Protocol
 
@@ -172,6 +173,13 @@ def exporting() -> bool:
     return _state["export"]
 
 
+LAUNCHERS: Final = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH2
+    ("SLURM_PROCID", "SLURM_NTASKS"),  # srun
+)
+"""Environment variables of launchers beside torch's: the rank, and how many there are."""
 PID: Final = "{pid}"
 PLACE: Final = "{rank}"
 """The placeholders of a process's number, and of its rank, in a path."""
@@ -187,14 +195,27 @@ def current_rank() -> int | None:
     """Return the rank of this process, None if it has none.
 
     It is the process group's. Before there is one, it is ``RANK`` in the environment, if a
-    ``WORLD_SIZE`` above it is set, too, as by torchrun: ``RANK`` alone may mean anything.
+    ``WORLD_SIZE`` above it is set, too, as by torchrun: ``RANK`` alone may mean anything. Then it is
+    the one that another launcher had set when this was first asked.
     """
     if (dist := distributed()) is not None:
         return int(dist.get_rank())
     if "WORLD_SIZE" not in os.environ:  # each launch asks
-        return None
-    rank, size = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
-    if rank.isdecimal() and size.isdecimal() and int(rank) < int(size):
+        return launched_as()
+    return _numbered("RANK", "WORLD_SIZE")
+
+
+@cache
+def launched_as() -> int | None:
+    """Return the rank that MPI's or Slurm's launcher gave this process; None if there is none."""
+    found = (_numbered(*each, least=2) for each in LAUNCHERS)  # any Slurm job has these
+    return next((rank for rank in found if rank is not None), None)
+
+
+def _numbered(name: str, count: str, *, least: int = 1) -> int | None:
+    """Return the rank in a variable, if it is below the number of ranks in another one."""
+    rank, size = os.environ.get(name, ""), os.environ.get(count, "")
+    if rank.isdecimal() and size.isdecimal() and int(rank) < int(size) >= least:
         return int(rank)
     return None
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import ikp
 from ikp.errors import ExportError
-from ikp.session.current import current_rank, with_rank
+from ikp.session.current import LAUNCHERS, current_rank, launched_as, with_rank
 from tests.host import Host, work
 
 
 @pytest.fixture(autouse=True)
-def _no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE"):
+def _no_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("RANK", "WORLD_SIZE", *(each for names in LAUNCHERS for each in names)):
         monkeypatch.delenv(name, raising=False)
+    launched_as.cache_clear()
+    yield
+    launched_as.cache_clear()
 
 
 def become(monkeypatch: pytest.MonkeyPatch, rank: str, size: str) -> None:
@@ -40,6 +44,23 @@ def test_the_environment_tells_the_rank_if_it_makes_sense(
 ) -> None:
     become(monkeypatch, rank, size)
     assert current_rank() == wanted
+
+
+@pytest.mark.parametrize(("name", "count"), LAUNCHERS)
+def test_other_launchers_number_ranks_too(
+    monkeypatch: pytest.MonkeyPatch, name: str, count: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    monkeypatch.setenv(count, "2")
+    assert current_rank() == 1
+    become(monkeypatch, "3", "4")
+    assert current_rank() == 3, "torchrun's goes first: srun may have started it"
+
+
+def test_a_lone_process_of_a_slurm_job_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    assert current_rank() is None
 
 
 def test_a_rank_alone_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,8 +195,8 @@ def current_rank() -> int | None:
     """Return the rank of this process, None if it has none.
 
     It is the process group's. Before there is one, it is ``RANK`` in the environment, if a
-    ``WORLD_SIZE`` above it is set, too, as by torchrun: ``RANK`` alone may mean anything. Then it is
-    the one that another launcher had set when this was first asked.
+    ``WORLD_SIZE`` above it is set, too, as by torchrun: ``RANK`` alone may mean anything. Else it
+    is the one that another launcher had set when this was first asked.
     """
     if (dist := distributed()) is not None:
         return int(dist.get_rank())

@@ -9,6 +9,7 @@ change of their difference is a step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -28,6 +29,8 @@ _STEP_NS: Final = 1000
 _FAR_NS: Final = 1e15
 """Further away from all handshakes than any launch: 11 days."""
 _ROUNDING_NS: Final = 0.5
+_UNKNOWN_TICK_NS: Final = 1000
+"""The coarsest step of a timer that the bound expects where none was seen."""
 _WIDE: Final = 2.0
 """A handshake so many times as wide as the median one is left out."""
 
@@ -40,7 +43,7 @@ class Handshake:
     before_ns: int  # CLOCK_REALTIME
     after_ns: int  # CLOCK_REALTIME
     monotonic_ns: int  # CLOCK_MONOTONIC at ``before_ns``
-    tick_ns: int = 1  # step of the GPU's timer
+    tick_ns: int  # a multiple of the step of the GPU's timer; 0 where no step was seen
 
     @property
     def ahead_ns(self) -> int:
@@ -70,7 +73,7 @@ class HostClock:
 
     def __init__(self, handshakes: Sequence[Handshake]) -> None:
         used = _narrow(sorted(handshakes, key=lambda each: each.gpu_ns))
-        tick = max(each.tick_ns for each in used)
+        tick = math.gcd(*(each.tick_ns for each in used)) or _UNKNOWN_TICK_NS
         self.count = len(used)
         self._zero = used[0].gpu_ns
         self._base = used[0].before_ns - used[0].gpu_ns

@@ -147,7 +147,7 @@ class Dialogue:
         if not found or abs(_ahead() - ahead) >= _STEP_NS:
             return None
         wide, before, there = min(found)
-        tick = math.gcd(*(each[2] - found[0][2] for each in found)) or 1
+        tick = math.gcd(*(each[2] - found[0][2] for each in found))
         return Handshake(there, before, before + wide, before - ahead, tick)
 
 

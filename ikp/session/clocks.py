@@ -17,7 +17,7 @@ from ikp.driver.handshake import Dialogue
 from ikp.errors import PatchError
 from ikp.session.service import Each, Service, service_of
 
-EVERY_S: Final = 0.1
+EVERY_S: Final = 0.5
 """The interval of handshakes while launches come."""
 _POLL_S: Final = 0.0001
 _PATIENCE_S: Final = 0.05

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -155,6 +155,17 @@ def test_within_a_launch_the_bound_is_the_greatest() -> None:
     first, last = (np.array([clocks.gpu(now * SECOND)]) for now in (1, 29))
     every = np.array([clocks.gpu(now * SECOND // 10) for now in range(10, 291)])
     assert line.bound_within(first, last)[0] >= line.bound(every).max() > line.bound(first)[0]
+
+
+def test_the_timers_step_is_what_all_handshakes_show() -> None:
+    clocks = Clocks(0, 0.0)
+    made = [
+        replace(clocks.handshake(now * SECOND // 10, 700, 700), tick_ns=tick)
+        for now, tick in enumerate((32, 64, 2400, 0, 96))
+    ]
+    there = np.array([BEGIN + SECOND // 10])
+    assert HostClock(made).bound(there)[0] == pytest.approx(700 + 32, abs=20)
+    assert HostClock(made[3:4]).bound(there)[0] > 700 + 1000
 
 
 def test_one_handshake_bounds_what_is_near() -> None:

@@ -119,6 +119,8 @@ def about(trace: Trace) -> tuple[str, ...]:
     lines += map(_aligned, *_by_device(trace.launches))
     if "clock_steps" in facts:
         lines.append(f"the host's clock was set while this was recorded: {facts['clock_steps']}.")
+    if "joined" in facts:
+        lines.append(f"joined with {facts['joined']}")
     if "ranks" in facts:
         lines.append(f"{facts['ranks']}.")
     if "overhead_deducted" in facts:

@@ -16,11 +16,11 @@ from ikp.errors import IkpError, IkpWarning
 from ikp.version import __version__
 
 COMMANDS = (
-    *("demo", "run", "stats", "explain", "diff", "report", "view", "inspect", "convert", "merge"),
-    *("doctor", "verify", "calibrate", "plugins"),
+    *("demo", "run", "stats", "explain", "diff", "report", "view", "join", "inspect", "convert"),
+    *("merge", "doctor", "verify", "calibrate", "plugins"),
 )
 """In the order of a first visit. ``ikp.cli._<name>`` holds a click command called ``command``."""
-_READING = ("stats", "explain", "diff", "report", "view", "convert", "merge")
+_READING = ("stats", "explain", "diff", "report", "view", "join", "convert", "merge")
 """Commands that only read traces: they may set OpenBLAS's threads, which a program would notice."""
 
 _HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
@@ -38,6 +38,7 @@ What to do first:
   ikp diff before after          what moved between two traces, or sets of them
   ikp report ikp-demo.pftrace    pictures and tables of all of it, as one page
   ikp view ikp-demo.pftrace      the timeline, in your browser
+  ikp join x.pftrace host.json   the same beside torch.profiler's: calls, kernels, warps
   ikp merge a b all.pftrace      the traces of several processes in one
   ikp convert --help             other formats: Chrome JSON, Hatchet, CSV, Parquet
   ikp COMMAND --help             more about one command

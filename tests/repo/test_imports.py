@@ -96,11 +96,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.parquet_file": EVERY_FORMAT,
     "exporters.parquet_dataset": (*EVERY_FORMAT, "exporters.parquet_file"),
     "inspection": ("core", "verifier", *MACHINE_CODE, "ptx", "targets", "registry", "plugins"),
+    "host_traces": ("core",),
     "viewer": ("core", "edit", "exporters.columns", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (
         *("core", "registry", "plugins", "session", "profiling", "edit", "analysis", "calibration"),
-        *("exporters", "inspection", "viewer", "running", "trace", "many"),
+        *("exporters", "inspection", "viewer", "running", "trace", "many", "host_traces"),
+        "exporters.perfetto",
     ),
     "__main__": ("cli",),
 }

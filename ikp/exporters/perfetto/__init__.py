@@ -7,12 +7,16 @@ encoded by vectorised numpy, byte for byte as the package would.
 from __future__ import annotations
 
 from functools import cache
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, BinaryIO
 
-from ikp.exporters.files import FileExporter
+from ikp.exporters.files import FileExporter, check
+from ikp.paths import replacing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ikp.core.host_trace import HostTrace
     from ikp.core.trace import Trace
 
 
@@ -38,6 +42,34 @@ class PerfettoExporter(FileExporter):
         from ikp.exporters.perfetto._writer import write
 
         write(trace, file, name)
+
+    def write_beside(
+        self,
+        trace: Trace,
+        path: str | PathLike[str],
+        hosts: Sequence[HostTrace],
+        records: Sequence[Mapping[int, int]],
+        *,
+        force: bool = False,
+    ) -> None:
+        """Write a trace with those of other profilers beside it, which viewers show.
+
+        Args:
+            trace: the trace, which ``read`` gives back.
+            path: of the file.
+            hosts: the other traces, which count from a known base.
+            records: for each of them, by launch, the index of its kernel record among the slices.
+            force: overwrite an existing file.
+
+        Raises:
+            ExportError: as :meth:`write` does.
+        """
+        from ikp.exporters.perfetto._host import Beside
+        from ikp.exporters.perfetto._writer import write
+
+        check(trace)
+        with replacing(path, force=force) as file:
+            write(trace, file, fspath(path), Beside(hosts, records))
 
     def read(self, path: str | PathLike[str]) -> Trace:
         """Rebuild the trace that :meth:`write` wrote to ``path``.

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ikp.core.trace import ClockFit, Launch, Slots, Trace
 from ikp.exporters.columns.packing import described, vars_of
+from ikp.exporters.perfetto._flows import ARRIVING, Ids
 from ikp.exporters.perfetto._packets import TYPES, Clock, argument, packet
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
@@ -115,13 +116,14 @@ def setup(
     ids: FirstIds,
     texts_of_args: tuple[str, ...],
     sums: Sums | None,
+    calls: Ints | None = None,
 ) -> NDArray[np.uint8]:
-    """Return the packets before all others."""
+    """Return the packets before all others; ``calls`` as in :func:`launch_slices`."""
     begin = _serialized([_sequence_start(trace, ids, texts_of_args, sums), _clocks(clock, ids)])
     summary = _serialized([_summary(trace, layout, sums)])
     # The reader knows ikp's files by the first five.
     first_five = [begin, *descriptors(layout.tracks[:2]), summary]
-    rest = [*descriptors(layout.tracks[2:]), *launch_slices(trace.launches, layout, clock)]
+    rest = [*descriptors(layout.tracks[2:]), *launch_slices(trace.launches, layout, clock, calls)]
     return np.concatenate([*first_five, *rest])
 
 
@@ -207,11 +209,12 @@ _LAUNCHES_AT_ONCE: Final = 512
 
 
 def launch_slices(
-    launches: Sequence[Launch], layout: Layout, clock: Clock
+    launches: Sequence[Launch], layout: Layout, clock: Clock, calls: Ints | None = None
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield each launch's slices: with the evidence on its own row, and on the row of all launches.
 
-    The one with the evidence comes first: a link to a launch finds it by its time alone.
+    The one with the evidence comes first: a link to a launch finds it by its time alone. ``calls``
+    has by launch the id of the flow that ends there, from the host's call; 0 for none.
     """
     evidence = _Evidence()
     sizes = [len(one.label) + sum(map(len, one.notes)) for one in launches]
@@ -229,8 +232,13 @@ def launch_slices(
         first[1:] += np.cumsum(np.bincount(lossy, minlength=len(part)))[:-1]
         closed = first + 1 + np.bincount(lossy, minlength=len(part))
         number = Numbers.of(np.arange(low, low + len(part)))
+        flows: tuple[Column, ...] = ()
+        if calls is not None:
+            called = np.flatnonzero(calls[rows])
+            count = np.bincount(called, minlength=len(part))
+            flows = (Ids(called, calls[rows][called], count).column(ARRIVING),)
         yield clock.join(
-            (_slice(start, EventType.SLICE_BEGIN, own, facts, name=label), first),
+            (_slice(start, EventType.SLICE_BEGIN, own, facts, *flows, name=label), first),
             (
                 _slice(end[lossy], EventType.INSTANT, own[lossy], name=named(Event.NAME, lost)),
                 first[lossy] + 1,

@@ -34,6 +34,7 @@ from ikp.exporters.columns.packing import (
     to_json,
 )
 from ikp.exporters.perfetto._events import Encoder
+from ikp.exporters.perfetto._host import Beside
 from ikp.exporters.perfetto._packets import Clock
 from ikp.exporters.perfetto._schema import COLUMNS, Packet
 from ikp.exporters.perfetto._setup import FirstIds, format_of, setup
@@ -60,15 +61,20 @@ _WORTH_THREADS: Final = 2
 """Batches from which on threads take less time than it takes to start them."""
 
 
-def write(trace: Trace, file: BinaryIO, name: str) -> None:
-    """Write a trace as packets and columns, showing progress if it takes long."""
+def write(trace: Trace, file: BinaryIO, name: str, beside: Beside | None = None) -> None:
+    """Write a trace as packets and columns, showing progress if it takes long.
+
+    ``beside`` is for viewers alone: who reads the file gets the trace.
+    """
     # Each warp is placed and counted, each slot also written, and each event.
     steps = 3 * len(trace.slots) + 2 * len(trace.others) + len(trace.events)
     with progress(steps, f"writing {name}") as done:
-        _write(trace, file, done)
+        _write(trace, file, done, beside)
 
 
-def _write(trace: Trace, file: BinaryIO, advance: Callable[[float], None]) -> None:
+def _write(
+    trace: Trace, file: BinaryIO, advance: Callable[[float], None], beside: Beside | None
+) -> None:
     text = to_json(facts_of(trace))
     facts, ids = pack_json("facts", text), FirstIds.of(trace, text)
     layout = lay_out(trace, ids.track, advance)
@@ -84,7 +90,11 @@ def _write(trace: Trace, file: BinaryIO, advance: Callable[[float], None]) -> No
     with ordered(threads) as jobs:
         out = Output(file, jobs)
         out.chunk("trace", partial(_whole, trace, facts, len(chunks)))
-        out.packets(partial(np.asarray, setup(trace, layout, clock, ids, encoder.texts, sums)))
+        calls = None if beside is None else beside.arriving(len(trace.launches))
+        first = setup(trace, layout, clock, ids, encoder.texts, sums, calls)
+        out.packets(partial(np.asarray, first))
+        for packets in () if beside is None else beside.packets():
+            out.packets(partial(np.asarray, packets))
         for blocks in layout.blocks.parts(BLOCKS_AT_ONCE):
             out.packets(partial(block_slices, trace, blocks, clock.now))
             clock.now = int(blocks.end[-1])

@@ -1,0 +1,46 @@
+"""What ran on the host and on GPUs, as other profilers recorded it: tracks and their slices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+KERNEL = "kernel"
+"""The category of kernels' slices."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostTrack:
+    """A row: a thread of a process, or a stream of a GPU."""
+
+    group: str  # "python 1234", "GPU 0"
+    name: str  # "thread 1234", "stream 7"
+
+
+@dataclass(frozen=True, slots=True)
+class HostSlice:
+    """Something that lasted a while, on one track."""
+
+    track: int  # index into HostTrace.tracks
+    name: str
+    category: str  # "cpu_op", "cuda_runtime", "kernel", ...
+    start_ns: int
+    end_ns: int
+    correlation: int | None = None  # which a call shares with what it has launched
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is one execution of a kernel on a GPU."""
+        return self.category == KERNEL
+
+
+@dataclass(frozen=True, slots=True)
+class HostTrace:
+    """The content of one file of another profiler. Times count from ``base_ns``."""
+
+    source: str
+    base_ns: int | None  # Unix time; None where the file does not say
+    tracks: tuple[HostTrack, ...]
+    slices: tuple[HostSlice, ...]

@@ -1,0 +1,168 @@
+"""Reads the JSON that torch.profiler exports (Kineto's Chrome trace)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from ikp.core.host_trace import KERNEL, HostSlice, HostTrace, HostTrack
+from ikp.errors import UsageError
+
+_ON_GPU: Final = (KERNEL, "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
+_CALLS: Final = ("cuda_runtime", "cuda_driver")
+OWN_KERNEL: Final = "ikp_handshake"
+"""The kernel of handshakes, which a thread of ikp launches, as it does ikp's own copies."""
+_NS_PER_US: Final = 1000
+_LEFT_OUT: Final = frozenset({"Trace"})
+"""Categories of slices that only say how long the profiler ran."""
+
+
+def read(path: str | PathLike[str]) -> HostTrace:
+    """Read a file; ikp's own launches and copies are left out.
+
+    Raises:
+        UsageError: it can't be read, or is no JSON of torch.profiler.
+    """
+    found = _parsed(path)
+    events = [
+        each
+        for each in found["traceEvents"]
+        if isinstance(each, dict) and each.get("ph") == "X" and each.get("cat") not in _LEFT_OUT
+    ]
+    own = _own_threads(events)
+    tracks = _Tracks.of(found["traceEvents"])
+    slices = tuple(
+        made for each in events if not own.has(each) and (made := _slice(each, tracks)) is not None
+    )
+    base = found.get("baseTimeNanoseconds")
+    return HostTrace(str(path), None if base is None else int(base), tuple(tracks.known), slices)
+
+
+def _parsed(path: str | PathLike[str]) -> dict[str, Any]:
+    """Return the file's content. Numbers with a point become ``Decimal``: a float loses ns."""
+    try:
+        content = Path(path).read_bytes()
+        if content.startswith(b"\x1f\x8b"):
+            content = gzip.decompress(content)
+        found = json.loads(content, parse_float=Decimal)
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror or error}.") from error
+    except (ValueError, EOFError) as error:
+        raise UsageError(
+            f"{path} is no JSON: {error}. Give what torch.profiler exported."
+        ) from error
+    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+        raise UsageError(
+            f"{path} has no traceEvents: give what torch.profiler's export_chrome_trace wrote."
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """The threads of ikp, and the numbers of their calls."""
+
+    threads: frozenset[tuple[Any, Any]]
+    correlations: frozenset[int]
+
+    def has(self, event: Mapping[str, Any]) -> bool:
+        """Whether an event is ikp's own."""
+        if event.get("cat") in _ON_GPU:
+            return _correlation(event) in self.correlations
+        return (event.get("pid"), event.get("tid")) in self.threads
+
+
+def _own_threads(events: Iterable[Mapping[str, Any]]) -> _Own:
+    """Find ikp's own threads, by the calls that launch the kernel of handshakes."""
+    own = {_correlation(each) for each in events if each.get("name") == OWN_KERNEL} - {None}
+    calls = [each for each in events if each.get("cat") in _CALLS]
+    threads = {(each.get("pid"), each.get("tid")) for each in calls if _correlation(each) in own}
+    theirs = (each for each in calls if (each.get("pid"), each.get("tid")) in threads)
+    numbers = {_correlation(each) for each in theirs} | own
+    return _Own(frozenset(threads), frozenset(each for each in numbers if each is not None))
+
+
+def _correlation(event: Mapping[str, Any]) -> int | None:
+    args = event.get("args")
+    found = args.get("correlation") if isinstance(args, dict) else None
+    return found if isinstance(found, int) and found > 0 else None
+
+
+@dataclass(slots=True)
+class _Tracks:
+    """The tracks of a file, in the order in which they occur."""
+
+    names: dict[tuple[str, Any, Any], str] = field(default_factory=dict)
+    known: dict[HostTrack, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Iterable[Any]) -> _Tracks:
+        """Return tracks with the names that a file gives processes and threads."""
+        made = cls()
+        for each in events:
+            if isinstance(each, dict) and each.get("ph") == "M":
+                kind, name = each.get("name"), (each.get("args") or {}).get("name")
+                if kind in {"process_name", "thread_name"} and isinstance(name, str):
+                    thread = each.get("tid") if kind == "thread_name" else None
+                    made.names[kind, each.get("pid"), thread] = name
+        return made
+
+    def number(self, event: Mapping[str, Any]) -> int:
+        """Return the number of an event's track."""
+        process, thread = event.get("pid"), event.get("tid")
+        if event.get("cat") in _ON_GPU:
+            args = event.get("args") or {}
+            track = HostTrack(f"GPU {args.get('device', process)}", f"stream {thread}")
+            if event.get("cat") == "gpu_user_annotation":
+                track = HostTrack(track.group, f"{track.name} annotations")
+        else:
+            group = self.names.get(("process_name", process, None), "process")
+            name = self.names.get(("thread_name", process, thread), f"thread {thread}")
+            track = HostTrack(f"{group} {process}", name)
+        return self.known.setdefault(track, len(self.known))
+
+
+def _slice(event: Mapping[str, Any], tracks: _Tracks) -> HostSlice | None:
+    """Return the slice of an event; None of one that has no times."""
+    start, length = event.get("ts"), event.get("dur")
+    if not _is_number(start) or not _is_number(length) or (lasted := _ns(length)) < 0:
+        return None
+    begin = _ns(start)
+    args = {
+        str(name): value if isinstance(value, (bool, int, str)) else _plain(value)
+        for name, value in (event.get("args") or {}).items()
+    }
+    return HostSlice(
+        tracks.number(event),
+        str(event.get("name")),
+        str(event.get("cat", "")),
+        begin,
+        begin + lasted,
+        _correlation(event),
+        args,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, Decimal)) and not isinstance(value, bool)
+
+
+def _ns(value: Any) -> int:
+    return int((Decimal(value) * _NS_PER_US).to_integral_value())
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without ``Decimal``."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

@@ -1,0 +1,206 @@
+"""``place``: a trace of ikp and one of another profiler on one axis, by clocks or by launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.host_trace import HostTrace
+from ikp.core.trace import AnyTrace, ClockFit, Trace
+from ikp.errors import UsageError
+from ikp.host_traces.matching import (
+    NEAR_NS,
+    SLACK_NS,
+    Matched,
+    Spans,
+    UnclearError,
+    by_order,
+    by_time,
+    groups,
+    line_through,
+)
+
+Ints = NDArray[np.int64]
+WAYS: Final = ("clocks", "launches")
+_MOST_MISFITS: Final = 0.01
+"""The share of launches that may be outside of their records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[AnyTrace]):
+    """Two traces on one axis, and which kernel record belongs to which launch."""
+
+    trace: AnyTrace
+    host: HostTrace  # its base is known
+    way: str  # one of WAYS
+    record: dict[int, int]  # by launch: the index of its record among the host's slices
+    report: str
+
+
+def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[AnyTrace]:
+    """Return both traces on one axis of Unix time.
+
+    By ``"clocks"``, both are what they are: ikp's launches must be aligned with the host's clock,
+    and the other file must say when it began. By ``"launches"``, ikp's trace is moved onto the
+    other's axis by a line through the middles of launches and of their kernel records. None takes
+    the clocks where both are known.
+
+    Raises:
+        UsageError: a clock is not known, no launch has a record, launches and records can't be
+            matched, or more than 1 % of launches are outside of their record.
+    """
+    aligned = all(
+        each.clock.kind == "host" or each.clock.unix_bound_ns is not None for each in trace.launches
+    )
+    if way is None:
+        way = "clocks" if aligned and host.base_ns is not None else "launches"
+    where = [index for index, each in enumerate(host.slices) if each.is_kernel]
+    records = [host.slices[index] for index in where]
+    spans, ran = _spans(trace)
+    alike = [
+        ([each for each in mine if ran[each]], theirs)
+        for mine, theirs in groups(trace.launches, records)
+    ]
+    starts = np.array([each.start_ns for each in records], np.int64)
+    there = Spans(starts, np.array([each.end_ns for each in records], np.int64))
+    if way == "clocks":
+        base = _base(host, aligned)
+        matched = by_time(spans, there.moved(np.full(len(starts), base)), alike)
+        bound = max((each.clock.unix_bound_ns or 0.0 for each in trace.launches), default=0.0)
+        if records:
+            _check(matched, host, SLACK_NS + bound, way)
+        exactly = f"by clocks, at most {bound / 1e3:.2f} us off"
+        return _placed(trace, replace(host, base_ns=base), way, matched, where, exactly)
+    base, line = _line(spans, there, alike, host, trace)
+    moved = _moved(trace, line)
+    spans, _ = _spans(moved)
+    matched = by_time(spans, there.moved(np.full(len(starts), base)), alike)
+    _check(matched, host, SLACK_NS, way)
+    exactly = "by matching launches with kernel records"
+    return _placed(moved, replace(host, base_ns=base), way, matched, where, exactly)
+
+
+def _base(host: HostTrace, aligned: bool) -> int:
+    """Return when the other trace began, if clocks can place it."""
+    if host.base_ns is None:
+        raise UsageError(
+            f"{host.source} does not say when it began (baseTimeNanoseconds), so clocks can't "
+            "place it. Place it by launches: --by launches."
+        )
+    if not aligned:
+        raise UsageError(
+            "times of this trace are those of a GPU's clock, not aligned with the host's: it was "
+            "recorded without handshakes. Place it by launches: --by launches."
+        )
+    return host.base_ns
+
+
+def _spans(trace: Trace) -> tuple[Spans, NDArray[np.bool_]]:
+    """Return when launches ran, and which of them left a record."""
+    count = len(trace.launches)
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
+    np.minimum.at(first, trace.slots.launch, trace.slots.start_ns)
+    np.maximum.at(last, trace.slots.launch, trace.slots.end_ns)
+    ran = last >= first
+    return Spans(np.where(ran, first, 0), np.where(ran, last, 0)), ran
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What to add to times: ``offset_ns`` at ``zero_ns``, and so much more a ns later."""
+
+    zero_ns: int
+    offset_ns: int
+    slope: float
+
+    def at(self, times: Ints) -> Ints:
+        """Return the times on the other axis."""
+        more = np.rint(self.slope * (times - self.zero_ns).astype(np.float64)).astype(np.int64)
+        moved: Ints = times + self.offset_ns + more
+        return moved
+
+
+def _line(
+    spans: Spans, there: Spans, alike: Any, host: HostTrace, trace: Trace
+) -> tuple[int, _Line]:
+    """Return the other trace's base, and the line that moves ikp's trace onto its axis."""
+    if len({(each.device, each.rank) for each in trace.launches}) > 1:
+        raise UsageError(
+            "launches of several GPUs or ranks can't be placed by launches: each GPU has a clock "
+            "of its own. Join each rank's trace with its own file, or select one: "
+            "ikp.edit.select(trace, rank=0)."
+        )
+    try:
+        launch, record = by_order(spans, there, alike)
+    except UnclearError as error:
+        raise UsageError(f"{host.source} can't be placed by launches: {error}.") from error
+    at, apart = spans.middle[launch], there.middle[record] - spans.middle[launch]
+    if host.base_ns is not None:
+        return host.base_ns, _Line(*line_through(at, apart + host.base_ns))
+    zero, offset, slope = line_through(at, apart)
+    return -offset, _Line(zero, 0, slope)  # it has ikp's axis
+
+
+def _moved(trace: AnyTrace, line: _Line) -> AnyTrace:
+    tables: dict[str, Any] = {
+        name: replace(table, start_ns=line.at(table.start_ns), end_ns=line.at(table.end_ns))
+        for name in ("slots", "others", "events")
+        for table in (getattr(trace, name),)
+    }
+    launches = tuple(replace(each, clock=_not_aligned(each.clock)) for each in trace.launches)
+    return replace(trace, launches=launches, **tables)
+
+
+def _not_aligned(clock: ClockFit) -> ClockFit:
+    return replace(clock, unix_offset_ns=None, unix_bound_ns=None, unix_drift_ppm=None)
+
+
+def _check(matched: Matched, host: HostTrace, slack_ns: float, way: str) -> None:
+    """Refuse what does not fit.
+
+    Raises:
+        UsageError: says what, and why.
+    """
+    if not len(matched.launch):
+        raise UsageError(
+            f"no launch has a kernel record of its grid and block in {host.source} within "
+            f"{NEAR_NS / 1e6:.0f} ms. The files are of different runs or boots, a clock was set "
+            "between them, or the profiler did not see these kernels."
+        )
+    misfits = matched.misfits(slack_ns)
+    if misfits > _MOST_MISFITS * len(matched.launch):
+        other = WAYS[1 - WAYS.index(way)]
+        raise UsageError(
+            f"{misfits} of {len(matched.launch)} launches are outside of their kernel records in "
+            f"{host.source} by more than {slack_ns / 1e3:.2f} us, the worst by "
+            f"{matched.overhang.max() / 1e3:,.2f} us (placed by {way}): a clock was set while it "
+            f"was recorded, or the files are of different runs. Try --by {other}."
+        )
+
+
+def _worst(overhang_ns: int) -> str:
+    if overhang_ns <= 0:
+        return "all of them inside"
+    return f"the worst {overhang_ns / 1e3:.2f} us outside of it"
+
+
+def _placed(
+    trace: AnyTrace, host: HostTrace, way: str, matched: Matched, where: list[int], exactly: str
+) -> Placed[AnyTrace]:
+    inside = int((matched.overhang <= SLACK_NS).sum())
+    said = [f"{host.source}: placed {exactly}"]
+    if len(matched.launch):
+        said.append(
+            f"{inside:,} of {len(matched.launch):,} launches are within 1 us of their kernel "
+            f"record, {_worst(int(matched.overhang.max()))}"
+        )
+    if missing := len(trace.launches) - len(matched.launch):
+        said.append(f"{missing:,} launches have no kernel record there")
+    report = "; ".join(said) + "."
+    known = {**trace.provenance, "joined": report}
+    pairs = zip(matched.launch.tolist(), matched.record.tolist(), strict=True)
+    record = {launch: where[each] for launch, each in pairs}
+    return Placed(replace(trace, provenance=known), host, way, record, report)

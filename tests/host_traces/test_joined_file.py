@@ -1,0 +1,127 @@
+"""One file with both: whole for ikp, and in a viewer with arrows from calls to launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import ikp
+from ikp.cli.main import cli
+from ikp.core.host_trace import HostSlice
+from ikp.exporters.perfetto import PerfettoExporter
+from ikp.host_traces.placing import place
+from tests.host_traces.simulated import launches, records
+from tests.trace_processor.query import columns
+from tests.trace_processor.server import open_trace
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(cli, [str(each) for each in words])
+
+
+BEGINS = [0, 50_000, 120_000, 160_000]
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both traces in one file, with slices that overlap and one without length."""
+    path = tmp_path_factory.mktemp("joined") / "both.pftrace"
+    host = records(BEGINS)
+    at = host.slices[0].start_ns - 1000
+    more = (
+        HostSlice(1, "step", "user_annotation", at, at + 200_000),
+        HostSlice(1, "crossing", "overhead", at + 500, at + 200_500),
+        HostSlice(1, "point", "cpu_op", at, at),
+        HostSlice(1, "again", "cpu_op", at, at + 900),
+    )
+    placed = place(launches(BEGINS), replace(host, slices=host.slices + more))
+    PerfettoExporter().write_beside(placed.trace, path, [placed.host], [placed.record])
+    return path
+
+
+def test_ikp_reads_its_trace_back(joined: Path) -> None:
+    made, wanted = ikp.load(joined), launches(BEGINS)
+    assert made.launches == wanted.launches
+    assert np.array_equal(made.slots.start_ns, wanted.slots.start_ns)
+    assert "joined with host.json: placed by clocks" in str(made.stats())
+
+
+@pytest.mark.tp
+def test_a_viewer_shows_all_slices_and_arrows(joined: Path) -> None:
+    host = records(BEGINS)
+    with open_trace(joined) as processor:
+        lost = columns(
+            processor,
+            "select name, value from stats where severity != 'info' and value > 0",
+        )
+        assert not len(lost["name"])
+        found = columns(
+            processor, "select name, ts, dur, category from slice where category not null"
+        )
+        arrows = columns(
+            processor,
+            "select f.name as f, t.name as t, t.ts as ts, t.category as kind from flow "
+            "join slice f on f.id = slice_out join slice t on t.id = slice_in order by t.ts, f.ts",
+        )
+        nested = columns(
+            processor,
+            "select s.name as name, p.name as parent from slice s "
+            "join slice p on p.id = s.parent_id where s.category not null order by s.ts",
+        )
+    base = host.base_ns or 0
+    wanted = {
+        (each.name, base + each.start_ns, each.end_ns - each.start_ns, each.category)
+        for each in host.slices
+    }
+    got = set(
+        zip(*(found[name].tolist() for name in ("name", "ts", "dur", "category")), strict=True)
+    )
+    assert wanted <= got
+    assert {(name, length) for name, _, length, _ in got - wanted} == {
+        *(("step", 200_000), ("crossing", 200_000), ("point", 0), ("again", 900))
+    }
+    pairs = list(zip(arrows["f"].tolist(), arrows["t"].tolist(), strict=True))
+    kernels = ["gemm", "norm", "softmax", "gemm"]
+    assert pairs == [pair for name in kernels for pair in (("cuLaunchKernel", name), (name, name))]
+    assert ("cuLaunchKernel", "step") in zip(
+        nested["name"].tolist(), nested["parent"].tolist(), strict=True
+    )
+
+
+def test_only_one_format_holds_both(tmp_path: Path) -> None:
+    files = RECORDED / "h100.pftrace", RECORDED / "h100.json"
+    said = run("join", *files, "--out", tmp_path / "both.json")
+    assert said.exit_code == 1 and "go into a .pftrace" in said.output
+
+
+def test_a_second_file_needs_the_clocks(tmp_path: Path) -> None:
+    files = RECORDED / "h100.pftrace", *[RECORDED / "h100.json"] * 2
+    said = run("join", *files, "--by", "launches", "--out", tmp_path / "both.pftrace")
+    assert said.exit_code == 1 and "no other file can be" in said.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.tp
+def test_what_an_h100_recorded_is_joined(tmp_path: Path) -> None:
+    out = tmp_path / "both.pftrace"
+    said = run("join", RECORDED / "h100.pftrace", RECORDED / "h100.json", "--out", out)
+    assert "40 of 40 launches are within 1 us of their kernel record" in said.output
+    again = run("join", RECORDED / "h100.pftrace", RECORDED / "h100.json", "--out", out)
+    assert again.exit_code and "--force" in again.output
+    by = ("--by", "launches", "--force", "--out", out)
+    said = run("join", RECORDED / "h100.pftrace", RECORDED / "h100.json", *by)
+    assert "placed by matching launches" in said.output
+    with open_trace(out) as processor:
+        inside = columns(
+            processor,
+            "select count(*) as n from flow join slice r on r.id = slice_out "
+            "join slice l on l.id = slice_in where r.category = 'kernel' "
+            "and l.ts >= r.ts - 1000 and l.ts + l.dur <= r.ts + r.dur + 1000",
+        )
+    assert inside["n"].tolist() == [40]

@@ -1,0 +1,128 @@
+"""Two traces on one axis: by clocks, or by launches, or refused with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikp.errors import UsageError
+from ikp.host_traces.placing import place
+from tests.analysis.example import START
+from tests.host_traces.simulated import launches, records
+
+BEGINS = np.cumsum(np.random.default_rng(7).integers(20_000, 90_000, 60)).tolist()
+FAR = 2_123_456
+
+
+def late(now: int) -> int:
+    """Return what a clock shows that is 2 ms off and drifts by 40 us a second."""
+    return now - FAR - round((now - START) * 40e-6)
+
+
+def test_aligned_traces_stay_where_they_are() -> None:
+    trace = launches(BEGINS)
+    placed = place(trace, records(BEGINS))
+    assert placed.way == "clocks"
+    assert placed.trace.slots is trace.slots
+    assert placed.record == {number: 2 * number + 1 for number in range(len(BEGINS))}
+    assert "60 of 60 launches are within 1 us" in placed.report
+    assert "all of them inside" in placed.report
+    assert placed.trace.provenance["joined"] == placed.report
+
+
+def test_without_handshakes_launches_are_matched() -> None:
+    trace = launches(BEGINS, None, late)
+    placed = place(trace, records(BEGINS))
+    assert placed.way == "launches"
+    off = placed.trace.slots.start_ns - START - np.array(BEGINS)
+    assert np.abs(off).max() <= 2
+    assert placed.record == {number: 2 * number + 1 for number in range(len(BEGINS))}
+
+
+@given(st.integers(-(10**15), 10**15), st.floats(-100e-6, 100e-6), st.booleans())
+def test_any_offset_and_drift_is_found(offset: int, drift: float, based: bool) -> None:
+    trace = launches(BEGINS, None, lambda now: now + offset + round((now - START) * drift))
+    host = records(BEGINS) if based else records(BEGINS, base_ns=None)
+    placed = place(trace, host)
+    assert len(placed.record) == len(BEGINS)
+    assert placed.host.base_ns is not None
+    first = placed.host.slices[placed.record[0]].start_ns + placed.host.base_ns
+    assert abs(placed.trace.slots.start_ns[0] - first - 300) <= 20
+
+
+def test_records_that_the_trace_lacks_do_not_matter() -> None:
+    trace = launches(BEGINS[12:48], None, late)
+    placed = place(trace, records(BEGINS))
+    assert placed.record == {number: 2 * (number + 12) + 1 for number in range(36)}
+
+
+def test_launches_that_the_profiler_did_not_see_are_counted() -> None:
+    placed = place(launches(BEGINS), records(BEGINS[:30]))
+    assert len(placed.record) == 30
+    assert "30 launches have no kernel record there" in placed.report
+
+
+def test_labels_of_the_users_own_are_matched_by_grid_and_block() -> None:
+    placed = place(launches(BEGINS), records(BEGINS, ["void f<int>(int*)"] * len(BEGINS)))
+    assert len(placed.record) == len(BEGINS)
+
+
+def test_two_kernels_of_one_name_at_once_have_a_record_each() -> None:
+    begins = [begin for one in BEGINS for begin in (one, one + 700)]
+    names = [name for number in range(len(BEGINS)) for name in [("gemm", "norm")[number % 2]] * 2]
+    trace = launches(begins)
+    trace = replace(
+        trace,
+        launches=tuple(
+            replace(each, label=name) for each, name in zip(trace.launches, names, strict=True)
+        ),
+    )
+    placed = place(trace, records(begins, names))
+    assert placed.record == {number: 2 * number + 1 for number in range(len(begins))}
+
+
+@pytest.mark.parametrize(
+    ("trace", "host", "way", "words"),
+    [
+        (launches(BEGINS), records(BEGINS, base_ns=None), "clocks", "does not say when it began"),
+        (launches(BEGINS, None), records(BEGINS), "clocks", "recorded without handshakes"),
+        (launches(BEGINS), records(BEGINS, late_ns=8 * 10**12), None, "different runs or boots"),
+        (launches(BEGINS), records(BEGINS, late_ns=40_000), None, "60 of 60 launches are outside"),
+        (launches(BEGINS), records([]), "launches", "the profiler did not see them"),
+        (
+            launches(range(0, 3_000_000, 50_000), None, late),
+            records(range(0, 6_000_000, 50_000)),
+            None,
+            "come so regularly that several orders fit",
+        ),
+        (launches(BEGINS, None), records(BEGINS[:20]), None, "did not see them"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    trace: object, host: object, way: str | None, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        place(trace, host, way)  # type: ignore[type-var, arg-type]
+
+
+def test_one_launch_in_a_hundred_may_be_outside() -> None:
+    many = [begin + 10_000_000 * turn for turn in range(2) for begin in BEGINS]
+    off = [begin + (5_000 if number == 7 else 0) for number, begin in enumerate(many)]
+    placed = place(launches(off), records(many))
+    assert "119 of 120 launches are within 1 us" in placed.report
+    assert "the worst 4.70 us outside" in placed.report
+    off[8] += 5_000
+    with pytest.raises(UsageError, match="2 of 120 launches are outside"):
+        place(launches(off), records(many))
+
+
+def test_several_gpus_have_a_clock_each() -> None:
+    trace = launches(BEGINS, None)
+    first, *others = trace.launches
+    trace = replace(trace, launches=(replace(first, device="other"), *others))
+    with pytest.raises(UsageError, match="several GPUs"):
+        place(trace, records(BEGINS))

@@ -14,7 +14,7 @@ from ikp.backends.checked import Launched, wait_for_earlier
 from ikp.backends.reached import reached
 from ikp.backends.refusing import in_words
 from ikp.checking.check import run_apart
-from ikp.checking.comparison import Buffer
+from ikp.checking.comparison import Buffer, Verdict
 from ikp.checking.request import Code, Request, packed
 from ikp.core.address_tables import Recorded, figures
 from ikp.core.lane_addresses import AddressFigures
@@ -77,7 +77,7 @@ def _run(launch: Launched, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
     )
     found = reached(launch.values, launch.variables, prof.address, launch.names)
     plain = Code(launch.cubin, *packed(launch.values), launch.constants)
-    with _zeros(made.tables.nbytes) as tables:
+    with zeros(made.tables.nbytes) as tables:
         from ikp.probes.code.entry_code import CELL
 
         cell = struct.pack("<QII", tables.address, made.tables.slots, 0)
@@ -85,13 +85,14 @@ def _run(launch: Launched, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
         beside = (tables, *found.scratch)
         request = Request(launch.name, shape, plain, probed, found.written, beside, tables)
         verdict, content = run_apart(request)
+    text = verdict.text if isinstance(verdict, Verdict) else ""
     if not content:
-        raise PatchError(f"with address probes: {verdict.text}.")
-    return _figures(made, content, verdict.text)
+        raise PatchError(f"with address probes: {text}.")
+    return _figures(made, content, text)
 
 
 @contextmanager
-def _zeros(nbytes: int) -> Iterator[Buffer]:
+def zeros(nbytes: int) -> Iterator[Buffer]:
     """Lend memory of the device, zeroed, inside one window of addresses.
 
     Raises:

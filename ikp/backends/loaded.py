@@ -41,6 +41,7 @@ class Module:
     checked: bool = False  # it was compared with the plain kernel
     refused: Verdict | None = None  # of the A/B check, where the kernel must not run
     probed: bool = False  # the plain kernel was run with address probes
+    tried: bool = False  # the plain kernel was timed without its suspects
 
     @classmethod
     def load(cls, patch: Patch, name: str) -> Module:

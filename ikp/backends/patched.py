@@ -26,6 +26,7 @@ from ikp.core.abi import (
 from ikp.core.code_facts import PARAMETERS
 from ikp.core.lane_addresses import ADDRESSES, NO_ADDRESSES, AddressFigures
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
+from ikp.core.tried_suspects import NOT_TRIED, TRIED, TriedSuspects
 from ikp.driver import cuda
 from ikp.errors import PatchError
 from ikp.probes.kept_code import KEPT, keep
@@ -68,6 +69,7 @@ class Launch:
     patch: Patch | None = None  # the patched kernel that was launched
     verdict: Verdict | None = None  # of the A/B check
     addresses: AddressFigures | str | None = None  # of address probes, or why there are none
+    tried: TriedSuspects | str | None = None  # times without suspects, or why there are none
     parameters: str = ""  # the values of the kernel's parameters, as a trace keeps them
     tell: Callable[[Launch], None] | None = None  # adds the kernel's facts to the trace
     drop: Callable[[], None] | None = None  # forgets its buffer: it was not launched
@@ -353,6 +355,10 @@ def tell(session: Session, label: str, launch: Launch) -> None:
         session.facts.setdefault(f"{ADDRESSES}{label}", launch.addresses.text())
     elif launch.addresses is not None:
         session.facts.setdefault(f"{NO_ADDRESSES}{label}", launch.addresses)
+    if isinstance(launch.tried, TriedSuspects):
+        session.facts.setdefault(f"{TRIED}{label}", launch.tried.text())
+    elif launch.tried is not None:
+        session.facts.setdefault(f"{NOT_TRIED}{label}", launch.tried)
     if launch.patch is not None and launch.patch.kept:
         _add(session, f"{KEPT}{label}", launch.patch.kept)
     if launch.patch is not None and launch.patch.told:

@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from ikp.checking.address_space import Reserved, TakenError, mapped
-from ikp.checking.comparison import Buffer, NoRoomError
+from ikp.checking.comparison import Buffer, NoRoomError, Verdict
 from ikp.checking.messages import STAGED_BYTES, Content, Failure, Last, Piece, Ready, Run, Stage
 from ikp.checking.request import Request
-from ikp.checking.runner import DeviceMemory, run
+from ikp.checking.runner import DeviceMemory, run, time_in_turn
 from ikp.driver import cuda
 from ikp.errors import PatchError
 
@@ -93,11 +93,12 @@ def _check(
             connection.send(Ready(os.getpid()))
             _fill(connection, staged)
             stage: Callable[[bool, float], Any] = lambda *one: connection.send(Stage(*one))  # noqa: E731
-            verdict = run(request, memory, stage)
-            if not memory.lasts:
+            make = time_in_turn if request.rounds else run
+            verdict = make(request, memory, stage)
+            if not memory.lasts and isinstance(verdict, Verdict):
                 connection.send(Last(verdict))
                 os._exit(0)  # in a context that is lost, no memory can be freed
-            if request.result is not None and not verdict.refused:
+            if request.result is not None and isinstance(verdict, Verdict) and not verdict.refused:
                 _return(connection, request.result, staged)
     except TakenError as error:
         connection.send(Failure(str(error), error.place))

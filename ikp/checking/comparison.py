@@ -77,16 +77,16 @@ def compare(
     Raises:
         NoRoomError: there is no memory for two copies of the buffers.
     """
-    with _copies(buffers, memory) as before, _copies(buffers, memory) as first:
+    with copies(buffers, memory) as before, copies(buffers, memory) as first:
         try:
             plain()
             _keep(first, memory)
-            _restore(before, memory)
+            restore(before, memory)
             plain()
         except FailedRunError as error:
             return Verdict(f"not checked: on a copy of its memory, the plain kernel {error}")
         unsteady = [each for each in buffers if _difference(each, first[each], memory)]
-        _restore(before, memory)
+        restore(before, memory)
         try:
             recorded()
         except FailedRunError as error:
@@ -121,7 +121,7 @@ def size_of(buffers: Sequence[Buffer]) -> str:
 
 
 @contextmanager
-def _copies(buffers: Sequence[Buffer], memory: Memory) -> Iterator[Mapping[Buffer, int]]:
+def copies(buffers: Sequence[Buffer], memory: Memory) -> Iterator[Mapping[Buffer, int]]:
     """Lend memory with a copy of each buffer."""
     made: dict[Buffer, int] = {}
     try:
@@ -142,7 +142,8 @@ def _keep(copies: Mapping[Buffer, int], memory: Memory) -> None:
         memory.copy(copy, each.address, each.nbytes)
 
 
-def _restore(copies: Mapping[Buffer, int], memory: Memory) -> None:
+def restore(copies: Mapping[Buffer, int], memory: Memory) -> None:
+    """Put back what buffers held when their copies were made."""
     for each, copy in copies.items():
         memory.copy(each.address, copy, each.nbytes)
 

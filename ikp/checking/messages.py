@@ -3,8 +3,8 @@
 The process begins with ``Ready``, and again when it has a context. Then, for each kernel, comes a
 ``Request``, answered by ``Ready``; a ``Piece`` for each piece of memory, answered by ``Ready``; and
 ``Run``, answered by a ``Stage`` before each run, and by a ``Verdict``, or ``Last`` with it. Before
-the verdict comes a ``Content`` if the request asks for a result. Instead of any answer, ``Failure``
-may come.
+the verdict comes a ``Content`` if the request asks for a result; where it asks for times, ``Timed``
+comes in the verdict's place. Instead of any answer, ``Failure`` may come.
 """
 
 from __future__ import annotations
@@ -62,6 +62,14 @@ class Content:
     """So many of the staged bytes are the result that the request asks for."""
 
     nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The seconds that each run took, in turn."""
+
+    plain: tuple[float, ...]
+    other: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

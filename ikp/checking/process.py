@@ -19,7 +19,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from ikp.checking.comparison import Verdict
-from ikp.checking.messages import STAGED_BYTES, Content, Failure, Last, Piece, Ready, Run, Stage
+from ikp.checking.messages import (
+    STAGED_BYTES,
+    Content,
+    Failure,
+    Last,
+    Piece,
+    Ready,
+    Run,
+    Stage,
+    Timed,
+)
 from ikp.checking.request import Request
 from ikp.driver import cuda
 
@@ -93,8 +103,10 @@ class Process:
             self.end()
             raise
 
-    def check(self, request: Request) -> tuple[Verdict, bytes]:
+    def check(self, request: Request) -> tuple[Verdict | Timed, bytes]:
         """Have a kernel checked; return the verdict, and the result that the request asks for.
+
+        Where it asks for times, these come in the verdict's place.
 
         Raises:
             LostError: the process died.
@@ -117,7 +129,7 @@ class Process:
         if isinstance(answer, Last):
             self.end()
             return answer.verdict, content
-        if not isinstance(answer, Verdict):
+        if not isinstance(answer, (Verdict, Timed)):
             raise LostError(f"{_WHO} answers {answer!r}")
         return answer, content
 

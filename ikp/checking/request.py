@@ -60,6 +60,7 @@ class Request:
     buffers: tuple[Buffer, ...]  # memory that a launch may write, and that is compared
     beside: tuple[Buffer, ...] = ()  # other memory that it needs: records, scratch
     result: Buffer | None = None  # of these: what is returned after the run with probes
+    rounds: int = 0  # both forms are timed in turn so often, in place of being compared
 
     @property
     def memory(self) -> tuple[Buffer, ...]:

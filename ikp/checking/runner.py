@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from ikp.checking.comparison import FailedRunError, Verdict, compare
+from ikp.checking.comparison import FailedRunError, Verdict, compare, copies, restore
+from ikp.checking.messages import Timed
 from ikp.checking.request import ATTRIBUTE_BYTES, Code, Request, Shape
 from ikp.driver import cuda
 from ikp.errors import PatchError
@@ -17,6 +18,11 @@ PLAIN_S: Final = 10.0
 """Seconds that the plain kernel may take: one that waits for another launch never ends."""
 TIMES: Final = 50
 """A kernel with records may take so many times as long as the plain one, and ``PLAIN_S``."""
+_DELAY_BYTES: Final = 32 << 20
+"""Memory that is cleared before a timed launch, so that the launch is queued by then."""
+_ENOUGH_S: Final = 2.0
+_LEAST_ROUNDS: Final = 3
+"""After so many seconds in all, no more rounds follow, if there were so many."""
 _APART: Final = 1
 """The flag of a stream that waits for no other stream."""
 
@@ -91,6 +97,45 @@ def run(request: Request, memory: DeviceMemory, stage: Stage) -> Verdict:
         return compare(request.buffers, run_plain, run_recorded, memory)
 
 
+def time_in_turn(request: Request, memory: DeviceMemory, stage: Stage) -> Verdict | Timed:
+    """Time the plain kernel and its other form in turn, each time on the same memory.
+
+    Args:
+        request: the launch, with how many rounds.
+        memory: of the device.
+        stage: as for ``run``.
+
+    Returns:
+        The times; where a form fails, a verdict that says how.
+    """
+    cuda.give_limits(request.shape.limits)
+    with ExitStack() as loaded, copies(request.buffers, memory) as before:
+        forms = [
+            _Loaded(loaded, request.name, code, request.shape, memory)
+            for code in (request.plain, request.recorded)
+        ]
+        delay = memory.allocate(_DELAY_BYTES)
+        loaded.callback(memory.free, delay)
+        cuda.wait()
+        times: tuple[list[float], list[float]] = ([], [])
+        for turn in range(1 + request.rounds):
+            for form, each in zip(forms, times, strict=True):
+                restore(before, memory)
+                other = form is forms[1]
+                limit = PLAIN_S + TIMES * forms[0].seconds * other
+                stage(other, limit)
+                try:
+                    took = form.timed(limit, delay)
+                except FailedRunError as error:
+                    return Verdict(
+                        f"{'without it' if other else 'the plain kernel'} {error}", other
+                    )
+                each.extend([took] * (turn > 0))  # the first run of each loads its code
+            if sum(map(sum, times)) > _ENOUGH_S and turn >= _LEAST_ROUNDS:
+                break
+    return Timed(tuple(times[0]), tuple(times[1]))
+
+
 class _Loaded:
     """A form of a kernel, plain or with records, that the driver has loaded."""
 
@@ -135,6 +180,38 @@ class _Loaded:
             self._memory.lasts = False
             raise FailedRunError(f"ends in {error}") from error
         self.seconds = time.monotonic() - began
+
+    def timed(self, limit: float, delay: int) -> float:
+        """Launch the kernel, wait until it has ended, and return its seconds on the device.
+
+        Memory at ``delay`` is cleared before: meanwhile the launch is queued.
+
+        Raises:
+            FailedRunError: as for ``run``.
+        """
+        began, queue = time.monotonic(), "queue a launch"
+        events = [ctypes.c_void_p(), ctypes.c_void_p()]
+        stream, nbytes = ctypes.c_void_p(self._stream), ctypes.c_size_t(_DELAY_BYTES)
+        for event in events:
+            cuda.call("cuEventCreate", ctypes.byref(event), 0, to="create an event")
+        try:
+            cuda.call("cuMemsetD8Async", ctypes.c_uint64(delay), 0, nbytes, stream, to=queue)
+            cuda.call("cuEventRecord", events[0], stream, to=queue)
+            self._launch()
+            cuda.call("cuEventRecord", events[1], stream, to=queue)
+        except PatchError as error:
+            raise FailedRunError(f"is not launched: {error}") from error
+        try:
+            self._wait(began, limit)
+        except PatchError as error:
+            self._memory.lasts = False
+            raise FailedRunError(f"ends in {error}") from error
+        self.seconds = time.monotonic() - began
+        took = ctypes.c_float()
+        cuda.call("cuEventElapsedTime", ctypes.byref(took), *events, to="read a time")
+        for event in events:
+            cuda.call("cuEventDestroy_v2", event, to="destroy an event")
+        return took.value * 1e-3
 
     def _wait(self, began: float, limit: float) -> None:
         pause = 1e-5

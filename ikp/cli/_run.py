@@ -88,6 +88,15 @@ from ikp.session.options import CLOCKS
     "active lanes, reuse (NVIDIA GPUs of sm_90).",
 )
 @click.option(
+    "--try",
+    "tries",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Also time copies of each kernel from which a barrier, a load, a store or an atomic is "
+    "taken out, by line, the first N, in turn with the plain kernel: in another process, on copied "
+    "memory. What such a copy computes is wrong; its time says what the line costs (sm_90).",
+)
+@click.option(
     "--mode",
     type=click.Choice(["timeline", "totals"]),
     default="timeline",

@@ -142,7 +142,7 @@ def _distinct(values: Numbers, active: Flags) -> Numbers:
 def _cost(access: Recorded, found: _Requests) -> tuple[Numbers, Numbers]:
     """Return the sectors, or wavefronts, of each request, and how few its lanes could do with."""
     if access.space == "shared":
-        return _wavefronts(access.width, found)
+        return _wavefronts(access, found)
     least = -(-found.active.sum(axis=1) * access.width // _SECTOR)
     if access.space != "local":
         return _distinct(found.address // _SECTOR, found.active), least
@@ -152,25 +152,43 @@ def _cost(access: Recorded, found: _Requests) -> tuple[Numbers, Numbers]:
     return words * _distinct(sector, found.active), np.maximum(least, words)
 
 
-def _wavefronts(width: int, found: _Requests) -> tuple[Numbers, Numbers]:
-    """Return the wavefronts of each request of shared memory: 128 bytes of lanes go together."""
-    together = min(_LANES, _ROW // max(width, _WORD))
-    cost = np.zeros(len(found.slot), np.int64)
-    least = np.zeros(len(found.slot), np.int64)
+def _wavefronts(access: Recorded, found: _Requests) -> tuple[Numbers, Numbers]:
+    """Return the wavefronts of each request of shared memory: 128 bytes of lanes go together.
+
+    Of two such parts, one that asks for words of the other alone goes with it. Lanes of an atomic
+    operation that have one address go one after another.
+    """
+    words = max(access.width // _WORD, 1)
+    together = min(_LANES, _ROW // (words * _WORD))
+    parts = []
     for first in range(0, _LANES, together):
         lanes = slice(first, first + together)
         active, address = found.active[:, lanes], found.address[:, lanes]
-        words = [address // _WORD + n for n in range(max(width // _WORD, 1))]
-        word = np.concatenate(words, axis=1)
-        there = np.concatenate([active] * len(words), axis=1)
-        cost += _most_in_a_bank(word, there)
-        least += active.any(axis=1)
-    return cost, least
+        word = np.concatenate([address // _WORD + n for n in range(words)], axis=1)
+        parts.append((word, np.concatenate([active] * words, axis=1)))
+    distinct = access.kind != "atomic"
+    costs = [_most_in_a_bank(word, active, distinct) for word, active in parts]
+    least = [active.any(axis=1).astype(np.int64) for _, active in parts]
+    cost = np.sum(costs, axis=0)
+    for one in range(0, len(parts) - 1, 2):
+        alike = _within(*parts[one], *parts[one + 1]) | _within(*parts[one + 1], *parts[one])
+        both = np.minimum(costs[one], costs[one + 1])
+        cost = cost - np.where(alike & distinct, both, 0)
+        fewer = np.minimum(least[one], least[one + 1])
+        least[one] = least[one] - np.where(alike & distinct, fewer, 0)
+    return cost, np.sum(least, axis=0)
 
 
-def _most_in_a_bank(word: Numbers, active: Flags) -> Numbers:
-    """Return the most distinct words that a row asks of one bank."""
+def _within(word: Numbers, active: Flags, others: Numbers, there: Flags) -> Flags:
+    """Return in which rows all active lanes' words are among those of other lanes."""
+    same = (word[:, :, None] == others[:, None, :]) & there[:, None, :]
+    return np.asarray((same.any(axis=2) | ~active).all(axis=1))
+
+
+def _most_in_a_bank(word: Numbers, active: Flags, distinct: bool) -> Numbers:
+    """Return the most words, distinct ones or all, that a row asks of one bank."""
     ordered, new = _ordered(word, active)
+    new = new if distinct else ordered != _NONE
     rows, places = np.nonzero(new)
     key = rows * _BANKS + ordered[rows, places] % _BANKS
     counts = np.bincount(key, minlength=len(word) * _BANKS)

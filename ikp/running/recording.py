@@ -56,6 +56,7 @@ class Options:
     sample: int | None
     check_results: bool
     probe: str | None
+    tries: int | None
     level: str | None
     mode: str
     kernel: str | None
@@ -107,6 +108,7 @@ class Options:
             ranges=self.ranges,
             check=self.check_results,
             probe=self.probe,
+            tries=self.tries,
             sample=self.sample,
             buffer=choices.of_launch(self.blocks, self.warps),
         )

@@ -82,6 +82,7 @@ class Plan:
     max_overhead: float | None = None  # the most time, as a ratio to the plain kernel's: 1.05
     check: bool = False  # compare results with the plain kernel's
     probe: str = ""  # "addresses": also record those of a sample of warps, once for each kernel
+    tries: int = 0  # how many suspects are taken out of copies, to time these
     sample: int | None = 1  # of a launch with many blocks, one in how many records; None: by these
 
     def __str__(self) -> str:
@@ -93,7 +94,8 @@ class Plan:
         budget = "" if self.max_overhead is None else f" max_overhead={self.max_overhead:g}"
         check = " check" if self.check else ""
         probe = f" probe={self.probe}" if self.probe else ""
-        rest = f"{lines}{functions}{named}{budget}{check}{probe}"
+        tries = f" tries={self.tries}" if self.tries else ""
+        rest = f"{lines}{functions}{named}{budget}{check}{probe}{tries}"
         return f"level={self.level} detail={self.detail}{rest}"
 
     @property
@@ -103,9 +105,10 @@ class Plan:
 
     @property
     def needs_machine_code(self) -> bool:
-        """Whether an option needs machine code: functions, ranges, check, probe, waits, others."""
-        asked = self.functions or self.ranges or self.check or self.max_overhead or self.probe
-        return bool(self.detail == "waits" or asked)
+        """Whether an option needs machine code: functions, ranges, check, waits, others."""
+        asked = self.functions or self.ranges or self.check or self.max_overhead
+        apart = self.probe or self.tries
+        return bool(self.detail == "waits" or asked or apart)
 
     @property
     def lost_in_ptx(self) -> str:
@@ -139,6 +142,7 @@ def plan(
     ranges: bool = False,
     check: bool = False,
     probe: str | None = None,
+    tries: int | None = None,
     sample: int | None = None,
     buffer: Collection[str] = (),
 ) -> Plan:
@@ -154,6 +158,7 @@ def plan(
         ranges: also mark the ranges that the kernel's source names, with level="machine".
         check: compare results with the plain kernel's, with level="machine" or "ptx".
         probe: "addresses": also record the lanes' addresses, with level="machine" or "ptx".
+        tries: how many suspects are taken out of copies that are timed, with the same levels.
         sample: one block in how many records, where machine code is marked; 1 for all. None: 7 to
             31, by how many the launch has.
         buffer: names of given buffer options: "blocks" and "warps" exclude a sample.
@@ -190,10 +195,10 @@ def plan(
             f"check needs level='machine', not level={level!r}: there, the kernel that is compared "
             "is the one that runs without ikp."
         )
-    if probe and level not in _AFTERWARDS:
+    if (probe or tries) and level not in _AFTERWARDS:
         raise UsageError(
-            f"probe needs level='machine', not level={level!r}: there, addresses are those of the "
-            "kernel that runs without ikp."
+            f"{'probe' if probe else 'tries'} needs level='machine', not level={level!r}: there, "
+            "it is about the kernel that runs without ikp."
         )
     if max_overhead is not None:
         _check_budget(max_overhead, level)
@@ -209,6 +214,7 @@ def plan(
         max_overhead=max_overhead,
         check=check,
         probe=probe or "",
+        tries=tries or 0,
         sample=sample if sample is None else _checked_sample(sample, level, buffer),
     )
 

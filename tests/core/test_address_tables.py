@@ -70,11 +70,19 @@ def test_a_constant_in_the_instruction_counts() -> None:
         (16, 16, 4, 4),
         (16, 128, 32, 4),
         (16, 144, 4, 4),
+        (8, 0, 1, 1),  # both halves of the warp ask for the same words
+        (16, 0, 2, 2),
     ],
 )
 def test_wavefronts_of_shared_memory(width: int, stride: int, wavefronts: int, least: int) -> None:
     found = figured("shared", width, [(LANES, 0x400 + stride * LANES)])
     assert (found.cost, found.least) == (wavefronts, least)
+
+
+def test_lanes_of_a_shared_atomic_with_one_address_go_one_after_another() -> None:
+    addresses = LANES // 4 * 4
+    assert figured("shared", 4, [(LANES, addresses)], "atomic").cost == 4
+    assert figured("shared", 4, [(LANES, addresses)], "load").cost == 1
 
 
 def test_matrices_have_the_addresses_of_eight_lanes_each() -> None:

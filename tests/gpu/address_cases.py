@@ -54,7 +54,8 @@ class Case:
 
     def _wavefronts(self, addresses: list[int]) -> int:
         words = {at // WORD + n for at in addresses for n in range(max(self.width // WORD, 1))}
-        return max((sum(word % BANKS == b for word in words) for b in range(BANKS)), default=0)
+        each = addresses if self.kind == "atomic" else [word * WORD for word in words]
+        return max((sum(at // WORD % BANKS == b for at in each) for b in range(BANKS)), default=0)
 
     @property
     def same(self) -> int:

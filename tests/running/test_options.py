@@ -23,6 +23,7 @@ def options(**other: Any) -> Options:
         "sample": None,
         "check_results": False,
         "probe": None,
+        "tries": None,
         "level": None,
         "mode": "timeline",
         "kernel": None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ikp.analysis.explain import overview
 from ikp.analysis.explain.capping import below_roofs
 from ikp.analysis.explain.choosing_launch import choose_launch
+from ikp.analysis.explain.copied_runs import accesses_of, tried_of, with_tried
 from ikp.analysis.explain.counts import kernel_shares, mix_of, uncounted_of
 from ikp.analysis.explain.critical import critical_path
 from ikp.analysis.explain.findings.barrier_skew import barrier_skew
@@ -86,7 +87,7 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
     if not prepared.fits_one_axis:
         return Verdict(None, unknown=(too_long(prepared),))
     time, free = overview.doing(prepared)
-    joined = tuple(connections(prepared))
+    joined, tried = tuple(connections(prepared)), tried_of(prepared)
     return Verdict(
         launch=overview.launched(prepared, chosen),
         unknown=tuple(unknowns(prepared, chosen)),
@@ -95,7 +96,7 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
         groups=tuple(overview.groups(prepared)),
         regions=tuple(with_rates(prepared, tuple(overview.region_uses(prepared)))),
         lanes=overview.lanes_of(prepared, prepared.lanes),
-        findings=tuple(_found(prepared)),
+        findings=with_tried(_found(prepared), tried),
         tree=tuple(tree(prepared)),
         phases=phases(prepared),
         critical_path=critical_path(prepared, joined),
@@ -104,6 +105,8 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
         roofs=roofs(prepared) if prepared.on_gpu else (),
         mix=mix_of(prepared),
         uncounted=uncounted_of(prepared),
+        accesses=accesses_of(prepared),
+        tried=tried,
         connected=tuple(one.told(prepared) for one in joined),
     )
 

@@ -15,6 +15,8 @@ _ORDER: Final = (
     ("connected", 2),
     ("unknown", 4),
     ("kernels", 3),
+    ("tried", 6),
+    ("accesses", 3),
     ("mix", 4),
     ("findings", 5),
     ("groups", 4),
@@ -28,11 +30,14 @@ _ORDER: Final = (
     ("regions", 0),
     ("time", 0),
     ("uncounted", 0),
+    ("accesses", 0),
+    ("tried", 1),
     ("mix", 0),
     ("kernels", 1),
     ("roofs", 2),
     ("findings", 1),
     ("unknown", 0),
+    ("tried", 0),
 )
 """Fields to cut, in order, and down to how many entries, until the verdict fits."""
 _NAME: Final = 120

@@ -6,17 +6,20 @@ import textwrap
 from collections.abc import Iterator
 from itertools import chain
 from math import prod
+from pathlib import PurePath
 from typing import Final
 
 from ikp.analysis.evidence import lost_records, plural
 from ikp.analysis.explain.roofs import NEAR
-from ikp.analysis.explain.verdict import Finding, Verdict
+from ikp.analysis.explain.verdict import Finding, Tried, Verdict
 from ikp.analysis.render import duration
 from ikp.terminal import printable, shortened
 
 _WIDE: Final = 100
 _FINDINGS: Final = 5
 _UNKNOWN: Final = 3
+_ACCESSES: Final = 3
+_TRIED: Final = 4
 _SEVERAL: Final = 2
 _KERNELS: Final = 4
 _ROOFS: Final = 4
@@ -34,7 +37,7 @@ _MOSTLY: Final = 0.3
 def as_text(verdict: Verdict, wide: int = _WIDE) -> str:
     """Return the screen, of lines no longer than ``wide``."""
     parts = _head(verdict), _kernels(verdict), _time(verdict), _counted(verdict)
-    lines = [*chain(*parts), "", *_findings(verdict), *_unknown(verdict)]
+    lines = [*chain(*parts), "", *_findings(verdict), *_further(verdict), *_unknown(verdict)]
     wrapped = (_wrapped(line, wide) for line in lines)
     return "\n".join(wrapped).rstrip()
 
@@ -142,6 +145,8 @@ def _findings(verdict: Verdict) -> Iterator[str]:
     for place, one in enumerate(verdict.findings[:_FINDINGS], 1):
         yield f"{place}. {printable(one.title)}"
         yield f"   {printable(one.what_if)} [{one.id}, {one.confidence}]"
+        if one.tried is not None:
+            yield f"   tried: {_gained(one.tried)}"
         if looks := _where(one):
             yield f"   look at {looks}"
         yield f"   {printable(one.suggestion)}"
@@ -154,6 +159,41 @@ def _findings(verdict: Verdict) -> Iterator[str]:
             return
         yield "No cause was found that a change could win 3 % by, as far as is known."
         yield from _most(verdict)
+
+
+def _further(verdict: Verdict) -> Iterator[str]:
+    """Yield costly accesses, and the bounds that were tried beside no finding shown."""
+    if verdict.accesses:
+        yield ""
+        yield "Costly requests, by their lanes' addresses:"
+    for each in verdict.accesses[:_ACCESSES]:
+        unit = "wavefronts" if each.what.startswith("shared") else "sectors"
+        same = f", {each.same_address:.0f} of one address" if each.same_address >= _SEVERAL else ""
+        yield (
+            f"  {printable(each.what)} of {each.width} B{_at(each.line)}: {each.cost:.1f} {unit}, "
+            f"{each.least:.1f} would do; {each.active:.0f} lanes{same}"
+        )
+    shown = [one.tried for one in verdict.findings[:_FINDINGS]]
+    rest = [each for each in verdict.tried if each not in shown]
+    if rest:
+        yield ""
+        yield "Tried without (the results of such copies are not valid):"
+    for one in rest[:_TRIED]:
+        yield f"  {_gained(one)}"
+    if len(rest) > _TRIED:
+        yield f"  and {len(rest) - _TRIED} more (--format json)"
+
+
+def _gained(tried: Tried) -> str:
+    what = f"the {tried.kind}{_at(tried.line)}"
+    if tried.gain_share is None:
+        return f"{what}: not tried: {printable(tried.rationale)}"
+    gain, spread = 100 * tried.gain_share, 100 * (tried.spread or 0)
+    return f"{what} {tried.how}: {gain:.1f} % less time (+-{spread:.1f}), measured"
+
+
+def _at(line: str) -> str:
+    return f" @{printable(PurePath(line).name)}" if line else ""
 
 
 def _most(verdict: Verdict) -> Iterator[str]:

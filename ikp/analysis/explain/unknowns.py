@@ -10,6 +10,7 @@ import numpy as np
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.choosing_launch import Chosen
+from ikp.analysis.explain.copied_runs import not_found
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.verdict import Unknown
@@ -63,6 +64,7 @@ def unknowns(launch: Prepared, chosen: Chosen) -> Iterator[Unknown]:
     yield from _recording(launch)
     if launch.on_gpu:
         yield from _room(launch)
+    yield from not_found(launch)
     yield from _marks(launch)
     yield from _comparisons(launch, chosen)
 

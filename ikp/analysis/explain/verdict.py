@@ -42,6 +42,41 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """A bound that was tried: the kernel timed without some instructions, on copied memory.
+
+    The results of such a copy are not valid. ``gain_share`` is the measured share of the plain
+    kernel's time, with half the distance of its quartiles; None where it was not timed.
+    """
+
+    kind: str  # "barrier" | "load" | "store" | "atomic"
+    line: str  # "/src/matmul.py:93"
+    how: str  # "removed" | "redirected to one line" | "not tried"
+    gain_share: float | None
+    spread: float | None
+    rationale: str  # what was taken out; or why it was not timed
+
+
+@dataclass(frozen=True, slots=True)
+class AccessUse:
+    """An access that costs more than it needs, by the recorded addresses of sampled warps' lanes.
+
+    ``cost`` and ``least`` are sectors of 32 bytes, or wavefronts of shared memory, of one request.
+    """
+
+    what: str  # "global load"
+    width: int  # bytes of a lane
+    line: str
+    region: str  # the innermost range around it
+    cost: float
+    least: float
+    active: float  # lanes
+    same_address: float  # the most lanes with one address
+    reuse: float  # how often a block asks for one sector or word
+    stride: int | None  # bytes from lane to lane
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One cause of lost time, with what a change could win at most."""
 
@@ -56,6 +91,7 @@ class Finding:
     rationale: str  # why so sure, on what evidence, and what would refute it
     where: Where
     suggestion: str  # what a change could be, or what to look at
+    tried: Tried | None = None  # the measured gain, with --try
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +285,8 @@ class Verdict:
     roofs: tuple[Roof, ...] = ()  # the nearest first
     mix: tuple[Unit, ...] = ()  # the most frequent first
     uncounted: tuple[str, ...] = ()  # units in loops whose trips no record counts
+    accesses: tuple[AccessUse, ...] = ()  # the costliest first, with --probe addresses
+    tried: tuple[Tried, ...] = ()  # the largest gain first, with --try
     connected: tuple[str, ...] = ()  # which waits were joined with what, and how
     left_out: dict[str, int] = field(default_factory=dict)  # entries that there was no room for
     schema: int = SCHEMA

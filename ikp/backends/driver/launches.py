@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ikp.backends import loaded, patched
-from ikp.backends.addressed import probe_addresses
 from ikp.backends.checked import REFUSED, Launched, checked, refused
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
@@ -24,6 +23,7 @@ from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._passed import shape, values, values_as_text
 from ikp.backends.driver._same_kernels import Same, digest
 from ikp.backends.driver._seen_kernels import Chooser, Kernel, Memory, language_of, ptx_of
+from ikp.backends.further_runs import run_further
 from ikp.backends.labels import Labels
 from ikp.backends.launched_grid import Grid
 from ikp.core.segment import Selection
@@ -372,15 +372,11 @@ class Launches:
         queue = patched.beside(prof, stream)
         self._copy_constants(kernel, made, stream, queue)
 
+        how = partial(self._launched, kernel, launch)
         if meant.plan.check:
             words = made.words(prof, grid, warps, chosen)
-            how = partial(self._launched, kernel, launch)
             meant.verdict = checked(made, stream, prof, words, how)
-        if meant.plan.probe:
-            how = partial(self._launched, kernel, launch)
-            meant.addresses = probe_addresses(
-                made, stream, prof, meant.plan, ptx_of(kernel), kernel.shown, how
-            )
+        run_further(made, stream, prof, meant, ptx_of(kernel), kernel.shown, how)
         if meant.tell is not None:
             meant.tell(meant)
         if meant.verdict is not None and meant.verdict.refused:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ikp.backends.addressed import probe_addresses
 from ikp.backends.checked import Launched, checked
+from ikp.backends.further_runs import run_further
 from ikp.backends.launched_grid import Grid
 from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Launch, apart, made, take, wanted
@@ -96,9 +96,7 @@ def _run(
         launch.verdict = checked(module, stream, prof, words, launched) or launch.verdict
         if launch.verdict is not None and launch.verdict.refused:
             return plain(x, y, z, stream, function, *rest)
-    if launch.plan.probe:
-        ptx = str(compiled.asm.get("ptx", ""))
-        launch.addresses = probe_addresses(module, stream, prof, launch.plan, ptx, "", launched)
+    run_further(module, stream, prof, launch, str(compiled.asm.get("ptx", "")), "", launched)
     words = module.point(prof, grid, module.patch.warps, stream, chosen)
     launcher = plain if module.patch.argument is None else foreign.passing(plain, words)
     return launcher(x, y, z, stream, module.function, *rest)

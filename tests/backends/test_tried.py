@@ -1,0 +1,114 @@
+"""Bounds that are tried: what is asked of the other process, and what is kept of its times."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from ikp.backends import addressed, tried
+from ikp.backends.checked import Launched
+from ikp.backends.loaded import Module
+from ikp.backends.patched import Launch, tell
+from ikp.backends.reached import Reached
+from ikp.backends.tried import try_suspects
+from ikp.checking.comparison import Buffer, Verdict
+from ikp.checking.messages import Timed
+from ikp.checking.request import Request, Shape
+from ikp.core.abi import Language
+from ikp.core.tried_suspects import TriedSuspects, read_tried
+from ikp.driver import cuda
+from ikp.errors import UsageError
+from ikp.probes.code.entry_code import CELL
+from ikp.probes.made_patch import Patch
+from ikp.sass.disassembly.tools import assemble
+from ikp.unedited.plan import plan
+from tests.probes.test_suspects import HEAD, KERNEL, LOOP, SPIN
+
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
+OUT = Buffer("out", 4096, 16)
+TIMES = Timed((10e-6, 10e-6, 20e-6), (6e-6, 5e-6, 10e-6))
+LOADS = LOOP.format(" ld.volatile.global.f32 f2, [u+256]; add.f32 f1, f1, f2;")
+
+
+def cubin(body: str) -> bytes:
+    return assemble(HEAD + KERNEL.format(body=body), "PTX")
+
+
+@pytest.fixture
+def trying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[object, list[Request]]]:
+    """Return what tries a kernel's suspects in a module's first launch, and what was asked."""
+
+    def once(
+        code: bytes, answer: Timed | Verdict, *, capturing: bool = False
+    ) -> tuple[object, list[Request]]:
+        asked = list[Request]()
+
+        def run_apart(request: Request) -> tuple[Timed | Verdict, bytes]:
+            asked.append(request)
+            return answer, b""
+
+        monkeypatch.setattr(tried, "run_apart", run_apart)
+        monkeypatch.setattr(tried, "wait_for_earlier", lambda: None)
+        monkeypatch.setattr(tried, "reached", lambda *_: Reached((OUT,), ()))
+        monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
+        monkeypatch.setattr(cuda, "allocate", lambda _: 1 << 33)
+        for name in ("free", "wait", "call"):
+            monkeypatch.setattr(cuda, name, lambda *_, **__: None)
+        module = Module(Patch(b"", ("k",), 4, (32, 32)), 1, 2, 0)
+        shape = Shape((8, 1, 1), (128, 1, 1), 0)
+        launched = Launched("k", code, shape, [(0, bytes(8)), (8, bytes(8))])
+        prof = SimpleNamespace(address=1 << 34)
+        made = try_suspects(module, 0, prof, 2, "shown", lambda: launched)
+        if not capturing:
+            assert try_suspects(module, 0, prof, 2, "shown", lambda: launched) is None
+        return made, asked
+
+    return once
+
+
+def test_each_suspect_is_timed_in_turn_with_the_plain_kernel(
+    trying: Callable[..., tuple[object, list[Request]]],
+) -> None:
+    code = cubin(LOADS)
+    made, (load, store) = trying(code, TIMES)
+    assert isinstance(made, TriedSuspects) and made.of == 2
+    first = made.suspects[0]
+    assert (first.kind, first.how, first.refused) == ("load", "redirected to one line", "")
+    assert (first.plain_ns, first.tried_ns, first.gain) == (10000, 6000, 0.5)
+    assert first.spread == pytest.approx(0.05)
+    assert all(
+        each.rounds and each.plain.cubin == code != each.recorded.cubin for each in (load, store)
+    )
+    assert load.recorded.constants == {CELL: struct.pack("<QII", 1 << 33, 0, 0)}
+    assert load.beside[0].address == 1 << 33
+    assert (store.recorded.constants, store.beside, store.buffers) == ({}, (), (OUT,))
+    assert addressed.zeros is not None
+
+
+def test_what_fails_there_or_is_refused_here_has_a_reason(
+    trying: Callable[..., tuple[object, list[Request]]],
+) -> None:
+    made, _ = trying(cubin(LOADS), Verdict("without it, the kernel has not ended after 10 s"))
+    assert isinstance(made, TriedSuspects)
+    assert made.suspects[0].refused == "without it, the kernel has not ended after 10 s."
+    assert made.suspects[0].gain is None
+    spin, asked = trying(cubin(SPIN), TIMES)
+    assert isinstance(spin, TriedSuspects) and not asked
+    assert {each.refused for each in spin.suspects} == {"how often a loop runs depends on it."}
+    assert trying(cubin(LOADS), TIMES, capturing=True)[0] == "a CUDA graph captures its launch."
+
+
+def test_a_trace_keeps_what_was_tried_and_why_not() -> None:
+    session, tries = SimpleNamespace(facts={}), plan(level="machine", tries=2)
+    launch = Launch(tries, Language.TRITON, lambda *_: None, tried=TriedSuspects(3, ()))
+    tell(session, "k", launch)
+    launch.tried = "why"
+    tell(session, "other", launch)
+    assert read_tried(session.facts, "k") == TriedSuspects(3, ())
+    assert session.facts["not tried in other"] == "why"
+    assert tries.needs_machine_code and str(tries).endswith(" tries=2")
+    with pytest.raises(UsageError, match="tries needs level='machine'"):
+        plan(level="source", tries=1)

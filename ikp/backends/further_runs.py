@@ -19,7 +19,7 @@ def run_further(
     stream: int,
     prof: Any,
     launch: Launch,
-    ptx: str,
+    ptx: Callable[[], str],
     shown: str,
     launched: Callable[[], Launched],
 ) -> None:
@@ -30,12 +30,12 @@ def run_further(
         stream: the driver's handle.
         prof: the buffer of the launch's records.
         launch: the launch.
-        ptx: the plain kernel's PTX, "" if not known.
+        ptx: returns the plain kernel's PTX, "" if not known.
         shown: the kernel's name in traces, where that is not its symbol.
         launched: returns the launch of the plain kernel.
     """
     plan = launch.plan
     if plan.probe:
-        launch.addresses = probe_addresses(module, stream, prof, plan, ptx, shown, launched)
+        launch.addresses = probe_addresses(module, stream, prof, plan, ptx(), shown, launched)
     if plan.tries:
         launch.tried = try_suspects(module, stream, prof, plan.tries, shown, launched)

@@ -180,9 +180,13 @@ def _copies(flow: Flow, members: Sequence[int]) -> bool:
 
 
 def _redirectable(instruction: Instruction) -> bool:
-    """Whether an instruction's address is a pair of registers and a constant."""
+    """Whether an instruction's address is a pair of registers and a constant, and it may be cached.
+
+    A strong load (volatile, or of an atomic) asks L2 each time: of one line, blocks would wait.
+    """
     place = instruction.operands[1] if len(instruction.operands) > 1 else ""
-    return instruction.op in ("LDG", "LDGSTS") and bool(_PLAIN_ADDRESS.fullmatch(place))
+    known = instruction.op in ("LDG", "LDGSTS") and bool(_PLAIN_ADDRESS.fullmatch(place))
+    return known and ".STRONG" not in instruction.opcode
 
 
 def _pair(

@@ -25,12 +25,11 @@ from ikp.probes.code.entry_code import CELL
 from ikp.probes.made_patch import Patch
 from ikp.sass.disassembly.tools import assemble
 from ikp.unedited.plan import plan
-from tests.probes.test_suspects import HEAD, KERNEL, LOOP, SPIN
+from tests.probes.test_suspects import HEAD, KERNEL, LOADS, SPIN
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 OUT = Buffer("out", 4096, 16)
 TIMES = Timed((10e-6, 10e-6, 20e-6), (6e-6, 5e-6, 10e-6))
-LOADS = LOOP.format(" ld.volatile.global.f32 f2, [u+256]; add.f32 f1, f1, f2;")
 
 
 def cubin(body: str) -> bytes:

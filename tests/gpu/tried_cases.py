@@ -8,7 +8,7 @@ THREADS, BLOCKS = 128, 264
 BEFORE = """
 .visible .entry {name}(.param .u64 p) .reqntid 128
 {{
- .reg .u64 a, b, c; .reg .u32 s<20>; .reg .f32 f<8>; .reg .pred q, r; .shared .b32 room[256];
+ .reg .u64 a, b, c, d; .reg .u32 s<20>; .reg .f32 f<8>; .reg .pred q, r; .shared .b32 room[256];
  ld.param.u64 a, [p]; mov.u32 s1, %tid.x; mov.u32 s3, %ctaid.x; mov.u32 s2, 0;
  mad.lo.u32 s4, s3, 128, s1; mad.wide.u32 b, s4, 4, a; mov.f32 f1, 0f3f800000;
  and.b32 s6, s4, 1023; mad.wide.u32 c, s6, 512, a; add.u64 c, c, 1048576;
@@ -19,6 +19,9 @@ AFTER = """
  st.global.f32 [b], f1; ret;
 }}
 """
+TURN = (
+    "and.b32 s7, s2, 7; mad.wide.u32 d, s7, {}, {}; ld.global.f32 f2, [d+{}]; add.f32 f1, f1, f2;"
+)
 WORK = " fma.rn.f32 f1, f1, f1, f1;\n"
 
 
@@ -48,12 +51,12 @@ class Case:
 
 CASES = [
     Case("atomics", "atomic", "red.global.add.f32 [a], f1;"),
-    Case("barriers", "barrier", "bar.sync 0;", work=4),
+    Case("barriers", "barrier", "bar.sync 0;", work=4, turns=6000),
     Case("stores", "store", "st.volatile.global.f32 [c], f1;", work=60),
     Case(
         *("strided", "load"),
-        "ld.volatile.global.f32 f2, [c]; add.f32 f1, f1, f2;",
-        "ld.volatile.global.f32 f2, [a+4096]; add.f32 f1, f1, f2;",
+        TURN.format(64, "c", 0),
+        TURN.format(4, "a", 4096),
     ),
     Case("cheap", "barrier", "bar.sync 0;", work=400, turns=60),
 ]

@@ -28,6 +28,7 @@ LOOP = """LOOP: .pragma "nounroll";
 {}
  add.u32 s2, s2, 1; setp.lt.u32 q, s2, 100; @q bra LOOP;"""
 
+LOADS = LOOP.format(" add.u64 u, u, 512; ld.global.f32 f2, [u+256]; add.f32 f1, f1, f2;")
 SPIN = """ red.global.add.u32 [t], s1;
 B: ld.volatile.global.u32 s3, [t+128]; setp.eq.u32 q, s3, 0; @q bra B;"""
 
@@ -45,8 +46,7 @@ def by_kind(found: list[Trial]) -> dict[str, Trial]:
 
 
 def test_a_load_is_redirected_and_all_else_stays() -> None:
-    body = LOOP.format(" ld.volatile.global.f32 f2, [u+256]; add.f32 f1, f1, f2;")
-    plain = assemble(HEAD + KERNEL.format(body=body), "PTX")
+    plain = assemble(HEAD + KERNEL.format(body=LOADS), "PTX")
     found = by_kind(trials(plain, "k", (128, 1, 1), 9)[0])
     load = found["load"]
     assert (load.how, load.suspect.depth) == ("redirected to one line", 1)
@@ -58,6 +58,11 @@ def test_a_load_is_redirected_and_all_else_stays() -> None:
     assert "[R" in before[changed] and rest[changed].endswith(f"[{pair}.64]")
     assert pair not in " ".join(before).replace(",", " ").split()
     assert CELL.encode() in load.cubin
+
+
+def test_a_volatile_load_is_removed() -> None:
+    trial = by_kind(tried(LOADS.replace("ld.global", "ld.volatile.global")))["load"]
+    assert trial.how == "removed"
 
 
 def test_copies_to_shared_memory_are_redirected_at_their_source_alone() -> None:

@@ -376,7 +376,7 @@ class Launches:
         if meant.plan.check:
             words = made.words(prof, grid, warps, chosen)
             meant.verdict = checked(made, stream, prof, words, how)
-        run_further(made, stream, prof, meant, ptx_of(kernel), kernel.shown, how)
+        run_further(made, stream, prof, meant, partial(ptx_of, kernel), kernel.shown, how)
         if meant.tell is not None:
             meant.tell(meant)
         if meant.verdict is not None and meant.verdict.refused:

@@ -96,7 +96,9 @@ def _run(
         launch.verdict = checked(module, stream, prof, words, launched) or launch.verdict
         if launch.verdict is not None and launch.verdict.refused:
             return plain(x, y, z, stream, function, *rest)
-    run_further(module, stream, prof, launch, str(compiled.asm.get("ptx", "")), "", launched)
+    run_further(
+        *(module, stream, prof, launch, lambda: str(compiled.asm.get("ptx", "")), "", launched)
+    )
     words = module.point(prof, grid, module.patch.warps, stream, chosen)
     launcher = plain if module.patch.argument is None else foreign.passing(plain, words)
     return launcher(x, y, z, stream, module.function, *rest)

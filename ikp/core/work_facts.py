@@ -23,7 +23,8 @@ class AccessFacts:
     the same bytes need where lanes are adjacent. Both are None where addresses are not known, as
     behind a look-up. ``depends`` has a letter for each thing that the address depends on: ``l``
     lanes, ``w`` the warp, ``b`` the block, ``d`` loaded data, ``i`` the iteration of the innermost
-    loop around, ``p`` a parameter whose value is assumed.
+    loop around, ``p`` a parameter whose value is assumed;
+    ``m``: addresses of lanes were recorded in a further run.
     """
 
     unit: str

@@ -15,6 +15,7 @@ from typing import Final
 
 from ikp.analysis.explain.peaks import CYCLES, ISSUE, Peak, peak_of
 from ikp.analysis.explain.prepared import Prepared, once
+from ikp.analysis.explain.recorded_accesses import with_recorded
 from ikp.core.code_facts import RangeFacts
 from ikp.core.work_facts import AccessFacts
 
@@ -146,7 +147,7 @@ def counted_work(launch: Prepared) -> CountedWork | None:
         else:
             executions = counts.get(name, 0) * factor
         if one.mix and executions:
-            found.append(RangeWork(name, executions, one))
+            found.append(RangeWork(name, executions, with_recorded(launch, one)))
     clock = launch.launch.clock
     rate = 1 / clock.ns_per_tick if clock.kind == "cycles" and clock.ns_per_tick else _NOMINAL
     return CountedWork(tuple(found), peak, rate, facts.kernel) if found else None

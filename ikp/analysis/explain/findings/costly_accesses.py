@@ -19,6 +19,7 @@ from ikp.analysis.explain.counted_work import (
 )
 from ikp.analysis.explain.places import where_of
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.recorded_accesses import RECORDED
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
@@ -94,7 +95,7 @@ def _uncoalesced(launch: Prepared, some: list[_Costly], share: float) -> Finding
         at_stake=saved * launch.duration,
         without=f"with lanes that {does[:-1]} adjacent addresses",
         confidence="likely" if share >= _SURE else "possible",
-        rationale=f"counted: addresses of a warp's lanes, from the machine code"
+        rationale=f"counted: addresses of a warp's lanes, {_source(worst)}"
         f"{_ASSUMED if assumed else ''}, times {some[0].requests:,.0f} requests; the sectors above "
         f"the least need {100 * share:.0f} % of the launch at the caches' full rate. Refuted if a "
         "kernel with adjacent lanes takes as long.",
@@ -105,6 +106,11 @@ def _uncoalesced(launch: Prepared, some: list[_Costly], share: float) -> Finding
 
 
 _ASSUMED: Final = " (with strides that are parameters as in the first launch, or large)"
+
+
+def _source(access: AccessFacts) -> str:
+    recorded = RECORDED in access.depends
+    return "as recorded (--probe addresses)" if recorded else "from the machine code"
 
 
 def _conflicts(launch: Prepared, some: list[_Costly], share: float) -> Finding:
@@ -119,7 +125,7 @@ def _conflicts(launch: Prepared, some: list[_Costly], share: float) -> Finding:
         at_stake=saved * launch.duration,
         without="with no two lanes in a bank",
         confidence="likely" if share >= _MOSTLY else "possible",
-        rationale="counted: addresses of a warp's lanes, from the machine code, times "
+        rationale=f"counted: addresses of a warp's lanes, {_source(worst)}, times "
         f"{some[0].requests:,.0f} requests; the cycles above the least are {100 * share:.0f} % of "
         "the launch. Refuted if padded rows take as long.",
         where=where_of(launch, [one.range for one in some], [one.access.line for one in some]),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ikp import registry
 from ikp.core import trace as core
 from ikp.errors import ExportError
+from ikp.printing import Printer, bind
 
 if TYPE_CHECKING:
     import pandas
@@ -70,7 +71,7 @@ class Trace(core.Trace):
         in ``"window:10us"``. With ``histogram``, also histograms of the ranges' durations. Totals
         have no percentiles and no self times: those are None.
         """
-        from ikp.analysis.stats import stats
+        from ikp.analysis.counting import stats
 
         return stats(self, by, histogram=histogram)
 
@@ -158,3 +159,29 @@ def load(path: str | PathLike[str]) -> Trace:
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file fails on names that are too long
         raise ExportError(f"{fspath(path)} is not a file: check the path.")
     return core.of_class(Trace, read(path))
+
+
+def _of_stats() -> Printer:
+    from ikp.analysis.html import as_html
+    from ikp.analysis.render import as_text, sheet
+
+    return Printer(as_text, sheet, as_html)
+
+
+def _of_diff() -> Printer:
+    from ikp.analysis.diff.tell import as_html, as_text, sheet
+
+    return Printer(as_text, sheet, as_html)
+
+
+def _of_verdict() -> Printer:
+    from rich.text import Text
+
+    from ikp.analysis.explain import fitting, screen
+
+    return Printer(screen.as_text, lambda verdict: Text(str(verdict)), json=fitting.as_json)
+
+
+bind("ikp.analysis.stats.Stats", _of_stats)
+bind("ikp.analysis.diff.difference.Diff", _of_diff)
+bind("ikp.analysis.explain.verdict.Verdict", _of_verdict)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ikp import terminal
 from ikp.analysis.evidence import Evidence
@@ -219,20 +216,6 @@ def sheet(stats: Stats) -> Sheet:
 def as_text(stats: Stats, wide: int | None = None) -> str:
     """Return the table as plain text, as wide as given or as the terminal that stdout is."""
     return sheet(stats).text(wide)
-
-
-def as_json(content: Any) -> str:
-    """Return ``content`` as indented JSON."""
-    return json.dumps(content, indent=2)
-
-
-def as_csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
-    """Return a header and lines as CSV; None is an empty field."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(lines)
-    return out.getvalue()
 
 
 def facts(stats: Stats, name: Callable[[str], str] = printable) -> Iterator[str]:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ikp.analysis import render
 from ikp.analysis.evidence import Evidence, plural
 from ikp.errors import UsageError
 from ikp.patterns import Names, choose
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from ikp.core.trace import Trace
+from ikp.printing import Printed, as_csv, as_json
 
 BY = ("rank", "sm", "block", "warp", "role", "iteration", "window")
 _SORT_KEYS = {
@@ -108,7 +103,7 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(Printed):
     """A table of :class:`RegionStats` with the evidence for it, one :class:`Evidence` per label.
 
     ``print(stats)`` shows a plain table, as wide as the terminal allows; rich shows a coloured one,
@@ -209,45 +204,11 @@ class Stats:
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as indented JSON."""
-        return render.as_json(self.to_dict())
+        return as_json(self.to_dict())
 
     def to_csv(self) -> str:
         """Return the rows as CSV with a header line; an absent figure is an empty field."""
-        return render.as_csv(FIELDS, map(astuple, self.rows))
-
-    def __str__(self) -> str:
-        return render.as_text(self)
-
-    def __rich__(self) -> RenderableType:
-        return render.sheet(self)
-
-    def _repr_html_(self) -> str:
-        from ikp.analysis.html import as_html
-
-        return as_html(self)
-
-
-def stats(trace: Trace, by: str | None = None, *, histogram: bool = False) -> Stats:
-    """Return how often each region occurred and how long it took, per launch label and region.
-
-    Percentiles interpolate linearly, as ``numpy.percentile`` does. Launches with one label are
-    taken together. Instants have rows of their own, with a count and no times.
-
-    Args:
-        trace: the trace to count.
-        by: ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` or ``"role"`` to count each of these
-            apart: blocks by linear index, warps by their number in the block. Or
-            ``"iteration"``, which is an event's payload, or ``"window"``: sixteen parts of the
-            longest launch, or such as ``"window:10us"``, counted from each launch's start; an event
-            is of the window that it begins in.
-        histogram: with ``Stats.histograms``.
-
-    Raises:
-        UsageError: ``by`` is something else, or needs a timeline that there is not.
-    """
-    from ikp.analysis._count import count  # it imports this module
-
-    return count(trace, by, histogram=histogram)
+        return as_csv(FIELDS, map(astuple, self.rows))
 
 
 def _largest_first(row: RegionStats, name: str) -> tuple[float, str, str]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis._count import Groups, count
 from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._sketch import new_sketch, sketches
+from ikp.analysis.counting import Groups, stats
 from ikp.analysis.evidence import Evidence
 from ikp.analysis.stats import RegionStats, Residence
 from ikp.analysis.tally import Label, Lost, Place, Row, RowKey, Tally
@@ -41,7 +41,7 @@ def tally_trace(trace: Trace, by: str | None = None) -> Tally:
     Raises:
         UsageError: ``by`` is something else.
     """
-    table = count(trace, by)
+    table = stats(trace, by)
     groups = Groups.of(trace, [one.launch for one in table.evidence], by)
     chosen = trace.events.kind == Kind.RANGE
     of_range = groups.of_event[chosen]

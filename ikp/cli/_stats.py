@@ -125,7 +125,7 @@ def _print_addresses(files: tuple[Path, ...], output: str) -> None:
         UsageError: a file has none.
     """
     from ikp.analysis.access_table import access_table
-    from ikp.analysis.render import as_json
+    from ikp.printing import as_json
 
     if output == "csv":
         raise UsageError("--addresses has figures of several kinds: use --format json.")
@@ -152,7 +152,7 @@ def _table(
     *,
     histogram: bool,
 ) -> Stats:
-    from ikp.analysis.stats import stats
+    from ikp.analysis.counting import stats
 
     trace, warps = read_trace(path), _of_warps(choice)
     try:
@@ -206,7 +206,7 @@ def _print(tables: list[tuple[Path, Stats]], output: str) -> None:
 
 def _json(tables: list[tuple[Path, Stats]]) -> str:
     """Return one object; of several files a list of them, each with its file."""
-    from ikp.analysis.render import as_json
+    from ikp.printing import as_json
 
     if len(tables) == 1:
         return tables[0][1].to_json()
@@ -217,8 +217,8 @@ def _csv(tables: list[tuple[Path, Stats]]) -> str:
     """Return a header and rows; of several files with the file as first column."""
     if len(tables) == 1:
         return tables[0][1].to_csv()
-    from ikp.analysis.render import as_csv
     from ikp.analysis.stats import FIELDS
+    from ikp.printing import as_csv
 
     lines = [(path, *astuple(row)) for path, table in tables for row in table]
     return as_csv(("file", *FIELDS), lines)

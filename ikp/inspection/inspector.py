@@ -23,6 +23,7 @@ from ikp.inspection._whereabouts import Places
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
 from ikp.patterns import dotted
 from ikp.plugins import Image
+from ikp.printing import Printer, bind
 from ikp.ptx.weaving import OWN_LINE
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Code, Instruction
@@ -343,3 +344,12 @@ def _none(seen: int, name: str | None, where: str) -> str:
         f"no kernel{place} records anything: it was compiled with None for its buffer, or without "
         "ikp. Launch it with prof.buffer(label) and inspect that compilation."
     )
+
+
+def _of_report() -> Printer:
+    from ikp.inspection.render import as_rich, as_text
+
+    return Printer(as_text, as_rich)
+
+
+bind("ikp.inspection.report.Report", _of_report)

@@ -1,10 +1,10 @@
-"""A report as text, as a rich table, and as JSON's types."""
+"""A report as text and as a rich table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ikp.inspection._source import lines_of
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
@@ -70,11 +70,6 @@ def listing(found: CodeRange) -> str:
     """Return the instructions of each copy of a range, with their kinds and lines."""
     blocks = [_copy_listing(found, number, copy) for number, copy in enumerate(found.copies, 1)]
     return "\n\n".join(blocks)
-
-
-def as_dict(report: Report) -> dict[str, Any]:
-    """Return the report as JSON's types; addresses are bytes from the kernel's start."""
-    return {"version": 1, "kernels": [_kernel_dict(kernel) for kernel in report]}
 
 
 def _lines(kernel: Kernel, wide: int | None) -> Iterator[tuple[str, str]]:
@@ -172,66 +167,3 @@ def _instruction_line(instruction: Instruction) -> str:
     kind = "" if work in IDLE else work.value
     lines = lines_of([instruction])
     return f"  {instruction.address:05x}  {kind:<14} {instruction.text:<64} {lines}".rstrip()
-
-
-def _kernel_dict(kernel: Kernel) -> dict[str, object]:
-    return {
-        "name": kernel.name,
-        "target": kernel.target,
-        "origin": kernel.origin,
-        "instructions": len(kernel.instructions),
-        "ranges": [_range_dict(found) for found in kernel.ranges],
-        "in_no_range": [_group_dict(group) for group in kernel.outside],
-        "warnings": [
-            {
-                "range": warning.range.name,
-                "message": warning.message,
-                "elsewhere": [_group_dict(group) for group in warning.elsewhere],
-            }
-            for warning in kernel.warnings
-        ],
-        "unknown": list(kernel.problems),
-        "notes": list(kernel.notes),
-    }
-
-
-def _range_dict(found: CodeRange) -> dict[str, object]:
-    source = asdict(found.source) if found.source else None
-    if source:
-        source["calls"] = sorted(source["calls"])
-    return {
-        "name": found.name,
-        "kind": found.kind,
-        "source": source,
-        "copies": [
-            {
-                "starts": copy.starts,
-                "ends": copy.ends,
-                "store": copy.store,
-                **({} if copy.named is None else {"named": copy.named}),
-                "counts": {w.value: copy.counts[w] for w in Work if copy.counts[w]},
-                "instructions": [_instruction_dict(i) for i in copy.instructions],
-            }
-            for copy in found.copies
-        ],
-    }
-
-
-def _group_dict(group: Group) -> dict[str, object]:
-    return {
-        "work": group.work.value,
-        "place": group.place,
-        "ranges": group.inside,
-        "instructions": [_instruction_dict(i) for i in group.instructions],
-    }
-
-
-def _instruction_dict(instruction: Instruction) -> dict[str, object]:
-    line = instruction.lines[0] if instruction.lines else None
-    return {
-        "address": instruction.address,
-        "text": instruction.text,
-        "work": work_of(instruction).value,
-        "file": line.file if line else None,
-        "line": line.number if line else None,
-    }

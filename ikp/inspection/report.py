@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ikp.inspection._source import Source
+from ikp.printing import Printed, as_json
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.opcodes import Work, count
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from ikp.sass.disassembly.opcodes import Work, count, work_of
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Printed):
     """What the ranges of one kernel or several hold; prints as a table.
 
     Iterating yields the kernels. ``report["load"]`` is the first range of that name.
@@ -146,22 +144,71 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole report as JSON's types; addresses in bytes from the kernel's start."""
-        from ikp.inspection.render import as_dict
-
-        return as_dict(self)
+        return {"version": 1, "kernels": [_kernel_dict(kernel) for kernel in self]}
 
     def to_json(self) -> str:
         """Return the whole report as indented JSON."""
-        import json
+        return as_json(self.to_dict())
 
-        return json.dumps(self.to_dict(), indent=2)
 
-    def __str__(self) -> str:
-        from ikp.inspection.render import as_text
+def _kernel_dict(kernel: Kernel) -> dict[str, object]:
+    return {
+        "name": kernel.name,
+        "target": kernel.target,
+        "origin": kernel.origin,
+        "instructions": len(kernel.instructions),
+        "ranges": [_range_dict(found) for found in kernel.ranges],
+        "in_no_range": [_group_dict(group) for group in kernel.outside],
+        "warnings": [
+            {
+                "range": warning.range.name,
+                "message": warning.message,
+                "elsewhere": [_group_dict(group) for group in warning.elsewhere],
+            }
+            for warning in kernel.warnings
+        ],
+        "unknown": list(kernel.problems),
+        "notes": list(kernel.notes),
+    }
 
-        return as_text(self)
 
-    def __rich__(self) -> RenderableType:
-        from ikp.inspection.render import as_rich
+def _range_dict(found: CodeRange) -> dict[str, object]:
+    source = asdict(found.source) if found.source else None
+    if source:
+        source["calls"] = sorted(source["calls"])
+    return {
+        "name": found.name,
+        "kind": found.kind,
+        "source": source,
+        "copies": [
+            {
+                "starts": copy.starts,
+                "ends": copy.ends,
+                "store": copy.store,
+                **({} if copy.named is None else {"named": copy.named}),
+                "counts": {w.value: copy.counts[w] for w in Work if copy.counts[w]},
+                "instructions": [_instruction_dict(i) for i in copy.instructions],
+            }
+            for copy in found.copies
+        ],
+    }
 
-        return as_rich(self)
+
+def _group_dict(group: Group) -> dict[str, object]:
+    return {
+        "work": group.work.value,
+        "place": group.place,
+        "ranges": group.inside,
+        "instructions": [_instruction_dict(i) for i in group.instructions],
+    }
+
+
+def _instruction_dict(instruction: Instruction) -> dict[str, object]:
+    line = instruction.lines[0] if instruction.lines else None
+    return {
+        "address": instruction.address,
+        "text": instruction.text,
+        "work": work_of(instruction).value,
+        "file": line.file if line else None,
+        "line": line.number if line else None,
+    }

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from ikp.core import abi
+from ikp.core.decoding.excerpt import Bytes, Ints
 from ikp.core.decoding.launch_header import Layout
-from ikp.core.decoding.slots import Bytes, Ints
 from ikp.core.segment import Part
 
 LAUNCH_HEADER = Part(0, abi.LAUNCH_HEADER_BYTES)

@@ -12,8 +12,9 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import SlotState
+from ikp.core.decoding.excerpt import Bytes, Excerpt, Ints
 from ikp.core.decoding.launch_header import Layout, Source
-from ikp.core.decoding.slots import Bytes, Excerpt, Ints, awaited, header_rows
+from ikp.core.decoding.slots import awaited, header_rows
 from ikp.core.segment import Part, Segment
 from ikp.errors import DecodeError
 from ikp.session import extents

@@ -16,15 +16,9 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import Rows, SlotState
+from ikp.core.decoding.excerpt import Bytes, Excerpt, Ints
 from ikp.core.decoding.launch_header import Layout, Source
-from ikp.core.decoding.slots import (
-    Bytes,
-    Excerpt,
-    Ints,
-    first_records,
-    header_rows,
-    is_used,
-)
+from ikp.core.decoding.slots import first_records, header_rows, is_used
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import DecodeError
 from ikp.session.streams import beside, on

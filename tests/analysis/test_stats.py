@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from ikp.analysis.counting import stats
 from ikp.analysis.render import COLUMNS, as_text
-from ikp.analysis.stats import RegionStats, Residence, stats
+from ikp.analysis.stats import RegionStats, Residence
 from ikp.core.abi import Kind
 from ikp.core.trace import ClockFit, make_columns
 from ikp.errors import UsageError

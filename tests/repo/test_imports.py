@@ -6,8 +6,9 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.any_pins
 
 COMMON = (
     *("errors", "version", "progress", "terminal", "patterns", "paths", "named_files", "probing"),
-    *("compiling", "signals", "children", "caches", "warning"),
+    *("compiling", "signals", "children", "caches", "warning", "printing"),
 )
 """What every room but the core may import, which takes the last of them only."""
 
@@ -135,6 +136,14 @@ USER_CODE = {"ikp.calibration._kernels", "ikp.cli._demo_kernel"}
 """Modules that show what a user writes, and so import what a user imports."""
 
 
+CIRCULAR = {
+    ("ikp.calibration._kernels", "ikp"): "it shows what a user writes, and imports as a user does",
+    ("ikp.running._ending", "ikp.running.recording"): "a type: the options of the run it reports",
+    ("ikp.running.startup.sitecustomize", "ikp.running.recording"): "a type: it imports no more",
+}
+"""Imports that close a circle of files, each with its reason."""
+
+
 @cache
 def every_import(tree: ast.AST) -> tuple[str, ...]:
     """Return the dotted names that a module imports, wherever in it."""
@@ -213,6 +222,38 @@ def test_the_rooms_have_no_circle() -> None:
         return above[one]
 
     assert max(height(one, ()) for one in MAY_IMPORT) > 1
+
+
+def module_of(name: str) -> str:
+    """Return the module that a dotted name is, or is in; "" for none of ikp's."""
+    known = parsed()
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def circle(left_out: Collection[tuple[str, str]]) -> list[str]:
+    """Return modules that import each other in a circle, without some imports; none if none do."""
+    graph = {
+        module: {
+            there
+            for name in every_import(tree)
+            if (there := module_of(name)) not in ("", module) and (module, there) not in left_out
+        }
+        for module, tree in parsed().items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [str(each) for each in error.args[1]]
+    return []
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """All imports count, those inside functions and for types, too."""
+    assert circle(CIRCULAR) == []
+    for each in CIRCULAR:
+        assert circle(CIRCULAR.keys() - {each}), f"nothing needs the exception {each} any more"
 
 
 def test_a_module_with_an_underscore_is_its_own_rooms() -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ikp.analysis import render
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from ikp.printing import Printed, as_json
 
 SCHEMA: Final = 1
 """Version of what :meth:`Diff.to_dict` returns."""
@@ -154,7 +151,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(Printed):
     """What moved from one side to the other, kernel by kernel.
 
     All bounds hold together with the given ``confidence``. With 0.95, of a hundred comparisons of
@@ -197,21 +194,4 @@ class Diff:
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as indented JSON."""
-        return render.as_json(self.to_dict())
-
-    def __str__(self) -> str:
-        from ikp.analysis.diff.tell import sheet
-
-        return sheet(self).text()
-
-    def __rich__(self) -> RenderableType:
-        from ikp.analysis.diff.tell import sheet
-
-        return sheet(self)
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        from ikp.analysis.diff.tell import sheet
-
-        return f"<pre>{escape(sheet(self).text(120))}</pre>"
+        return as_json(self.to_dict())

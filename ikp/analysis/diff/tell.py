@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
+from html import escape
 from typing import Final
 
 from ikp.analysis.diff.difference import Change, Diff, KernelChange, Limit, Row
@@ -37,6 +38,16 @@ _MOST_PARTS: Final = 3
 def sheet(diff: Diff) -> Sheet:
     """Return the table of a difference."""
     return Sheet(partial(_lines, diff))
+
+
+def as_text(diff: Diff) -> str:
+    """Return the table as plain text."""
+    return sheet(diff).text()
+
+
+def as_html(diff: Diff) -> str:
+    """Return the table for a notebook."""
+    return f"<pre>{escape(sheet(diff).text(120))}</pre>"
 
 
 def _lines(diff: Diff, wide: int | None) -> Iterator[Line]:

@@ -54,6 +54,11 @@ def fitted(verdict: Verdict) -> Verdict:
     return verdict
 
 
+def as_json(verdict: Verdict) -> str:
+    """Return a verdict as JSON of at most ``MOST_BYTES``."""
+    return json.dumps(fitted(verdict).to_dict(), ensure_ascii=False, separators=(",", ":"))
+
+
 def size(verdict: Verdict) -> int:
     """Return how many bytes the JSON takes."""
     text = json.dumps(verdict.to_dict(), ensure_ascii=False, separators=(",", ":"))

@@ -6,12 +6,10 @@ shares are of 1. A number that is not known is None (``null``), and ``unknown`` 
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from ikp.printing import Printed, json_of
 
 SCHEMA: Final = 2
 """Raised when a field goes or changes its meaning. New fields may come without."""
@@ -263,7 +261,7 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Printed):
     """What takes a kernel's time: findings in order of their time at stake, and their evidence.
 
     Printing shows one screen; ``to_json`` is for programs.
@@ -298,19 +296,7 @@ class Verdict:
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as JSON of at most ``MOST_BYTES``, less important entries cut."""
-        from ikp.analysis.explain.fitting import fitted
-
-        return json.dumps(fitted(self).to_dict(), ensure_ascii=False, separators=(",", ":"))
-
-    def __str__(self) -> str:
-        from ikp.analysis.explain.screen import as_text
-
-        return as_text(self)
-
-    def __rich__(self) -> RenderableType:
-        from rich.text import Text
-
-        return Text(str(self))
+        return json_of(self)
 
 
 def _plain(value: Any) -> Any:

@@ -13,10 +13,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from ikp.analysis import render
+from ikp.analysis.counting import stats
 from ikp.analysis.diff import tell
 from ikp.analysis.page._kernel import kernel_page
 from ikp.analysis.page._longest import labels_by_time
-from ikp.analysis.stats import stats
 from ikp.analysis.summary import summary
 from ikp.core.stacks import stacks
 from ikp.errors import ExportError

@@ -11,19 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
+from ikp.core.decoding._codes import Codes
 from ikp.core.decoding._counting import count_attempted
 from ikp.core.decoding._records import Chunk, in_chunks, read_chunk
 from ikp.core.decoding._times import Timeline
+from ikp.core.decoding.excerpt import Excerpt, Ints
 from ikp.core.decoding.launch_header import Layout, Source
 from ikp.core.decoding.losses import Figures, clock_notes, launch_notes, needed_bytes
-from ikp.core.decoding.slots import Excerpt, Ints, Used, used_slots
+from ikp.core.decoding.slots import Columns, Used, used_slots
 from ikp.core.segment import MAX_WARPS
 from ikp.core.totals import total_columns
 from ikp.core.trace import Column, Launch
 
 if TYPE_CHECKING:
     from ikp.core.decoding._plain import Plain
-    from ikp.core.decoding.decode import Codes
 
 _WORTH_PLAIN = 1 << 15
 """Fewest records that ``plain.c`` decodes: fewer don't take as long as compiling it."""
@@ -42,7 +43,6 @@ EVENT_COLUMNS = {
     "payload_type": np.uint8,
     "payload": np.uint32,
 }
-Columns = dict[str, Column]
 
 
 def _is_small(layout: Layout) -> bool:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.decoding._ragged import Floats, Ints, extremes, interpolate, medians
-
-if TYPE_CHECKING:
-    from ikp.core.decoding.clock import Sms
+from ikp.core.decoding._sms import Sms
 
 _WINDOW_NS = 20_000.0
 """Anchors of an SM closer together than this are one knot: 32 ns of 20 us is 0.16 %."""

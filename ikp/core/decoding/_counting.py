@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import ClockKind, Rows
-from ikp.core.decoding.slots import Bools, Ints, Used, is_empty, is_placed
+from ikp.core.decoding.excerpt import Ints
+from ikp.core.decoding.slots import Bools, Used, is_empty, is_placed
 
 _SCAN_RECORDS = 1 << 20
 """Records examined together where they must be counted."""

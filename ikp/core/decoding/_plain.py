@@ -19,15 +19,15 @@ import numpy as np
 from ikp.compiling import CompileError, compile_c, kept
 from ikp.core import abi
 from ikp.core.abi import Rows
+from ikp.core.decoding._codes import Codes
 from ikp.core.decoding._records import whole_lives
 from ikp.core.decoding._times import SLACK
-from ikp.core.decoding.slots import Ints, Used
+from ikp.core.decoding.excerpt import Ints
+from ikp.core.decoding.slots import Columns, Used
 
 if TYPE_CHECKING:
-    from ikp.core.decoding._batch import Columns
     from ikp.core.decoding._times import Timeline
     from ikp.core.decoding.clock import Axes
-    from ikp.core.decoding.decode import Codes
 
 _SOURCE: Final = Path(__file__).with_name("plain.c")
 _NAME: Final = "libikp-plain.so"

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Rows
 from ikp.core.decoding._counting import init_word
-from ikp.core.decoding.slots import MAX_CLOCK, Bools, Ints, Used, is_empty, is_placed
+from ikp.core.decoding.excerpt import Ints
+from ikp.core.decoding.slots import MAX_CLOCK, Bools, Used, is_empty, is_placed
 from ikp.core.totals import find_sound
 from ikp.core.trace import Column
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ikp.core.decoding._bends import Bends, bend
 from ikp.core.decoding._ragged import Floats, Ints, Sorted, extremes, medians, shared
+from ikp.core.decoding._sms import Sms
 from ikp.core.sorting import order_by
 from ikp.core.trace import ClockFit
 
@@ -37,37 +38,6 @@ clock explains it, but a warp that was put aside between its two reads does, or 
 _MAX_RATE_ERROR = 0.1
 """Largest relative error of a fitted rate; above it, the device's advertised rate is taken."""
 _PLAUSIBLE_HZ = (1e7, 2e10)
-
-
-@dataclass(frozen=True, slots=True)
-class Sms:
-    """The SMs that launches ran on, one row per launch and SM, sorted."""
-
-    launch: Ints
-    sm: Ints
-    launches: int
-
-    @classmethod
-    def of(cls, launch: Ints, sm: Ints, launches: int) -> tuple[Sms, Ints]:
-        """Return the distinct pairs of launch and SM, and the row of each of the given pairs."""
-        width = int(sm.max(initial=0)) + 1
-        if launches * width <= _TABLE:  # much faster than sorting
-            key = launch * width + sm if launches > 1 else sm
-            there = np.zeros(launches * width, bool)
-            there[key] = True
-            place = np.cumsum(there) - 1
-            known = np.flatnonzero(there)
-            return cls(known // width, known % width, launches), place[key]
-        key, row = np.unique(launch << _SM_BITS | sm, return_inverse=True)
-        return cls(key >> _SM_BITS, key & ((1 << _SM_BITS) - 1), launches), row.reshape(-1)
-
-    def __len__(self) -> int:
-        return len(self.sm)
-
-
-_SM_BITS = 20
-_TABLE = 1 << 20
-"""Most pairs of launch and SM for which a table is made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import REGION_MASK
-from ikp.core.decoding._batch import EVENT_COLUMNS, Batch, Columns, Decoded, decode_batch
+from ikp.core.decoding._batch import EVENT_COLUMNS, Batch, Decoded, decode_batch
+from ikp.core.decoding._codes import ID_BITS, Codes
 from ikp.core.decoding._records import CHUNK_RECORDS
 from ikp.core.decoding.launch_header import Source
-from ikp.core.decoding.slots import Ints
+from ikp.core.decoding.slots import Columns
 from ikp.core.regions import fallback_name, merge
 from ikp.core.totals import make_totals
 from ikp.core.trace import Column, Events, Region, Slots, Trace, make_columns, no_totals
-
-_ID_BITS = REGION_MASK.bit_length()
-_HASH_BITS = 14
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def decode(
@@ -184,53 +181,5 @@ class _NameTables:
 
     def name(self, key: int) -> str:
         """Return the name that a number has in a table; see :class:`Codes`."""
-        table, number = self._tables[key >> _ID_BITS], key & REGION_MASK
+        table, number = self._tables[key >> ID_BITS], key & REGION_MASK
         return table[number] if number in table else fallback_name(number)
-
-
-class Codes:
-    """Codes of region or role ids, one for each distinct key, in the order in which keys come.
-
-    A key is an id together with the name table that it belongs to. Keys are few: a hash table finds
-    them several times faster than a search does.
-    """
-
-    def __init__(self) -> None:
-        self.seen = np.zeros(0, np.uint64)  # by code
-        self._slots = np.zeros(1 << _HASH_BITS, np.int32)
-
-    def parts(self) -> NDArray[np.uint64]:
-        """Return the hash table as ``plain.c`` takes it; valid as long as no new key comes."""
-        places = [self._slots.ctypes.data, self.seen.ctypes.data, len(self.seen)]
-        return np.array([*places, _FACTOR, 64 - _HASH_BITS], np.uint64)
-
-    def of(self, tables: Ints | int, numbers: NDArray[np.uint32]) -> NDArray[np.int32]:
-        """Return the code of each number in its table, new ones for those not seen before."""
-        key = numbers.astype(np.uint64)
-        if isinstance(tables, int):
-            key |= np.uint64(tables << _ID_BITS)
-        else:
-            key |= tables.astype(np.uint64) << np.uint64(_ID_BITS)
-        if not len(key):
-            return np.zeros(0, np.int32)
-        if len(key) > 1 and (key == key[0]).all():
-            return np.repeat(self._of(key[:1]), len(key))
-        return self._of(key)
-
-    def _of(self, key: NDArray[np.uint64]) -> NDArray[np.int32]:
-        code: NDArray[np.int32] = self._slots[self._hash(key)]
-        if len(self.seen) and (self.seen[code] == key).all():
-            return code
-        distinct, which = np.unique(key, return_inverse=True)
-        new = distinct[~np.isin(distinct, self.seen)]
-        self._slots[self._hash(new)] = len(self.seen) + np.arange(len(new), dtype=np.int32)
-        self.seen = np.append(self.seen, new)
-        order = np.argsort(self.seen).astype(np.int32)
-        place = order[np.searchsorted(self.seen[order], distinct)]
-        found: NDArray[np.int32] = place[which.reshape(-1)]
-        return found
-
-    @staticmethod
-    def _hash(key: NDArray[np.uint64]) -> NDArray[np.intp]:
-        found: NDArray[np.intp] = ((key * _FACTOR) >> np.uint64(64 - _HASH_BITS)).astype(np.intp)
-        return found

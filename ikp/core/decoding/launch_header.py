@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
 from ikp.core.decoding._contradictions import Asked, has, read_header, taken_of, triple
-from ikp.core.decoding.slots import Bytes, Excerpt
+from ikp.core.decoding.excerpt import Bytes, Excerpt
 from ikp.core.segment import Segment, Selection
 from ikp.errors import DecodeError
 

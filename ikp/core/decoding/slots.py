@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,30 +15,16 @@ from numpy.typing import NDArray
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, Rows, SlotState
 from ikp.core.decoding.dense import expanded
+from ikp.core.decoding.excerpt import Bytes, Excerpt, Ints
+from ikp.core.decoding.launch_header import Layout, Source
 from ikp.core.trace import Column
 
-if TYPE_CHECKING:
-    from ikp.core.decoding.launch_header import Layout, Source
-
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
+Columns = dict[str, Column]
 Bools = NDArray[np.bool_]
 
 _MAX_SMS = 1 << 16
 MAX_CLOCK = 1 << 62
 """A century of nanoseconds or cycles: sums of a few such clocks still fit into 64 bits."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Excerpt:
-    """A segment of which the host has only some records of each slot; the others count as empty."""
-
-    nbytes: int  # of the whole segment
-    head: Bytes  # the launch header
-    heads: Bytes  # of the slots, a row each; then those of warps without a slot
-    counts: Ints  # by slot: how many of its first records the host has
-    records: Bytes  # these, slot by slot
-    tail: bool  # whether the memory behind all that a launch writes is not zero
 
 
 @dataclass(frozen=True, slots=True)

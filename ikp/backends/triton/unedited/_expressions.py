@@ -62,7 +62,7 @@ def whole(name: object, _semantic: Untyped = None) -> None:
         opening.__enter__()
         _open.functions[_text(name)] = opening
         return
-    from ikp.backends.triton import compiling
+    from ikp.backends.triton.adapters import compiling
     from ikp.backends.triton.amd.adapter import CompiledAmd
 
     dsl = compiling(_semantic)

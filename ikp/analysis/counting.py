@@ -29,8 +29,24 @@ if TYPE_CHECKING:
 _Ints = NDArray[np.int64]
 
 
-def count(trace: Trace, by: str | None = None, *, histogram: bool = False) -> Stats:
-    """Return the statistics of a trace; see :func:`ikp.analysis.stats.stats`."""
+def stats(trace: Trace, by: str | None = None, *, histogram: bool = False) -> Stats:
+    """Return how often each region occurred and how long it took, per launch label and region.
+
+    Percentiles interpolate linearly, as ``numpy.percentile`` does. Launches with one label are
+    taken together. Instants have rows of their own, with a count and no times.
+
+    Args:
+        trace: the trace to count.
+        by: ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` or ``"role"`` to count each of these
+            apart: blocks by linear index, warps by their number in the block. Or
+            ``"iteration"``, which is an event's payload, or ``"window"``: sixteen parts of the
+            longest launch, or such as ``"window:10us"``, counted from each launch's start; an event
+            is of the window that it begins in.
+        histogram: with ``Stats.histograms``.
+
+    Raises:
+        UsageError: ``by`` is something else, or needs a timeline that there is not.
+    """
     evidence = collect_evidence(trace)
     own, inside = self_times(trace)
     groups = Groups.of(trace, [e.launch for e in evidence], by)
@@ -62,6 +78,7 @@ class Groups:
 
     @classmethod
     def of(cls, trace: Trace, labels: list[str], by: str | None) -> Groups:
+        """Return the groups of a trace's events, totals and slots, counted apart ``by`` a unit."""
         names = list(dict.fromkeys(region.name for region in trace.regions))
         name_of_region = _codes([r.name for r in trace.regions], names)
         label_of_launch = _codes([launch.label for launch in trace.launches], labels)

@@ -169,7 +169,7 @@ def _of_stats() -> Printer:
 
 
 def _of_diff() -> Printer:
-    from ikp.analysis.diff.tell import as_html, as_text, sheet
+    from ikp.analysis.diff.render import as_html, as_text, sheet
 
     return Printer(as_text, sheet, as_html)
 

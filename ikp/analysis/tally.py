@@ -54,7 +54,7 @@ class Lost:
     file: str
     why: str
 
-    def told(self) -> str:
+    def message(self) -> str:
         """Return both in one sentence."""
         return self.why if self.file in self.why else f"{self.file}: {self.why}"
 
@@ -141,7 +141,7 @@ class Tally:
 
 
 def _listed(lost: Iterable[Lost]) -> str:
-    found = [one.told() for one in lost]
+    found = [one.message() for one in lost]
     return " ".join([*found[:_SHOWN], *_more(found, "more")])
 
 

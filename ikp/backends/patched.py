@@ -361,8 +361,8 @@ def tell(session: Session, label: str, launch: Launch) -> None:
         session.facts.setdefault(f"{NOT_TRIED}{label}", launch.tried)
     if launch.patch is not None and launch.patch.kept:
         _add(session, f"{KEPT}{label}", launch.patch.kept)
-    if launch.patch is not None and launch.patch.told:
-        session.facts[f"chosen in {label}"] = "\n".join(launch.patch.told)
+    if launch.patch is not None and launch.patch.messages:
+        session.facts[f"chosen in {label}"] = "\n".join(launch.patch.messages)
     if launch.parameters:
         session.facts.setdefault(f"{PARAMETERS}{label}", launch.parameters)
 

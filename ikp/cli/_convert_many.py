@@ -66,7 +66,7 @@ def convert_many(
     if done.without:
         click.echo(f"{done.without:,} files hold nothing that was chosen.", err=True)
     for one in done.lost:
-        click.echo(f"ikp: not converted: {one.told()}", err=True)
+        click.echo(f"ikp: not converted: {one.message()}", err=True)
     if not done.files:
         raise UsageError("nothing was written: no file could be read, or holds what was chosen.")
     click.echo(f"Read it with duckdb.sql(\"from '{folder}/**/*.parquet'\"), or", err=True)

@@ -1,6 +1,6 @@
 """Where intervals go when they are drawn: in which order they open and close, on which lane.
 
-A timeline draws ranges that nest inside each other on one lane, as a stack. Whatever overlaps
+A timeline draws ranges that nest inside each other on one lane, as a stack. A range that overlaps
 without nesting needs a lane of its own. Both questions are about order, and times alone do not
 settle it: a coarse clock gives many events the same tick. The order of recording does (a range is
 recorded when it ends), by these rules, for an event that was recorded before another of its slot:
@@ -9,7 +9,7 @@ recorded when it ends), by these rules, for an event that was recorded before an
 - else *inside* it if it started no earlier,
 - else the two *overlap*.
 
-Intervals that stand for themselves, as blocks do, have no order of recording: :func:`pack` puts
+Intervals of their own, as blocks are, have no order of recording: :func:`pack` puts
 each on the lowest lane that is free.
 
 Plain arithmetic on arrays: nothing here knows traces or file formats.
@@ -62,14 +62,14 @@ def arrange(
 ) -> Stream:
     """Order the events of all slots, and give lanes to those that need one.
 
-    Events are sorted by slot, and within a slot by end; equal ends stand in order of recording.
+    Events are sorted by slot, and within a slot by end; equal ends are in order of recording.
     """
     first, holders = _first_inside(slot, start, end)
     closed_before = np.arange(len(slot)) if is_range.all() else np.cumsum(is_range) - is_range
     depth = _depth(first, holders)
     if int(depth.max(initial=0)) >= max_depth or _crosses(start, first, holders):
         return _untangle(slot, start, first, is_range, closed_before, max_depth)
-    # Each range opens at the depth at which it closes: in front of it stands whatever closed
+    # Each range opens at the depth at which it closes: in front of it is what closed
     # before, and what is still open.
     closes = np.arange(len(slot)) + closed_before + is_range + depth
     opens = closes - is_range
@@ -114,7 +114,7 @@ def _first_after(
 
 
 def _crosses(start: Ints, first: Ints, holders: NDArray[np.intp]) -> bool:
-    """Tell whether any range overlaps another, or whether that takes too long to find out here."""
+    """Return whether any range overlaps another, or that takes too long to find out here."""
     if int((holders - first[holders]).sum()) > MAX_VISITS * len(start):
         return True
     spans = np.column_stack([first[holders], holders]).reshape(-1)

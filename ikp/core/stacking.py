@@ -1,6 +1,6 @@
 """Many slots' ranges put on lanes at once: the next one of each slot in one step of numpy.
 
-A range goes to the lowest lane on which it nests: where whatever is open holds it. That depends on
+A range goes to the lowest lane on which it nests: where the open ranges hold it. That depends on
 where those before it went, so slots are taken together, and not the ranges of one.
 """
 
@@ -29,7 +29,7 @@ _NEVER: Final = np.iinfo(np.int64).max
 def stack_all(opens: Ints, closes: Ints, low: Ints, high: Ints, max_depth: int) -> Ints:
     """Put the ranges of some slots on lanes, each on the lowest one on which it nests.
 
-    Ranges stand in the order of opening, those of a slot from ``low`` to ``high``; others get 0.
+    Ranges are in the order of opening, those of a slot from ``low`` to ``high``; others get 0.
     """
     lanes = np.zeros(len(opens), np.int64)
     parts, left = alike(low, high)
@@ -62,8 +62,8 @@ def _stack_many(
 class _Stacks:
     """The ends of the ranges that are open on each lane of each slot, the innermost one last.
 
-    Cells are lanes of slots, slot by slot. Below the outermost range of each stands one that never
-    ends. What is told of a slot that is ``wide`` is not so.
+    Cells are lanes of slots, slot by slot. Below the outermost range of each is one that never
+    ends. A slot that is ``wide`` has no ends here.
     """
 
     def __init__(self, slots: int, lanes: int, depth: int) -> None:
@@ -114,7 +114,7 @@ class _Stacks:
 
 
 def _stack(opens: Ints, closes: Ints, max_depth: int) -> list[int]:
-    """Put each range on the lowest lane on which it nests; they stand in the order of opening."""
+    """Put each range on the lowest lane on which it nests; they are in the order of opening."""
     lanes = []
     stacks: list[list[int]] = []
     for begin, end in zip(opens.tolist(), closes.tolist(), strict=True):

@@ -43,12 +43,12 @@ _Callback = ctypes.CFUNCTYPE(
 def main() -> None:
     """Load the module that ``asked.json`` in the current folder describes, from the file ``image``.
 
-    The function's attributes go to ``told.json``, and the machine code to ``0.cubin`` and so on.
+    The function's attributes go to ``attributes.json``, the machine code to ``0.cubin`` and so on.
     """
     asked = json.loads(Path("asked.json").read_text())
     try:
         function, cubins = _loaded(asked)
-        Path("told.json").write_text(json.dumps(cuda.of_code(function)))
+        Path("attributes.json").write_text(json.dumps(cuda.of_code(function)))
     except (OSError, PatchError) as error:
         sys.exit(str(error))
     for number, code in enumerate(cubins):

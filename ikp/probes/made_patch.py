@@ -25,7 +25,7 @@ class Patch:
     registers: tuple[int, int]  # of a thread: before, and now
     most: int | None = None
     notes: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()  # messages: the cost expected; what the ranges of chosen lines hold
+    messages: tuple[str, ...] = ()  # the cost expected; what chosen lines hold
     ours: tuple[tuple[int, int], ...] = ()  # the inserted code: from byte to byte of all code
     plain: tuple[int, int] | None = None  # which of that is a second copy of the plain kernel
     kept: str = ""  # the file that it is in; "" where it is not kept

@@ -151,8 +151,8 @@ def patch(
     fewer = occupancy.cost(warps, before, count, chip)
     most = None if instrumenter.most is None else instrumenter.most + instrumenter.margin
     inserted = tuple(ours(moved, len(file.kernel(name).words) if edges else moved.count))
-    beside = None if apart.code is None else apart.code.stands(added[0])
-    offset = chip.stands(cell.offset) if cell.bank == 0 else cell.offset
+    beside = None if apart.code is None else apart.code.span_of(added[0])
+    offset = chip.offset_of(cell.offset) if cell.bank == 0 else cell.offset
     ordinal = None if argument is None else argument.ordinal
     declared = Declared(name, count, inserted, beside, cell.bank, offset, nbytes, ordinal)
     patched = file.write()
@@ -160,7 +160,10 @@ def patch(
     return Patch(
         *(patched, tuple(instrumenter.names), warps or 0, (before, count), even(most)),
         notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *instrumenter.notes),
-        told=(*expected, *(each.told for each in places.asked_for if each.piece and each.told)),
+        messages=(
+            *expected,
+            *(each.message for each in places.asked_for if each.piece and each.message),
+        ),
         ours=inserted,
         plain=beside,
         select=select,
@@ -254,10 +257,10 @@ def _unplaced(places: ProbeRegions) -> list[str]:
     Raises:
         KernelError: no chosen line or function has one.
     """
-    missing = [each.told for each in places.choices if each.piece is None]
+    missing = [each.message for each in places.choices if each.piece is None]
     if missing and len(missing) == len(places.choices):
         raise KernelError(" ".join(missing))
-    missing += [each.told for each in places.named_ranges if each.piece is None]
+    missing += [each.message for each in places.named_ranges if each.piece is None]
     refused = places.refused if places.asked_for else ()
     overlapping = [f"{place.name}: {why}." for place, why in refused if place.kind == "lines"]
     return [*missing, *overlapping]
@@ -300,13 +303,13 @@ def _instrumented(
         roles = by_role(room, places, setting.framed, setting.chip, setting.regions)
         if roles is None:
             raise PatchError(_used_up(name, len(room.unused_uniform)))
-        return counts[0], roles, roles.woven(name, setting.language)
+        return counts[0], roles, roles.insertions(name, setting.language)
     rows = bool(size) and math.prod(size) % LANES == 0
     full = rows and setting.regions.divergent.isdisjoint(room.liveness.flow.graph.leaves)
     gather = rows and kept.near and setting.gather
     instrumenter = Instrumenter(room, kept, places, full, setting.chip, setting.regions, gather)
     try:
-        return counts[0], instrumenter, instrumenter.woven(name, setting.language)
+        return counts[0], instrumenter, instrumenter.insertions(name, setting.language)
     except NotAllError:
         return _instrumented(code, places, counts, replace(setting, gather=False))
     except NoRoomError:

@@ -72,7 +72,7 @@ def mark(
         notes=(
             _another(*registers),
             *before.chip.notes,
-            *filter(None, [made.told]),
+            *filter(None, [made.message]),
             *(spots.left_out if level else ()),
         ),
         cell_counts_records=True,

@@ -24,7 +24,7 @@ class Thinned:
     cubin: bytes
     places: tuple[ProbeRegion, ...]
     footprint: Footprint
-    told: str = ""  # a message on the regions left out, and why
+    message: str = ""  # a message on the regions left out, and why
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Thinning:
                 too_many, why = count, because
             else:
                 fits, least = count, found
-        return replace(least, told=_message(ordered[fits:], why))
+        return replace(least, message=_message(ordered[fits:], why))
 
     def _tried(self, places: Sequence[ProbeRegion]) -> tuple[Thinned | None, str]:
         """Return the kernel with these regions recorded; or None, and what it loses with them."""

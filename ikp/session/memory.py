@@ -55,7 +55,7 @@ class Room:
             default: the session's size, where the user gave one.
             made: the records of the busiest warp of earlier launches like this, where memory is
                 short and they are known.
-            attempted: the same, kept or not, where memory isn't short: a buffer that nobody gave a
+            attempted: the same, kept or not, where memory isn't short: a buffer without a given
                 size has room for so many, as far as memory that is taken unasked goes.
 
         Raises:

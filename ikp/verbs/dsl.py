@@ -67,7 +67,7 @@ class OpenRange:
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """A run-time value's stand-in in an open range of a kernel that does not record.
+    """The placeholder of a run-time value in an open range of a kernel that does not record.
 
     So the types of ranges differ as they do where the kernel records, without a single value in the
     compiled code.

@@ -101,4 +101,7 @@ def test_a_patch_is_within_its_budget_and_says_so() -> None:
         for most in (9.0, 1.02)
     )
     assert {*tight.names} < {*whole.names}
-    assert "Left out to stay within 1.02: " in tight.told[0] and "Left out" not in whole.told[0]
+    assert (
+        "Left out to stay within 1.02: " in tight.messages[0]
+        and "Left out" not in whole.messages[0]
+    )

@@ -77,7 +77,7 @@ def test_a_dot_lasts_from_its_issue_to_its_wait_by_the_ptx() -> None:
 
 def test_a_statement_without_an_anchor_gets_the_stretch_that_holds_most_of_it() -> None:
     number = line("attention", "softened(")
-    (told,) = (each.told for each in chosen("attention", str(number)).choices)
+    (told,) = (each.message for each in chosen("attention", str(number)).choices)
     found = re.fullmatch(
         rf"kernels\.py:{number}: (\d+) of its (\d+) instructions, (\d+) others inside, "
         rf"(\d+) of kernels\.py:\d+",
@@ -144,7 +144,9 @@ def test_a_patch_records_chosen_lines_beside_its_detail() -> None:
     alone = patched("matmul", str(number))
     assert alone.names[0] == "matmul"
     assert f"dot: issue to wait @kernels.py:{number}" in alone.names
-    assert f"dot: issue to wait @kernels.py:{number}: 17 of its 31 instructions" in alone.told[0]
+    assert (
+        f"dot: issue to wait @kernels.py:{number}: 17 of its 31 instructions" in alone.messages[0]
+    )
     both = patched("matmul", str(number), detail="ops")
     assert {*alone.names} < {*both.names}
 
@@ -181,7 +183,7 @@ def test_a_cubin_without_line_numbers_is_told() -> None:
     found = ProbeRegions(
         Flow(sass("LDG.E R4, desc[UR4][R2.64]", "EXIT")), "", plan(lines="3").lines
     )
-    assert "has no line numbers" in found.choices[0].told
+    assert "has no line numbers" in found.choices[0].message
 
 
 def test_a_function_that_is_called_twice_says_which_call_it_is() -> None:

@@ -20,7 +20,7 @@ from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, WORDS_AT
 from ikp.probes.code import entry_code, header_code, near_addresses, range_code
-from ikp.probes.code.launch_header import Told
+from ikp.probes.code.launch_header import HeaderValues
 from ikp.probes.code.reserved_registers import (
     NEAR,
     PLACES,
@@ -77,8 +77,8 @@ def launch(
     constants = {(0, places.block + 4 * i): block[i] for i in range(3)}
     constants |= {(0, places.grid + 4 * i): grid[i] for i in range(3)}
     constants |= {(0, places.grid_id): 77, (0, places.descriptor): DESCRIPTOR}
-    constants = {(bank, chip.stands(at)): word for (bank, at), word in constants.items()}
-    constants |= {(0, chip.stands(places.descriptor) + 4): 0}
+    constants = {(bank, chip.offset_of(at)): word for (bank, at), word in constants.items()}
+    constants |= {(0, chip.offset_of(places.descriptor) + 4): 0}
     cell = [BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0]
     if frame.near:
         cell[2] = (slot_bytes - abi.DENSE_HEADER_BYTES) // abi.RECORD_BYTES - MARGIN
@@ -131,10 +131,13 @@ def began(frame: Frame):
         clocks = 24 if HELD else None
         return [
             *read,
-            *near_addresses.locate(frame, NEAR_GROUND, Told(WHOLE, margin=MARGIN), clocks),
+            *near_addresses.locate(frame, NEAR_GROUND, HeaderValues(WHOLE, margin=MARGIN), clocks),
         ]
     clocks = None if frame.entered else 24
-    return [*entry_code.entry(frame, 24), *entry_code.locate(frame, GROUND, Told(WHOLE), clocks)]
+    return [
+        *entry_code.entry(frame, 24),
+        *entry_code.locate(frame, GROUND, HeaderValues(WHOLE), clocks),
+    ]
 
 
 BY_WORDS = False

@@ -27,7 +27,7 @@ def test_a_record_shares_no_scoreboard_with_a_wait_that_has_a_range(between: int
     kept = frame(made, None, Cell(3, 0))
     assert kept
     weaver = Instrumenter(made, kept, ProbeRegions(made.liveness.flow).at(Level.OPS))
-    weaver.woven("k", Language.OTHER)
+    weaver.insertions("k", Language.OTHER)
     assert weaver.names == ["k", "wait for load"]
     assert weaver.notes == ["load x6 is not recorded: no scoreboard is free there."]
 
@@ -41,7 +41,7 @@ def test_a_store_is_waited_for_before_what_stands_before_an_exit() -> None:
     kept = frame(made, None, Cell(3, 0))
     assert kept
     weaver = Instrumenter(made, kept, ProbeRegions(made.liveness.flow).at(Level.OPS))
-    put = weaver.woven("k", Language.OTHER)
+    put = weaver.insertions("k", Language.OTHER)
     assert "wait for load" in weaver.names
     *_, store = (word for each in put if each.index == 1 for word in each.words if _stores(word))
     first, *_ = next(each.words for each in put if each.index == 2)

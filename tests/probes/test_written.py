@@ -131,7 +131,7 @@ def test_they_are_found_in_the_code_of_the_kernel_without_them() -> None:
         *("dot: issue to wait", "dot: wait"),
         *("store", "store: barrier to issue"),
     }
-    told = dict(text.split(": ", 1) for text in made.told if text.startswith("load: wait"))
+    told = dict(text.split(": ", 1) for text in made.messages if text.startswith("load: wait"))
     assert told == {"load": "wait: 3 of its 53 instructions in 2 places, no other"}
     unasked = patch(compiled().compiled.asm["cubin"], "matmul", detail="kernel", ptx=compiled().ptx)
     assert unasked.names == ("matmul",)

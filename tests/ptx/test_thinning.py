@@ -46,7 +46,7 @@ def kept(room: int) -> tuple[list[str], str]:
     found = Room(
         Weaving(body, Shape((32, 1, 1)), Language.TRITON), FOOTPRINT, lambda _: b"", room
     ).most(Spots(body).at(Level.OPS))
-    return [place.kind for place in found.places], found.told
+    return [place.kind for place in found.places], found.message
 
 
 def test_barriers_go_before_other_waits_and_operations_before_both() -> None:

@@ -53,7 +53,7 @@ class Machine:
     @property
     def descriptor(self) -> int:
         """Where the constants say what global memory is."""
-        return self.chip.stands(0x208)
+        return self.chip.offset_of(0x208)
 
     @property
     def no_uniform(self) -> int:

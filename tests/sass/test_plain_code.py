@@ -45,7 +45,7 @@ def test_a_copy_is_the_plain_code_and_leads_to_nothing_else(chip: str, name: str
         return
     copy = PlainCode.of(made, kernel)
     before = copy.behind([NOP, NOP, branch(branches(made.sm), 0)], made.sm)
-    first, last = (each // BYTES for each in copy.stands(before))
+    first, last = (each // BYTES for each in copy.span_of(before))
     assert first == LINE and last == first + count
     to = insert(made, name, [before, *everywhere(count)])
     copy.follow(made, name, before)

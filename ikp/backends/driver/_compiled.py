@@ -71,7 +71,7 @@ def compiled(
         if done.code:
             said = done.said.strip().splitlines() or [f"it ends with {done.code}"]
             raise PatchError(f"another process can't load it: {said[-1]}")
-        properties = json.loads((folder / "told.json").read_text())
+        properties = json.loads((folder / "attributes.json").read_text())
         codes = {each.read_bytes() for each in folder.glob("*.cubin")}
     fitting = [each for each in codes if name in Cubin.read(each).kernels]
     if len(fitting) != 1:

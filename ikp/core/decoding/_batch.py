@@ -95,7 +95,7 @@ class Decoded:
 
 
 def decode_batch(
-    batch: Batch, regions: Codes, roles: Codes, told: Callable[[float], None]
+    batch: Batch, regions: Codes, roles: Codes, progress: Callable[[float], None]
 ) -> Decoded:
     """Decode some launches.
 
@@ -103,7 +103,7 @@ def decode_batch(
         batch: the launches.
         regions: gives regions their codes.
         roles: gives roles theirs.
-        told: called repeatedly with the number of launches done since, or the part of one.
+        progress: called repeatedly with the number of launches done since, or the part of one.
     """
     used = used_slots(batch.sources, batch.layouts)
     reached, more = count_attempted(used)
@@ -115,15 +115,15 @@ def decode_batch(
     for slots in in_chunks(used, reached):
         if plain is None or not work.take(plain, slots, plain.place):
             work.add(read_chunk(used, slots, reached))
-        told((slots.stop - slots.start) * share)
+        progress((slots.stop - slots.start) * share)
         if plain is None or slots.start:
             continue
         rest = slice(slots.stop, len(used.ids))  # of regions that are known now: mostly all of them
         if work.take(plain, rest, plain.place_all):
-            told((rest.stop - rest.start) * share)
+            progress((rest.stop - rest.start) * share)
             break
     if plain is not None:
-        plain.tell(timeline, work.end)
+        plain.add_to(timeline, work.end)
     events = {name: column[: work.rows] for name, column in work.events.items()}
     slots_of = _slot_columns(used, timeline, work)
     slots_of["role"] = roles.of(tables[used.launch], used.heads["role"])

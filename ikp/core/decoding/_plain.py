@@ -157,7 +157,7 @@ class Plain:
         del seen
         return -1 if min(done) < 0 else int(rows[-1])
 
-    def tell(self, timeline: Timeline, end: Ints) -> None:
+    def add_to(self, timeline: Timeline, end: Ints) -> None:
         """Add the slots' flags to ``timeline``, and the ends of their last records to ``end``."""
         mine = slice(len(self._slots))
         timeline.turned[mine] |= (self._slots["flags"] & _TURNED) > 0

@@ -29,7 +29,7 @@ def decode(
     sources: Iterable[Source],
     names: Mapping[int, str] | None = None,
     provenance: dict[str, str] | None = None,
-    told: Callable[[float], None] = lambda _: None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> Trace:
     """Decode segments into one trace. A segment that no kernel wrote to gives no launch.
 
@@ -38,14 +38,14 @@ def decode(
             an iterator that reads one after another needs memory for a few.
         names: region names known to the backends, by id.
         provenance: the trace's provenance.
-        told: called repeatedly with the number of launches done since, or the part of a large one.
+        progress: called repeatedly with the number of launches done since, or part of one.
 
     Raises:
         DecodeError: a segment is truncated, foreign, or of another ABI version.
         RegionError: two names share an id.
     """
     tables, regions, roles = _NameTables(names or {}), Codes(), Codes()
-    decoded = [decode_batch(batch, regions, roles, told) for batch in _batches(sources, tables)]
+    decoded = [decode_batch(batch, regions, roles, progress) for batch in _batches(sources, tables)]
     found, of_region = _index_regions(tables, regions)
     role_names, of_role = _index_roles(tables, roles)
     slots, others = _slots(decoded, of_role)

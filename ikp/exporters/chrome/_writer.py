@@ -101,7 +101,7 @@ def _counters(layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
 def _sums(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield a slice for each warp that recorded totals, with its totals by region."""
     slots, sums = trace.slots, Sums.of(trace) if len(trace.totals) else None
-    for slot, totals in sums.told(_DIGITS) if sums else ():
+    for slot, totals in sums.by_slot(_DIGITS) if sums else ():
         start, end = int(slots.start_ns[slot]), int(slots.end_ns[slot])
         head = threads.heads[int(layout.slot_track[slot])]
         head += times(start - origin, max(0, end - start))

@@ -11,7 +11,7 @@ from ikp.errors import ExportError
 from ikp.exporters.protobuf.damage import DamagedError
 
 _VARIABLE: Final = "IKP_INFLATE_MIB"
-"""In the environment: read files that inflate to so many MiB, whatever their own size."""
+"""In the environment: read files that inflate to so many MiB, of any size themselves."""
 _TIMES: Final = 256
 LEAST: Final = 64 << 20
 """A file may inflate to ``LEAST`` bytes and ``_TIMES`` its own size. Columns take 3 times a file's

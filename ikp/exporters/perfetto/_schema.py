@@ -93,7 +93,7 @@ REALTIME: Final = 1
 STEPS: Final = 97
 """Id of the clock that packets are on. It counts from packet to packet, which only a clock of one
 sequence may: those have ids from 64 to 127, of which Perfetto's own library uses the first two. It
-stands at Unix time, in every file."""
+shows Unix time, in every file."""
 FIRST_GLOBAL_CLOCK: Final = 128
 """Smaller ids of clocks are Perfetto's own, or one sequence's: another file may have it, too."""
 

@@ -1,4 +1,4 @@
-"""Walks over a file packet by packet, and tells its chunks of columns from what viewers show."""
+"""A walk over a file, packet by packet: its chunks of columns apart from what viewers show."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def walk(source: Bytes, start: int = 0) -> Iterator[Part]:
 
 
 def begins_with_columns(head: bytes) -> bool:
-    """Tell whether a file that begins so has columns, in front of all packets."""
+    """Return whether a file that begins so has columns, in front of all packets."""
     if not head.startswith(PACKET):
         return False
     try:

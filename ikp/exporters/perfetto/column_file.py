@@ -69,7 +69,7 @@ class ColumnFile:
     def chunks(self, kind: str) -> list[Chunk]:
         """Return the chunks of ``"slots"``, ``"others"``, ``"totals"`` or ``"events"``.
 
-        The heads of those of events tell ``rows``, and from what to what they reach: ``slots``,
+        The heads of those of events have ``rows``, and from what to what they reach: ``slots``,
         ``launches``, and ``time`` in Unix ns.
         """
         return [one for one in self._chunks if one.kind == kind]
@@ -87,7 +87,7 @@ class ColumnFile:
     def _facts(self) -> Facts:
         found = self.head.json("facts")
         if not isinstance(found, dict):
-            raise DamagedError("what it tells of itself is damaged")
+            raise DamagedError("its facts are damaged")
         return found
 
     @cached_property
@@ -185,20 +185,20 @@ def room(chunk: Chunk, args: int) -> int:
     """Return what the rows of a chunk take in memory.
 
     Raises:
-        DamagedError: a column tells more rows than its chunk.
+        DamagedError: a column has more rows than its chunk's head says.
     """
     if chunk.kind not in _ROW_BYTES:
         raise DamagedError(f"it has columns of {chunk.kind!r}, which there are not")
     rows = chunk.size("rows")
     if any(one.rows > rows for one in chunk.pieces.values() if one.type != JSON):
-        raise DamagedError("a column has more rows than its chunk tells")
+        raise DamagedError("a column has more rows than its chunk's head says")
     texts = sum(one.rows for one in chunk.pieces.values() if one.type == JSON)
     return texts + rows * (_ROW_BYTES[chunk.kind] + args * _ARG_BYTES)
 
 
-def _same(what: str, found: int, told: int) -> None:
-    if found != told:
-        raise DamagedError(f"it holds {found} of {told} {what}")
+def _same(what: str, found: int, stated: int) -> None:
+    if found != stated:
+        raise DamagedError(f"it holds {found} of {stated} {what}")
 
 
 def _check_arrows(args: dict[str, ArgColumn]) -> None:

@@ -54,7 +54,7 @@ def read_head(path: str | PathLike[str]) -> Head:
     """Read what a viewer must know of a file before it shows it: launches, blocks, but no ranges.
 
     Raises:
-        ForeignError: it is a Perfetto trace, of somebody else or of a layout that isn't known.
+        ForeignError: it is a Perfetto trace, of another program or of a layout that isn't known.
         ExportError: the file can't be read, or is damaged.
     """
     from ikp.exporters.perfetto.head import Head
@@ -68,7 +68,7 @@ def open_columns(path: str | PathLike[str]) -> Iterator[ColumnFile]:
     """Open the columns of a file.
 
     Raises:
-        ForeignError: it is a Perfetto trace, of somebody else or of a layout that isn't known.
+        ForeignError: it is a Perfetto trace, of another program or of a layout that isn't known.
         ExportError: the file can't be read, or is damaged, as far as that shows in the block.
     """
     with _opened(path) as file:

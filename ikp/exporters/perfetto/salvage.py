@@ -1,4 +1,4 @@
-"""What is sound in a damaged file: every chunk whose checksums are right, wherever it stands."""
+"""Salvage of a damaged file: its chunks whose checksums are right, at any place in the file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ikp.exporters.perfetto.column_file import room, rows_told
 from ikp.exporters.protobuf.damage import DamagedError
 
 _REASONS: Final = 5
-"""Reasons that are told; more of them say nothing new."""
+"""Reasons that are reported; more of them say nothing new."""
 
 
 @dataclass(slots=True)
@@ -91,17 +91,17 @@ def _traces(content: bytes, budget: Budget) -> Iterator[_Found]:
 
 def _trace(found: _Found, budget: Budget) -> Trace:
     budget.take(found.head.room)
-    told = found.head.json("facts")
-    if not isinstance(told, dict):
-        raise DamagedError("what it tells of itself is damaged")
-    args = small_tables.args_of(told)
+    facts = found.head.json("facts")
+    if not isinstance(facts, dict):
+        raise DamagedError("its facts are damaged")
+    args = small_tables.args_of(facts)
     trace = Trace(
-        launches=small_tables.launches_of(told),
-        regions=small_tables.regions_of(told),
+        launches=small_tables.launches_of(facts),
+        regions=small_tables.regions_of(facts),
         slots=make_columns(Slots, **dict.fromkeys(Slots.__slots__, ())),
         events=make_columns(Events, **dict.fromkeys(ALL, ())),
-        provenance=small_tables.provenance_of(told),
-        roles=small_tables.roles_of(told),
+        provenance=small_tables.provenance_of(facts),
+        roles=small_tables.roles_of(facts),
     )
     found.chunks = [one for one in found.chunks if _sound(one, len(args), found, budget)]
     slots, known = _slots(found, trace, "slots")
@@ -197,7 +197,7 @@ def _events(
 
 def _refuse_twice(repeats: bool) -> None:
     if repeats:
-        raise DamagedError("it stands there twice, or holds nothing")
+        raise DamagedError("it is there twice, or holds nothing")
 
 
 def _renumbered(

@@ -83,18 +83,18 @@ def in_use(trace: Trace) -> tuple[Ints, Ints]:
     return start, end
 
 
-Told = Callable[[int], None]
+Progress = Callable[[int], None]
 """Called with the number of further slots that are done."""
 
 
 def find_blocks(
-    slots: Slots, used_start: Ints, used_end: Ints, told: Told = lambda _: None
+    slots: Slots, used_start: Ints, used_end: Ints, progress: Progress = lambda _: None
 ) -> tuple[Blocks, Ints]:
     """Return the blocks that ran, and the CTA slot ("lane") of each slot of records.
 
     Lanes are numbered by launch, SM and their number there. A block's track is that number, for
     now. ``used_start`` and ``used_end`` are the times from which to which each slot needs its lane.
-    ``told`` is called with the number of further slots that are done.
+    ``progress`` is called with the number of further slots that are done.
 
     Raises:
         ExportError: two slots claim to be the same warp of the same block.
@@ -114,7 +114,7 @@ def find_blocks(
             )
         )
         tracks += int(lane.max(initial=-1)) + 1
-        told(high - low)
+        progress(high - low)
     if len(found) == 1:
         return found[0], lanes
     columns = (np.concatenate([getattr(one, name) for one in found]) for name in Blocks.__slots__)
@@ -239,7 +239,7 @@ def extents(blocks: Blocks, count: int, idle: int) -> tuple[Ints, Ints]:
 
 
 def occupancy(
-    slots: Slots, blocks: Blocks, launches: int, told: Told = lambda _: None
+    slots: Slots, blocks: Blocks, launches: int, progress: Progress = lambda _: None
 ) -> list[tuple[Steps, Steps]]:
     """Return the counters of each launch: how many blocks, and how many warps, ran over time."""
     found: list[tuple[Steps, Steps]] = []
@@ -252,7 +252,7 @@ def occupancy(
         of_blocks = _steps(of_block, blocks.start[some], blocks.end[some], past - first)
         of_warps = _steps(launch - first, start, last_moment, past - first)
         found += zip(of_blocks, of_warps, strict=True)
-        told(high - low)
+        progress(high - low)
     return found
 
 

@@ -60,7 +60,7 @@ class Sums:
         first = np.flatnonzero(np.diff(self.slot, prepend=-1))
         return self.slot[first], first
 
-    def told(self, digits: int) -> Iterator[tuple[int, dict[str, dict[str, Scalar]]]]:
+    def by_slot(self, digits: int) -> Iterator[tuple[int, dict[str, dict[str, Scalar]]]]:
         """Yield the slot of each slice, and its entries as a dict; regions of one name are one.
 
         Shares have ``digits`` digits behind the point.

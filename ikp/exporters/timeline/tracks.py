@@ -102,13 +102,13 @@ class Layout:
 
 
 def lay_out(
-    trace: Trace, first_uuid: int = 1, told: Callable[[int], None] = lambda _: None
+    trace: Trace, first_uuid: int = 1, progress: Callable[[int], None] = lambda _: None
 ) -> Layout:
     """Place every block and warp on a track. Track ids count from ``first_uuid``.
 
     A slot's track is in use as long as its warp ran, and as long as it recorded. Blocks that left
-    no records are in CTA slots as others are; their warps have no tracks. ``told`` is called with
-    the number of further warps that are done, twice for each warp.
+    no records are in CTA slots as others are; their warps have no tracks. ``progress`` is called
+    with the number of further warps that are done, twice for each warp.
 
     Raises:
         ExportError: two slots claim to be the same warp of the same block.
@@ -116,12 +116,12 @@ def lay_out(
     every, place = all_warps(trace)
     used_start, used_end = _in_use(trace, every, place)
     span = (int(used_start.min()), int(used_end.max())) if len(used_start) else None
-    blocks, lane_of_warp = find_blocks(every, used_start, used_end, told)
+    blocks, lane_of_warp = find_blocks(every, used_start, used_end, progress)
     blocks, lane_of_slot = with_slots(blocks, place, len(every)), lane_of_warp[place]
     warp = trace.slots.warp.astype(np.int64)
     warp_of_slot, warps = distinct(lane_of_slot, warp)
     when = extents(blocks, len(trace.launches), span[0] if span else 0)
-    running = occupancy(every, blocks, len(trace.launches), told)
+    running = occupancy(every, blocks, len(trace.launches), progress)
     seen = seen_warps(trace.launches, every)
 
     tops, launches = _launch_tracks(trace.launches, when, first_uuid)

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ikp.core import abi
-from ikp.probes.code.launch_header import Told, launch_header
+from ikp.probes.code.launch_header import HeaderValues, launch_header
 from ikp.probes.code.record_stores import RECORD_BITS, elected, put_header
 from ikp.probes.code.reserved_registers import PLACES, Frame, Ground
 from ikp.probes.code.selection_code import linear_of, number_block, read_block, selected
@@ -72,7 +72,7 @@ def keep_clocks(frame: Frame, quad: int) -> list[Step]:
 def locate(
     frame: Frame,
     ground: Ground,
-    told: Told,
+    values: HeaderValues,
     clocks: int | None = None,
 ) -> list[Step]:
     """Return the code that finds a warp's slot, for a point that each warp passes once, converged.
@@ -80,7 +80,7 @@ def locate(
     Args:
         frame: the kernel's reserved registers.
         ground: the registers that are free there.
-        told: what the launch's header says of the kernel.
+        values: what the launch's header says of the kernel.
         clocks: the registers with both clocks at the entry, where they are to be stored.
     """
     f, p, cell, sizes, ok = forms, PLACES, ground.cell, ground.sizes, ground.predicate
@@ -97,7 +97,11 @@ def locate(
         *_slot(frame, ground, slot, (warps, x), (y, columns)),
         f.add(rows, cell, abi.LAUNCH_HEADER_BYTES),
         f.immediate(y, abi.DENSE_HEADER_BYTES),
-        *(_in_slot(frame, ground, told.margin) if frame.behind is None else _behind(frame, ground)),
+        *(
+            _in_slot(frame, ground, values.margin)
+            if frame.behind is None
+            else _behind(frame, ground)
+        ),
         f.special(columns, f.SM),
         f.load_constant(rows, 0, p.grid_id),
         f.immediate(y, 1 << 16),
@@ -106,7 +110,7 @@ def locate(
     ]
     other = []
     if frame.behind is None:
-        header = launch_header(frame, ground, warps, told)
+        header = launch_header(frame, ground, warps, values)
         linear = slot if frame.selection is None else linear_of(ground)
         other = [f.differs(ok, linear, 0), f.skip(len(header)).when(ok), *header]
     if clocks is not None:

@@ -21,7 +21,7 @@ _Put = Callable[[int, int, int], Step]
 """Returns the store of registers: the offset in the header, the first one, and how many."""
 
 
-class Told(NamedTuple):
+class HeaderValues(NamedTuple):
     """What a launch header says of its kernel."""
 
     whole: int  # the id of the range from each warp's entry to its exit
@@ -29,7 +29,7 @@ class Told(NamedTuple):
     margin: int = 0  # how many records a warp may write behind the last that it keeps
 
 
-def launch_header(frame: Frame, ground: Ground, warps: int, told: Told) -> list[Step]:
+def launch_header(frame: Frame, ground: Ground, warps: int, values: HeaderValues) -> list[Step]:
     """Return the code that writes the header at the cell's address.
 
     The register ``warps`` has the number of a block's warps.
@@ -46,7 +46,7 @@ def launch_header(frame: Frame, ground: Ground, warps: int, told: Told) -> list[
     some = frame.selection is not None
     first = [f.elect(ok), f.below_other(ok, RZ, ground.sizes, where=ok)]
     given = {
-        **_given(frame, told),
+        **_given(frame, values),
         Origin.WARPS: lambda _, into: [f.copy(into, warps)],
         Origin.SLOT_BYTES: lambda _, into: [f.copy(into, ground.sizes)],
         Origin.LAUNCHES: _immediate(1),
@@ -58,7 +58,7 @@ def launch_header(frame: Frame, ground: Ground, warps: int, told: Told) -> list[
     return _settled(body, ground.scoreboard)
 
 
-def launch_header_near(frame: Frame, ground: NearGround, told: Told) -> list[Step]:
+def launch_header_near(frame: Frame, ground: NearGround, values: HeaderValues) -> list[Step]:
     """Return the code that writes the header where uniform registers hold addresses.
 
     The warp's slot is the first: the address kept for its slot header is the launch header's.
@@ -71,14 +71,14 @@ def launch_header_near(frame: Frame, ground: NearGround, told: Told) -> list[Ste
 
     def slot_bytes(quad: int, into: int) -> list[Step]:
         room, record, more = (each for each in range(quad, quad + 4) if each != into)
-        beside = abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * told.margin
+        beside = abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * values.margin
         return [
             *[f.from_uniform(room, frame.room), f.immediate(record, abi.RECORD_BYTES)],
             *[f.immediate(more, beside), f.multiply(into, room, record, more)],
         ]
 
     given = {
-        **_given(frame, told),
+        **_given(frame, values),
         Origin.WARPS: _immediate(frame.warps or 1),
         Origin.SLOT_BYTES: slot_bytes,
     }
@@ -93,18 +93,18 @@ def launch_header_near(frame: Frame, ground: NearGround, told: Told) -> list[Ste
     return _settled(body, ground.scoreboard)
 
 
-def _given(frame: Frame, told: Told) -> dict[str, _Make]:
+def _given(frame: Frame, values: HeaderValues) -> dict[str, _Make]:
     """Return how the values are made that are made alike wherever the header's address is."""
     grid = (Origin.GRID_X, Origin.GRID_Y, Origin.GRID_Z)
     block = (Origin.BLOCK_X, Origin.BLOCK_Y, Origin.BLOCK_Z)
     constants = {
         "clock": ClockKind.CYCLES,
         "overflow": OverflowMode.STOP,
-        "language": told.language,
+        "language": values.language,
         "options": _options(frame),
-        "whole": told.whole,
+        "whole": values.whole,
         "together": 1 << frame.row_bits,
-        **({"margin": told.margin} if told.margin else {}),
+        **({"margin": values.margin} if values.margin else {}),
     }
     return {
         **{each: _constant(PLACES.grid + 4 * at) for at, each in enumerate(grid)},

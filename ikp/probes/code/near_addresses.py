@@ -16,7 +16,7 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.probes.code.entry_code import keep_clocks
-from ikp.probes.code.launch_header import Told, launch_header_near
+from ikp.probes.code.launch_header import HeaderValues, launch_header_near
 from ikp.probes.code.record_stores import RECORD_BITS
 from ikp.probes.code.reserved_registers import PLACES, Frame, NearGround
 from ikp.sass.assembly import forms, lane_forms
@@ -34,7 +34,7 @@ _CONSTANT_TIME = 6
 def locate(
     frame: Frame,
     ground: NearGround,
-    told: Told,
+    values: HeaderValues,
     clocks: int | None = None,
 ) -> list[Step]:
     """Return the code that finds a warp's slot, for a point that each warp passes once, converged.
@@ -42,7 +42,7 @@ def locate(
     Args:
         frame: the kernel's reserved registers.
         ground: the registers that are free there.
-        told: what the launch's header says of the kernel.
+        values: what the launch's header says of the kernel.
         clocks: four registers with both clocks at the entry, where they are to be kept yet.
     """
     f, thread, first, block = forms, ground.thread, ground.predicate, frame.records
@@ -60,13 +60,13 @@ def locate(
         _constant(records + 1, 0, PLACES.grid_id),
         f.scaled_uniform(who, records + 1, who, 16),
         f.multiply_uniform_by(slot, block, frame.warps or 1, frame.count),
-        *(_slot(frame, ground, told.margin) if frame.behind is None else _behind(frame, slot)),
+        *(_slot(frame, ground, values.margin) if frame.behind is None else _behind(frame, slot)),
         f.copy_uniform(frame.count, URZ),
         *_threads(frame, ground.quads[0]),
     ]
     if frame.behind is not None:
         return reordered(steps)
-    written = launch_header_near(frame, ground, told)
+    written = launch_header_near(frame, ground, values)
     return [*reordered(steps), f.skip(len(written)).when(first), *written]
 
 

@@ -68,13 +68,13 @@ class ByRole:
         """How many records a warp may write behind the last that it keeps."""
         return max(each.margin for each in self._instrumenters)
 
-    def woven(self, name: str, language: Language) -> list[Insertion]:
+    def insertions(self, name: str, language: Language) -> list[Insertion]:
         """Return all insertions; see ``Instrumenter``.
 
         Raises:
             PatchError: there are too few registers for entry or exits.
         """
-        made = self.first.woven(name, language)
+        made = self.first.insertions(name, language)
         for role, instrumenter in self.roles:
             records = instrumenter.records()
             made += [self._handed_on(role, instrumenter), *records]
@@ -82,7 +82,7 @@ class ByRole:
         return made
 
     def on_edges(self) -> list[OnEdge]:
-        """Return the probe code on the edges of jumps, once ``woven`` has chosen it all."""
+        """Return the probe code on the edges of jumps, once ``insertions`` has chosen it all."""
         return [edge for each in self._instrumenters for edge in each.on_edges()]
 
     def alone(self, beside: int) -> ByRole:

@@ -74,7 +74,7 @@ def _made(pair: int, others: list[int], warps: int | None, cell: Cell) -> Frame:
 
 def _descriptors(room: FreeRegisters, chip: Chip) -> list[int]:
     """Return the pairs in which the kernel keeps the descriptor of global memory and no more."""
-    offset = chip.stands(PLACES.descriptor)
+    offset = chip.offset_of(PLACES.descriptor)
     code = room.liveness.flow.code
     loads: dict[int, set[int]] = {}
     for at in code.having(lambda opcode: opcode == "ULDC.64"):

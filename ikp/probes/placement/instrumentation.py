@@ -15,7 +15,7 @@ from operator import or_
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.probes.code import range_code, thread_frame
-from ikp.probes.code.launch_header import Told
+from ikp.probes.code.launch_header import HeaderValues
 from ikp.probes.code.record_part import Part
 from ikp.probes.code.reserved_registers import Frame, Gathered, Scratch
 from ikp.probes.placement.emission import Emitter
@@ -67,7 +67,7 @@ class Instrumenter:
     _batches: dict[Site, Batch] = field(default_factory=dict)
     _leads: dict[Site, Batch] = field(default_factory=dict)
 
-    def woven(self, name: str, language: Language) -> list[Insertion]:
+    def insertions(self, name: str, language: Language) -> list[Insertion]:
         """Return all insertions: at the entry, at probe points and at exits.
 
         Args:
@@ -114,7 +114,7 @@ class Instrumenter:
         return reduce(or_, (each.scratch.busy for each in self._runs.values()), 0)
 
     def on_edges(self) -> list[OnEdge]:
-        """Return the probe code on the edges of jumps, once ``woven`` has chosen it all."""
+        """Return the probe code on the edges of jumps, once ``insertions`` has chosen it all."""
         return self._writer.on_edges()
 
     @property
@@ -273,7 +273,7 @@ class Instrumenter:
     def _entry(self, whole: int, language: Language) -> list[Insertion]:
         first = min((site.index for site in self._runs), default=len(self.room.free))
         entrance = Entrance(self.room, self.frame, self.assembled, self._lender)
-        made = entrance.made(first, Told(whole, language, self.margin))
+        made = entrance.made(first, HeaderValues(whole, language, self.margin))
         if made is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")
         return made

@@ -8,7 +8,7 @@ from typing import Final
 
 from ikp.core.segment import Selection
 from ikp.probes.code import entry_code, near_addresses
-from ikp.probes.code.launch_header import Told
+from ikp.probes.code.launch_header import HeaderValues
 from ikp.probes.code.reserved_registers import Frame
 from ikp.probes.code.selection_code import OTHERS, part
 from ikp.probes.placement.scavenged_pair import Lender, lent
@@ -37,15 +37,15 @@ class Entrance:
     assembled: Callable[..., tuple[int, ...]]
     lender: Lender | None = None
 
-    def made(self, first: int, told: Told) -> list[Insertion] | None:
+    def made(self, first: int, values: HeaderValues) -> list[Insertion] | None:
         """Return the insertions; None where there are too few registers.
 
         Args:
             first: the instruction before which the first record is made, or a start is kept.
-            told: what the launch header says of the kernel.
+            values: what the launch header says of the kernel.
         """
         entered = self._near if self.frame.near else self._own
-        found, chosen = entered(first, told), self.frame.blocks
+        found, chosen = entered(first, values), self.frame.blocks
         parted = [] if chosen is None else self._parted(chosen)
         return None if found is None or parted is None else [*parted, *found]
 
@@ -63,18 +63,18 @@ class Entrance:
         rank = self.assembled([forms.to_uniform(self.frame.records, quad)], board)
         return [Insertion(0, left, skipped=True), Insertion(0, rank, skipped=True)]
 
-    def _own(self, first: int, told: Told) -> list[Insertion] | None:
+    def _own(self, first: int, values: HeaderValues) -> list[Insertion] | None:
         kept = bool(self.frame.entered)
         begun = start(self.room, first, self.frame.warps is not None, kept, self.lender)
         if begun is None:
             return None
         ground, stored = begun.ground, None if kept else begun.clocks
         clocks = self.assembled(entry_code.entry(self.frame, begun.clocks), ground.scoreboard)
-        steps = entry_code.locate(self.frame, ground, told, stored)
+        steps = entry_code.locate(self.frame, ground, values, stored)
         steps = lent(steps, begun.pair)
         return _put(clocks, begun.index, self.assembled(steps, ground.scoreboard))
 
-    def _near(self, first: int, told: Told) -> list[Insertion] | None:
+    def _near(self, first: int, values: HeaderValues) -> list[Insertion] | None:
         ours = {*self.frame.all, self.frame.room + 1}
         free = [each for each in self.room.unused_uniform if each not in ours]
         pair = next(each for each in free if each % 2 == 0 and each + 1 in free)
@@ -87,7 +87,7 @@ class Entrance:
         settled = "" if held and begun.index >= _SOON else "R"
         made = self.assembled(read, ground.scoreboard, settled)
         kept = clocks if held else None
-        steps = near_addresses.locate(self.frame, ground, told, kept)
+        steps = near_addresses.locate(self.frame, ground, values, kept)
         return _put(made, begun.index, self.assembled(steps, ground.scoreboard))
 
 

@@ -54,7 +54,7 @@ class Apart:
         alone = instrumenter.alone(beside)
         file = Cubin.read(cubin)
         try:
-            insert(file, name, alone.woven(name, language))
+            insert(file, name, alone.insertions(name, language))
             return replace(self, code=PlainCode.of(file, file.kernel(name)))
         except PatchError as error:
             return Apart(notes=(f"{error} {_ALL}",))

@@ -159,7 +159,7 @@ class Chosen:
         first, last = self.lines.first, self.lines.last
         return f"{PurePath(file).name}:{first}" + (f"-{last}" if last > first else "")
 
-    def told(self, *pieces: Piece) -> str:
+    def message(self, *pieces: Piece) -> str:
         """Return a message on the instructions in a range's pieces: its own, and of other lines."""
         name, places = pieces[0].name, f" in {len(pieces)} places" * (len(pieces) > 1)
         if all(piece.start == piece.end for piece in pieces):
@@ -241,9 +241,9 @@ class Chosen:
         name = f"{self._what(events)} @{self.where}"
         if start == end:
             return Piece(name, start, end, events[-1].members, (), events[-1].waits)
-        return self.stretch(name, start, end, events[-1].waits)
+        return self.piece(name, start, end, events[-1].waits)
 
-    def stretch(self, name: str, start: Point, end: Point, waits: int = 0) -> Piece:
+    def piece(self, name: str, start: Point, end: Point, waits: int = 0) -> Piece:
         """Return the region between two points, as a piece."""
         never = self.flow.code.instructions
         inside = [at for at in self.origins.regions.between(start, end) if not never[at].never_runs]
@@ -328,12 +328,12 @@ class Chosen:
         """Yield the part of a gap with most instructions of the lines and few of others."""
         run = self._run(gap)
         if run and not self.origins.regions.why_not(*_ends(run)):
-            yield self.stretch(self.title or self.where, *_ends(run))
+            yield self.piece(self.title or self.where, *_ends(run))
         elif run:
             for _, part in groupby(gap, self.flow.graph.block):
                 run = self._run(list(part))
                 if run and not self.origins.regions.why_not(*_ends(run)):
-                    yield self.stretch(self.title or self.where, *_ends(run))
+                    yield self.piece(self.title or self.where, *_ends(run))
 
     def _run(self, gap: list[int]) -> list[int]:
         """Return the run with the best score: 2 for each instruction of the lines, else -1."""

@@ -17,7 +17,7 @@ class Choice:
     """One range with a message on what it holds; or none, with the reason."""
 
     piece: Piece | None
-    told: str
+    message: str
 
 
 def choices(
@@ -57,4 +57,4 @@ def _of(chosen: Chosen, why: str) -> Iterator[Choice]:
     elif not chosen.pieces:
         yield Choice(None, f"{chosen.where} has no region that is entered and left at one point.")
     for piece in chosen.pieces if chosen.own else ():
-        yield Choice(piece, chosen.told(piece))
+        yield Choice(piece, chosen.message(piece))

@@ -75,7 +75,7 @@ class Named:
         work = self.chosen.work.intersection(members) or set(members)
         for start, end in self._ends(sorted(work)):  # compilers put moves and addresses anywhere
             if not self.chosen.origins.regions.why_not(start, end):
-                piece = self.chosen.stretch(self.chosen.title, start, end)
+                piece = self.chosen.piece(self.chosen.title, start, end)
                 held = len(work.intersection(piece.holds))
                 if held < _NEARLY * len(work):
                     return None  # those that follow hold less

@@ -50,7 +50,7 @@ def _pieces(chosen: Chosen) -> Iterator[Choice]:
     pieces = Named(chosen).pieces if chosen.own else []
     for name in dict.fromkeys(piece.name for piece in pieces):
         alike = [piece for piece in pieces if piece.name == name]
-        yield Choice(alike[0], chosen.told(*alike))
+        yield Choice(alike[0], chosen.message(*alike))
         yield from (Choice(piece, "") for piece in alike[1:])
 
 

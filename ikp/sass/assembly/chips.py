@@ -53,7 +53,7 @@ class Chip:
             return ()
         return (f"records on {self.name} were never run by ikp's makers: compare results.",)
 
-    def stands(self, offset: int) -> int:
+    def offset_of(self, offset: int) -> int:
         """Return this chip's offset in the constant bank 0 for one of sm_90's."""
         if offset >= HOPPER.parameters:
             return offset - HOPPER.parameters + self.parameters
@@ -73,7 +73,7 @@ class Chip:
     def _fit(self, step: Step, free: Sequence[int]) -> list[Step]:
         opcode = step.low & 0xFFF
         if opcode in _CONSTANTS and step.low >> _BANK == 0:
-            step = _at(step, self.stands(_offset(step)))
+            step = _at(step, self.offset_of(_offset(step)))
         if change := self.changes.get(opcode):
             return change(step, free)
         return [step]

@@ -35,7 +35,7 @@ class PlainCode:
     """A kernel's plain code, as it was before any insertion."""
 
     words: Words
-    told: list[bytes]  # the code addresses in each attribute that holds some
+    places: list[bytes]  # the code addresses in each attribute that holds some
 
     @classmethod
     def of(cls, cubin: Cubin, kernel: Kernel) -> PlainCode:
@@ -65,7 +65,7 @@ class PlainCode:
         set_distances(over, branches(sm), np.array([len(self.words) * BYTES]))
         return Insertion(0, (*padding, *asked, number(over[0]), *map(number, self.words)), True)
 
-    def stands(self, before: Insertion) -> tuple[int, int]:
+    def span_of(self, before: Insertion) -> tuple[int, int]:
         """Return the range of bytes of the copy in a kernel's code."""
         end = len(before.words) * BYTES
         return end - len(self.words) * BYTES, end
@@ -79,10 +79,10 @@ class PlainCode:
             before: the insertion with the copy.
         """
         kernel = cubin.kernel(name)
-        begin, _ = self.stands(before)
+        begin, _ = self.span_of(before)
         with attempt(cubin, kernel):
             held = [each for each in kernel.attributes if each.code in attributes.HOLDS_PLACES]
-            for first, data in zip(held, self.told, strict=True):
+            for first, data in zip(held, self.places, strict=True):
                 second = Attribute(Format.SIZED, first.code, data)
                 attributes.move([second], lambda address: address + begin, name)
                 first.value = first.data + second.data

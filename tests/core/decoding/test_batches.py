@@ -43,7 +43,7 @@ def test_segments_are_let_go_as_they_are_decoded(monkeypatch: pytest.MonkeyPatch
 def test_how_far_it_has_come_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_records, "CHUNK_RECORDS", 4)
     told: list[float] = []
-    decode([recorded("k", warps) for warps in (6, 6, 0, 12)], told=told.append)
+    decode([recorded("k", warps) for warps in (6, 6, 0, 12)], progress=told.append)
     assert len(told) > 8
     assert all(0 < more < 1 for more in told)
     assert sum(told) == pytest.approx(3)  # of one launch nothing came

@@ -91,8 +91,8 @@ def damaged(sections: list[Section], kind: str, which: int) -> None:
 LOSSES: dict[str, tuple[Callable[[list[Section]], None], list[int], str]] = {
     "events": (lambda s: damaged(s, "events", 0), [1, 100], "3 of 5 events"),
     "slots": (lambda s: damaged(s, "slots", 0), [100], "3 of 4 slots"),
-    "twice": (lambda s: s.append(s[-1]), [0, 2, 7, 1, 100], "stands there twice"),
-    "in disorder": (lambda s: s.insert(3, s.pop()), [100], "stands there twice"),
+    "twice": (lambda s: s.append(s[-1]), [0, 2, 7, 1, 100], "is there twice"),
+    "in disorder": (lambda s: s.insert(3, s.pop()), [100], "is there twice"),
 }
 
 

@@ -54,7 +54,7 @@ def test_blocks_without_records_take_the_lanes_that_they_have_with_slots(trace: 
 def test_it_tells_of_each_slot_twice() -> None:
     told: list[int] = []
     trace = warps([[(1, 2)], [(11, 12)]], blocks=[(0, 0, 10), (0, 10, 20)])
-    lay_out(trace, told=told.append)
+    lay_out(trace, progress=told.append)
     assert sum(told) == 2 * len(trace.slots)
 
 

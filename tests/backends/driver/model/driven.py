@@ -97,7 +97,7 @@ def patched_form(code: bytes) -> Any:
         most=1,
         sample=EVERYTHING,
         select=False,
-        told=(),
+        messages=(),
         fits=lambda _: True,
         size_for_cell=int,
     )

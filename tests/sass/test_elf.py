@@ -61,6 +61,16 @@ def test_symbols_and_relocations() -> None:
     assert elf.write() == cubin()
 
 
+def test_relocations_of_a_section_that_there_is_not_are_refused() -> None:
+    elf = Elf.read(cubin())
+    table = next(section for section, _ in elf.relocations())
+    table.info = len(elf.sections) - 1
+    assert any(section is table for section, _ in elf.relocations())
+    table.info += 1
+    with pytest.raises(PatchError, match="damaged"):
+        list(elf.relocations())
+
+
 def test_what_is_no_cubin_is_refused() -> None:
     whole = cubin()
     for data in (b"", b"{}", whole[:40], b"\x7fELF\x01\x01" + whole[6:]):

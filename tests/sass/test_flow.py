@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ikp.sass.control_flow import divergence
 from ikp.sass.control_flow.flow import Flow
 from tests.sass.texts import sass
 
@@ -76,3 +77,32 @@ def test_a_barrier_that_was_kept_in_a_register_may_be_any() -> None:
     assert apart[6] == [(2, ""), (7, ""), (8, "")]
     without = [each for each in lines if "BMOV" not in each]
     assert Flow(sass(*without)).graph.jumps.leaving[4] == [(2, "")]
+
+
+def test_threads_that_leave_an_inner_region_meet_at_the_outer_one() -> None:
+    flow = Flow(
+        sass(
+            "BSSY B0, `(.L_x_2)",
+            "BSSY B1, `(.L_x_1)",
+            "@P0 BREAK B1",
+            "@P0 BRA `(.L_x_2)",
+            "@P1 BRA `(.L_x_1)",
+            "MOV R4, 0x1",
+            ".L_x_1:",
+            "BSYNC B1",
+            "MOV R5, 0x1",
+            ".L_x_2:",
+            "BSYNC B0",
+            "BSSY B0, `(.L_x_3)",
+            "@P2 BRA `(.L_x_3)",
+            "MOV R6, 0x1",
+            ".L_x_3:",
+            "BSYNC B0",
+            "EXIT",
+        )
+    )
+    block = flow.graph.block
+    outer, inner, later = divergence.between(flow)
+    assert block(5) in inner.blocks and inner.blocks <= outer.blocks
+    assert block(8) not in inner.blocks | outer.blocks | later.blocks  # where the outer meets
+    assert block(11) in later.blocks and not later.blocks & outer.blocks

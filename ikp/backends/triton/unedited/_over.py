@@ -1,4 +1,4 @@
-"""``Over``: kernels of which no later launch is recorded; one look-up lets each pass, counted."""
+"""``Over``: kernels that have no launch left to record; later launches are only counted."""
 
 from __future__ import annotations
 

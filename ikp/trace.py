@@ -71,7 +71,7 @@ class Trace(core.Trace):
         in ``"window:10us"``. With ``histogram``, also histograms of the ranges' durations. Totals
         have no percentiles and no self times: those are None.
         """
-        from ikp.analysis.counting import stats
+        from ikp.analysis.counting_regions import stats
 
         return stats(self, by, histogram=histogram)
 

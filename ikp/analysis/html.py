@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ikp.analysis import render
-from ikp.analysis.counting import stats
+from ikp.analysis.counting_regions import stats
 from ikp.analysis.summary import summary
 from ikp.terminal import shortened
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._sketch import new_sketch, sketches
-from ikp.analysis.counting import Groups, stats
+from ikp.analysis.counting_regions import Groups, stats
 from ikp.analysis.evidence import Evidence
 from ikp.analysis.stats import RegionStats, Residence
 from ikp.analysis.tally import Label, Lost, Place, Row, RowKey, Tally

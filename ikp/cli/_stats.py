@@ -152,7 +152,7 @@ def _table(
     *,
     histogram: bool,
 ) -> Stats:
-    from ikp.analysis.counting import stats
+    from ikp.analysis.counting_regions import stats
 
     trace, warps = read_trace(path), _of_warps(choice)
     try:

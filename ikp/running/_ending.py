@@ -78,7 +78,7 @@ def report_of_child(launcher: Watched, path: str, *, wrote: bool) -> list[str]:
 
 
 def _table(trace: Trace) -> None:
-    from ikp.analysis.counting import stats
+    from ikp.analysis.counting_regions import stats
 
     table = stats(trace)
     rows = sorted(table.rows, key=lambda row: -(row.total_ns or 0))

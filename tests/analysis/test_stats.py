@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ikp.analysis.counting import stats
+from ikp.analysis.counting_regions import stats
 from ikp.analysis.render import COLUMNS, as_text
 from ikp.analysis.stats import RegionStats, Residence
 from ikp.core.abi import Kind

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 
-from ikp.analysis.counting import stats
+from ikp.analysis.counting_regions import stats
 from ikp.cli.main import cli
 from ikp.core.abi import Kind, PayloadType
 from ikp.errors import UsageError

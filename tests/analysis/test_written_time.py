@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.analysis.counting import stats
+from ikp.analysis.counting_regions import stats
 from ikp.analysis.written_time import written_time
 from tests.analysis.example import trace
 

@@ -100,7 +100,7 @@ def test_a_launch_is_of_a_kernel_with_as_many_warps() -> None:
 
 
 def test_it_stands_with_each_launch_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ikp.analysis.counting import stats
+    from ikp.analysis.counting_regions import stats
     from ikp.profiling import _life
 
     said = CodeFacts("sm_100a", lost=(ALL,)).text()

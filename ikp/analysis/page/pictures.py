@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ikp.analysis.counting import stats
+from ikp.analysis.counting_regions import stats
 from ikp.analysis.page import _curves
 from ikp.analysis.page._grid import Grid, grid_of
 from ikp.analysis.page._iterations import durations_of

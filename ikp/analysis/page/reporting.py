@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from ikp.analysis import render
-from ikp.analysis.counting import stats
+from ikp.analysis.counting_regions import stats
 from ikp.analysis.diff import tell
 from ikp.analysis.page._kernel import kernel_page
 from ikp.analysis.page._longest import labels_by_time

@@ -85,15 +85,22 @@ def mutants(path: Path) -> Iterator[Mutant]:
                 yield Mutant(path, function, statement.lineno, before, after, text)
 
 
-def _statements(node: ast.AST, name: str) -> Iterator[tuple[ast.stmt, str]]:
-    """Yield the statements inside, each with the name of its function; none holds another."""
+def _statements(
+    node: ast.AST, name: str, *, inside: bool = False
+) -> Iterator[tuple[ast.stmt, str]]:
+    """Yield the statements below a node, each with the name of the outermost function around it.
+
+    Of a class, the function is a method; code beside methods is of the module.
+    """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield from _statements(child, f"{name}.{child.name}".strip("."))
+            function = not isinstance(child, ast.ClassDef)
+            below = name if inside else f"{name}.{child.name}".strip(".")
+            yield from _statements(child, below, inside=inside or function)
             continue
         if isinstance(child, ast.stmt):
-            yield child, name if not isinstance(node, ast.ClassDef) else ""
-        yield from _statements(child, name)
+            yield child, name if inside else ""
+        yield from _statements(child, name, inside=inside)
 
 
 def _nodes(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -204,13 +211,21 @@ def _learned(rooms: list[str], kept: Path) -> dict[str, tuple[list[str], float]]
 def _reaching(
     mutant: Mutant, learned: dict[str, tuple[list[str], float]], most: float
 ) -> list[str]:
-    """Return the tests that reach a fault, the shortest first, as many as ``most`` seconds take."""
-    key = f"{mutant.path}:{mutant.function}" if mutant.function else f"{mutant.path}:"
-    reached = {
-        test: seconds
-        for test, (names, seconds) in learned.items()
-        if any(n == key or (not mutant.function and n.startswith(key)) for n in names)
-    }
+    """Return the tests that reach a fault, the shortest first, as many as ``most`` seconds take.
+
+    Of code of a module, and of functions whose results an earlier test left in a cache, these are
+    the tests that call any function of the file.
+    """
+    reached: dict[str, float] = {}
+    for key in (f"{mutant.path}:{mutant.function}", f"{mutant.path}:"):
+        exact = not key.endswith(":")
+        reached = {
+            test: seconds
+            for test, (names, seconds) in learned.items()
+            if any(name == key if exact else name.startswith(key) for name in names)
+        }
+        if reached:
+            break
     found: list[str] = []
     sum_of = 0.0
     for test, seconds in sorted(reached.items(), key=lambda each: each[1]):

@@ -311,3 +311,23 @@ def test_where_a_kernel_begins_no_thread_s_register_has_a_value() -> None:
     assert 0 not in made.entering.registers
     again = room((".L_x_0:", None, None, 0), *lines, ("@P1 BRA `(.L_x_0)", None, None, 0))
     assert again.entering == again.at(0)
+
+
+def test_of_a_part_what_lives_across_it_and_what_it_names_are_used() -> None:
+    """R4 and UR8 live across it, and no instruction of it names them; R6 and UR10 are named."""
+    plain: tuple[None, None, int] = (None, None, 0)
+    made = room(
+        ("MOV R4, 0x1", *plain),
+        ("UMOV UR8, 0x1", *plain),
+        *[("NOP", *plain)] * 20,
+        ("MOV R6, 0x1", *plain),
+        ("UMOV UR10, 0x1", *plain),
+        *[("NOP", *plain)] * 20,
+        ("IADD3 R9, R4, UR8, RZ", *plain),
+        ("STS [R9], R9", *plain),
+        ("EXIT", *plain),
+    )
+    part = made.within(frozenset(range(15, 40)))
+    assert not {4, 6} & {*part.unused_own} and {5, 7, 8} <= {*part.unused_own}
+    assert not {8, 10} & {*part.unused_uniform} and {9, 11} <= {*part.unused_uniform}
+    assert not {4, 6, 9} & {*made.unused_own} and not {8, 10} & {*made.unused_uniform}

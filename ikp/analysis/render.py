@@ -1,4 +1,4 @@
-"""A :class:`~ikp.analysis.stats.Stats` as a table of text, for rich, as CSV or as JSON."""
+"""A :class:`~ikp.analysis.stats.Stats` as a table: of text, or for rich."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ _NAMES: Final = (
 )
 _COUNTED: Final = frozenset(_NAMES.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""
+_LESS: Final = {"measured": "likely", "likely": "possible"}
 _BETWEEN: Final = "launch-gaps"
 """The finding on time between launches, which no roof of a launch limits."""
 
@@ -32,10 +33,9 @@ def _of_a_part(launch: Prepared, one: Finding) -> Finding:
     lost = it.dropped / it.attempted if it.attempted else 0.0
     if lost < _MANY_LOST:
         return one
-    less = {"measured": "likely", "likely": "possible"}
     return replace(
         one,
-        confidence=less.get(one.confidence, one.confidence),
+        confidence=_LESS.get(one.confidence, one.confidence),
         rationale=f"{100 * lost:.0f} % of the records were lost, and this is of the others: "
         + one.rationale,
     )
@@ -53,6 +53,7 @@ def _capped(launch: Prepared, one: Finding) -> Finding:
     without = one.what_if.rpartition(": at most ")[0]
     return replace(
         one,
+        confidence=_LESS.get(one.confidence, one.confidence),
         bound_ns=most * launch.duration,
         bound_share=most,
         speedup_at_most=1 / max(1 - most, 1e-3),

@@ -33,9 +33,7 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
     busy, each = flop / rate / launch.duration, flop / asked
     if each >= _USUAL or busy >= _BUSY or len(launch.lanes.sms) < _SMS * work.peak.sms:
         return
-    saved = min(
-        1 - nearest(launch, ("L2", "L1", "issue", "integer", "FMA", "DRAM")), 1 - busy / _BUSY
-    )
+    saved = 1 - nearest(launch, _MOVED)
     if not enough(launch, saved * launch.duration):
         return
     some = sorted(
@@ -51,7 +49,7 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
         "tiles are small" + (", and their products are of single warps (no wgmma)" * narrow),
         number=Number("operations of tensor cores for each byte", each, "count"),
         at_stake=saved * launch.duration,
-        without="with larger tiles, at half the tensor cores' rate",
+        without="with larger tiles, at the rate that tensor cores reach",
         confidence="likely" if max(l2, _others(launch)) >= _MOVES else "possible",
         rationale=f"counted: products, and the bytes that their operands are loaded with; tensor "
         f"cores are at {100 * busy:.0f} % of their rate, and the bytes need {100 * l2:.0f} % of "

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ikp.core.work_facts import AccessFacts, LoopFacts, Mix, mix_of_json
+from ikp.core.work_facts import AccessFacts, LoopFacts, Mix, mix_of_json, size
 
 FACTS: Final = "ranges of "
 NO_FACTS: Final = "no ranges of "
@@ -171,10 +171,10 @@ def _with_work(facts: RangeFacts, said: dict[str, Any]) -> RangeFacts:
         line=str(said["line"]),
         accesses=tuple(AccessFacts.of_json(each) for each in said["accesses"]),
         apart=_count(said["apart"]) or 0,
-        sums=float(said["sums"]),
-        products=None if said["products"] is None else float(said["products"]),
+        sums=size(said["sums"]),
+        products=None if said["products"] is None else size(said["products"]),
         polls=str(said["polls"]),
-        bulk_bytes=None if said["bulk_bytes"] is None else float(said["bulk_bytes"]),
+        bulk_bytes=None if said["bulk_bytes"] is None else size(said["bulk_bytes"]),
     )
 
 

@@ -5,6 +5,7 @@ Units are the keys of ``ikp.sass.disassembly.units``: ``"fma"``, ``"load.global.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,11 @@ Mix = Mapping[str, tuple[float, float, float]]
 """Unit -> instructions in one execution of a range, for one warp: those that are surely executed,
 with the trips of loops that the code says; those that are at most, under conditions that are not
 known; and those in loops of unknown trips, of one iteration."""
+
+
+_ACCESS = re.compile(r"(load|store|atomic|copy)\.(global|shared|local)\.\d{1,3}")
+_MOST = 1e18
+"""The largest count or size that facts may have: any is that of one launch's machine code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +65,21 @@ class AccessFacts:
         """
         unit, count, line, cost, least, addresses, depends, in_loop, *more = said
         share, reused, lanes, span, keys = more
+        if not _ACCESS.fullmatch(str(unit)):
+            raise ValueError(f"{unit!r} is no access")
         return cls(
             str(unit),
-            float(count),
+            size(count),
             str(line),
             _number(cost),
             _number(least),
-            None if addresses is None else int(addresses),
+            None if addresses is None else int(size(addresses)),
             str(depends),
             in_loop is True,
             _number(share),
             _number(reused),
-            float(lanes),
-            None if span is None else int(span),
+            size(lanes),
+            None if span is None else int(size(span)),
             tuple(map(int, keys)),
         )
 
@@ -89,9 +97,19 @@ def mix_of_json(said: Mapping[str, Any]) -> dict[str, tuple[float, float, float]
     """Return a mix from its JSON object; ValueError and TypeError where it is none."""
     found = {}
     for unit, (once, maybe, looped) in said.items():
-        found[str(unit)] = float(once), float(maybe), float(looped)
+        if unit.startswith(("load.", "store.", "atomic.")) and not _ACCESS.fullmatch(unit):
+            raise ValueError(f"{unit!r} is no access")
+        found[str(unit)] = size(once), size(maybe), size(looped)
     return found
 
 
+def size(value: Any) -> float:
+    """Return a count or a size; ValueError and TypeError where it is none."""
+    number = float(value)
+    if not 0 <= number <= _MOST:
+        raise ValueError(f"{value!r} is no count")
+    return number
+
+
 def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return None if value is None else size(value)

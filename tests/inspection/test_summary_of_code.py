@@ -188,6 +188,21 @@ def test_a_kernel_that_spills_says_how_much() -> None:
     assert kept.spills == kept.local_bytes == 0 and kept.register_limit is None
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"store.global.', '"store.globe.'),
+        ('"tensor.group.2":[', '"tensor.group.2":[1e999,'),
+        ('"sums":0.0', '"sums":-1'),
+        ('"sums":0.0', '"sums":"many"'),
+        ('"accesses":[[', '"accesses":[[1,'),
+    ],
+)
+def test_damaged_facts_of_ranges_are_none(before: str, after: str) -> None:
+    text = facts("gluon gemm").text()
+    assert before in text and parse_facts(text.replace(before, after)) is None
+
+
 def test_facts_of_ranges_read_back() -> None:
     found = facts("gemm sm_90")
     assert parse_facts(found.text()) == found

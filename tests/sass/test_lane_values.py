@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ikp.core.work_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
-from ikp.inspection._work import Divergence, Often
+from ikp.inspection._work import Divergence, Often, polls
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.lane_state import Shape
 from ikp.sass.dataflow.lane_values import LaneValues
-from ikp.sass.disassembly.listing import parse
+from ikp.sass.disassembly.listing import Instruction, Line, parse
 
 pytestmark = pytest.mark.any_pins
 
@@ -248,3 +250,37 @@ def test_the_number_of_a_block_in_its_cluster_is_one_register() -> None:
         "IMAD.WIDE.U32 R2, R2, UR6, R2\nLDG.E R9, desc[UR4][R2.64]"
     )
     assert "b" in one.depends, "UR6 is still the block's number"
+
+
+SPIN = f"""{INDEX}
+.L_x_0:
+LDG.E.STRONG.GPU R8, desc[UR4][R2.64]
+{{more}}
+ISETP.NE.AND P0, PT, R8, R7, PT
+@P0 BRA `(.L_x_0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "polled"),
+    [
+        ("NANOSLEEP 0x20", True),
+        ("FFMA R9, R9, R9, R9", False),  # it works meanwhile
+        ("IADD3 R2, P1, R2, 0x80, RZ", False),  # it walks through memory
+    ],
+)
+def test_a_loop_that_only_asks_again_polls(more: str, polled: bool) -> None:
+    made = flow(SPIN.format(more=more))
+    values = Accesses(made, SHAPE, 0x210).values
+    every = range(len(made.code.instructions))
+    text = polls(Flow(replace(made.code, instructions=lined(made))), values, every)
+    assert bool(text) == polled
+
+
+def lined(made: Flow) -> tuple[Instruction, ...]:
+    """Return the instructions, each with a source line."""
+    line = (Line("/src/lock.cu", 26),)
+    return tuple(
+        Instruction(one.address, one.guard, one.opcode, one.rest, line)
+        for one in made.code.instructions
+    )

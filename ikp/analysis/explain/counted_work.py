@@ -8,7 +8,7 @@ the sums: ``uncounted`` says how much it may be.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Final
@@ -66,7 +66,6 @@ class CountedWork:
     peak: Peak
     cycles_per_ns: float
     kernel: str = ""  # the range of all code that is in no other
-    kept: dict[str, float] = field(default_factory=dict)
 
     @cached_property
     def issued(self) -> dict[str, float]:

@@ -141,8 +141,3 @@ def is_own(access: AccessFacts) -> bool:
         and (not access.in_loop or "i" in access.depends)
         and shared <= _ALIKE
     )
-
-
-def share_of(work: RangeWork, whole: CountedWork) -> float:
-    """Return the share of a launch's instructions that are of one range."""
-    return sum(work.issued.values()) / max(whole.total, 1.0)

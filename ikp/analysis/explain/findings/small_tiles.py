@@ -17,8 +17,6 @@ _USUAL: Final = 50.0
 _BUSY: Final = 0.5
 """Share of the tensor cores' rate from which on tiles are large enough."""
 _SECTOR: Final = 32
-_OPERANDS: Final = 0.5
-"""Part of all bytes that loads and copies of operands are, at least, in a product of matrices."""
 
 
 def small_tiles(launch: Prepared) -> Iterator[Finding]:

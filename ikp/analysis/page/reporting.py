@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ikp.analysis import render
 from ikp.analysis.counting_regions import stats
-from ikp.analysis.diff import tell
+from ikp.analysis.diff import render as differences
 from ikp.analysis.page._kernel import kernel_page
 from ikp.analysis.page._longest import labels_by_time
 from ikp.analysis.summary import summary
@@ -126,13 +126,13 @@ def _difference(before: Trace, after: Trace) -> Diff:
 
 
 def _kernel_difference(kernel: KernelChange, unit: str) -> dict[str, Any]:
-    show = tell.amount(unit)
-    columns, rows = tell.table(kernel, show, shortened)
+    show = differences.amount(unit)
+    columns, rows = differences.table(kernel, show, shortened)
     verdicts = [row.time.verdict if row.time else "" for row in kernel.rows]
     return {
-        "heading": tell.heading(kernel, shortened),
-        "summary": tell.summary(kernel, show),
-        "moved": tell.moved(kernel, show, shortened),
+        "heading": differences.heading(kernel, shortened),
+        "summary": differences.summary(kernel, show),
+        "moved": differences.moved(kernel, show, shortened),
         "verdict": kernel.duration.verdict,
         "columns": columns,
         "rows": [

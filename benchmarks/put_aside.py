@@ -35,6 +35,8 @@ MODES: dict[str, tuple[str, int | None]] = {
     "waits, 1": ("waits", 1),
 }
 """By column: detail, and one block in how many that has ranges; None, the default."""
+SETTLED_S = 0.02
+"""After so long, what a turn's records lay in has been zeroed: that takes bandwidth."""
 DELIMITER = "spin_kernel"
 """torch.cuda._sleep's kernel, which no library launches."""
 
@@ -233,11 +235,16 @@ def measured(
         torch.manual_seed(0)
         found = timed(switch, make(), modes, rounds)
     torch.cuda.empty_cache()
-    calls = durations(found, rounds * (1 + len(modes)))
+    order = [None, *modes]
+    flat = durations(found, rounds * len(order))
+    calls: dict[str | None, list[Durations]] = {mode: [] for mode in order}
+    for at, durations_of_one in enumerate(flat):
+        number, place = divmod(at, len(order))
+        calls[turned(order, number)[place]].append(durations_of_one)
     figures: dict[str, Any] = {}
-    plain = calls[:: 1 + len(modes)]
-    for at, mode in enumerate(modes, 1):
-        pairs = list(zip(plain, calls[at :: 1 + len(modes)], strict=True))
+    plain = calls[None]
+    for mode in modes:
+        pairs = list(zip(plain, calls[mode], strict=True))
         ratios = [sum(b for _, b in two) / sum(a for _, a in one) for one, two in pairs]
         low, middle, high = statistics.quantiles(ratios, n=4)
         figures[mode] = {"ratio": middle, "low": low, "high": high, "kernels": kernels(pairs)}
@@ -285,18 +292,26 @@ def timed(switch: Any, case: Any, modes: list[str], rounds: int) -> Any:
         torch.cuda._sleep(100)  # noqa: SLF001
         del kept
 
-    def turn() -> None:
-        for mode in (None, *modes):
+    def turn(order: list[str | None]) -> None:
+        for mode in order:
             once(mode)
         switch.session.reset()
+        time.sleep(SETTLED_S)
 
-    turn()
+    order = [None, *modes]
+    turn(order)
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
-        for _ in range(rounds):
-            turn()
+        for number in range(rounds):
+            turn(turned(order, number))
         torch.cuda.synchronize()
     return profiler.events()
+
+
+def turned(order: list[Any], number: int) -> list[Any]:
+    """Return a list begun at another of its entries: none is always the first of a turn."""
+    at = number % len(order)
+    return order[at:] + order[:at]
 
 
 Durations = list[tuple[str, float]]

@@ -148,8 +148,8 @@ def attorch_softmax() -> Case:
     return same(randn(8192, 4096)), attorch.Softmax(dim=1)
 
 
-def attention_spills() -> Case:
-    return spilling(128, 128, 128, stages=2)
+def matmul_spills() -> Case:
+    return spilling(128, 256, 64, stages=3)
 
 
 CASES: dict[str, Callable[[], Case]] = {
@@ -158,7 +158,7 @@ CASES: dict[str, Callable[[], Case]] = {
         *(stencil, switch, work_queue, cudnn_conv, cudnn_conv_float, torch_layer_norm, torch_sum),
         *(torch_cumsum, torch_embedding, grouped_gemm, grouped_gemm_tma, tutorial_matmul, entmax),
         *(entmax_histogram, inductor_gelu_norm, liger_geglu, liger_group_norm, fla_delta_rule),
-        *(fla_retention, fla_forgetting_attention, attorch_softmax, attention_spills),
+        *(fla_retention, fla_forgetting_attention, attorch_softmax, matmul_spills),
     )
 }
 KERNELS: dict[str, str] = {

@@ -88,12 +88,28 @@ def tutorial_persistent() -> Case:
     ), module.matmul_persistent
 
 
-def tutorial_attention() -> Case:
-    return spilling(128, 64, 64, stages=3)
+def tutorial_attention(head: int = 64, causal: bool = True) -> Case:
+    import triton
+
+    module = definitions(*TUTORIALS, "06-fused-attention.py")
+    q, k, v = (randn(4, 16, 2048, head, dtype=HALF) for _ in "qkv")
+
+    def call(*each: torch.Tensor) -> torch.Tensor:
+        module._attn_fwd.configs = [  # noqa: SLF001
+            triton.Config(
+                {"BLOCK_M": 128, "BLOCK_N": 64},
+                num_stages=3,
+                num_warps=4,
+                pre_hook=module._host_descriptor_pre_hook,  # noqa: SLF001
+            )
+        ]
+        return module.attention(*each, causal, 0.125, False)
+
+    return same(q, k, v), call
 
 
-def attention_spills_more() -> Case:
-    return spilling(128, 64, 128, stages=3)
+def matmul_spills_more() -> Case:
+    return spilling(256, 128, 32, stages=4)
 
 
 def _liger() -> dict[str, Callable[[], Case]]:
@@ -151,7 +167,11 @@ def _fla() -> dict[str, Callable[[], Case]]:
         ),
         "fla_rwkv6": ("rwkv6", "chunk_rwkv6", lambda: (gate(*wide).bfloat16(), randn(16, 128))),
         "fla_kda": ("kda", "chunk_kda", lambda: (gate(*wide), randn(*beta).sigmoid())),
-        "fla_gsa": ("gsa", "chunk_gsa", lambda: (randn(2, 4096, 16, 64),)),
+        "fla_gsa": (
+            "gsa",
+            "chunk_gsa",
+            lambda: (randn(2, 4096, 16, 64), gate(2, 4096, 16, 64).bfloat16()),
+        ),
         "fla_comba": (
             *("comba", "chunk_comba"),
             lambda: (heads()[1], gate(*beta), randn(*beta).sigmoid()),
@@ -296,7 +316,7 @@ CASES: dict[str, Callable[[], Case]] = {
         each.__name__: each
         for each in (
             *(tutorial_softmax, tutorial_dropout, tutorial_persistent, tutorial_attention),
-            attention_spills_more,
+            matmul_spills_more,
         )
     },
     **_liger(),

@@ -1,30 +1,22 @@
-"""Attention of Triton's tutorials with too many registers: it spills."""
+"""Triton's tutorial of a GEMM with too few warps: it spills, beside much shared memory."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 
 from benchmarks.calls.case import Case, definitions, randn, same
 
 
-def spilling(block_m: int, block_n: int, head: int, stages: int) -> Case:
+def spilling(m: int, n: int, k: int, stages: int) -> Case:
     """Return a call whose warps keep what spills in L1, beside more than 48 KB of shared memory."""
     import triton
 
-    module = definitions("triton", "python", "tutorials", "06-fused-attention.py")
-    q, k, v = (randn(4, 16, 2048, head, dtype=torch.float16) for _ in "qkv")
+    module = definitions("triton", "python", "tutorials", "03-matrix-multiplication.py")
+    sizes = {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k, "GROUP_SIZE_M": 8}
+    half = torch.float16
 
-    def call(*each: Any) -> Any:
-        module._attn_fwd.configs = [  # noqa: SLF001
-            triton.Config(
-                {"BLOCK_M": block_m, "BLOCK_N": block_n},
-                num_stages=stages,
-                num_warps=4,
-                pre_hook=module._host_descriptor_pre_hook,  # noqa: SLF001
-            )
-        ]
-        return module.attention(*each)
+    def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        module.matmul_kernel.configs = [triton.Config(sizes, num_stages=stages, num_warps=4)]
+        return module.matmul(a, b)
 
-    return same(q, k, v, True, 0.125, False), call
+    return same(randn(4096, 4096, dtype=half), randn(4096, 4096, dtype=half)), call

@@ -138,3 +138,8 @@ def test_kernels_of_calls_that_launched_others_are_left_out() -> None:
 def test_blocks_that_began_first_are_apart() -> None:
     starts, durations = np.array([0, 0, 100, 100]), np.array([10, 20, 30, 40])
     assert spread(starts, durations) == [4, 25, 17.5, 25, 32.5, 15]
+
+
+def test_each_way_is_the_first_of_a_turn_at_some_time() -> None:
+    turns = [put_aside.turned([None, "a", "b"], number) for number in range(3)]
+    assert turns == [[None, "a", "b"], ["a", "b", None], ["b", None, "a"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis._launch_bounds import launch_bounds
+from ikp.analysis.perturbation import Perturbation, perturbations
 from ikp.core import abi
 from ikp.core.warps import seen_warps
 from ikp.terminal import printable
@@ -37,7 +38,8 @@ class Evidence:
     ``blocks_launched`` did. ``ghz`` is the mean clock rate of the launches, where the clock counts
     SM cycles. ``capacity`` is the fewest records per warp that a launch had room for, ``needed``
     the most records that any one warp attempted. The clock residuals are the worst of its launches,
-    and None where that of any is unknown.
+    and None where that of any is unknown. ``perturbation`` is how much longer recording made the
+    launches; None where that is not known.
     """
 
     launch: str
@@ -68,6 +70,7 @@ class Evidence:
     needed_bytes: int = 0  # the largest buffer that any of its launches needed to keep all
     blocks_recorded: int = 0  # of all launches: blocks of which a warp recorded
     blocks_launched: int = 0
+    perturbation: Perturbation | None = None
 
     @property
     def dropped(self) -> int:
@@ -87,6 +90,10 @@ class Evidence:
     def facts(self) -> str:
         """Return in one line what was recorded, where, and how well."""
         return f"{_name(self)}: {_source(self)}; {_records(self)}; {_clock(self)}."
+
+    def recording(self) -> str:
+        """Return in one line what recording did to the launches; empty where that is not known."""
+        return f"{_name(self)}: {self.perturbation.sentence()}." if self.perturbation else ""
 
     def warnings(self) -> list[str]:
         """Return in words what was lost, and the notes of the recording; empty if all is well.
@@ -157,12 +164,15 @@ def _aligned(device: str, clocks: list[ClockFit]) -> str:
 
 def collect_evidence(trace: Trace) -> tuple[Evidence, ...]:
     """Return one :class:`Evidence` per launch label, in the order of the labels' first launches."""
-    warps = _Warps.of(trace)
+    warps, found = _Warps.of(trace), perturbations(trace)
     labels: dict[str, list[int]] = {}
     for index, launch in enumerate(trace.launches):
         labels.setdefault(launch.label, []).append(index)
     return tuple(
-        _of_label(label, [trace.launches[i] for i in members], warps.take(members))
+        replace(
+            _of_label(label, [trace.launches[i] for i in members], warps.take(members)),
+            perturbation=found.get(label),
+        )
         for label, members in labels.items()
     )
 

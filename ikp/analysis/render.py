@@ -227,6 +227,7 @@ def facts(stats: Stats, name: Callable[[str], str] = printable) -> Iterator[str]
     if stats.histograms:
         yield "histogram: durations in 16 bins of equal ratio, from min to max."
     yield from (_named(one, name).facts() for one in stats.evidence)
+    yield from filter(None, (_named(one, name).recording() for one in stats.evidence))
     yield from stats.about
 
 

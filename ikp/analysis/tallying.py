@@ -13,6 +13,7 @@ from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._sketch import new_sketch, sketches
 from ikp.analysis.counting_regions import Groups, stats
 from ikp.analysis.evidence import Evidence
+from ikp.analysis.perturbation import worse
 from ikp.analysis.stats import RegionStats, Residence
 from ikp.analysis.tally import Label, Lost, Place, Row, RowKey, Tally
 from ikp.core.abi import Kind
@@ -192,6 +193,7 @@ def _added_evidence(one: Evidence, other: Evidence) -> Evidence:
     if one.ghz is not None and other.ghz is not None:
         both = one.ghz * one.launches + other.ghz * other.launches
         changes["ghz"] = both / changes["launches"]
+    changes["perturbation"] = _both(one.perturbation, other.perturbation, worse)
     return replace(one, **changes)
 
 

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -73,6 +73,8 @@ class Launch:
     parameters: str = ""  # the values of the kernel's parameters, as a trace keeps them
     tell: Callable[[Launch], None] | None = None  # adds the kernel's facts to the trace
     drop: Callable[[], None] | None = None  # forgets its buffer: it was not launched
+    label: str = ""  # under which the launch is recorded
+    facts: MutableMapping[str, str] | None = None  # of its session
 
     def heeded(self, patch: Patch) -> Selection:
         """Return which warps and blocks record in the patched code."""

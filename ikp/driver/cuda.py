@@ -316,6 +316,39 @@ def identity() -> bytes:
     return uuid.raw
 
 
+def time_next(before: int, after: int) -> bool:
+    """Have events recorded right around this thread's next launch, in its stream; 0 for none.
+
+    Returns:
+        Whether the hook library is there, which does it.
+    """
+    ask = getattr(_driver(), "ikp_time_next", None)
+    if ask is None:
+        return False
+    ask(ctypes.c_void_p(before), ctypes.c_void_p(after))
+    return True
+
+
+def event() -> int:
+    """Return a new event of the current context.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    made = ctypes.c_void_p()
+    call("cuEventCreate", ctypes.byref(made), 0, to="make an event")
+    return made.value or 0
+
+
+def elapsed_us(before: int, after: int) -> float | None:
+    """Return the time between two recorded events; None where they have not happened."""
+    took = ctypes.c_float()
+    first, last = ctypes.c_void_p(before), ctypes.c_void_p(after)
+    if _driver().cuEventElapsedTime(ctypes.byref(took), first, last):
+        return None
+    return took.value * 1000
+
+
 def capturing(stream: int) -> bool:
     """Return whether a stream is being captured into a CUDA graph.
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _ROWS = 10
 _VERDICTS = 4
+_PERTURBED = 3
 WROTE = "Wrote "
 _SAMPLED = (
     "launches of more than 256 blocks have ranges of one block in a few, and when and where all "
@@ -49,6 +50,8 @@ def report(
         return
     _table(trace)
     say(_recording(trace))
+    for line in _perturbed(trace):
+        say(line)
     if len(trace.others):
         say(_SAMPLED)
     for line in _chosen_nothing(trace, options):
@@ -126,6 +129,17 @@ def _recording(trace: Trace) -> str:
         f"{text}; writing them took at most about {100 * share:.1f} % of the warps' time "
         f"({RECORD_CYCLES[bits]} cycles each)."
     )
+
+
+def _perturbed(trace: Trace) -> list[str]:
+    """Return what recording did to the launches of the labels that it did most to."""
+    from ikp.analysis.perturbation import perturbations
+
+    found = sorted(perturbations(trace).items(), key=lambda each: -each[1].ratio)
+    lines = [f"{label}: {each.sentence()}." for label, each in found[:_PERTURBED]]
+    if more := len(found) - _PERTURBED:
+        lines += [f"and {more} more kernels, by less: ikp stats."] if more > 0 else []
+    return lines
 
 
 def _share(trace: Trace) -> float | None:

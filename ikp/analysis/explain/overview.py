@@ -12,6 +12,7 @@ from ikp.analysis.explain.choosing_launch import Chosen
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import Doing, Group, Lanes, Launched, RegionUse
+from ikp.analysis.perturbation import perturbations
 from ikp.analysis.recording_cost import recording_share
 from ikp.core.sorting import sum_by
 
@@ -45,6 +46,7 @@ def launched(launch: Prepared, chosen: Chosen) -> Launched:
         recording_share_at_most=recording_share(it, it.attempted, float(launch.warp_time)),
         attempted=it.attempted,
         unfinished=it.unfinished,
+        recording=perturbations(launch.trace).get(it.label),
     )
 
 

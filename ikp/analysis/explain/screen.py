@@ -127,6 +127,8 @@ def _time(verdict: Verdict) -> Iterator[str]:
         parts.append(f"{100 * verdict.in_no_range_share:.1f} % in no range")
     if parts:
         yield "  warps: " + ", ".join(parts)
+    if verdict.launch and verdict.launch.recording:
+        yield f"  {verdict.launch.recording.sentence()}"
     recording = verdict.launch.recording_share_at_most if verdict.launch else None
     if recording is not None and recording >= _RECORDING:
         yield (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from ikp.analysis.perturbation import Perturbation
 from ikp.printing import Printed, json_of
 
 SCHEMA: Final = 2
@@ -127,6 +128,7 @@ class Launched:
     recording_share_at_most: float | None = None  # of the warps' time
     attempted: int = 0  # records, of which ``dropped`` were lost
     unfinished: int = 0  # warps that never finished: what they lost is not known
+    recording: Perturbation | None = None  # of the label's launches
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from ikp.backends.driver._seen_kernels import Chooser, Kernel, Memory, language_
 from ikp.backends.further_runs import run_further
 from ikp.backends.labels import Labels
 from ikp.backends.launched_grid import Grid
+from ikp.backends.timed import timed
 from ikp.core.segment import Selection
 from ikp.driver import cuda
 from ikp.errors import CheckError, IkpError, PatchError
@@ -154,7 +155,11 @@ class Launches:
             self._fail(kernel, PatchError(f"the driver does not launch it with records: {name}."))
 
     def count(self) -> None:
-        """Count the launches of functions that were decided, which the library counted itself."""
+        """Count the launches of functions that were decided, which the library counted itself.
+
+        The launches that were timed are over then, too.
+        """
+        timed.report()
         for (_, reason), (slot, kernel) in self._slots.items():
             if times := self.hook.passed[slot]:
                 self.launcher.tell(kernel, reason, times)
@@ -174,6 +179,8 @@ class Launches:
         meant = patched.take()
         if meant is None and patched.wanted.others:  # another launcher's, which has decided
             over = patched.wanted.over
+            if self._timed(launch):
+                return
             if over and (kernel := self._kernel(launch)) and kernel.symbol == over:
                 launch.decide()
             return
@@ -187,8 +194,14 @@ class Launches:
             meant = meant or self._chosen(kernel)
             if meant is not None:
                 launch.instead = self._recorded(kernel, meant, launch)
-            elif reason := self.launcher.over(kernel):
+            elif not self._timed(launch) and (reason := self.launcher.over(kernel)):
                 self._decide(launch, kernel, reason)
+
+    @staticmethod
+    def _timed(launch: hooks.Launch) -> bool:
+        """Time a plain launch of a kernel that was recorded with this grid; return whether."""
+        grid = launch.grid[0], launch.grid[1], launch.grid[2]
+        return timed.plain(int(launch.function), grid, launch.stream or 0)
 
     def _decide(
         self, launch: hooks.Launch, kernel: Kernel, reason: str, *, tell: bool = False
@@ -325,7 +338,13 @@ class Launches:
 
         taken: list[Any] = []
         selection = patched.chosen(self.launcher.buffer)
-        return patched.Launch(plan, language_of(kernel), buffer, selection, tell=tell, drop=drop)
+        return patched.Launch(
+            *(plan, language_of(kernel), buffer, selection),
+            tell=tell,
+            drop=drop,
+            label=label,
+            facts=session.facts,
+        )
 
     def _recorded(self, kernel: Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
         """Return the patched function, with its buffer passed; the plain one if it gets none."""
@@ -385,6 +404,7 @@ class Launches:
         if made.patch.argument is not None:
             launch.append(made.patch.argument, words)
         self._latest.launch = kernel, meant
+        timed.recorded(int(launch.function), grid, stream, meant.label, meant.facts)
         return made.function
 
     def _first_values(self, kernel: Kernel, launch: hooks.Launch) -> str:

@@ -144,6 +144,24 @@ static Result refused(Launch *launch, Result chosen, Result plain) {
     return plain;
 }
 
+/* Events that are recorded in the stream right before and right after this thread's next launch. */
+static __thread Handle before, after;
+
+SEEN(ikp_time_next)(Handle first, Handle last) {
+    before = first;
+    after = last;
+    return 0;
+}
+
+static void mark(Handle *event, Handle stream) {
+    static Result (*record)(Handle, Handle);
+    Handle now = *event;
+    *event = NULL;
+    if (!now) return;
+    if (!record) *(void **)&record = dlsym(real, "cuEventRecord");
+    if (record) record(now, stream);
+}
+
 #define PER_THREAD ((Handle)2)
 
 #define LAUNCH(name, default_stream)                                                                 \
@@ -157,8 +175,10 @@ static Result refused(Launch *launch, Result chosen, Result plain) {
                                  .stream = stream ? stream : default_stream,                         \
                                  .params = params, .extra = extra};                                  \
         choose(&longer);                                                                             \
+        mark(&before, longer.launch.stream);                                                         \
         Result result = real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,   \
                                     longer.launch.params, longer.launch.extra);                      \
+        mark(&after, longer.launch.stream);                                                          \
         if (!result || longer.launch.instead == f) return result;                                    \
         return refused(&longer.launch, result,                                                       \
                        real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra));       \
@@ -174,8 +194,10 @@ static Result refused(Launch *launch, Result chosen, Result plain) {
         longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared, 1,                        \
                                  .stream = stream ? stream : default_stream, .params = params};      \
         choose(&longer);                                                                             \
+        mark(&before, longer.launch.stream);                                                         \
         Result result = real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,   \
                                     longer.launch.params);                                           \
+        mark(&after, longer.launch.stream);                                                          \
         if (!result || longer.launch.instead == f) return result;                                    \
         return refused(&longer.launch, result,                                                       \
                        real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params));              \
@@ -211,8 +233,10 @@ static uint32_t asked_for(const Config *config, uint32_t attribute) {
                                  .params = params, .extra = extra,                                   \
                                  .attributes = config->attributes, .count = config->count};          \
         choose(&longer);                                                                             \
+        mark(&before, longer.launch.stream);                                                         \
         Result result = real_##name(config, longer.launch.instead, longer.launch.params,             \
                                     longer.launch.extra);                                            \
+        mark(&after, longer.launch.stream);                                                          \
         if (!result || longer.launch.instead == f) return result;                                    \
         return refused(&longer.launch, result, real_##name(config, f, params, extra));               \
     }

@@ -248,7 +248,9 @@ class Launcher:
             taken.extend([] if prof is None else [prof])
             return prof
 
-        launch = Launch(plan, Language.TRITON, buffer, chosen(self.buffer))
+        launch = Launch(
+            *(plan, Language.TRITON, buffer, chosen(self.buffer)), label=label, facts=session.facts
+        )
         if plan.level == BEST:
             launch.plan = replace(plan, level="machine")
             launch.otherwise = replace(plan, level="ptx")

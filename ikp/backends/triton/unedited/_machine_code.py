@@ -19,6 +19,7 @@ from ikp.backends.further_runs import run_further
 from ikp.backends.launched_grid import Grid
 from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Launch, apart, made, take, wanted
+from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _argument_values as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
@@ -101,7 +102,12 @@ def _run(
     )
     words = module.point(prof, grid, module.patch.warps, stream, chosen)
     launcher = plain if module.patch.argument is None else foreign.passing(plain, words)
-    return launcher(x, y, z, stream, module.function, *rest)
+    timing = timed.recorded(function, grid, stream, launch.label, launch.facts)
+    try:
+        return launcher(x, y, z, stream, module.function, *rest)
+    finally:
+        if timing:  # a launch that failed has not used the events
+            cuda.time_next(0, 0)
 
 
 _values: weakref.WeakKeyDictionary[Untyped, str] = weakref.WeakKeyDictionary()

@@ -1,0 +1,210 @@
+"""What recording did to launches: how much longer they took, and what their waits may hide.
+
+Where a program launched a kernel with the same grid again, plain, both were timed by events
+(``ikp run``): the difference is what recording took. Else, where a sample of blocks had ranges,
+their warps are compared with those of the other blocks of the same launch. Elsewhere what records
+take is estimated from how many a warp made. What headers take at each warp's entry and exit is
+estimated in both. How far that was off in calls of libraries: docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.analysis._launch_bounds import launch_bounds
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+_Floats = NDArray[np.float64]
+
+RECORD_CYCLES: Final = 24.0
+"""Cycles by which a record delays its warp: 7 to 45 on an H200 (docs/benchmarks.md)."""
+HEADER_CYCLES: Final = 8.0
+"""Cycles of an SM that the header of one warp takes, of both its clocks and its store."""
+_MEASURED: Final = "measured"
+_COMPARED: Final = "compared"
+_ESTIMATED: Final = "estimated"
+_ERRORS: Final = {_COMPARED: 0.02, _ESTIMATED: 0.04}
+"""How far nine in ten calls were off, as a part of the launch's time."""
+_MOST_OF_IT: Final = 0.9
+"""The part of a launch that recording can have taken: more is an error of the times."""
+_LEAST: Final = 8
+"""Warps of each kind without which the two kinds are not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """How much longer recording made the launches of one label, as far as the trace tells.
+
+    ``ratio`` is their time over what it would be without records, and ``error`` how far that was
+    off in nine of ten calls of libraries. ``warp_ratio`` is the mean time of warps with ranges over
+    that of the other warps, in the same launches; None where all had ranges. ``hidden`` is what
+    records took of the time of the warps that made them, about: a warp that waits comes later by
+    that, so waits without records may take up to this share of the warps' time more than shown.
+    """
+
+    ratio: float
+    error: float
+    way: str  # "measured" against plain launches, "compared" within launches, or "estimated"
+    warp_ratio: float | None
+    hidden: float
+
+    def sentence(self) -> str:
+        """Return it in one sentence, without the launch's name."""
+        way = _WAYS[self.way]
+        text = f"recording made it about {self.ratio:.2f} times as long ({way}, +-{self.error:.2f})"
+        if self.warp_ratio is not None:
+            text += f", and warps with ranges {self.warp_ratio:.2f} times as long as others"
+        if self.hidden >= _SHOWN:
+            text += (
+                f"; records may hide waits of up to {100 * self.hidden:.0f} % of the warps' time"
+            )
+        return text
+
+
+_SHOWN: Final = 0.01
+_WAYS: Final = {
+    _MEASURED: "measured against plain launches",
+    _COMPARED: "by comparing its blocks",
+    _ESTIMATED: "by an estimate",
+}
+_FACT: Final = "timed "
+"""How the name of a fact begins that holds the times of one label's launches, plain and recorded.
+"""
+_STEP_US: Final = 0.5
+"""The resolution of events."""
+
+
+def worse(one: Perturbation, other: Perturbation) -> Perturbation:
+    """Return the one of two that is larger: of one label in several traces."""
+    return one if one.ratio >= other.ratio else other
+
+
+def perturbations(trace: Trace) -> dict[str, Perturbation]:
+    """Return what recording did to the launches of each label; nothing of those without a GPU.
+
+    Of a label's launches it is the median. Launches of unknown clock rate are left out.
+    """
+    loads = _Loads.of(trace)
+    ratio, of_warps, hidden = loads.ratios(), loads.warp_ratios(), loads.hidden()
+    found: dict[str, list[int]] = {}
+    for index in np.flatnonzero(loads.known).tolist():
+        found.setdefault(trace.launches[index].label, []).append(index)
+    return {
+        label: _measured(
+            _of_label(ratio[members], of_warps[members], hidden[members]),
+            trace.provenance.get(f"{_FACT}{label}", ""),
+            {trace.launches[each].grid: float(loads.span_ns[each]) for each in members},
+        )
+        for label, members in found.items()
+    }
+
+
+def _measured(
+    found: Perturbation, lines: str, spans_ns: dict[tuple[int, int, int], float]
+) -> Perturbation:
+    """Return what was measured, where it was; else what was found otherwise.
+
+    Args:
+        found: by comparison, or by an estimate.
+        lines: the times of plain and recorded launches, a line for each grid, in JSON.
+        spans_ns: how long a recorded launch of each grid took.
+    """
+    whole = plain = error = 0.0
+    for each in map(json.loads, lines.splitlines()):
+        span = spans_ns.get(tuple(each["grid"]), 0.0) / 1000
+        longer = each["recorded_us"] - each["plain_us"]
+        if span > 0 and longer < _MOST_OF_IT * span:
+            whole, plain = whole + span, plain + span - longer
+            error += each["error_us"] + _STEP_US
+    if not whole:
+        return found
+    return replace(found, ratio=whole / plain, error=error / plain, way=_MEASURED)
+
+
+def _of_label(ratio: _Floats, of_warps: _Floats, hidden: _Floats) -> Perturbation:
+    compared = ~np.isnan(of_warps)
+    way = _COMPARED if compared.all() else _ESTIMATED
+    return Perturbation(
+        ratio=float(np.median(ratio)),
+        error=_ERRORS[way],
+        way=way,
+        warp_ratio=float(np.median(of_warps[compared])) if compared.any() else None,
+        hidden=float(np.median(hidden)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """Columns by launch: warps with ranges and the others, their mean times, and records."""
+
+    known: NDArray[np.bool_]
+    span_ns: _Floats
+    span: _Floats  # cycles, from the first warp's start to the last one's end
+    warps: _Floats  # that recorded ranges
+    mean: _Floats  # cycles of such a warp
+    others: _Floats
+    others_mean: _Floats
+    records: _Floats
+    sms: int
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Loads:
+        launches = len(trace.launches)
+        first, last = launch_bounds(trace)
+        rate = [
+            one.clock.ns_per_tick if one.clock.kind == "cycles" else 0.0 for one in trace.launches
+        ]
+        per_tick = np.array(rate, np.float64)
+        warps, mean = _warps(trace.slots, launches)
+        others, others_mean = _warps(trace.others, launches)
+        known = (per_tick > 0.01) & (per_tick < 100) & (warps > 0) & (last > first)
+        ticks = np.where(known, per_tick, 1.0)
+        sms = len(np.unique(np.concatenate([trace.slots.sm, trace.others.sm])))
+        span = np.where(known, last, 0) - np.where(known, first, 0)
+        return cls(
+            known,
+            span.astype(np.float64),
+            np.where(known, span / ticks, 1.0),
+            warps,
+            np.maximum(mean / ticks, 1.0),
+            others,
+            others_mean / ticks,
+            np.array([one.attempted for one in trace.launches], np.float64),
+            max(sms, 1),
+        )
+
+    def warp_ratios(self) -> _Floats:
+        """Return the mean time of warps with ranges over that of others; NaN where unknown."""
+        there = (self.warps >= _LEAST) & (self.others >= _LEAST) & (self.others_mean > 0)
+        return np.where(there, self.mean / np.where(there, self.others_mean, 1.0), np.nan)
+
+    def hidden(self) -> _Floats:
+        """Return the share of their time that warps' records took, about."""
+        each = self.records / np.maximum(self.warps, 1.0)
+        return np.minimum(each * RECORD_CYCLES / self.mean, 1.0)
+
+    def ratios(self) -> _Floats:
+        """Return the launches' time over what it would be without records."""
+        compared = self.warp_ratios()
+        hidden = self.hidden()
+        longer = np.where(np.isnan(compared), hidden, 1 - 1 / np.maximum(compared, 1.0))
+        every = self.warps + self.others
+        spent = np.maximum(self.mean * self.warps + self.others_mean * self.others, 1.0)
+        turns = np.maximum(self.span / self.mean, 1.0)
+        part = np.maximum(self.mean * self.warps / spent, 1 / turns)
+        headers = every / self.sms * HEADER_CYCLES / self.span
+        return 1 / (1 - np.minimum(longer * part + headers, 0.9))
+
+
+def _warps(table: Any, launches: int) -> tuple[_Floats, _Floats]:
+    """Return of each launch how many warps of a table there are, and their mean time in ns."""
+    count = np.bincount(table.launch, minlength=launches).astype(np.float64)
+    spent = np.bincount(table.launch, table.end_ns - table.start_ns, minlength=launches)
+    return count, spent / np.maximum(count, 1.0)

@@ -1,0 +1,149 @@
+"""``timed``: times of recorded and of plain launches of one kernel, by events around each.
+
+The plain launches are the program's own, after the chosen ones. The difference of both medians is
+what recording took: what an event takes is in both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ikp.driver import cuda
+from ikp.errors import IkpError
+
+MOST: Final = 9
+"""Launches of each kind that are timed. The first one is left out: it may load code."""
+ASKED: Final = 100
+"""Plain launches of a function after which no more is timed, of any grid."""
+LEAST: Final = 3
+"""Launches of each kind without which they are not compared."""
+FACT: Final = "timed "
+"""How the name of a trace's fact begins that holds the times of one label."""
+
+_Shape = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _Launches:
+    """The timed launches of one kernel and grid, as pairs of events."""
+
+    label: str
+    facts: MutableMapping[str, str]  # of the session that recorded it first
+    recorded: list[tuple[int, int]] = field(default_factory=list)
+    plain: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Function:
+    """The launches of one plain function, and of its copies with records."""
+
+    grids: dict[_Shape, _Launches] = field(default_factory=dict)
+    asked: int = 0  # plain launches
+
+
+@dataclass(slots=True)
+class Timed:
+    """The timed launches of this process, by the plain function and its context."""
+
+    _functions: dict[tuple[int, int], _Function] = field(default_factory=dict)
+    _off: bool = False
+
+    def recorded(
+        self,
+        function: int,
+        grid: _Shape,
+        stream: int,
+        label: str,
+        facts: MutableMapping[str, str] | None,
+    ) -> bool:
+        """Time this thread's next launch, of a kernel with records, if it is one of the first.
+
+        Args:
+            function: the plain function's handle.
+            grid: blocks.
+            stream: of the launch.
+            label: under which it is recorded.
+            facts: of the session that records it; None for none.
+
+        Returns:
+            Whether it is timed.
+        """
+        if facts is None or self._off or self._captured(stream):
+            return False
+        key = function, cuda.context_number()
+        grids = self._functions.setdefault(key, _Function()).grids
+        return self._time(grids.setdefault(grid, _Launches(label, facts)).recorded)
+
+    def plain(self, function: int, grid: _Shape, stream: int) -> bool:
+        """Time this thread's next launch, of a plain kernel, if it is one of the first.
+
+        Returns:
+            Whether a later one may be timed.
+        """
+        if self._off or not self._functions:
+            return False
+        known = self._functions.get((function, cuda.context_number()))
+        if known is None or known.asked >= ASKED:
+            return False
+        known.asked += 1
+        if grid in known.grids and not self._captured(stream):
+            self._time(known.grids[grid].plain)
+        return any(len(each.plain) < MOST for each in known.grids.values())
+
+    def _captured(self, stream: int) -> bool:
+        try:
+            return cuda.capturing(stream)
+        except IkpError:
+            return True
+
+    def _time(self, events: list[tuple[int, int]]) -> bool:
+        if len(events) >= MOST:
+            return False
+        try:
+            pair = cuda.event(), cuda.event()
+        except (IkpError, AttributeError):  # a driver without events, or a broken context
+            self._off = True
+            return False
+        self._off = not cuda.time_next(*pair)
+        if not self._off:
+            events.append(pair)
+        return not self._off
+
+    def report(self) -> None:
+        """Add the medians of both kinds to their sessions' facts, in us; forget all launches."""
+        found, self._functions = self._functions, {}
+        every = (each for function in found.values() for each in function.grids.items())
+        for grid, each in every:
+            recorded, plain = _times(each.recorded), _times(each.plain)
+            if min(len(recorded), len(plain)) < LEAST:
+                continue
+            made = {
+                "grid": grid,
+                "recorded_us": statistics.median(recorded),
+                "plain_us": statistics.median(plain),
+                "error_us": _error(recorded) + _error(plain),
+                "launches": [len(recorded), len(plain)],
+            }
+            key = f"{FACT}{each.label}"
+            lines = [*each.facts.get(key, "").splitlines(), json.dumps(made)]
+            each.facts[key] = "\n".join(lines)
+
+
+def _times(events: list[tuple[int, int]]) -> list[float]:
+    took = (cuda.elapsed_us(*pair) for pair in events[1:])
+    return [each for each in took if each is not None]
+
+
+def _error(times: list[float]) -> float:
+    """Return how far the median of some times may be off: of their quartiles, by their number."""
+    low, _, high = statistics.quantiles(times, n=4)
+    return float((high - low) / math.sqrt(len(times)))
+
+
+timed = Timed()
+"""The timed launches of this process."""

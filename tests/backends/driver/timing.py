@@ -1,0 +1,55 @@
+"""Launches a kernel recorded and plain, by a driver that has events; prints what came.
+
+Run by ``test_timed.py`` in a process of its own, in which no driver has been loaded.
+"""
+
+import ctypes
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver.launches import stepping_in
+from ikp.backends.timed import MOST
+from tests.backends.driver.program import Launcher, Session
+
+
+class Ending(Launcher):
+    """Records no launch any more, once it is off."""
+
+    def over(self, kernel: Any) -> str | None:
+        return None if self.on else "over"
+
+
+def main(image: Path, name: str) -> None:
+    hooks.install()
+    library = ctypes.CDLL("libcuda.so.1")
+    library.fake_log.restype = ctypes.c_char_p
+    handle = ctypes.c_void_p
+    library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
+    library.fake_have_events(1)
+    module, function = handle(), handle()
+    launcher, said = Ending(), {}
+
+    def launched(grid: int) -> list[str]:
+        library.fake_clear()
+        library.cuLaunchKernel(function, grid, 1, 1, 256, 1, 1, 0, 5, None, None)
+        return library.fake_log().decode().splitlines()
+
+    with stepping_in(launcher):
+        library.cuModuleLoadData(ctypes.byref(module), image.read_bytes())
+        library.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
+        said["recorded"] = [launched(12) for _ in range(MOST + 1)]
+        library.fake_capture(1)
+        said["captured"] = launched(12)
+        library.fake_capture(0)
+        launcher.on = False
+        said["other grid"] = launched(13)
+        said["plain"] = [launched(12) for _ in range(MOST + 2)]
+    said["facts"] = {key: text for key, text in Session.facts.items() if key.startswith("timed")}
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

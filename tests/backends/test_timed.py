@@ -1,0 +1,89 @@
+"""Which launches are timed, without a device; tests/backends/driver has the driver's part."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ikp.backends.timed import ASKED, MOST, Timed
+from ikp.driver import cuda
+from ikp.errors import PatchError
+
+GRID = (12, 1, 1)
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The pairs that were recorded; a pair's time is its number, in us."""
+    recorded: list[tuple[int, int]] = []
+    made = iter(range(1, 10_000))
+    monkeypatch.setattr(cuda, "event", lambda: next(made))
+    monkeypatch.setattr(cuda, "context_number", lambda: 1)
+    monkeypatch.setattr(cuda, "capturing", lambda stream: stream == 9)
+    monkeypatch.setattr(cuda, "time_next", lambda *pair: recorded.append(pair) or True)
+    monkeypatch.setattr(cuda, "elapsed_us", lambda first, _: float(first))
+    return recorded
+
+
+def test_a_function_is_asked_about_until_all_its_grids_are_timed(
+    events: list[tuple[int, int]],
+) -> None:
+    timed, facts = Timed(), dict[str, str]()
+    assert not timed.plain(4, GRID, 0)
+    timed.recorded(4, GRID, 0, "k", facts)
+    timed.recorded(4, (13, 1, 1), 0, "k", facts)
+    assert all(timed.plain(4, GRID, 0) for _ in range(MOST)) and timed.plain(4, (14, 1, 1), 0)
+    assert len(events) == 2 + MOST
+    assert [timed.plain(4, (13, 1, 1), 0) for _ in range(MOST)] == [True] * (MOST - 1) + [False]
+    assert not timed.plain(5, GRID, 0)
+
+
+def test_it_ends_though_a_grid_never_comes_again(events: list[tuple[int, int]]) -> None:
+    timed = Timed()
+    timed.recorded(4, GRID, 0, "k", {})
+    asked = [timed.plain(4, (1, 1, 1), 0) for _ in range(ASKED + 1)]
+    assert asked == [True] * ASKED + [False] and len(events) == 1
+
+
+def test_launches_in_a_capture_have_no_events(events: list[tuple[int, int]]) -> None:
+    timed = Timed()
+    timed.recorded(4, GRID, 9, "k", {})
+    assert not timed.plain(4, GRID, 0) and not events
+
+
+def test_medians_leave_out_the_first_and_need_some(events: list[tuple[int, int]]) -> None:
+    timed, facts = Timed(), dict[str, str]()
+    for _ in range(4):
+        timed.recorded(4, GRID, 0, "k", facts)
+    timed.recorded(6, GRID, 0, "other", facts)
+    for function in (4, 6):
+        for _ in range(5):
+            timed.plain(function, GRID, 0)
+    timed.report()
+    assert list(facts) == ["timed k"]
+    made = json.loads(facts["timed k"])
+    assert made["recorded_us"] == 5.0 and made["plain_us"] == 16.0  # pairs 3, 5, 7; 13 to 19
+    assert made["launches"] == [3, 4] and made["grid"] == list(GRID)
+    timed.report()
+    assert len(facts["timed k"].splitlines()) == 1
+
+
+def test_without_events_or_the_hook_library_nothing_is_timed(
+    events: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses() -> int:
+        raise PatchError("no events")
+
+    monkeypatch.setattr(cuda, "event", refuses)
+    timed = Timed()
+    timed.recorded(4, GRID, 0, "k", {})
+    assert not timed.plain(4, GRID, 0) and not events
+    monkeypatch.undo()
+    monkeypatch.setattr(cuda, "event", lambda: 1)
+    monkeypatch.setattr(cuda, "context_number", lambda: 1)
+    monkeypatch.setattr(cuda, "capturing", lambda _: False)
+    monkeypatch.setattr(cuda, "time_next", lambda *_: False)
+    timed = Timed()
+    timed.recorded(4, GRID, 0, "k", {})
+    assert not timed.plain(4, GRID, 0)

@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ MODES: dict[str, tuple[str, int | None]] = {
 """By column: detail, and one block in how many that has ranges; None, the default."""
 SETTLED_S = 0.02
 """After so long, what a turn's records lay in has been zeroed: that takes bandwidth."""
+CLOSE = 0.02
+TOLD = "waits"
+"""The column of which it is measured how true a trace's own figure is."""
 DELIMITER = "spin_kernel"
 """torch.cuda._sleep's kernel, which no library launches."""
 
@@ -138,11 +142,11 @@ def row(name: str, result: dict[str, Any], modes: list[str]) -> str:
     if "failed" in result:
         return f"{name} | failed: {result['failed']} |" + " |" * len(modes)
     cells = [result["modes"][each] for each in modes]
-    told = " | ".join(
+    shown = " | ".join(
         f"{each['ratio']:.3f} ({each['low']:.3f} to {each['high']:.3f}){missing(each)}"
         for each in cells
     )
-    return f"{name} | {result['us']:.1f} | {result['bits']} | {told}"
+    return f"{name} | {result['us']:.1f} | {result['bits']} | {shown}"
 
 
 def missing(mode: dict[str, Any]) -> str:
@@ -151,7 +155,7 @@ def missing(mode: dict[str, Any]) -> str:
 
 def summary(results: list[dict[str, Any]], modes: list[str]) -> str:
     """Return medians and ninth deciles over the calls whose launches were recorded."""
-    told = []
+    said = []
     for mode in modes:
         ratios = [
             each["modes"][mode]["ratio"]
@@ -160,8 +164,23 @@ def summary(results: list[dict[str, Any]], modes: list[str]) -> str:
         ]
         if len(ratios) > 1:
             ninth = statistics.quantiles(ratios, n=10, method="inclusive")[8]
-            told.append(f"{mode} {statistics.median(ratios):.3f}, {ninth:.3f} ({len(ratios)})")
-    return "; ".join(told)
+            said.append(f"{mode} {statistics.median(ratios):.3f}, {ninth:.3f} ({len(ratios)})")
+    return "; ".join(said + truth(results))
+
+
+def truth(results: list[dict[str, Any]]) -> list[str]:
+    """Return how far what traces say of recording is from what was measured beside."""
+    columns = [each["modes"].get(TOLD, {}) for each in results if "failed" not in each]
+    found = []
+    for way in ("measured", "estimated"):
+        off = [
+            abs(one["told"][way] - one["ratio"]) for one in columns if way in one.get("told", ())
+        ]
+        if len(off) > 1:
+            close = sum(each <= CLOSE for each in off) / len(off)
+            ninth = statistics.quantiles(off, n=10, method="inclusive")[8]
+            found.append(f"{way} within {CLOSE:g}: {close:.0%}, nine in ten within {ninth:.3f}")
+    return found
 
 
 def child(names: list[str], modes: list[str], rounds: int, folder: Path) -> None:
@@ -178,15 +197,17 @@ def child(names: list[str], modes: list[str], rounds: int, folder: Path) -> None
         if each in develop.KERNELS | judge.KERNELS
     ]
     switch.launcher.kernels = re.compile("|".join(patterns), re.IGNORECASE) if patterns else None
-    told = {name: attempt(lambda name=name: prepared(switch, cases[name], modes)) for name in names}
+    known = {
+        name: attempt(lambda name=name: prepared(switch, cases[name], modes)) for name in names
+    }
     (folder / f"{names[0]}.ready").write_text("")
     while not (folder / "go").exists():
         time.sleep(0.05)
     for name in names:
-        if "failed" not in told[name]:
+        if "failed" not in known[name]:
             more = attempt(lambda name=name: measured(switch, cases[name], modes, rounds, folder))
-            told[name] = more if "failed" in more else joined(told[name], more)
-        (folder / f"{name}.json").write_text(json.dumps(told[name]))
+            known[name] = more if "failed" in more else joined(known[name], more)
+        (folder / f"{name}.json").write_text(json.dumps(known[name]))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -233,7 +254,10 @@ def measured(
     with (folder / "lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         torch.manual_seed(0)
-        found = timed(switch, make(), modes, rounds)
+        case = make()
+        found = timed(switch, case, modes, rounds)
+        said = attempt(partial(told, switch, case, TOLD)) if TOLD in modes else {}
+    del case
     torch.cuda.empty_cache()
     order = [None, *modes]
     flat = durations(found, rounds * len(order))
@@ -248,10 +272,56 @@ def measured(
         ratios = [sum(b for _, b in two) / sum(a for _, a in one) for one, two in pairs]
         low, middle, high = statistics.quantiles(ratios, n=4)
         figures[mode] = {"ratio": middle, "low": low, "high": high, "kernels": kernels(pairs)}
-    return {
-        "us": statistics.median(sum(each for _, each in one) for one in plain),
-        "modes": figures,
-    }
+    us = statistics.median(sum(each for _, each in one) for one in plain)
+    if TOLD in modes:
+        failed = "failed" in said
+        figures[TOLD]["told"] = (
+            said if failed else {way: 1 + each / us for way, each in said.items()}
+        )
+    return {"us": us, "modes": figures}
+
+
+def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
+    """Return by how many us recording made a call longer, as a trace says: measured, estimated.
+
+    The launches are those of a program under ``ikp run``: first recorded ones, then plain ones.
+    """
+    import torch
+
+    from ikp.analysis.perturbation import perturbations
+    from ikp.backends.timed import FACT, MOST, timed
+
+    fresh, call = case
+    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+    timed.report()  # of other details
+    facts = switch.session.facts
+    for key in [each for each in facts if each.startswith(FACT)]:
+        del facts[key]
+    for each in [mode] * MOST + [None] * MOST:
+        arguments = fresh()
+        flush.zero_()
+        torch.cuda.synchronize()
+        record(switch, lambda arguments=arguments: call(*arguments), each)
+        torch.cuda.synchronize()
+    without = longer(switch.session.trace, perturbations)
+    timed.report()
+    made = {"measured": longer(switch.session.trace, perturbations), "estimated": without}
+    switch.session.reset()
+    switch.missing()
+    return {way: us / MOST for way, us in made.items()}
+
+
+def longer(trace: Any, perturbations: Callable[[Any], dict[str, Any]]) -> float:
+    """Return by how many us recording made a trace's launches longer, as is said of each label."""
+    from ikp.analysis._launch_bounds import launch_bounds
+
+    found = perturbations(trace)
+    first, last = launch_bounds(trace)
+    return sum(
+        (end - begin) / 1000 * (1 - 1 / found[launch.label].ratio)
+        for launch, begin, end in zip(trace.launches, first.tolist(), last.tolist(), strict=True)
+        if launch.label in found
+    )
 
 
 def record(switch: Any, call: Callable[[], Any], mode: str | None) -> Any:

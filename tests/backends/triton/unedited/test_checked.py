@@ -101,6 +101,7 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict | None], Any
         monkeypatch.setattr(machine_code, "modules", SimpleNamespace(get=lambda *_: made))
         monkeypatch.setattr(machine_code, "apart", lambda _: nullcontext())
         monkeypatch.setattr(machine_code, "checked", lambda *_: verdict)
+        monkeypatch.setattr(machine_code, "_first_values", lambda *_: "")
         monkeypatch.setattr(cuda, "like", lambda *_, **__: None)
         monkeypatch.setattr(cuda, "capturing", lambda _: False)
         meant = Launch(plan(level="machine", check=True), Language.TRITON, lambda *_: "a buffer")

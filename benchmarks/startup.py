@@ -1,16 +1,21 @@
-"""What starting costs: ``import ikp`` and ``ikp --help`` beside a bare Python.
+"""What starting costs: ``import ikp``, ``ikp --help``, and torch under ``ikp run``.
 
     python benchmarks/startup.py [--rounds N]
 
 Prints the median and the quartiles of N processes each, taken in turn, and the ratio to a process
-that does nothing. No GPU.
+that does nothing; of `import torch`, where it is installed, also the processor's seconds with `ikp
+run` over those without. No GPU.
 """
 
 import argparse
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from importlib.util import find_spec
+from pathlib import Path
 
 PROGRAMS = {
     "nothing": ["-c", "pass"],
@@ -25,6 +30,27 @@ def took(program: list[str]) -> float:
     began = time.perf_counter()
     subprocess.run([sys.executable, *program], check=True, stdout=subprocess.DEVNULL)
     return 1e3 * (time.perf_counter() - began)
+
+
+def with_torch(rounds: int) -> list[float]:
+    """Return the ratios of the processor's time of ``import torch`` under ``ikp run``."""
+    ratios = []
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "program.py"
+        script.write_text("import torch")
+        for _ in range(rounds):
+            plain, recorded = (
+                _processor([*start, str(script)]) for start in ([], ["-m", "ikp", "run"])
+            )
+            ratios.append(recorded / plain)
+    return ratios
+
+
+def _processor(program: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *program], check=False, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
@@ -43,6 +69,11 @@ def main() -> None:
         print(
             f"| {name} | {middle:.0f} | {low:.0f} to {high:.0f} | {middle / bare:.2f} "
             f"| {middle - bare:.0f} |"
+        )
+    if find_spec("torch"):
+        ratios = with_torch(rounds)
+        print(
+            f"import torch under ikp run: {statistics.median(ratios):.3f} of the processor's time"
         )
 
 

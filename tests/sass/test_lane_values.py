@@ -284,3 +284,10 @@ def lined(made: Flow) -> tuple[Instruction, ...]:
         Instruction(one.address, one.guard, one.opcode, one.rest, line)
         for one in made.code.instructions
     )
+
+
+def test_a_uniform_register_gets_the_value_of_the_first_lane() -> None:
+    """The pointer moves by four bytes for each number before it: by none, from a sector's start."""
+    text = f"{INDEX}R2UR UR6, R0\nIMAD.WIDE R2, UR6, 0x4, R2\nIMAD.WIDE R2, R0, 0x4, R2\n"
+    (one,) = accesses(f"{text}LDG.E R9, desc[UR4][R2.64]")
+    assert one.cost == 4, "another lane's number leads into the middle of a sector"

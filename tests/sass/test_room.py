@@ -331,3 +331,15 @@ def test_of_a_part_what_lives_across_it_and_what_it_names_are_used() -> None:
     assert not {4, 6} & {*part.unused_own} and {5, 7, 8} <= {*part.unused_own}
     assert not {8, 10} & {*part.unused_uniform} and {9, 11} <= {*part.unused_uniform}
     assert not {4, 6, 9} & {*made.unused_own} and not {8, 10} & {*made.unused_uniform}
+
+
+def test_the_first_register_is_unsafe_as_others_are() -> None:
+    made = room(
+        ("LDG.E R0, desc[UR4][R2.64]", 2, None, 0),
+        *[("NOP", None, None, 0)] * 2,
+        ("NOP", None, None, 4),
+        *[("NOP", None, None, 0)] * 2,
+        ("EXIT", None, None, 0),
+    )
+    assert ["R0" in each for each in late(made)] == [False, True, True, True, False, False, False]
+    assert 0 not in made.at(2).registers and 0 in made.at(4).registers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.sass.disassembly.listing import Line
+from ikp.sass.disassembly.listing import Line, split
 from tests.sass.texts import one, sass
 
 pytestmark = pytest.mark.any_pins
@@ -38,3 +38,9 @@ def test_control_bits_in_words_are_no_operands() -> None:
     assert one("NOP   &req={5,1}   ?trans1").operands == ()
     assert one("MOV R9, 0x1      ?WAIT6_END_GROUP").text == "MOV R9, 0x1"
     assert one("DEPBAR.LE SB0, 0x0 &req={2} ?WAIT4_END_GROUP").rest == "SB0, 0x0"
+
+
+def test_operands_are_split_without_comments_and_reuse() -> None:
+    assert split('R4 -0x10 (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)') == ["R4 -0x10"]
+    assert split("R4, R5.reuse, c[0x0][0x210], !P0") == ["R4", "R5", "c[0x0][0x210]", "!P0"]
+    assert split("") == []

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ikp.profiling.instrument import instrument
     from ikp.profiling.profile import profile
     from ikp.session.current import set_export
+    from ikp.session.steps import schedule
     from ikp.trace import Trace, load
     from ikp.verbs.intrinsics import (
         end,
@@ -65,6 +66,7 @@ _HOMES = {
     "ikp.profiling.instrument": "instrument",
     "ikp.profiling.profile": "profile",
     "ikp.session.current": "set_export",
+    "ikp.session.steps": "schedule",
     "ikp.trace": "Trace load",
     "ikp.errors": (
         "BufferError DecodeError ExportError IkpError IkpWarning InspectError KernelError "
@@ -109,6 +111,7 @@ __all__ = [
     "profile",
     "range",
     "role",
+    "schedule",
     "set_export",
     "start",
     "start_async",

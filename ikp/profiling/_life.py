@@ -23,6 +23,7 @@ from ikp.core.segment import Segment
 from ikp.core.trace import Launch, of_class
 from ikp.core.trace import Trace as Columns
 from ikp.errors import DecodeError, ExportError, FaultError, IkpError, IkpWarning, UsageError
+from ikp.profiling._cycles import Cycles
 from ikp.registry import check_target
 from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
@@ -150,7 +151,12 @@ class Life(Session):
     """The base class of ``ikp.profile``: opening, ending, writing. It may be opened repeatedly."""
 
     def __init__(
-        self, path: str | PathLike[str] | None, force: bool, wishes: Wishes, enabled: bool
+        self,
+        path: str | PathLike[str] | None,
+        force: bool,
+        wishes: Wishes,
+        enabled: bool,
+        cycles: Cycles,
     ) -> None:
         self.export = True
         self.prepared_later = False  # the opener calls ``registry.prepare`` at its first launch
@@ -165,6 +171,8 @@ class Life(Session):
         self._ended: list[Recorded] = []  # the last one, of this session or of a decorated call
         self._ended_of_origin = self._ended
         self._target: str | None = None
+        self._cycles = cycles
+        cycles.check(path)
 
     @property
     def held(self) -> int:
@@ -210,7 +218,7 @@ class Life(Session):
             self._target = None
             if self._path is not None and self._exporting():
                 # Now: later, the process group may be gone, the program in another folder.
-                target = with_rank(self._path)
+                target = self._cycles.path(with_rank(self._path))
                 check_target(target, self._force, later=self.prepared_later)
                 self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
             opening = current.opened(self, self._origin, everywhere=everywhere)
@@ -267,6 +275,28 @@ class Life(Session):
             losses.insert(0, text)
         return losses
 
+    def _end_cycle(self, recording: Recorded) -> None:
+        """Read back a cycle's launches, write them, and give their memory back.
+
+        Without a place for the step in the path and without a function that takes the trace, all
+        cycles are in the session's one trace.
+        """
+        keeps = self._path is not None and self._exporting() and self._cycles.has_place(self._path)
+        if not keeps and self._cycles.on_trace_ready is None:
+            return
+        check_here(recording, "prof.step")
+        trace, broken = recording.trace(self.facts)
+        recording.empty()
+        trace = _with_code_facts(trace)
+        if keeps and self._path is not None and not holds_nothing(trace):
+            target = os.path.abspath(self._cycles.path(with_rank(self._path)))  # noqa: PTH100
+            save(trace, target, force=self._force, failed=False)
+            self._cycles.wrote(target)
+        if self._cycles.on_trace_ready is not None:
+            self._cycles.on_trace_ready(trace)
+        if broken is not None:
+            raise broken
+
     def _stop_at_exit(self) -> None:
         """End a session that is still open at exit; in a forked process, do nothing."""
         hold()
@@ -302,6 +332,10 @@ class Life(Session):
         if self._path is None or not self._exporting():
             return ""
         target = self._target or with_rank(self._path)
+        if self._cycles.written:
+            if holds_nothing(trace):
+                return ""
+            target = os.path.abspath(self._cycles.path(with_rank(self._path)))  # noqa: PTH100
         return save(trace, target, force=self._force, failed=failed)
 
     def _records(self, recording: Recorded) -> bool:

@@ -14,10 +14,12 @@ from ikp.core.regions import checked_name, region_table
 from ikp.core.segment import select
 from ikp.core.trace import of_class
 from ikp.errors import UsageError
+from ikp.profiling._cycles import Cycles
 from ikp.profiling._life import Life, check_here
 from ikp.session.current import current_rank
 from ikp.session.memory import Room
 from ikp.session.recorder import Asked, provenance
+from ikp.session.steps import Phase, Schedule
 from ikp.session.termination import hold
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace
@@ -72,9 +74,15 @@ class profile(Life):
             ``ikp.calibrate`` measured before. Where that can't be done, a warning says why, and the
             trace stays as it was recorded.
         enabled: False makes every buffer None.
+        steps: which steps are recorded, by ``ikp.schedule``; ``prof.step()`` ends each. None
+            records all.
+        on_trace_ready: called with the trace of each cycle of ``steps``, as it ends.
+        disk: bytes that the files of cycles may take: the oldest are deleted, the latest is kept.
+            None keeps all. For paths with ``{step}``, for which each cycle has its first recorded
+            step.
 
     Raises:
-        UsageError: an option is unknown.
+        UsageError: an option is unknown, or a path has a ``{step}`` and there are no ``steps``.
         ExportError: the trace can't be written to ``path``, or that names a ``{rank}`` and there is
             none; raised before any kernel runs.
     """
@@ -94,6 +102,9 @@ class profile(Life):
         sched_barriers: bool = True,
         deduct_overhead: bool | Overhead = False,
         enabled: bool = True,
+        steps: Schedule | None = None,
+        on_trace_ready: Callable[[Trace], object] | None = None,
+        disk: int | None = None,
     ) -> None:
         if path is not None and not isinstance(path, (str, PathLike)):
             raise UsageError(
@@ -111,7 +122,23 @@ class profile(Life):
             sched_barriers=sched_barriers,
             deduct_overhead=deduct_overhead,
         )
-        super().__init__(path, force, wishes, enabled)
+        cycles = Cycles(steps, on_trace_ready, disk)
+        super().__init__(path, force, wishes, enabled, cycles)
+
+    def step(self) -> None:
+        """End a step of the program, as an iteration of training: the schedule counts them.
+
+        At the last recorded step of a cycle, kernels are waited for. The cycle's trace is written
+        where the path has a ``{step}``, and passed to ``on_trace_ready``; its memory is given back.
+
+        Raises:
+            UsageError: the session is not open.
+            ExportError: the trace can't be written.
+        """
+        recording = self._now("prof.step")
+        if self._cycles.ends:
+            self._end_cycle(recording)
+        self._cycles.step += 1
 
     def buffer(
         self,
@@ -166,8 +193,10 @@ class profile(Life):
         checked_name(label, "a buffer's label")
         table = region_table(regions)
         recording = self._now("prof.buffer")
-        if not self._records(recording):
+        phase = self._cycles.phase
+        if phase is Phase.WAIT or not self._records(recording):
             return None
+        enabled = enabled and phase is Phase.ACTIVE
         rank = current_rank()
         chosen, room = select(warps, blocks, granularity), Room(size, grid, num_warps)
         return recording.buffer(

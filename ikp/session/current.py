@@ -181,8 +181,9 @@ LAUNCHERS: Final = (
 )
 """Environment variables of launchers beside torch's: the rank, and how many there are."""
 PID: Final = "{pid}"
+STEP: Final = "{step}"
 PLACE: Final = "{rank}"
-"""The placeholders of a process's number, and of its rank, in a path."""
+"""The placeholders in a path: of a process's number, of a cycle's first step, of the rank."""
 
 
 def distributed() -> Any:
@@ -221,12 +222,12 @@ def _numbered(name: str, count: str, *, least: int = 1) -> int | None:
 
 
 def with_rank(path: str | PathLike[str]) -> str:
-    """Return the path with this process's rank for each ``{rank}`` in it.
+    """Return the path with this process's rank for each ``{rank}`` in it, and pid for ``{pid}``.
 
     Raises:
         ExportError: it has a ``{rank}``, and this process has none.
     """
-    text = path_text(path)
+    text = path_text(path).replace(PID, str(os.getpid()))
     if PLACE not in text:
         return text
     rank = current_rank()

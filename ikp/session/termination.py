@@ -198,10 +198,13 @@ class _Watch:
         return next((readers[reader] for reader, _ in found if reader in readers), None)
 
     def _end(self, number: int) -> None:
-        """Call all ends, and let the signal have its effect; a second signal has it at once."""
+        """Call all ends, and let the signal have its effect.
+
+        A second signal within ``PATIENCE_S`` is the same wish: ``timeout`` and Slurm send one to
+        each process of a group, and parents pass it on. A later one has its effect at once.
+        """
         self._ending = _thread.get_ident()
         _thread.start_new_thread(self._insist, (number,))
-        self._give_back()
         while True:
             ends = tuple(self._ends)
             if not ends:
@@ -213,6 +216,7 @@ class _Watch:
                     print(f"ikp: the trace is lost: {error}", file=sys.__stderr__)
             with suppress(ValueError):
                 self._ends.remove(ends[-1])
+        self._give_back()
         os.kill(os.getpid(), number)
         self._effective.set()  # the process still lives: process 1 of a container ignores signals
         self._ending = 0
@@ -220,7 +224,10 @@ class _Watch:
 
     def _insist(self, number: int) -> None:
         """Let the signal have its effect after ``LIMIT_S``, however long the ends take."""
-        if not self._effective.wait(LIMIT_S):
+        if self._effective.wait(PATIENCE_S):
+            return
+        self._give_back()
+        if not self._effective.wait(LIMIT_S - PATIENCE_S):
             os.kill(os.getpid(), number)
 
     def before_fork(self) -> None:

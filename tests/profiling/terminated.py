@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import ikp
 from ikp import registry
+from ikp.profiling import _life
 from ikp.session import wishes
 from tests.host import Host, ModelBackend, work
 
@@ -77,8 +79,22 @@ def prepare(mode: str, path: str) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if mode == "before":
         signal.signal(signal.SIGTERM, lambda *_: print("mine", flush=True))
+    if mode == "slow":
+        slow()
     if mode == "compiled":
         compiles(Path(path).parent / "cache")
+
+
+def slow() -> None:
+    """Have a session take a second to write its trace."""
+    write = _life.save
+
+    def slowly(*args: Any, **options: Any) -> str:
+        print("writing", flush=True)
+        time.sleep(1)
+        return write(*args, **options)
+
+    _life.save = slowly
 
 
 def main(mode: str, path: str) -> None:

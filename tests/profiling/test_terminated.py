@@ -64,6 +64,18 @@ def test_the_trace_is_written_and_the_signal_ends_the_program(
     assert [each.label for each in ikp.load(path).launches] == ["k"]
 
 
+def test_a_group_and_a_parent_may_both_send_it(tmp_path: Path) -> None:
+    """A second signal, while the trace is written, is no other wish."""
+    path = tmp_path / "x.pftrace"
+    with started("slow", path) as process:
+        until(process, "ready")
+        process.send_signal(signal.SIGTERM)
+        until(process, "writing")
+        process.send_signal(signal.SIGTERM)
+        assert over(process) == -signal.SIGTERM
+    assert [each.label for each in ikp.load(path).launches] == ["k"]
+
+
 @pytest.mark.parametrize("mode", ["compiled", "compiles"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_the_compilers_handler_has_its_turn_behind(mode: str, number: int, tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""Schedules: which steps are recorded, what becomes of each cycle, and what memory stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ikp
+from ikp.errors import UsageError
+from ikp.session.steps import Phase
+from tests.host import Host, work
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")
+def test_the_phases_are_those_of_torchs_schedule() -> None:
+    from torch.profiler import ProfilerAction
+    from torch.profiler import schedule as torchs
+
+    same = {
+        ProfilerAction.NONE: Phase.WAIT,
+        ProfilerAction.WARMUP: Phase.WARMUP,
+        ProfilerAction.RECORD: Phase.ACTIVE,
+        ProfilerAction.RECORD_AND_SAVE: Phase.ACTIVE,
+    }
+    for wait, warmup, active, repeat, skip in ((2, 1, 3, 2, 4), (0, 0, 1, 0, 0), (1, 2, 2, 1, 0)):
+        options: dict[str, Any] = {"wait": wait, "warmup": warmup, "active": active}
+        options |= {"repeat": repeat, "skip_first": skip}
+        theirs, ours = torchs(**options), ikp.schedule(**options)
+        for step in range(40):
+            assert ours.phase(step) is same[theirs(step)]
+            assert ours.ends(step) == (theirs(step) is ProfilerAction.RECORD_AND_SAVE)
+
+
+@pytest.mark.parametrize(("name", "value"), [("active", 0), ("wait", -1), ("repeat", 1.5)])
+def test_what_is_no_count_is_refused(name: str, value: object) -> None:
+    wrong: dict[str, Any] = {"active": 1, name: value}
+    with pytest.raises(UsageError, match=f"{name}=.* is no number of steps"):
+        ikp.schedule(**wrong)
+
+
+def run(host: Host, prof: Any, steps: int) -> list[str]:
+    """Launch once in each step; return which of them had a buffer, on or off."""
+    had = []
+    for step in range(steps):
+        buffer = prof.buffer(f"k{step}")
+        had.append(
+            "none" if buffer is None else "on" if prof._cycles.phase.value == "active" else "off"
+        )
+        if had[-1] == "on":
+            host.run(buffer, work())
+        del buffer  # one that is held is kept, and emptied
+        prof.step()
+    return had
+
+
+def test_each_cycle_is_a_file_and_its_memory_is_given_back(host: Host, tmp_path: Path) -> None:
+    chosen = ikp.schedule(wait=1, warmup=1, active=2, repeat=2, skip_first=1)
+    with ikp.profile(tmp_path / "x.{step}.pftrace", steps=chosen) as prof:
+        had = run(host, prof, 11)
+        recording = prof._recording
+        assert recording is not None and recording.segments == []
+    assert had == ["none", *["none", "off", "on", "on"] * 2, "none", "none"]
+    launches = {
+        path.name: [each.label for each in ikp.load(path).launches] for path in tmp_path.iterdir()
+    }
+    assert launches == {"x.3.pftrace": ["k3", "k4"], "x.7.pftrace": ["k7", "k8"]}
+
+
+def test_a_cycle_that_the_session_ends_is_written_then(host: Host, tmp_path: Path) -> None:
+    with ikp.profile(tmp_path / "x.{step}.pftrace", steps=ikp.schedule(active=2)) as prof:
+        run(host, prof, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.0.pftrace", "x.2.pftrace"]
+    assert [each.label for each in ikp.load(tmp_path / "x.2.pftrace").launches] == ["k2"]
+
+
+def test_cycles_are_passed_on_or_stay_in_one_trace(host: Host, tmp_path: Path) -> None:
+    passed: list[Any] = []
+    chosen = ikp.schedule(wait=1, active=1)
+    with ikp.profile(steps=chosen, on_trace_ready=passed.append) as prof:
+        run(host, prof, 4)
+    assert [[each.label for each in trace.launches] for trace in passed] == [["k1"], ["k3"]]
+    with ikp.profile(tmp_path / "x.pftrace", steps=chosen) as prof:
+        run(host, prof, 4)
+    assert [each.label for each in ikp.load(tmp_path / "x.pftrace").launches] == ["k1", "k3"]
+
+
+def test_the_oldest_files_go_where_the_disk_is_bounded(host: Host, tmp_path: Path) -> None:
+    chosen = ikp.schedule(active=1)
+    with ikp.profile(tmp_path / "x.{step}.pftrace", steps=chosen, disk=1) as prof:
+        run(host, prof, 4)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.3.pftrace"]
+    size = (tmp_path / "x.3.pftrace").stat().st_size
+    with ikp.profile(
+        tmp_path / "y.{step}.pftrace", steps=chosen, disk=3 * size + size // 2
+    ) as prof:
+        run(host, prof, 5)
+    assert sorted(path.name for path in tmp_path.glob("y.*")) == [
+        f"y.{n}.pftrace" for n in (2, 3, 4)
+    ]
+
+
+def test_options_that_want_another_are_refused(tmp_path: Path) -> None:
+    chosen = ikp.schedule(active=1)
+    for options, text in (
+        ({"path": "x.{step}.pftrace"}, "wants the step of each cycle"),
+        ({"disk": 5}, "disk is for a session with steps"),
+        ({"on_trace_ready": print}, "on_trace_ready is for a session with steps"),
+        ({"disk": 5, "steps": chosen, "path": "x.pftrace"}, "write {step} into the path"),
+        ({"steps": 3}, "make one with ikp.schedule"),
+    ):
+        wrong: dict[str, Any] = options
+        with pytest.raises(UsageError, match=text.replace("{", "\\{")):
+            ikp.profile(**wrong)

@@ -159,6 +159,18 @@ from ikp.session.options import CLOCKS
     "starts as Python, or forks; all that shells and other programs start, for which ikp's "
     "variables are in the environment; or none.",
 )
+@click.option(
+    "--idle",
+    is_flag=True,
+    help="Record nothing until `ikp attach PID` says so, from another terminal; a trace for each "
+    "such window.",
+)
+@click.option(
+    "--while",
+    "while_file",
+    metavar="FILE",
+    help="Record only while FILE is there; a trace for each such window.",
+)
 @click.argument("target")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -189,6 +201,10 @@ def command(
     form = "-m" if module else "-c" if code else ""
     program = resolved(form, target, args, followed=chosen["follow"] != "none")
     stem = _stem(program.name, program.form)
+    if chosen["idle"] and chosen["follow"] == "none":
+        raise UsageError("--idle needs --follow python or all, by which `ikp attach` finds it.")
+    if chosen["while_file"]:
+        chosen["while_file"] = os.path.abspath(chosen["while_file"])  # noqa: PTH100
     template = (out or Path(f"ikp-{stem}.pftrace")).absolute()
     path = _of_process(template, launcher=program.launches)
     chosen["template"] = str(template)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from ikp.paths import shown
 from ikp.running._ending import WROTE
-from ikp.running.startup.ikp_children import ROOT
+from ikp.running.startup.ikp_children import ROOT, SWITCH
 from ikp.running.startup.sitecustomize import put, say
-from ikp.session.current import PID, PLACE, current_rank
+from ikp.session.current import PID, PLACE, STEP, current_rank
 
 if TYPE_CHECKING:
     from ikp.running.startup.ikp_children import Family
@@ -60,6 +60,14 @@ def _path(template: str, name: str, place: str) -> str:
     return str(path.with_name(f"{path.stem}.{name}{path.suffix}"))
 
 
+def of_window(path: str, number: int) -> str:
+    """Return the path of a window's trace: with its number, or that in the place of the step."""
+    if STEP in path:
+        return path.replace(STEP, str(number))
+    at = Path(path)
+    return str(at.with_name(f"{at.stem}.window{number}{at.suffix}"))
+
+
 def ended(family: Family, name: str, lines: list[str]) -> None:
     """Leave the lines on a process for the summary; say them where no process sums up any more."""
     from ikp.session.recorder import program_name
@@ -78,7 +86,7 @@ def report(family: Family, path: str) -> None:
     notes = family.notes()
     wrote = [path] if Path(path).exists() else []
     for name in sorted(notes, key=_order):
-        if name.startswith(_END) or name == ROOT:
+        if name.startswith(_END) or name in (ROOT, SWITCH):
             continue
         if name.startswith(LOST):
             say(f"not recorded: {notes[name]}.")

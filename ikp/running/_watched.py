@@ -19,10 +19,11 @@ class Watched(Protocol):
     plan: Plan
     recorded: Counter[str]  # launches, by kernel
     plain: Counter[tuple[str, str]]  # launches that are not recorded, by kernel and reason
+    idle: bool  # nothing is recorded now
     aside: set[str]  # libraries whose kernels run plain, because ``--kernel`` does not name them
 
     def begin_anew(self) -> None:
-        """Count all launches from zero, as in another process."""
+        """Count all launches from zero, and decide anew on each kernel."""
 
     def stepping_in(self) -> AbstractContextManager[None]:
         """Have every launch in this process go through this launcher, until the context is left.

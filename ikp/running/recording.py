@@ -23,9 +23,10 @@ from ikp.errors import FaultError, IkpError
 from ikp.running import _choices as choices
 from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report, report_of_child
-from ikp.running._following import claimed, ended
+from ikp.running._following import claimed, ended, of_window
 from ikp.running._following import report as follow_up
 from ikp.running._installed import installed
+from ikp.running._windows import Windows
 from ikp.running.startup.ikp_children import ROOT
 from ikp.running.startup.sitecustomize import driven, say
 from ikp.session.termination import PATIENCE_S, held_off, hold, on_termination
@@ -67,6 +68,8 @@ class Options:
     buffer_mib: int | None
     memory_mib: int
     follow: str = "none"  # which children are recorded, too
+    idle: bool = False  # record in windows alone
+    while_file: str | None = None  # which is open while this file is there
     template: str = ""  # the path as the user wrote it: each process has another one
 
     def __str__(self) -> str:
@@ -78,6 +81,11 @@ class Options:
     def parse(cls, text: str, path: str) -> Self:
         """Return the options from the two lines of ``str(options)``."""
         return cls(path=path, **json.loads(text))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the program is recorded in windows alone."""
+        return self.idle or self.while_file is not None
 
     def check(self) -> None:
         """Check the options before the program begins.
@@ -167,7 +175,9 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
             registry.packages()
     recording = Recording(options, launcher, family)
     with installed(), ExitStack() as undo:
-        if family is not None and not family.is_root:
+        if options.is_idle:
+            recording.windows = Windows(recording, options.while_file)
+        elif family is not None and not family.is_root:
             launcher.session = _Child(recording)
         elif forked:
             launcher.session = _Forked()
@@ -181,8 +191,10 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
         undo.pop_all()  # no error: keep all contexts open
     os.register_at_fork(after_in_child=recording.forked)
     frames.hide()
-    if recording.session is not None:
+    if recording.session is not None or recording.windows is not None:
         recording.unwatched.append(on_termination(recording.terminate))
+    if recording.windows is not None:
+        recording.windows.start()
     return recording
 
 
@@ -280,12 +292,14 @@ class Recording:
     family: Family | None = None  # the processes of this run
     session: profile | None = None  # None: kernels run plain
     path: str = ""  # of its trace
+    first: str = ""  # the path that those of windows are made of
     name: str = ""  # of its note in the family
     stepped_in: ExitStack = field(default_factory=ExitStack)  # contexts, left by ``step_out``
     messages: dict[str, None] = field(default_factory=dict)  # warnings, each once
     unwatched: list[Callable[[], None]] = field(default_factory=list)  # take back signal handling
     ending: threading.Lock = field(default_factory=threading.Lock)
     ended: bool = False
+    windows: Windows | None = None
 
     def open(self, undo: ExitStack, path: str) -> None:
         """Open the session of the first process."""
@@ -307,8 +321,48 @@ class Recording:
         session.__enter__()
         self.session = session
         self.unwatched.append(on_termination(self.terminate))
+        self.watch_exit()
+
+    def watch_exit(self) -> None:
+        """Have ``os._exit`` write the trace first: ``multiprocessing`` ends forked children so."""
         os_: Any = os
-        os_._exit = _Exit(os._exit, self)  # noqa: SLF001 - multiprocessing calls it so
+        now = os_._exit  # noqa: SLF001
+        if not (isinstance(now, _Exit) and now.pid == os.getpid()):
+            os_._exit = _Exit(now, self)  # noqa: SLF001
+
+    def prepare(self) -> None:
+        """Import what sessions and traces need, before the first window."""
+        import ikp.profiling.profile  # noqa: F401
+
+        registry.prepare(self.options.path)
+
+    def open_window(self, number: int) -> None:
+        """Open the session of a window, and record from now on.
+
+        Raises:
+            IkpError: it can't be opened.
+            OSError: the first process has ended.
+        """
+        if self.family is not None and not self.name:
+            path = self.options.path
+            self.name, self.first = claimed(self.family, path, self.options.template)
+        self.path = of_window(self.first or self.options.path, number)
+        session = self.options.session(self.path)
+        session.__enter__()
+        self.session = session
+        self.watch_exit()
+        self.launcher.begin_anew()
+        self.launcher.session = lambda: session
+        self.launcher.idle = False
+
+    def close_window(self) -> list[str]:
+        """Record no more, and write the window's trace; return what is to be said of it."""
+        session, self.session = self.session, None
+        self.launcher.idle = True
+        self.launcher.session = lambda: None
+        if session is None:
+            return []
+        return [*self._close(session, None), *report_of_child(self.launcher, self.path, wrote=True)]
 
     def forked(self) -> None:
         """Begin anew in a child that the program forked: the parent's launches are the parent's."""
@@ -316,7 +370,11 @@ class Recording:
             self.launcher.session = _Forked()
             return
         self.session, self.ended, self.ending = None, False, threading.Lock()
-        self.name = self.path = ""
+        self.name = self.path = self.first = ""
+        if self.windows is not None:
+            self.windows = Windows(self, self.options.while_file)
+            self.windows.start()
+            return
         self.messages.clear()
         self.unwatched.clear()
         self.launcher.begin_anew()
@@ -364,6 +422,8 @@ class Recording:
                 self._end_now(patience_s, over=over)
 
     def _end_now(self, patience_s: float | None, *, over: bool) -> None:
+        if self.windows is not None:
+            self.windows.stop()
         self.step_out()
         lines = list(self.messages)[:_MOST_WARNINGS]
         if len(self.messages) > _MOST_WARNINGS:
@@ -378,7 +438,7 @@ class Recording:
         except KeyboardInterrupt:
             say("interrupted: the trace may be lost.")
         if self.family is not None and root and over:
-            follow_up(self.family, self.path)
+            follow_up(self.family, self.path or self.options.path)
             self.family.end()
         elif self.family is not None and self.name and not root:
             ended(self.family, self.name, lines)
@@ -426,7 +486,7 @@ class _Exit:
     """``os._exit`` of a child: the trace is written before the process is gone."""
 
     def __init__(self, really: Callable[[int], NoReturn], recording: Recording) -> None:
-        self._really, self._recording = really, recording
+        self._really, self._recording, self.pid = really, recording, os.getpid()
 
     def __call__(self, status: int) -> NoReturn:
         """Write the trace of the process that opened the session, and leave."""

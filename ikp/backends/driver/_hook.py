@@ -217,6 +217,10 @@ class Hook:
             raise PatchError("the options with which it was loaded are not known.")
         return {made[2 * each]: made[2 * each + 1] for each in range(count.value)}
 
+    def wake(self) -> None:
+        """Take all decisions back: each function's next launch is asked about again."""
+        self._library.ikp_wake()
+
     def slot(self) -> int:
         """Return a slot that is not in use yet; 0 where all are."""
         return next(self._free, 0)

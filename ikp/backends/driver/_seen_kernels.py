@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +31,8 @@ class Chooser(Protocol):
     buffer: dict[str, Any]  # options of ``prof.buffer``
     aside: set[str]  # libraries whose kernels run plain
     labels: Labels
+    idle: bool  # nothing is recorded now
+    wakers: list[Callable[[], None]]  # called when it is to record again
 
     def chosen(self, kernel: Any) -> Session | None:
         """Return the session that records this launch, or None; count the launch."""

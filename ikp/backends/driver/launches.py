@@ -78,6 +78,7 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
         PatchError: the driver is in this process already, or there is none.
     """
     hook = hooks.install()
+    launcher.wakers.append(hook.wake)
     asked = [Launches(hook, launcher)]
     hook.ask(asked[0].asked)
 
@@ -173,6 +174,9 @@ class Launches:
 
     def _answer(self, launch: hooks.Launch) -> None:
         self._latest.launch = None
+        if self.launcher.idle:
+            launch.decide()
+            return
         if launch.node:
             self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, tell=True)
             return

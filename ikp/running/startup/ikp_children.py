@@ -24,6 +24,8 @@ FOLLOW = "IKP_FOLLOW"
 PATH = "PYTHONPATH"
 ROOT = "root"
 """The note of the first process."""
+SWITCH = "on"
+"""The file in the folder that opens a window in all processes, while it is there."""
 _TAKES_NEXT = "WX"
 _ENDS = "cm"
 _KEEPS_OUT = "IES"
@@ -64,7 +66,12 @@ class Family:
     @property
     def is_alone(self) -> bool:
         """Whether the first process is the only one that is known of."""
-        return not set(self.notes()) - {ROOT}
+        return not set(self.notes()) - {ROOT, SWITCH}
+
+    @property
+    def switch(self) -> str:
+        """The file that opens a window while it is there."""
+        return self._at(SWITCH)
 
     def _read(self, name: str) -> str:
         with open(self._at(name), encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123

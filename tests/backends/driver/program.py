@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,6 +75,7 @@ class Launcher:
     """Chooses as it is told."""
 
     def __init__(self) -> None:
+        self.idle, self.wakers = False, list[Callable[[], None]]()
         self.plan = plan("loops", level="machine")
         self.kernels: re.Pattern[str] | None = None
         self.recorded: Counter[str] = Counter()

@@ -52,7 +52,7 @@ Known *note(Handle handle, uint32_t kind, Handle parent, Handle context) {
     made->kind = kind;
     made->context = context;
     made->id = ids++;
-    made->quiet = inside > 0; /* ikp's own; parts are as their parent */
+    made->quiet = inside > 0 ? FOR_GOOD : 0; /* ikp's own; parts are as their parent */
     memset(made->cache, -1, sizeof made->cache);
     made->banks = -1;
     if (above) {

@@ -56,7 +56,7 @@ typedef struct Known {
     uint32_t kind, slot, node_slot;
     char *name;
     Image image;
-    int quiet;
+    uint32_t quiet; /* FOR_GOOD; or the epoch in which Python decided that launches pass */
     uint64_t leaving; /* id of the unloading that drops it, which has begun and may fail */
     signed char cache[DEVICES], banks; /* as a program has set them; -1: it has not */
 } Known;
@@ -70,6 +70,12 @@ typedef struct {
 extern pthread_rwlock_t lock;
 extern uint64_t changes; /* of entries, and of settings of functions */
 extern __thread int inside;
+extern uint32_t epoch; /* since Python last took its decisions back */
+enum { FOR_GOOD = 1, FIRST_EPOCH };
+
+static inline int is_quiet(const Known *each) {
+    return each && (each->quiet == FOR_GOOD || each->quiet == epoch);
+}
 
 Here here(void);
 

@@ -81,10 +81,19 @@ static int passes(Launch *launch) {
     pthread_rwlock_rdlock(&lock);
     Known *each = find(launch->function);
     launch->id = each ? each->id : 0;
-    int leaving = is_leaving(each), quiet = each && each->quiet;
+    int leaving = is_leaving(each), quiet = is_quiet(each);
     if (quiet && !leaving) count(each->slot);
     pthread_rwlock_unlock(&lock);
     return quiet || leaving;
+}
+
+uint32_t epoch = FIRST_EPOCH;
+
+SEEN(ikp_wake)(void) {
+    pthread_rwlock_wrlock(&lock);
+    epoch++;
+    pthread_rwlock_unlock(&lock);
+    return 0;
 }
 
 /* Bring a function's entry up to date: entries of a context that ended unseen are dropped. The driver is
@@ -107,7 +116,7 @@ static void keep_answer(const Launch *launch) {
     Known *each = find(launch->function);
     if (launch->decided && !each) each = note(launch->function, OTHER, NULL, here().context);
     if (launch->decided && each && (!launch->id || each->id == launch->id)) {
-        each->quiet = 1;
+        if (each->quiet != FOR_GOOD) each->quiet = epoch;
         each->slot = (launch->decided - 1) % SLOTS;
     }
     Known *other = launch->instead != launch->function ? find(launch->instead) : NULL;

@@ -16,7 +16,7 @@ static void put(Handle function) {
     pthread_rwlock_rdlock(&lock);
     Known *each = find(function);
     uint32_t slot = each ? each->node_slot : 0;
-    int quiet = each && each->quiet && !each->slot;
+    int quiet = is_quiet(each) && !each->slot;
     launch.id = each ? each->id : 0;
     pthread_rwlock_unlock(&lock);
     if (slot) count(slot);

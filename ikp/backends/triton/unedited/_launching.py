@@ -78,16 +78,20 @@ class Launcher:
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
     labels: Labels = field(default_factory=Labels)
     epoch: int = 0  # how often it began anew
+    idle: bool = False  # nothing is recorded now
+    wakers: list[Callable[[], None]] = field(default_factory=list)
     specials: Specials = field(init=False)
 
     def __post_init__(self) -> None:
         self.specials = Specials(self.labels)
 
     def begin_anew(self) -> None:
-        """Count all launches from zero, as in another process."""
+        """Count all launches from zero, and decide anew on each kernel."""
         for each in (self.seen, self.recorded, self.plain):
             each.clear()
         self.epoch += 1
+        for wake in self.wakers:
+            wake()
 
     def run(
         self, kernel: Kernel, plain: Callable[..., object], /, *args: object, **kwargs: object

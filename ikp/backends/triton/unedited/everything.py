@@ -166,9 +166,12 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
     original = kind.run
     over = Over(launcher)
     shortcuts = Shortcuts(launcher, over, original)
+    launcher.wakers.append(shortcuts.end_all)
 
     @functools.wraps(original)
     def run(self: Kernel, /, *args: object, **kwargs: object) -> object:
+        if launcher.idle:
+            return pass_by(self.__name__, original, self, *args, **kwargs)
         if not kwargs.get("warmup") and over.counts(self, args, kwargs):
             shortcuts.passed(self)
             return pass_by(self.__name__, original, self, *args, **kwargs)

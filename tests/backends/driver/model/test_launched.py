@@ -48,3 +48,23 @@ def test_a_dependent_launch_is_recorded_where_nothing_comes_between(
         told = [] if argued else [f"a: {launches._OVERLAPS}"]
         assert launcher.plain == told and not launcher.failed
         assert program.launch_with(function, []).patched  # the next may be recorded
+
+
+def test_an_idle_launcher_is_asked_once_and_a_decision_lasts_until_it_is_taken_back(
+    built: Built,
+) -> None:
+    with driven(built, launcher := Counting(most=1)) as program:
+        function, asked = _function(program), list[int]()
+        launcher.during = lambda: asked.append(1)
+        launcher.idle = True
+        assert not any(program.launch(function)[2] for _ in range(3))
+        assert not asked
+        launcher.idle = False
+        assert not program.launch(function)[2]  # it was decided
+        program.hook.wake()
+        assert [program.launch(function)[2] for _ in range(4)] == [True, False, False, False]
+        assert len(asked) == 2  # then the kernel is over
+        launcher.seen.clear()
+        assert not program.launch(function)[2]
+        program.hook.wake()
+        assert program.launch(function)[2]

@@ -1,0 +1,92 @@
+"""The windows of a program under ``ikp run --idle``: it is recorded while a file is there.
+
+A thread of ikp's own looks for the file, so a program that waits in C is no hindrance. Each window
+has a session and a trace of its own. In between, a launch costs one look at a flag.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ikp.running._installed import installed
+from ikp.running.startup.sitecustomize import say
+from ikp.signals import pass_on
+
+if TYPE_CHECKING:
+    from ikp.running._watched import Watched
+    from ikp.running.startup.ikp_children import Family
+
+_POLL_S: Final = 0.05
+
+
+class Windowed(Protocol):
+    """The interface of a process's recording for its windows."""
+
+    launcher: Watched
+    family: Family | None
+
+    def prepare(self) -> None:
+        """Import what sessions and traces need."""
+
+    def open_window(self, number: int) -> None:
+        """Open the session of a window, and record from now on."""
+
+    def close_window(self) -> list[str]:
+        """Record no more, and write the window's trace; return what is to be said of it."""
+
+
+class Windows:
+    """The windows of one process.
+
+    Args:
+        recording: of the process.
+        while_file: the user's own file that opens one; None for no such file.
+    """
+
+    def __init__(self, recording: Windowed, while_file: str | None) -> None:
+        self._recording, self._number = recording, 0
+        recording.launcher.idle = True
+        recording.launcher.session = lambda: None
+        family = recording.family
+        self._files = [each for each in (while_file, family and family.switch) if each]
+        self._open = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ikp: windows", daemon=True)
+
+    def start(self) -> None:
+        """Look for the file from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; a window that is open stays so."""
+        self._over.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        with suppress(Exception), installed():
+            self._recording.prepare()  # so that the first window opens at once
+        while not self._over.wait(_POLL_S):
+            there = any(map(os.path.exists, self._files))
+            if there != self._open:
+                self._open = there
+                self._change()
+
+    def _change(self) -> None:
+        """Begin or end a window; no error of ikp may stop the program."""
+        lines = []
+        try:
+            with installed():
+                if self._open:
+                    self._number += 1
+                    self._recording.open_window(self._number)
+                else:
+                    lines = self._recording.close_window()
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            pass_on(error)
+            lines = [f"window {self._number} is not recorded: {error}"]
+        for line in lines:
+            say(f"process {os.getpid()}, window {self._number}: {line}")

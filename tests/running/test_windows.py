@@ -1,0 +1,100 @@
+"""Programs that are recorded in windows: opened from another terminal, or by a file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import ikp
+from ikp.cli.main import cli
+from tests.repo.tree import ROOT
+from tests.running.test_children import COMMAND, KERNEL
+
+pytestmark = [
+    pytest.mark.any_pins,
+    pytest.mark.skipif("not __import__('importlib.util').util.find_spec('triton')"),
+]
+SERVES = """\
+import os, sys, threading, kern, torch
+over = threading.Event()
+def serve():
+    while not over.wait(0.02):
+        kern.work(1)
+kern.work(20)
+child = os.fork() if sys.argv[1:] else 1
+threading.Thread(target=serve).start()
+if child == 0:
+    import time
+    while os.getppid() != 1 and not os.path.exists("over"): time.sleep(0.05)
+    over.set(); time.sleep(0.1); os._exit(0)
+print("ready", flush=True)
+sys.stdin.read()
+over.set()
+if sys.argv[1:]:
+    open("over", "w").close(); os.wait()
+"""
+
+
+def served(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """Start the program, and return it once it launches kernels."""
+    (folder / "kern.py").write_text(KERNEL)
+    (folder / "prog.py").write_text(SERVES)
+    env = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "HOME": str(folder)}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, COMMAND, "run", *words]
+    process = subprocess.Popen(command, text=True, cwd=folder, env=env, **pipes)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def until(folder: Path, count: int) -> list[str]:
+    """Wait for so many traces, and return their names."""
+    for _ in range(600):
+        names = sorted(each.name for each in folder.glob("*.pftrace"))
+        if len(names) >= count:
+            return names
+        time.sleep(0.1)
+    raise AssertionError(f"{names} after a minute")
+
+
+def test_attach_records_all_processes_for_a_while(tmp_path: Path) -> None:
+    process = served(tmp_path, "--idle", "--launch", "2:5", "prog.py", "fork")
+    attach = ["attach", str(process.pid), "--for", "4"]
+    for window in (1, 2):
+        done = CliRunner().invoke(cli, attach)
+        assert done.exit_code == 0, done.output
+        names = until(tmp_path, 2 * window)
+    assert names == [
+        *(f"ikp-prog.child1.window{n}.pftrace" for n in (1, 2)),
+        *(f"ikp-prog.window{n}.pftrace" for n in (1, 2)),
+    ]
+    _, said = process.communicate()
+    assert process.returncode == 0
+    assert said.count("window 1: 3 of ") == said.count("window 2: 3 of ") == 2, said
+    for name in names:
+        assert [each.label for each in ikp.load(tmp_path / name).launches] == ["add"] * 3
+
+
+def test_a_window_is_open_while_a_file_is_there_and_ends_with_the_program(tmp_path: Path) -> None:
+    process = served(tmp_path, "--while", "go", "--out", "x.{step}.pftrace", "prog.py")
+    (tmp_path / "go").touch()
+    time.sleep(3)
+    _, said = process.communicate()
+    assert [each.name for each in tmp_path.glob("*.pftrace")] == ["x.1.pftrace"], said
+    assert "add: 8 of " in said
+
+
+def test_attach_says_which_programs_it_can_record(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["attach", str(os.getpid())])
+    assert done.exit_code == 1
+    assert "was not started by `ikp run --idle`" in str(done.exception or done.output) + done.output
+    none = CliRunner().invoke(cli, ["run", "--idle", "--follow", "none", "x.py"])
+    assert "--idle needs --follow python or all" in none.output

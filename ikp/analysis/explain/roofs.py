@@ -102,9 +102,17 @@ def _local(access: AccessFacts) -> bool:
 
 
 def _asked_bytes(work: CountedWork) -> float:
-    """Return the bytes that SMs ask L2 for, or more: L1 may serve some loads."""
-    total = sum(sectors(one) * _SECTOR * n for _, one, n in work.accesses() if _global(one))
+    """Return the bytes that SMs ask L2 for, at least: L1 may serve loads that warps share."""
+    total = sum(sectors(one) * _SECTOR * n for _, one, n in work.accesses() if _of_l2(one))
     return total + sum((one.facts.bulk_bytes or 0) * one.executions for one in work.ranges)
+
+
+def _of_l2(access: AccessFacts) -> bool:
+    """Whether requests of an access go to L2: all but loads that L1 may have the bytes of."""
+    if not _global(access) or not access.unit.startswith("load"):
+        return _global(access)
+    moves = not access.in_loop or "i" in access.depends
+    return access.cost is not None and moves and {*"lw"} <= {*access.depends}
 
 
 def _global(access: AccessFacts) -> bool:

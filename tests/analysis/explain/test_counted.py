@@ -117,6 +117,16 @@ def test_code_that_lanes_run_apart() -> None:
     one = found(RangeFacts("compute", mix=mix, apart=90), "divergence")
     assert one is not None and one.confidence == "possible"
     assert found(RangeFacts("compute", mix=mix, apart=20), "divergence") is None
+    divides = {**mix, "divide": (5, 0, 0), "call": (0, 5, 0)}
+    slow = RangeFacts("compute", mix=divides, apart=90)
+    assert found(slow, "divergence") is None, "slow paths of divisions"
+
+
+def test_loads_that_l1_may_serve_are_not_asked_of_l2() -> None:
+    for unit, asked in (("load.global.4", False), ("store.global.4", True)):
+        every = access(unit, depends="b")
+        facts = replace(every, accesses=(replace(every.accesses[0], count=4.0),))
+        assert ("L2" in {one.name for one in verdict(facts).roofs}) == asked
 
 
 def test_tiles_with_few_operations_for_a_byte() -> None:

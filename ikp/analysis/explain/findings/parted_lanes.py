@@ -21,6 +21,8 @@ _LONG: Final = 0.25
 _UNEVEN: Final = 0.3
 """Standard deviation of the warps' times, over the mean, from which on warps differ, not lanes."""
 _ALL_BUT_ONE: Final = 31 / 32
+_SLOW_PATHS: Final = 0.02
+"""Part of divisions and calls from which on what lanes run apart is taken for their slow paths."""
 _CHEAP: Final = 8
 """Instructions below which a condition is cheap on either side."""
 
@@ -60,7 +62,8 @@ def divergence(launch: Prepared) -> Iterator[Finding]:
 
 def _diverges(one: RangeWork) -> bool:
     total = sum(sum(counts) for counts in one.facts.mix.values())
-    return one.facts.apart >= max(_PART * total, _CHEAP)
+    slow = sum(sum(one.facts.mix.get(unit, ())) for unit in ("divide", "call"))
+    return slow < _SLOW_PATHS * total and one.facts.apart >= max(_PART * total, _CHEAP)
 
 
 def _evenly(launch: Prepared, some: list[RangeWork], kernel: str) -> bool:

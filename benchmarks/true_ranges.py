@@ -16,7 +16,6 @@ import re
 import statistics
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -106,12 +105,12 @@ def matmul(text: str) -> str:
     return edited(text, "int si_start", edits)
 
 
-KERNELS: dict[str, tuple[Callable[[str], str], list[tuple[str, int]]]] = {
-    "llm_c_softmax": (online, [("loop", 0), ("iteration", 0), ("iteration", 1)]),
-    "llm_c_softmax_shared": (shared, [("barrier", 1), ("iteration", 4)]),
-    "llm_c_matmul": (matmul, [("loop", 0), ("barrier", 1), ("barrier", 2)]),
+KERNELS: dict[str, tuple[Callable[[str], str], list[tuple[str, int, int]]]] = {
+    "llm_c_softmax": (online, [("iteration", 1, 1)]),
+    "llm_c_softmax_shared": (shared, [("barrier", 0, 1), ("iteration", 0, 4)]),
+    "llm_c_matmul": (matmul, [("loop", 0, 0), ("barrier", 0, 1), ("barrier", 1, 2)]),
 }
-"""How clock reads are written into each, and its ranges with their cells, in program order. The
+"""How clock reads are written into each, and its ranges: kind, number in program order, cell. The
 iterations of a loop are compared in sum.
 """
 ALONE = ("attorch_glu", "fla_hgrn")
@@ -279,16 +278,12 @@ def rows(name: str, figures: dict[str, Any], hand: dict[str, Any]) -> list[str]:
     span = figures["span"]
     made = [f"| {name} | launch, us | {kernel:.1f} | {span:.1f} | {span / kernel:.3f} |"]
     places = KERNELS[name][1] if name in KERNELS else []
-    left = Counter[str]()
-    for kind, cell in places:
+    for kind, number, cell in places:
         same = [each for each in figures["ranges"] if each["name"].startswith(kind)]
-        if left[kind] >= len(same):
-            made.append(
-                f"| {name} | {kind} {left[kind]} | {hand['cells'][cell]:.0f} | no range | |"
-            )
+        if number >= len(same):
+            made.append(f"| {name} | {kind} {number} | {hand['cells'][cell]:.0f} | no range | |")
             continue
-        one = same[left[kind]]
-        left[kind] += 1
+        one = same[number]
         whole = hand["cells"][cell]
         made.append(
             f"| {name} | `{one['name']}`, cycles of a warp | {whole:.0f} | "

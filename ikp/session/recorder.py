@@ -32,7 +32,7 @@ from ikp.session.faults import failures, fault, lost
 from ikp.session.harvest import Harvest, Taken, hand_out
 from ikp.session.memory import Room
 from ikp.session.readback import read_back, waited
-from ikp.session.service import service_of
+from ikp.session.service import Beside, service_of
 from ikp.session.wishes import Wishes, device_facts
 from ikp.version import __version__
 
@@ -59,7 +59,7 @@ class _Place:
         self.service = service_of(device)
         self.shelf = Shelf(self.service, device)
         self.harvest = Harvest(device, self.service, self.shelf)
-        self.clock = clock_of(device)
+        self.clock = clock_of(device) if isinstance(self.service, Beside) else None
 
 
 class Recording:

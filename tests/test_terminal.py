@@ -76,7 +76,7 @@ def test_tables_keep_their_names(file: Path, wide: int) -> None:
         assert sum(name in line for line in lines) >= 3, name  # print_stats, print, ikp stats
     assert sum(line.split()[:1] == ["load"] for line in lines) == 3
     told = sum(line.startswith("the kernel: ") for line in lines)
-    assert told == 12  # what was lost, above, below, and losses
+    assert told == 15  # what was lost, above, below, losses, and what recording did
     whole = [line for line in lines if "xxx" not in line and str(file) not in line]
     assert max(map(width, whole)) <= wide
     titles = [line.split() for line in lines if line.startswith("  region")]

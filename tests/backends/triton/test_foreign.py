@@ -258,7 +258,7 @@ def test_a_kernel_of_torch_compile(package: Foreign, feature: Feature, name: Pri
 def test_every_name_is_taken_away_by_a_test() -> None:
     tested = {STAGES, LOADED, INTERPRET, VERBS, READS_BACK, INTERPRETER, AUTOTUNING}
     tested |= {launches.COMPILED, launches.INTERPRETED, launches.TRIALS, launches.GENERATED}
-    tested |= {launches.LAUNCHES, launches.ASSEMBLES, launches.SCRATCH}
+    tested |= {launches.LAUNCHES, launches.ASSEMBLES, launches.SCRATCH, launches.COMPILES}
     pytest.importorskip("cutlass")
     from ikp.backends.cute._foreign import CUTE  # in tests/backends/cute
 

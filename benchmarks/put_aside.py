@@ -313,7 +313,7 @@ def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
 
 def longer(trace: Any, perturbations: Callable[[Any], dict[str, Any]]) -> float:
     """Return by how many us recording made a trace's launches longer, as is said of each label."""
-    from ikp.analysis._launch_bounds import launch_bounds
+    from ikp.core.launch_bounds import launch_bounds
 
     found = perturbations(trace)
     first, last = launch_bounds(trace)

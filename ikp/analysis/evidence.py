@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis.perturbation import Perturbation, perturbations
 from ikp.core import abi
+from ikp.core.launch_bounds import launch_bounds
 from ikp.core.warps import seen_warps
 from ikp.terminal import printable
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis.evidence import plural
 from ikp.analysis.render import duration
 from ikp.core.abi import Kind
+from ikp.core.launch_bounds import launch_bounds
 from ikp.core.rows import row_count
 from ikp.terminal import printable
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._sketch import new_sketch, sketches
 from ikp.analysis.counting_regions import Groups, stats
 from ikp.analysis.evidence import Evidence
@@ -17,6 +16,7 @@ from ikp.analysis.perturbation import worse
 from ikp.analysis.stats import RegionStats, Residence
 from ikp.analysis.tally import Label, Lost, Place, Row, RowKey, Tally
 from ikp.core.abi import Kind
+from ikp.core.launch_bounds import launch_bounds
 
 if TYPE_CHECKING:
     from ddsketch import DDSketch

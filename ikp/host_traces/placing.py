@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.host_trace import HostTrace
+from ikp.core.launch_bounds import launch_bounds
 from ikp.core.trace import AnyTrace, ClockFit, Trace
 from ikp.errors import UsageError
 from ikp.host_traces.matching import (
@@ -99,11 +100,8 @@ def _base(host: HostTrace, aligned: bool) -> int:
 
 
 def _spans(trace: Trace) -> tuple[Spans, NDArray[np.bool_]]:
-    """Return when launches ran, and which of them left a record."""
-    count = len(trace.launches)
-    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
-    np.minimum.at(first, trace.slots.launch, trace.slots.start_ns)
-    np.maximum.at(last, trace.slots.launch, trace.slots.end_ns)
+    """Return when launches ran, and of which of them any warp is known."""
+    first, last = launch_bounds(trace)
     ran = last >= first
     return Spans(np.where(ran, first, 0), np.where(ran, last, 0)), ran
 

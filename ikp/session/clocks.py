@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from ikp.core.host_clock import Handshake, HostClock
-from ikp.core.trace import Launch, Slots, Trace
+from ikp.core.launch_bounds import launch_bounds
+from ikp.core.trace import Launch, Trace
 from ikp.driver.handshake import Dialogue
 from ikp.errors import PatchError
 from ikp.session.service import Each, Service, service_of
@@ -160,7 +161,7 @@ def _moved(table: Any, which: Any, clocks: Mapping[str, HostClock]) -> Any:
 
 def _noted(trace: Trace, lines: Sequence[HostClock | None]) -> tuple[Launch, ...]:
     """Return the launches with offset, drift and bound of their times."""
-    first, last = _spans(trace.slots, len(trace.launches))
+    first, last = launch_bounds(trace)
     made = list(trace.launches)
     for line in {id(each): each for each in lines if each is not None}.values():
         rows = [i for i, each in enumerate(lines) if each is line and first[i] <= last[i]]
@@ -174,12 +175,3 @@ def _noted(trace: Trace, lines: Sequence[HostClock | None]) -> tuple[Launch, ...
             )
             made[row] = replace(made[row], clock=clock)
     return tuple(made)
-
-
-def _spans(slots: Slots, launches: int) -> tuple[Any, Any]:
-    """Return the first and the last time of each launch."""
-    first = np.full(launches, np.iinfo(np.int64).max)
-    last = np.full(launches, -1)
-    np.minimum.at(first, slots.launch, slots.start_ns)
-    np.maximum.at(last, slots.launch, slots.end_ns)
-    return first, last

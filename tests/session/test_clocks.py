@@ -128,6 +128,20 @@ def recorded(*devices: str) -> Trace:
     return ikp.edit.shift(made, timer(START) - START)
 
 
+def test_the_bound_holds_for_warps_without_ranges_too() -> None:
+    line = HostClock([handshake(START - 50_000_000), handshake(START + 50_000_000)])
+    device, late = "NVIDIA H200 (cuda:0)", 2_000_000_000
+    made = recorded(device)
+    others = replace(
+        made.slots, start_ns=made.slots.start_ns + late, end_ns=made.slots.end_ns + late
+    )
+    (near,) = aligned(made, {device: line}).launches
+    (far,) = aligned(replace(made, others=others), {device: line}).launches
+    wanted = float(line.bound(others.end_ns).max())
+    assert (near.clock.unix_bound_ns or 0) < wanted / 2
+    assert far.clock.unix_bound_ns == pytest.approx(wanted)
+
+
 def test_times_become_unix_times_within_the_bound(tmp_path: Path) -> None:
     line = HostClock([handshake(START - 50_000_000), handshake(START + 50_000_000)])
     made = aligned(recorded("NVIDIA H200 (cuda:0)", "other"), {"NVIDIA H200 (cuda:0)": line})

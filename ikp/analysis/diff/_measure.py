@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._self_time import self_times
 from ikp.analysis.diff._sample import (
     KERNEL,
@@ -23,6 +22,7 @@ from ikp.analysis.diff._sample import (
     joined,
 )
 from ikp.core.abi import Kind
+from ikp.core.launch_bounds import launch_bounds
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:

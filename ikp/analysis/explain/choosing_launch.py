@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis.explain.warp_regions import at_once
 from ikp.core.abi import Kind
+from ikp.core.launch_bounds import launch_bounds
 from ikp.errors import UsageError
 from ikp.patterns import Names, choose
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._self_time import self_times
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import LaneTime, lane_time
@@ -23,6 +22,7 @@ from ikp.analysis.explain.warp_groups import WarpGroups, group_warps
 from ikp.analysis.explain.warp_regions import WarpRegions, at_once
 from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
+from ikp.core.launch_bounds import launch_bounds
 from ikp.core.rows import take_events
 from ikp.core.sorting import sum_by
 from ikp.core.trace import Slots, payload_values

@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 
 def launch_bounds(trace: Trace) -> tuple[Ints, Ints]:
-    """Return when the first warp of each launch began, and when the last one ended, in Unix ns.
+    """Return when the first warp of each launch began, and when the last one ended, in ns.
 
     All warps of known times count, whether or not they recorded. A launch without such warps ends
     before it starts: ``end >= start`` holds for the launches that have any.

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ikp.backends.checked import Launched, wait_for_earlier
+from ikp.backends.checked import Launched
 from ikp.backends.reached import reached
-from ikp.backends.refusing import in_words
+from ikp.backends.run_once import run_once, zeros
 from ikp.checking.check import run_apart
-from ikp.checking.comparison import Buffer, Verdict
+from ikp.checking.comparison import Verdict
 from ikp.checking.request import Code, Request, packed
 from ikp.core.address_tables import Recorded, figures
 from ikp.core.lane_addresses import AddressFigures
-from ikp.driver import cuda
-from ikp.errors import IkpError, PatchError
+from ikp.errors import PatchError
 
 if TYPE_CHECKING:
     from ikp.backends.loaded import Module
     from ikp.probes.access_probes import AddressPatch, Site
     from ikp.unedited.plan import Plan
-
-_WINDOW = 1 << 32
-"""Probes keep the upper half of an address: the buffer lies inside one such window."""
-_TRIES = 4
 
 
 def probe_addresses(
@@ -54,18 +47,11 @@ def probe_addresses(
     Returns:
         The figures; why there are none; None where an earlier launch of the kernel was probed.
     """
-    if module.probed:
-        return None
-    if cuda.capturing(stream):
-        return "a CUDA graph captures its launch."
-    module.probed = True
-    try:
-        wait_for_earlier()
-        launch = launched()
-        with in_words(launch.name, shown):
-            return _run(launch, prof, plan, ptx)
-    except IkpError as error:
-        return str(error)
+
+    def run(launch: Launched) -> AddressFigures:
+        return _run(launch, prof, plan, ptx)
+
+    return run_once(module, "addresses", stream, shown, launched, run)
 
 
 def _run(launch: Launched, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
@@ -89,31 +75,6 @@ def _run(launch: Launched, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
     if not content:
         raise PatchError(f"with address probes: {text}.")
     return _figures(made, content, text)
-
-
-@contextmanager
-def zeros(nbytes: int) -> Iterator[Buffer]:
-    """Lend memory of the device, zeroed, inside one window of addresses.
-
-    Raises:
-        PatchError: there is not so much.
-    """
-    taken = list[int]()
-    try:
-        for _ in range(_TRIES):
-            taken.append(address := cuda.allocate(nbytes))
-            if address // _WINDOW == (address + nbytes - 1) // _WINDOW:
-                break
-        else:
-            raise PatchError(f"no {nbytes:,} bytes lie in one window of addresses.")
-        size = ctypes.c_size_t(nbytes)
-        cuda.call("cuMemsetD8_v2", ctypes.c_uint64(address), 0, size, to="clear memory")
-        cuda.wait()
-        yield Buffer("addresses", address, nbytes)
-    finally:
-        for each in taken:
-            with suppress(PatchError):
-                cuda.free(each)
 
 
 def _figures(made: AddressPatch, content: bytes, checked: str) -> AddressFigures:

@@ -40,8 +40,7 @@ class Module:
     context: tuple[int, int] = (0, 0)  # its handle, and a number that no other context has
     checked: bool = False  # it was compared with the plain kernel
     refused: Verdict | None = None  # of the A/B check, where the kernel must not run
-    probed: bool = False  # the plain kernel was run with address probes
-    tried: bool = False  # the plain kernel was timed without its suspects
+    further: set[str] = field(default_factory=set)  # kinds of further runs that were made
 
     @classmethod
     def load(cls, patch: Patch, name: str) -> Module:

@@ -9,16 +9,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ikp.backends.addressed import zeros
-from ikp.backends.checked import Launched, wait_for_earlier
+from ikp.backends.checked import Launched
 from ikp.backends.reached import Reached, reached
-from ikp.backends.refusing import in_words
+from ikp.backends.run_once import run_once, zeros
 from ikp.checking.check import run_apart
 from ikp.checking.messages import Timed
 from ikp.checking.request import Code, Request, packed
 from ikp.core.tried_suspects import TriedSuspect, TriedSuspects
-from ikp.driver import cuda
-from ikp.errors import IkpError
 
 if TYPE_CHECKING:
     from ikp.backends.loaded import Module
@@ -49,18 +46,11 @@ def try_suspects(
     Returns:
         The times; why there are none; None where an earlier launch of the kernel was tried.
     """
-    if module.tried:
-        return None
-    if cuda.capturing(stream):
-        return "a CUDA graph captures its launch."
-    module.tried = True
-    try:
-        wait_for_earlier()
-        launch = launched()
-        with in_words(launch.name, shown):
-            return _tried(launch, prof, most)
-    except IkpError as error:
-        return str(error)
+
+    def run(launch: Launched) -> TriedSuspects:
+        return _tried(launch, prof, most)
+
+    return run_once(module, "suspects", stream, shown, launched, run)
 
 
 def _tried(launch: Launched, prof: Any, most: int) -> TriedSuspects:

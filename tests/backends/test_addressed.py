@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ikp.backends import addressed
+from ikp.backends import addressed, run_once
 from ikp.backends.addressed import probe_addresses
 from ikp.backends.checked import Launched
 from ikp.backends.loaded import Module
@@ -62,7 +62,7 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
             return verdict, fill(request)
 
         monkeypatch.setattr(addressed, "run_apart", run_apart)
-        monkeypatch.setattr(addressed, "wait_for_earlier", lambda: None)
+        monkeypatch.setattr(run_once, "wait_for_earlier", lambda: None)
         monkeypatch.setattr(addressed, "reached", lambda *_: Reached((OUT,), ()))
         monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
         monkeypatch.setattr(cuda, "allocate", lambda _: next(free))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ikp.backends import addressed, tried
+from ikp.backends import run_once, tried
 from ikp.backends.checked import Launched
 from ikp.backends.loaded import Module
 from ikp.backends.patched import Launch, tell
@@ -50,7 +50,7 @@ def trying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[object, list[
             return answer, b""
 
         monkeypatch.setattr(tried, "run_apart", run_apart)
-        monkeypatch.setattr(tried, "wait_for_earlier", lambda: None)
+        monkeypatch.setattr(run_once, "wait_for_earlier", lambda: None)
         monkeypatch.setattr(tried, "reached", lambda *_: Reached((OUT,), ()))
         monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
         monkeypatch.setattr(cuda, "allocate", lambda _: 1 << 33)
@@ -84,7 +84,7 @@ def test_each_suspect_is_timed_in_turn_with_the_plain_kernel(
     assert load.recorded.constants == {CELL: struct.pack("<QII", 1 << 33, 0, 0)}
     assert load.beside[0].address == 1 << 33
     assert (store.recorded.constants, store.beside, store.buffers) == ({}, (), (OUT,))
-    assert addressed.zeros is not None
+    assert run_once.zeros is not None
 
 
 def test_what_fails_there_or_is_refused_here_has_a_reason(

@@ -289,13 +289,14 @@ def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
     import torch
 
     from ikp.analysis.perturbation import perturbations
-    from ikp.backends.timed import FACT, MOST, timed
+    from ikp.backends.timed import MOST, timed
+    from ikp.core.timed_launches import TIMED
 
     fresh, call = case
     flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
     timed.report()  # of other details
     facts = switch.session.facts
-    for key in [each for each in facts if each.startswith(FACT)]:
+    for key in [each for each in facts if each.startswith(TIMED)]:
         del facts[key]
     for each in [mode] * MOST + [None] * MOST:
         arguments = fresh()

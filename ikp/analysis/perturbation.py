@@ -9,7 +9,7 @@ estimated in both. How far that was off in calls of libraries: docs/benchmarks.m
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.launch_bounds import launch_bounds
+from ikp.core.timed_launches import TimedLaunches, read_timed
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 _Floats = NDArray[np.float64]
 
-RECORD_CYCLES: Final = 24.0
+DELAY_CYCLES: Final = 24.0
 """Cycles by which a record delays its warp: 7 to 45 on an H200 (docs/benchmarks.md)."""
 HEADER_CYCLES: Final = 8.0
 """Cycles of an SM that the header of one warp takes, of both its clocks and its store."""
@@ -74,9 +75,6 @@ _WAYS: Final = {
     _COMPARED: "by comparing its blocks",
     _ESTIMATED: "by an estimate",
 }
-_FACT: Final = "timed "
-"""How the name of a fact begins that holds the times of one label's launches, plain and recorded.
-"""
 _STEP_US: Final = 0.5
 """The resolution of events."""
 
@@ -99,7 +97,7 @@ def perturbations(trace: Trace) -> dict[str, Perturbation]:
     return {
         label: _measured(
             _of_label(ratio[members], of_warps[members], hidden[members]),
-            trace.provenance.get(f"{_FACT}{label}", ""),
+            read_timed(trace.provenance, label),
             {trace.launches[each].grid: float(loads.span_ns[each]) for each in members},
         )
         for label, members in found.items()
@@ -107,22 +105,24 @@ def perturbations(trace: Trace) -> dict[str, Perturbation]:
 
 
 def _measured(
-    found: Perturbation, lines: str, spans_ns: dict[tuple[int, int, int], float]
+    found: Perturbation,
+    times: Iterable[TimedLaunches],
+    spans_ns: dict[tuple[int, int, int], float],
 ) -> Perturbation:
     """Return what was measured, where it was; else what was found otherwise.
 
     Args:
         found: by comparison, or by an estimate.
-        lines: the times of plain and recorded launches, a line for each grid, in JSON.
+        times: of plain and recorded launches, by grid.
         spans_ns: how long a recorded launch of each grid took.
     """
     whole = plain = error = 0.0
-    for each in map(json.loads, lines.splitlines()):
-        span = spans_ns.get(tuple(each["grid"]), 0.0) / 1000
-        longer = each["recorded_us"] - each["plain_us"]
+    for each in times:
+        span = spans_ns.get(each.grid, 0.0) / 1000
+        longer = each.recorded_us - each.plain_us
         if span > 0 and longer < _MOST_OF_IT * span:
             whole, plain = whole + span, plain + span - longer
-            error += each["error_us"] + _STEP_US
+            error += each.error_us + _STEP_US
     if not whole:
         return found
     return replace(found, ratio=whole / plain, error=error / plain, way=_MEASURED)
@@ -188,7 +188,7 @@ class _Loads:
     def hidden(self) -> _Floats:
         """Return the share of their time that warps' records took, about."""
         each = self.records / np.maximum(self.warps, 1.0)
-        return np.minimum(each * RECORD_CYCLES / self.mean, 1.0)
+        return np.minimum(each * DELAY_CYCLES / self.mean, 1.0)
 
     def ratios(self) -> _Floats:
         """Return the launches' time over what it would be without records."""

@@ -6,13 +6,13 @@ what recording took: what an event takes is in both.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ikp.core.timed_launches import TIMED, TimedLaunches
 from ikp.driver import cuda
 from ikp.errors import IkpError
 
@@ -22,8 +22,6 @@ ASKED: Final = 100
 """Plain launches of a function after which no more is timed, of any grid."""
 LEAST: Final = 3
 """Launches of each kind without which they are not compared."""
-FACT: Final = "timed "
-"""How the name of a trace's fact begins that holds the times of one label."""
 
 _Shape = tuple[int, int, int]
 
@@ -122,15 +120,12 @@ class Timed:
             recorded, plain = _times(each.recorded), _times(each.plain)
             if min(len(recorded), len(plain)) < LEAST:
                 continue
-            made = {
-                "grid": grid,
-                "recorded_us": statistics.median(recorded),
-                "plain_us": statistics.median(plain),
-                "error_us": _error(recorded) + _error(plain),
-                "launches": [len(recorded), len(plain)],
-            }
-            key = f"{FACT}{each.label}"
-            lines = [*each.facts.get(key, "").splitlines(), json.dumps(made)]
+            made = TimedLaunches(
+                *(grid, statistics.median(recorded), statistics.median(plain)),
+                *(_error(recorded) + _error(plain), (len(recorded), len(plain))),
+            )
+            key = f"{TIMED}{each.label}"
+            lines = [*each.facts.get(key, "").splitlines(), made.text()]
             each.facts[key] = "\n".join(lines)
 
 

@@ -133,12 +133,13 @@ def _recording(trace: Trace) -> str:
 
 def _perturbed(trace: Trace) -> list[str]:
     """Return what recording did to the launches of the labels that it did most to."""
+    from ikp.analysis.evidence import plural
     from ikp.analysis.perturbation import perturbations
 
     found = sorted(perturbations(trace).items(), key=lambda each: -each[1].ratio)
     lines = [f"{label}: {each.sentence()}." for label, each in found[:_PERTURBED]]
-    if more := len(found) - _PERTURBED:
-        lines += [f"and {more} more kernels, by less: ikp stats."] if more > 0 else []
+    if (more := len(found) - _PERTURBED) > 0:
+        lines.append(f"and {plural(more, 'more kernel')}, by less: ikp stats.")
     return lines
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ikp.analysis.perturbation import HEADER_CYCLES, RECORD_CYCLES, perturbations, worse
+from ikp.analysis.perturbation import DELAY_CYCLES, HEADER_CYCLES, perturbations, worse
 from ikp.core.trace import (
     ClockFit,
     Events,
@@ -96,7 +96,7 @@ def test_blocks_that_take_as_long_as_others_made_nothing_longer() -> None:
 
 def test_where_all_blocks_have_ranges_it_is_an_estimate_by_records() -> None:
     (one,) = perturbations(launched(step=1, records=100)).values()
-    hidden = 100 * RECORD_CYCLES / (2 * WARP_NS)
+    hidden = 100 * DELAY_CYCLES / (2 * WARP_NS)
     assert one.way == "estimated" and one.warp_ratio is None
     assert one.hidden == pytest.approx(hidden)
     assert one.ratio == pytest.approx(1 / (1 - hidden - HEADERS))
@@ -145,6 +145,17 @@ def test_plain_launches_of_the_run_measure_it() -> None:
     assert one.way == "measured" and one.ratio == pytest.approx(span / (span - 100))
     assert one.error == pytest.approx(5 / (span - 100))
     assert "(measured against plain launches, +-0.01)" in one.sentence()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["no JSON", "[]", "7", "{}", '{"grid": [1, 2], "launches": []}', timed(1.0, 1.0, 1.0)[:-9]],
+)
+def test_damaged_times_measure_nothing(line: str) -> None:
+    (one,) = perturbations(with_facts(launched(), line)).values()
+    assert one.way == "compared"
+    (two,) = perturbations(with_facts(launched(), line, timed(1050.0, 950.0, 4.5))).values()
+    assert two.way == "measured"
 
 
 def test_plain_launches_of_another_grid_measure_nothing() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 TRIED: Final = "tried in "
 """Before a label: what was tried, as JSON."""
@@ -56,6 +56,18 @@ def read_tried(provenance: Mapping[str, str], label: str) -> TriedSuspects | Non
         said = json.loads(provenance.get(f"{TRIED}{label}", ""))
         if said["version"] != _VERSION:
             return None
-        return TriedSuspects(int(said["of"]), tuple(TriedSuspect(**e) for e in said["suspects"]))
-    except (ValueError, TypeError, KeyError, AttributeError):
+        return TriedSuspects(int(said["of"]), tuple(map(_suspect, said["suspects"])))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
+
+
+def _suspect(said: dict[str, Any]) -> TriedSuspect:
+    return TriedSuspect(
+        *(str(said["kind"]), str(said["line"]), int(said["instructions"])),
+        *(str(said["how"]), str(said["refused"])),
+        *(_number(said[name]) for name in ("plain_ns", "tried_ns", "gain", "spread")),
+    )
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from ikp.checking.comparison import Buffer, Verdict
 from ikp.checking.messages import Timed
 from ikp.checking.request import Request, Shape
 from ikp.core.abi import Language
-from ikp.core.tried_suspects import TriedSuspects, read_tried
+from ikp.core.tried_suspects import TriedSuspect, TriedSuspects, read_tried
 from ikp.driver import cuda
 from ikp.errors import UsageError
 from ikp.probes.code.entry_code import CELL
@@ -111,3 +112,19 @@ def test_a_trace_keeps_what_was_tried_and_why_not() -> None:
     assert tries.needs_machine_code and str(tries).endswith(" tries=2")
     with pytest.raises(UsageError, match="tries needs level='machine'"):
         plan(level="source", tries=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("kind", None), ("line", 7), ("gain", "x"), ("gain", []), ("instructions", None)],
+)
+def test_a_damaged_suspect_is_of_the_right_types_or_left_out(name: str, value: object) -> None:
+    one = TriedSuspect("load", "a.py:3", 1, gain=0.5)
+    said = json.loads(TriedSuspects(1, (one,)).text())
+    assert read_tried({"tried in k": json.dumps(said)}, "k") == TriedSuspects(1, (one,))
+    said["suspects"][0][name] = value
+    found = read_tried({"tried in k": json.dumps(said)}, "k")
+    for each in () if found is None else found.suspects:
+        assert isinstance(each.kind, str) and isinstance(each.line, str)
+        assert each.gain is None or isinstance(each.gain, float)
+    assert read_tried({"tried in k": json.dumps({**said, "suspects": [7]})}, "k") is None

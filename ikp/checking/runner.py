@@ -174,12 +174,7 @@ class _Loaded:
             self._launch()
         except PatchError as error:
             raise FailedRunError(f"is not launched: {error}") from error
-        try:
-            self._wait(began, limit)
-        except PatchError as error:
-            self._memory.lasts = False
-            raise FailedRunError(f"ends in {error}") from error
-        self.seconds = time.monotonic() - began
+        self._wait(began, limit)
 
     def timed(self, limit: float, delay: int) -> float:
         """Launch the kernel, wait until it has ended, and return its seconds on the device.
@@ -201,12 +196,7 @@ class _Loaded:
             cuda.call("cuEventRecord", events[1], stream, to=queue)
         except PatchError as error:
             raise FailedRunError(f"is not launched: {error}") from error
-        try:
-            self._wait(began, limit)
-        except PatchError as error:
-            self._memory.lasts = False
-            raise FailedRunError(f"ends in {error}") from error
-        self.seconds = time.monotonic() - began
+        self._wait(began, limit)
         took = ctypes.c_float()
         cuda.call("cuEventElapsedTime", ctypes.byref(took), *events, to="read a time")
         for event in events:
@@ -214,13 +204,23 @@ class _Loaded:
         return took.value * 1e-3
 
     def _wait(self, began: float, limit: float) -> None:
+        """Wait until the launch has ended, and note how long that took.
+
+        Raises:
+            FailedRunError: it faulted, or has not ended.
+        """
         pause = 1e-5
-        while cuda.under_way(self._stream):
-            if time.monotonic() - began > limit:
-                self._memory.lasts = False
-                raise FailedRunError(f"has not ended after {limit:.3g} s")
-            time.sleep(pause)
-            pause = min(2 * pause, 0.02)
+        try:
+            while cuda.under_way(self._stream):
+                if time.monotonic() - began > limit:
+                    self._memory.lasts = False
+                    raise FailedRunError(f"has not ended after {limit:.3g} s")
+                time.sleep(pause)
+                pause = min(2 * pause, 0.02)
+        except PatchError as error:
+            self._memory.lasts = False
+            raise FailedRunError(f"ends in {error}") from error
+        self.seconds = time.monotonic() - began
 
     def _launch(self) -> None:
         shape, three = self._shape, ctypes.c_uint * 3

@@ -24,7 +24,7 @@ _WANDER: Final = 1e-6
 """How far from constant the bound expects a rate where no change is seen, relative."""
 _RATE: Final = 200e-6
 """The largest difference in rate of two clocks that the bound expects where it is not measured."""
-_STEP_NS: Final = 1000
+STEP_NS: Final = 1000
 """The least change of ``CLOCK_REALTIME`` against ``CLOCK_MONOTONIC`` that counts as a step."""
 _FAR_NS: Final = 1e15
 """Further away from all handshakes than any launch: 11 days."""
@@ -87,7 +87,7 @@ class HostClock:
         ]
         self._at, self._low, self._high = np.array(columns, np.float64).T
         jumps = np.diff(np.array([each.ahead_ns - used[0].ahead_ns for each in used], np.int64))
-        self._jumps = np.where(np.abs(jumps) >= _STEP_NS, jumps, 0)
+        self._jumps = np.where(np.abs(jumps) >= STEP_NS, jumps, 0)
         self._unsteady = np.append(np.where(self._jumps == 0, np.abs(jumps), 0), 0)
         self.steps = tuple(
             Step(used[i].before_ns, int(self._jumps[i])) for i in np.flatnonzero(self._jumps)

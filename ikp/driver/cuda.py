@@ -203,6 +203,27 @@ def _attribute(function: int, attribute: int) -> int:
     return value.value
 
 
+def use_primary_context(ordinal: int) -> int:
+    """Make a device's primary context this thread's, for good, and keep it out of captures.
+
+    Args:
+        ordinal: the device's number, as the driver counts.
+
+    Returns:
+        The device's handle.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    device, context, mode = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int(_RELAXED)
+    call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
+    # Kept for good, as torch keeps it.
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device, to="find a device's context")
+    call("cuCtxSetCurrent", context, to="use a device's context")
+    call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode), to="relax captures")
+    return device.value
+
+
 def context() -> int:
     """Return the current context; 0 where there is none.
 

@@ -13,8 +13,8 @@ import math
 import time
 from typing import Final
 
-from ikp.core.host_clock import Handshake
-from ikp.driver.cuda import call, under_way
+from ikp.core.host_clock import STEP_NS, Handshake
+from ikp.driver.cuda import call, under_way, use_primary_context
 
 ROUNDS: Final = 8
 """Questions of one handshake; the narrowest answer counts."""
@@ -24,11 +24,9 @@ _SPINS: Final = 4000
 """Reads of an answer's word, some 40 ns each, before the host gives up."""
 _STARTING: Final = 1000
 _WORDS: Final = 2 + ROUNDS
-_RELAXED: Final = 2
 _NON_BLOCKING: Final = 1
 _PORTABLE_MAPPED: Final = 1 | 2
 """Flags, as ``cuda.h`` counts them."""
-_STEP_NS: Final = 1000
 
 # By the first line the hook library knows the module as ikp's own.
 # The timer is read behind the branch that ends the wait: before it, the read could be issued while
@@ -81,14 +79,7 @@ class Dialogue:
     """
 
     def __init__(self, ordinal: int) -> None:
-        device, context, mode = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int(_RELAXED)
-        call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
-        # Kept for good, as torch keeps it.
-        call(
-            "cuDevicePrimaryCtxRetain", ctypes.byref(context), device, to="find a device's context"
-        )
-        call("cuCtxSetCurrent", context, to="use a device's context")
-        call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode), to="relax captures")
+        use_primary_context(ordinal)
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         load = "load the kernel of handshakes"
         call("cuModuleLoadData", ctypes.byref(module), _CODE.encode(), to=load)
@@ -144,7 +135,7 @@ class Dialogue:
             else:
                 break
             found.append((read(realtime) - before, before, words[answer]))
-        if not found or abs(_ahead() - ahead) >= _STEP_NS:
+        if not found or abs(_ahead() - ahead) >= STEP_NS:
             return None
         wide, before, there = min(found)
         tick = math.gcd(*(each[2] - found[0][2] for each in found))

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.segment import Part
-from ikp.driver.cuda import call
+from ikp.driver.cuda import call, use_primary_context
 
-_RELAXED: Final = 2
 _NON_BLOCKING: Final = 1
 _PINNED: Final = 1
 _DEVICE_LOCATION: Final = 1
@@ -78,15 +77,8 @@ class Pool:
     """
 
     def __init__(self, ordinal: int) -> None:
-        device, context, mode = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int(_RELAXED)
-        call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
-        # Kept for good, as torch keeps it.
-        call(
-            "cuDevicePrimaryCtxRetain", ctypes.byref(context), device, to="find a device's context"
-        )
-        call("cuCtxSetCurrent", context, to="use a device's context")
-        call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode), to="relax captures")
-        wish = _Properties(_PINNED, 0, _DEVICE_LOCATION, device.value)
+        device = use_primary_context(ordinal)
+        wish = _Properties(_PINNED, 0, _DEVICE_LOCATION, device)
         self._pool, self._stream, self._zeros = (ctypes.c_void_p() for _ in range(3))
         call("cuMemPoolCreate", ctypes.byref(self._pool), ctypes.byref(wish), to="make a pool")
         call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING, to="make a stream")

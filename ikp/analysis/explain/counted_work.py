@@ -7,11 +7,11 @@ the sums: ``uncounted`` says how much it may be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Final
+from typing import Final, TypeAlias
 
 from ikp.analysis.explain.peaks import CYCLES, ISSUE, Peak, peak_of
 from ikp.analysis.explain.prepared import Prepared, once
@@ -22,7 +22,8 @@ from ikp.core.work_facts import AccessFacts
 _LANES: Final = 32
 _MAYBE: Final = 0.5
 """How often an instruction is taken to be executed that a condition guards."""
-_SECTOR: Final = 32
+SECTOR: Final = 32
+"""Bytes of a sector, in which L1, L2 and memory move data."""
 _ROW: Final = 128
 """Bytes that L1 and shared memory give in a cycle."""
 _SECTORS: Final = 4
@@ -58,6 +59,10 @@ class RangeWork:
             yield one, one.count * self.executions
 
 
+Access: TypeAlias = tuple[RangeWork, AccessFacts, float]
+"""An access: its range, its code's facts, and how many requests of warps it made."""
+
+
 @dataclass(frozen=True)
 class CountedWork:
     """The work of a launch, and the cycles that its units need for it."""
@@ -70,11 +75,7 @@ class CountedWork:
     @cached_property
     def issued(self) -> dict[str, float]:
         """Instructions of all ranges, by unit."""
-        found: dict[str, float] = {}
-        for one in self.ranges:
-            for unit, count in one.issued.items():
-                found[unit] = found.get(unit, 0.0) + count
-        return found
+        return _summed(one.issued for one in self.ranges)
 
     @property
     def total(self) -> float:
@@ -84,26 +85,36 @@ class CountedWork:
     @cached_property
     def uncounted(self) -> dict[str, float]:
         """Instructions in loops whose trips are not known, by unit."""
-        found: dict[str, float] = {}
-        for one in self.ranges:
-            for unit, count in one.uncounted.items():
-                found[unit] = found.get(unit, 0.0) + count
-        return found
+        return _summed(one.uncounted for one in self.ranges)
 
     def ns(self, cycles: float) -> float:
         """Return how long all SMs together need for so many cycles of one SM."""
         return cycles / (self.peak.sms * self.cycles_per_ns)
 
-    def cycles(self, unit: str, issued: dict[str, float] | None = None) -> float:
+    def cycles(self, unit: str) -> float:
         """Return the cycles of an SM that the instructions of a unit need."""
-        count = (self.issued if issued is None else issued).get(unit, 0.0)
-        return count * (self.peak.fp64 if unit == "fp64" else CYCLES.get(unit, ISSUE))
+        return self.issued.get(unit, 0.0) * (
+            self.peak.fp64 if unit == "fp64" else CYCLES.get(unit, ISSUE)
+        )
 
-    def accesses(self) -> Iterator[tuple[RangeWork, AccessFacts, float]]:
-        """Yield all accesses: their range, the access, and how many requests of warps it made."""
+    def accesses(self) -> Iterator[Access]:
+        """Yield all accesses."""
         for one in self.ranges:
             for access, requests in one.accesses():
                 yield one, access, requests
+
+
+def _summed(mixes: Iterable[dict[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for mix in mixes:
+        for unit, count in mix.items():
+            found[unit] = found.get(unit, 0.0) + count
+    return found
+
+
+def is_atomic(access: AccessFacts) -> bool:
+    """Whether an access is an atomic operation."""
+    return access.unit.startswith("atomic")
 
 
 def lane_bytes(unit: str) -> int:
@@ -115,7 +126,7 @@ def sectors(access: AccessFacts) -> float:
     """Return the sectors of a request; as if lanes were adjacent, where addresses are unknown."""
     if access.cost is not None:
         return access.cost
-    return max(lane_bytes(access.unit) * _LANES / _SECTOR, 1.0)
+    return max(lane_bytes(access.unit) * _LANES / SECTOR, 1.0)
 
 
 def request_cycles(access: AccessFacts, *, least: bool = False) -> float:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
-from ikp.analysis.explain.counted_work import RangeWork
+from ikp.analysis.explain.counted_work import Access, RangeWork
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import Where
 
@@ -34,6 +34,12 @@ def where_of(launch: Prepared, ranges: Iterable[RangeWork], lines: Iterable[str]
         count=len(rows),
         lines=tuple(dict.fromkeys(found))[:_MOST],
     )
+
+
+def where_of_accesses(launch: Prepared, accesses: Sequence[Access]) -> Where:
+    """Return where some accesses are, the most important first: their ranges and their lines."""
+    ranges = [one for one, _, _ in accesses]
+    return where_of(launch, ranges, [access.line for _, access, _ in accesses])
 
 
 def self_time(launch: Prepared, one: RangeWork, kernel: str) -> float:

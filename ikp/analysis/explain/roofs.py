@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ikp.analysis.explain.counted_work import (
+    SECTOR,
     CountedWork,
     RangeWork,
     counted_work,
@@ -29,7 +30,6 @@ _USUAL: Final = 0.95
 _ISSUE: Final = "issue"
 _ALIKE: Final = 0.05
 """Share of sectors in common up to which blocks ask for their own."""
-_SECTOR: Final = 32
 _LANES: Final = 32
 _IMPOSSIBLE: Final = 1.15
 """From this share of a roof on, what was counted for it can't have been asked of it."""
@@ -103,7 +103,7 @@ def _local(access: AccessFacts) -> bool:
 
 def _asked_bytes(work: CountedWork) -> float:
     """Return the bytes that SMs ask L2 for, at least: L1 may serve loads that warps share."""
-    total = sum(sectors(one) * _SECTOR * n for _, one, n in work.accesses() if _of_l2(one))
+    total = sum(sectors(one) * SECTOR * n for _, one, n in work.accesses() if _of_l2(one))
     return total + sum((one.facts.bulk_bytes or 0) * one.executions for one in work.ranges)
 
 
@@ -129,14 +129,14 @@ def memory_bytes(work: CountedWork) -> float:
     for _, one, requests in work.accesses():
         if is_own(one) and not seen & {*one.keys}:
             seen |= {*one.keys}
-            total += requests * (one.least or 0.0) * _SECTOR * _used(one)
+            total += requests * (one.least or 0.0) * SECTOR * _used(one)
     return total
 
 
 def _used(access: AccessFacts) -> float:
     """Return the part of its sectors' bytes that a dense access needs."""
     size = lane_bytes(access.unit) * (access.addresses or _LANES)
-    return min(size / ((access.least or 1.0) * _SECTOR), 1.0)
+    return min(size / ((access.least or 1.0) * SECTOR), 1.0)
 
 
 def is_own(access: AccessFacts) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Final
 
-from ikp.analysis.explain.counted_work import RangeWork, counted_work, sectors
-from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.counted_work import SECTOR, Access, RangeWork, counted_work, sectors
+from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -25,7 +25,6 @@ _AGAIN: Final = 0.4
 _LEAST: Final = 0.35
 """Share of the launch that the bytes need at memory's rate, from which on they explain its time."""
 _SURE: Final = 0.35
-_SECTOR: Final = 32
 _FEW: Final = 256
 """Blocks up to which most of a grid runs at once."""
 
@@ -36,7 +35,7 @@ def block_order(launch: Prepared) -> Iterator[Finding]:
     if work is None or prod(launch.launch.grid) <= _FEW:
         return
     some = [
-        (one, access, sectors(access) * _SECTOR * requests)
+        (one, access, sectors(access) * SECTOR * requests)
         for one, access, requests in work.accesses()
         if access.unit.startswith(("load.global", "copy.global"))
         and _comes_again(access)
@@ -53,7 +52,7 @@ def block_order(launch: Prepared) -> Iterator[Finding]:
 
 def _found(
     launch: Prepared,
-    some: list[tuple[RangeWork, AccessFacts, float]],
+    some: list[Access],
     size: float,
     share: float,
     saved: float,
@@ -71,7 +70,7 @@ def _found(
         rationale=f"counted: {size / 1e6:,.0f} MB are loaded at addresses that neighbouring blocks "
         f"don't share and blocks far apart do ({100 * again:.0f} % of their sectors); from memory "
         f"they take {100 * share:.0f} % of the launch. Refuted if all of it fits into L2.",
-        where=where_of(launch, [one for one, _, _ in some], [one.line for _, one, _ in some]),
+        where=where_of_accesses(launch, some),
         suggestion="let blocks that run at once work on the same rows and columns: groups of tiles "
         "(GROUP_SIZE_M, a swizzle), or the dimension that reuses data as the fastest one",
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ikp.analysis.explain.counted_work import RangeWork, counted_work
-from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.counted_work import Access, counted_work
+from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -62,7 +62,7 @@ def _on_one(access: AccessFacts) -> bool:
 
 def _found(
     launch: Prepared,
-    some: list[tuple[RangeWork, AccessFacts, float]],
+    some: list[Access],
     count: float,
     share: float,
     what: str,
@@ -95,7 +95,7 @@ def _found(
             else "; how many are on one address, the code does not say."
         )
         + " Refuted if the kernel takes as long with plain stores to addresses of their own.",
-        where=where_of(launch, [one for one, _, _ in some], [one.line for _, one, _ in some]),
+        where=where_of_accesses(launch, some),
         suggestion="reduce within each warp (__reduce_add_sync, __shfl_xor_sync) and block first, "
         "in registers or shared memory, then one atomic for each block; or partial results and a "
         "second kernel",

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ikp.analysis.explain.counted_work import (
+    SECTOR,
     CountedWork,
     RangeWork,
     counted_work,
+    is_atomic,
     lane_bytes,
     request_cycles,
 )
@@ -36,7 +38,6 @@ _MOSTLY: Final = 0.6
 """The same of bank conflicts, which other warps' work may hide."""
 _LATENCY: Final = 4.0
 """How many times as long as at the full rate an excess may hold a launch up, at most."""
-_SECTOR: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +60,11 @@ def costly_accesses(launch: Prepared) -> Iterator[Finding]:
     ]
     spaces = {".global.": _uncoalesced, ".shared.": _conflicts}
     for space, say in spaces.items():
-        some = [one for one in costly if space in one.access.unit and _plain(one.access)]
+        some = [one for one in costly if space in one.access.unit and not is_atomic(one.access)]
         excess = sum(one.excess for one in some)
         if some and enough(launch, excess, _LEAST):
             some.sort(key=lambda one: -one.excess)
             yield say(launch, some, min(excess / launch.duration, 1.0))
-
-
-def _plain(access: AccessFacts) -> bool:
-    return not access.unit.startswith("atomic")
 
 
 def _excess(work: CountedWork, access: AccessFacts, requests: float) -> float:
@@ -75,7 +72,7 @@ def _excess(work: CountedWork, access: AccessFacts, requests: float) -> float:
     more = request_cycles(access) - request_cycles(access, least=True)
     found = work.ns(more * requests)
     if ".global." in access.unit:
-        sectors = ((access.cost or 0.0) - (access.least or 0.0)) * _SECTOR * requests
+        sectors = ((access.cost or 0.0) - (access.least or 0.0)) * SECTOR * requests
         found = max(found, sectors / work.peak.l2_gb_per_s)
     return found
 

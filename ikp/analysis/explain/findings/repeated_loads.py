@@ -6,19 +6,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from ikp.analysis.explain.counted_work import (
+    SECTOR,
+    Access,
     CountedWork,
-    RangeWork,
     counted_work,
     request_cycles,
 )
-from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_own, nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.work_facts import AccessFacts
-
-Each = tuple[RangeWork, AccessFacts, float]
 
 _PART: Final = 0.15
 """Part of the loads' cycles that such loads are, from which on they are a finding."""
@@ -27,7 +26,6 @@ _LEAST: Final = 0.03
 _BOUND: Final = 3.0
 _AGAIN: Final = 0.25
 """Part of the bytes of memory that are asked for again, from which on that is a finding."""
-_SECTOR: Final = 32
 
 
 def repeated_loads(launch: Prepared) -> Iterator[Finding]:
@@ -40,7 +38,7 @@ def repeated_loads(launch: Prepared) -> Iterator[Finding]:
     yield from _again(launch, work, loads)
 
 
-def _invariant(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[Finding]:
+def _invariant(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:
     """Yield a finding on loads in a loop whose address is the same in each iteration."""
     fixed = [each for each in loads if _is_fixed(each[1])]
     whole = sum(request_cycles(access) * n for _, access, n in loads)
@@ -64,7 +62,7 @@ def _invariant(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterat
         rationale="counted: the address depends on nothing that an iteration changes; at L1's "
         f"full rate such loads need {100 * share:.0f} % of the launch. Refuted if another thread "
         "writes there meanwhile.",
-        where=where_of(launch, [one for one, _, _ in fixed], [one.line for _, one, _ in fixed]),
+        where=where_of_accesses(launch, fixed),
         suggestion="load before the loop and keep the values in registers or shared memory",
     )
 
@@ -74,10 +72,10 @@ def _is_fixed(access: AccessFacts) -> bool:
     return access.in_loop and known and "i" not in access.depends
 
 
-def _again(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[Finding]:
+def _again(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:
     """Yield a finding on bytes of memory that a later part of the kernel loads again."""
-    first: dict[int, Each] = {}
-    again: list[tuple[Each, Each]] = []
+    first: dict[int, Access] = {}
+    again: list[tuple[Access, Access]] = []
     for each in loads:
         if is_own(each[1]):
             known = next((first[key] for key in each[1].keys if key in first), None)
@@ -87,7 +85,7 @@ def _again(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[F
                 first.setdefault(key, each)
     own = sum(_bytes(each) for each in loads if is_own(each[1]))
     own += sum(
-        requests * (access.least or 0) * _SECTOR
+        requests * (access.least or 0) * SECTOR
         for _, access, requests in work.accesses()
         if access.unit.startswith("store.g") and is_own(access)
     )
@@ -108,21 +106,21 @@ def _again(launch: Prepared, work: CountedWork, loads: list[Each]) -> Iterator[F
         confidence="possible",
         rationale="counted: two ranges load from equal addresses; whether the first one's bytes "
         "are still in a cache then is not known. Refuted if L2 serves the second one.",
-        where=where_of(launch, [other[0], once[0]], [other[1].line, once[1].line]),
+        where=where_of_accesses(launch, [other, once]),
         suggestion="keep the values in registers or shared memory; or calculate the results of "
         "one pass while another goes over the data (an online softmax, fused kernels)",
     )
 
 
-def _at(each: Each) -> str:
+def _at(each: Access) -> str:
     line = each[1].line.rpartition("/")[2]
     return f"{each[0].name} ({line})" if line and line not in each[0].name else each[0].name
 
 
-def _elsewhere(one: Each, other: Each) -> bool:
+def _elsewhere(one: Access, other: Access) -> bool:
     """Whether two accesses are of different parts of the code."""
     return one[0].name != other[0].name or one[1].line != other[1].line
 
 
-def _bytes(each: Each) -> float:
-    return each[2] * (each[1].least or 0.0) * _SECTOR
+def _bytes(each: Access) -> float:
+    return each[2] * (each[1].least or 0.0) * SECTOR

@@ -84,7 +84,7 @@ def _multiplies(one: RangeWork) -> bool:
     fma = sum(mix.get("fma", ())) or 1
     shared = sum(sum(n) for unit, n in mix.items() if unit.startswith("load.shared"))
     return (sums >= _SUMS * fma and 0 < shared <= _LIGHT * sums) or (
-        sums >= 64 and sums >= 0.7 * fma
+        sums >= _MANY and sums >= _MOSTLY * fma
     )
 
 

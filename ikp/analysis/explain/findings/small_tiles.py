@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ikp.analysis.explain.counted_work import CountedWork, counted_work, sectors
+from ikp.analysis.explain.counted_work import SECTOR, CountedWork, counted_work, sectors
 from ikp.analysis.explain.places import where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import flop_of, nearest, roofs
@@ -16,7 +16,6 @@ _USUAL: Final = 50.0
 """Operations for each byte of a tile of 128 x 128 x 64 16-bit numbers: 64."""
 _BUSY: Final = 0.5
 """Share of the tensor cores' rate from which on tiles are large enough."""
-_SECTOR: Final = 32
 
 
 def small_tiles(launch: Prepared) -> Iterator[Finding]:
@@ -76,7 +75,7 @@ _MOVED: Final = ("L2", "L1", "issue", "integer", "FMA", "DRAM")
 def _operand_bytes(work: CountedWork) -> float:
     """Return the bytes that ranges load and copy."""
     found = sum(
-        sectors(access) * _SECTOR * requests
+        sectors(access) * SECTOR * requests
         for _, access, requests in work.accesses()
         if access.unit.startswith(("load.global", "copy.global"))
     )

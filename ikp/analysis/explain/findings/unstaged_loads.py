@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ikp.analysis.explain.counted_work import counted_work, request_cycles
-from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.counted_work import counted_work, is_atomic, request_cycles
+from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest, roofs
 from ikp.analysis.explain.stakes import enough, finding
@@ -32,7 +32,7 @@ def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
     if work is None or l1 < _L1:
         return
     sums = sum(one.facts.sums * one.executions for one in work.ranges)
-    every = [(one, access, n) for one, access, n in work.accesses() if not _is_atomic(access.unit)]
+    every = [(one, access, n) for one, access, n in work.accesses() if not is_atomic(access)]
     loads = [each for each in every if each[1].unit.startswith("load.global")]
     whole = sum(request_cycles(access) * n for _, access, n in every)
     cycles = sum(request_cycles(access) * n for _, access, n in loads)
@@ -55,11 +55,7 @@ def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
         rationale="counted: multiply-adds that sum up, and the loads beside them, which are "
         f"{100 * cycles / max(whole, 1.0):.0f} % of L1's cycles. Refuted if each operand is used "
         "once.",
-        where=where_of(launch, [one for one, _, _ in loads], [one.line for _, one, _ in loads]),
+        where=where_of_accesses(launch, loads),
         suggestion="copy tiles to shared memory, and let each thread make several results from the "
         "operands in its registers; or tensor cores",
     )
-
-
-def _is_atomic(unit: str) -> bool:
-    return unit.startswith("atomic")

@@ -104,11 +104,12 @@ class Launcher:
             args: arguments of ``run``.
             kwargs: arguments of ``run``.
         """
-        if self.session() is not None and is_jitted(kernel):
-            _hook_the_compiler()
-        if kwargs.get("warmup") and self.session() is not None:
-            compiled = plain(*args, **kwargs)
-            return compiled if compiled is None else Warm(self, kernel, compiled, kwargs)
+        if self.session() is not None:
+            if is_jitted(kernel):
+                _hook_the_compiler()
+            if kwargs.get("warmup"):
+                compiled = plain(*args, **kwargs)
+                return compiled if compiled is None else Warm(self, kernel, compiled, kwargs)
         special = self.special(kernel, args, kwargs)
         session = self.chosen(special)
         if session is None:

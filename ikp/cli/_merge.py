@@ -19,8 +19,8 @@ from ikp.terminal import printable
 def command(sources: tuple[Path, ...], target: Path, force: bool) -> None:
     """Write the launches of all traces IN to OUT, in the format of its suffix.
 
-    `ikp run` writes a trace for each process, and a segment for each cycle of a schedule. Times
-    stay as they are: they count Unix nanoseconds.
+    `ikp run` writes a trace for each process and each window. Times stay as they are: launches of
+    several GPUs line up as exactly as each trace is aligned with the host's clock (`ikp stats`).
 
     \b
       ikp merge ikp-serve.pftrace ikp-serve.child*.pftrace all.pftrace

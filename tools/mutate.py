@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -244,6 +245,15 @@ def _copy(into: Path) -> None:
             shutil.copy(ROOT / each, into / each)
 
 
+def _write(path: Path, text: str) -> None:
+    """Write a module; remove its compiled code.
+
+    Python takes compiled code as a file's if size and second of the last change are the same.
+    """
+    path.write_text(text, encoding="utf-8")
+    Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+
 def main() -> None:
     """Sample faults, run tests with each, print what no test finds."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutate", description=__doc__)
@@ -264,9 +274,9 @@ def main() -> None:
         unreached, alive = 0, 0
         for number, mutant in enumerate(chosen, 1):
             tests = _reaching(mutant, learned, asked.seconds)
-            (where / mutant.path).write_text(mutant.text, encoding="utf-8")
+            _write(where / mutant.path, mutant.text)
             code = _pytest(where, tests, 3 * asked.seconds + 60) if tests else 0
-            shutil.copy(ROOT / mutant.path, where / mutant.path)
+            _write(where / mutant.path, (ROOT / mutant.path).read_text(encoding="utf-8"))
             if code == 0:
                 alive, unreached = alive + 1, unreached + (not tests)
                 note = f"{len(tests)} tests pass" if tests else "no test reaches it"

@@ -246,6 +246,8 @@ class Recording:
 _BEFORE_NS = 10_000_000_000
 """Handshakes with a GPU so long before the session are used, too."""
 _BYTES_AT_ONCE = 1 << 30
+_SETTLES_S = 0.25
+"""For so long, launch headers that can't be decoded are read again."""
 _AT_ONCE = 256
 """Launches read back together, so that waiting for a copy is shared by many."""
 
@@ -266,6 +268,7 @@ class _Reading:
         self.broken: DecodeError | None = None
         self.silent: set[str] = set()  # labels of buffers that no kernel wrote to
         self.seconds = 0.0  # that reading took
+        self._until = 0.0  # when no launch header is read again; 0 before the first that is wrong
 
     def __iter__(self) -> Iterator[Source]:
         for some in _groups(self._taken):
@@ -273,16 +276,36 @@ class _Reading:
             sources = self._sources(some)
             self.seconds += time.perf_counter() - began
             for each, source in zip(some, sources, strict=True):
+                settled, error = self._settled(each, source)
                 if self._last:
                     each.lifted = None
-                try:
-                    launched = source.layout is not None
-                except DecodeError as error:
+                if error is not None:
                     self.broken = error
                     continue
+                launched = settled.layout is not None
                 if each.segment.enabled and not launched and not each.heard:
-                    self.silent.add(source.label)
-                yield source
+                    self.silent.add(settled.label)
+                yield settled
+
+    def _settled(self, each: Taken, source: Source) -> tuple[Source, DecodeError | None]:
+        """Return a source whose launch header is whole, or the error of a header that stays wrong.
+
+        Another thread may launch after the wait for kernels. A copy can then hold the half of the
+        header that its kernel has written.
+        """
+        while True:
+            try:
+                _ = source.layout
+            except DecodeError as error:
+                wrong = error
+            else:
+                return source, None
+            now = time.monotonic()
+            self._until = self._until or now + _SETTLES_S
+            if each.lifted is not None or now >= self._until:
+                return source, wrong
+            time.sleep(_SETTLES_S / 100)
+            (source,) = self._sources([each])
 
 
 def _groups(taken: Sequence[Taken]) -> Iterator[list[Taken]]:

@@ -265,6 +265,18 @@ def test_another_thread_may_read_while_one_launches(host: Host, gpu: Beside) -> 
     assert seen and all(max(kept) <= 3 for kept in seen)
 
 
+def test_a_header_that_is_half_written_is_read_again(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ikp.profile() as prof:
+        written = prof.buffer("k", size=SIZE)
+        truth = host.run(written, work(3))
+        magic = written.data[:4].clone()
+        written.data[:4] = 0
+        monkeypatch.setattr(time, "sleep", lambda _: written.data[:4].copy_(magic))
+        assert_holds(prof.trace, truth)
+
+
 class Counted:
     """A pool whose memory is the host's; torch's tensors of it are the CPU's here."""
 

@@ -73,7 +73,7 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
         bound = max((each.clock.unix_bound_ns or 0.0 for each in trace.launches), default=0.0)
         if records:
             _check(matched, host, SLACK_NS + bound, way)
-        exactly = f"by clocks, at most {bound / 1e3:.2f} us off"
+        exactly = f"by clocks, at most {bound / 1e3:.2f} us off" if bound else "by the host's clock"
         return _placed(trace, replace(host, base_ns=base), way, matched, where, exactly)
     base, line = _line(spans, there, alike, host, trace)
     moved = _moved(trace, line)
@@ -195,7 +195,8 @@ def _placed(
             f"{inside:,} of {len(matched.launch):,} launches are within 1 us of their kernel "
             f"record, {_worst(int(matched.overhang.max()))}"
         )
-    if missing := len(trace.launches) - len(matched.launch):
+    on_gpus = sum(each.clock.kind != "host" for each in trace.launches)
+    if missing := on_gpus - len(matched.launch):
         said.append(f"{missing:,} launches have no kernel record there")
     report = "; ".join(said) + "."
     known = {**trace.provenance, "joined": report}

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ikp.core.code_facts import read_facts
+from ikp.core.host_trace import HostTrace
 from ikp.core.overhead import Overhead
 from ikp.core.rows import holds_nothing, row_count
 from ikp.core.segment import Segment
@@ -24,6 +25,7 @@ from ikp.core.trace import Launch, of_class
 from ikp.core.trace import Trace as Columns
 from ikp.errors import DecodeError, ExportError, FaultError, IkpError, IkpWarning, UsageError
 from ikp.profiling._cycles import Cycles
+from ikp.profiling.torch_profiler import HostRecording
 from ikp.registry import check_target
 from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
@@ -37,6 +39,7 @@ from ikp.trace import Trace
 class Recorded(Recording):
     """The recording of one opening of ``ikp.profile``, with the trace that its user gets."""
 
+    beside: HostRecording | None = None  # torch.profiler's, where the host is recorded, too
     final: Trace | None = None  # as it was when the session ended
     unwatched: Callable[[], None] = staticmethod(lambda: None)  # takes back the signal handling
     _decoded: tuple[Launch, ...] = ()  # of ``final``, without the notes that code facts add
@@ -157,7 +160,10 @@ class Life(Session):
         wishes: Wishes,
         enabled: bool,
         cycles: Cycles,
+        *,
+        host: bool = False,
     ) -> None:
+        self._host = host
         self.export = True
         self.prepared_later = False  # the opener calls ``registry.prepare`` at its first launch
         self.patience_s: float | None = None  # the longest wait for kernels at the session's end
@@ -221,8 +227,15 @@ class Life(Session):
                 target = self._cycles.path(with_rank(self._path))
                 check_target(target, self._force, later=self.prepared_later)
                 self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
-            opening = current.opened(self, self._origin, everywhere=everywhere)
+            beside = HostRecording() if self._host and self._target is not None else None
+            try:
+                opening = current.opened(self, self._origin, everywhere=everywhere)
+            except BaseException:
+                if beside is not None:
+                    beside.stop()
+                raise
             opening.recording = self._recording = recorded = Recorded(opening, self._wishes)
+            recorded.beside = beside
             if self._target is not None:
                 recorded.unwatched = on_termination(partial(self._terminate, recorded))
 
@@ -255,13 +268,17 @@ class Life(Session):
         if not (self.export or recording.segments):  # ``trace`` decodes nothing if it is asked
             current.closed(recording.opening)
             recording.close()
+            _of_host(recording)
             return []
         broken: Exception | None = None
         losses: list[str] = []
         try:
+            host, lost_host = _of_host(recording)
             trace, broken = recording.trace(self.facts, last=True, patience_s=self.patience_s)
             losses = recording.losses(failed=error is not None)
-            losses += filter(None, [self._save(trace, failed=error is not None)])
+            losses += filter(
+                None, [lost_host, self._save(trace, failed=error is not None, host=host)]
+            )
         except Exception as lost:
             pass_on(lost)
             if error is None:
@@ -327,7 +344,7 @@ class Life(Session):
             )
         return recording
 
-    def _save(self, trace: Trace, *, failed: bool) -> str:
+    def _save(self, trace: Trace, *, failed: bool, host: HostTrace | None = None) -> str:
         """Write the trace; return why it was not written, if that is no error."""
         if self._path is None or not self._exporting():
             return ""
@@ -336,7 +353,7 @@ class Life(Session):
             if holds_nothing(trace):
                 return ""
             target = os.path.abspath(self._cycles.path(with_rank(self._path)))  # noqa: PTH100
-        return save(trace, target, force=self._force, failed=failed)
+        return save(trace, target, force=self._force, failed=failed, host=host)
 
     def _records(self, recording: Recorded) -> bool:
         if not (self._enabled and current.enabled()):
@@ -373,22 +390,56 @@ def check_here(recording: Recorded, verb: str) -> None:
         )
 
 
-def save(trace: Trace, target: str, *, force: bool, failed: bool) -> str:
+def _of_host(recording: Recorded) -> tuple[HostTrace | None, str]:
+    """End the recording of the host, if there is one; return it, or why there is none."""
+    if recording.beside is None:
+        return None, ""
+    try:
+        return recording.beside.stop(), ""
+    except Exception as lost:  # noqa: BLE001 - the session's own trace is whole
+        pass_on(lost)
+        return None, f"what torch.profiler saw of the host is lost: {lost}"
+
+
+def save(
+    trace: Trace, target: str, *, force: bool, failed: bool, host: HostTrace | None = None
+) -> str:
     """Write a session's trace; an empty one never replaces the file of an earlier run.
 
     Returns:
-        A message if nothing was recorded, which says what became of the file; else "".
+        A message if nothing was recorded, which says what became of the file, or if the host's part
+        does not fit; else "".
     """
     nothing = holds_nothing(trace) or (failed and not row_count(trace)[0])
     if nothing and Path(target).exists():
         when = " before the program failed" if failed else ""
         return f"nothing was recorded{when}, so {target} stays as it was: it is of an earlier run."
+    misfit = ""
     try:
-        trace.save(target, force=force)
+        if host is None:
+            trace.save(target, force=force)
+        else:
+            misfit = _save_beside(trace, host, target, force=force)
     except ExportError as lost:
         raise ExportError(
             f"{lost} What was recorded is still there: prof.trace.save(path) writes it elsewhere."
         ) from lost
     if nothing and not failed:
         return f"nothing was recorded: {target} is a trace of no warp."
+    return misfit
+
+
+def _save_beside(trace: Trace, host: HostTrace, target: str, *, force: bool) -> str:
+    """Write a trace with the host's; without it where they don't fit, and return why."""
+    from ikp.exporters.perfetto import PerfettoExporter
+    from ikp.host_traces.placing import place
+
+    try:
+        placed = place(trace, host)
+    except UsageError as misfit:
+        trace.save(target, force=force)
+        return f"{target} lacks what torch.profiler saw of the host: {misfit}"
+    PerfettoExporter().write_beside(
+        placed.trace, target, [placed.host], [placed.record], force=force
+    )
     return ""

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any
 
 from ikp.core import abi
+from ikp.core.host_trace import HostTrace
 from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.profiling.profile import profile
 from ikp.session.memory import DEFAULT_BYTES
@@ -71,8 +72,8 @@ class _Attempt(profile):
         super().__init__(*args, **options)
         self.texts: list[str] = []
 
-    def _save(self, trace: Trace, *, failed: bool) -> str:
-        return "" if _needed(trace) else super()._save(trace, failed=failed)
+    def _save(self, trace: Trace, *, failed: bool, host: HostTrace | None = None) -> str:
+        return "" if _needed(trace) else super()._save(trace, failed=failed, host=host)
 
     def _tell(self, text: str, error: BaseException | None) -> None:
         if error is None:

@@ -73,6 +73,9 @@ class profile(Life):
             (once in a process) and deducts it, as ``ikp.edit.deduct_overhead`` does; so does what
             ``ikp.calibrate`` measured before. Where that can't be done, a warning says why, and the
             trace stays as it was recorded.
+        host: record with torch.profiler, too, and write what it saw into the same file: Python's
+            ``record_function``, operators, CUDA calls, kernels and copies, with arrows to launches.
+            Begin and end the session in one thread.
         enabled: False makes every buffer None.
         steps: which steps are recorded, by ``ikp.schedule``; ``prof.step()`` ends each. None
             records all.
@@ -101,6 +104,7 @@ class profile(Life):
         schedule: bool = True,
         sched_barriers: bool = True,
         deduct_overhead: bool | Overhead = False,
+        host: bool = False,
         enabled: bool = True,
         steps: Schedule | None = None,
         on_trace_ready: Callable[[Trace], object] | None = None,
@@ -122,8 +126,17 @@ class profile(Life):
             sched_barriers=sched_barriers,
             deduct_overhead=deduct_overhead,
         )
+        if host and not str(path or "").endswith((".pftrace", ".perfetto-trace")):
+            raise UsageError(
+                f"host=True puts what the host did beside the trace in its file: give the path of "
+                f"a .pftrace, not {path!r}."
+            )
+        if host and steps is not None:
+            raise UsageError(
+                "host=True records one stretch of the host, and steps= has many: give one of them."
+            )
         cycles = Cycles(steps, on_trace_ready, disk)
-        super().__init__(path, force, wishes, enabled, cycles)
+        super().__init__(path, force, wishes, enabled, cycles, host=host)
 
     def step(self) -> None:
         """End a step of the program, as an iteration of training: the schedule counts them.

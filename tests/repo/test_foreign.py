@@ -55,6 +55,10 @@ EXCEPTIONS = {
     ("ikp.backends.cute._calls", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
     ("ikp.session.harvest", "_disabled_torch_function_impl"): "torch's documentation has it",
     (
+        "ikp.profiling.torch_profiler",
+        "_profiler_enabled",
+    ): "in torch.autograd for ten releases; without it host=True fails before any kernel runs",
+    (
         "ikp.running.startup.sitecustomize",
         "torch._inductor.runtime.triton_heuristics",
     ): "waits for its import, if that comes",

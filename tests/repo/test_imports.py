@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "trace": ("core", "registry", "plugins", "analysis", "viewer"),
     "many": ("core", "analysis", "exporters.parquet_dataset", "trace"),
     "profiling": (
+        *("host_traces", "exporters.perfetto"),
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
         "inspection",
     ),

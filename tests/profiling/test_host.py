@@ -1,0 +1,97 @@
+"""Sessions with torch.profiler around them: both in one file, or ikp's alone with the reason."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import ikp
+from ikp.core.trace import Trace
+from ikp.errors import IkpWarning, UsageError
+from ikp.profiling import _life as life
+from tests.kernels.relay import relay
+from tests.trace_processor.query import columns
+from tests.trace_processor.server import open_trace
+
+torch = pytest.importorskip("torch")
+
+
+pytestmark = pytest.mark.interp
+
+
+def recorded(path: Path) -> Trace:
+    """Return the trace of a session in which the host did something around a launch."""
+    tiles, out = (torch.zeros(3, dtype=torch.int32) for _ in range(2))
+    with ikp.profile(path, host=True) as prof:
+        with torch.profiler.record_function("step"):
+            torch.ones(8).sum()
+            relay[(2,)](tiles, out, 3, prof.buffer("relay"))
+        with torch.profiler.record_function("after"):
+            pass
+    return prof.trace
+
+
+@pytest.mark.tp
+def test_what_the_host_did_is_beside_the_launches(tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    before = time.time_ns()
+    made = recorded(path)
+    after = time.time_ns()
+    assert ikp.load(path).launches == made.launches
+    assert "torch.profiler: placed by the host's clock" in str(ikp.load(path).stats())
+    with open_trace(path) as processor:
+        found = columns(
+            processor, "select name, ts, ts + dur as end from slice where category not null"
+        )
+    spans = dict(
+        zip(found["name"].tolist(), zip(found["ts"], found["end"], strict=True), strict=True)
+    )
+    assert {"step", "after", "aten::sum"} <= spans.keys()
+    begin, end = spans["step"]
+    assert begin <= made.slots.start_ns.min() <= made.slots.end_ns.max() <= end
+    assert before <= begin <= spans["aten::sum"][0] < end <= spans["after"][0] <= after
+
+
+def test_an_active_profiler_is_left_alone(tmp_path: Path) -> None:
+    with torch.profiler.profile() as active:
+        with pytest.raises(UsageError, match="one is active already"):
+            recorded(tmp_path / "x.pftrace")
+        torch.ones(8).sum()
+    assert any(each.key == "aten::sum" for each in active.key_averages())
+    assert not list(tmp_path.iterdir())
+    assert recorded(tmp_path / "x.pftrace").launches, "neither was left open"
+
+
+def test_a_profiler_that_fails_takes_nothing_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = life.HostRecording.stop
+
+    def broken(recording: life.HostRecording) -> None:
+        stop(recording)
+        raise RuntimeError("gone")
+
+    monkeypatch.setattr(life.HostRecording, "stop", broken)
+    with pytest.warns(IkpWarning, match="what torch.profiler saw of the host is lost: gone"):
+        made = recorded(tmp_path / "x.pftrace")
+    assert ikp.load(tmp_path / "x.pftrace").launches == made.launches
+
+
+def test_a_host_that_does_not_fit_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def misfit(*_: object) -> None:
+        raise UsageError("60 of 60 launches are outside")
+
+    monkeypatch.setattr("ikp.host_traces.placing.place", misfit)
+    with pytest.warns(IkpWarning, match="lacks what torch.profiler saw of the host: 60 of 60"):
+        made = recorded(tmp_path / "x.pftrace")
+    assert ikp.load(tmp_path / "x.pftrace").launches == made.launches
+
+
+@pytest.mark.parametrize("path", [None, "x.json"])
+def test_it_needs_a_file_that_holds_both(path: str | None) -> None:
+    with pytest.raises(UsageError, match="give the path"):
+        ikp.profile(path, host=True)

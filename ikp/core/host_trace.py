@@ -44,3 +44,4 @@ class HostTrace:
     base_ns: int | None  # Unix time; None where the file does not say
     tracks: tuple[HostTrack, ...]
     slices: tuple[HostSlice, ...]
+    rank: int | None = None  # of the process, where several work together and the file says so

@@ -40,8 +40,15 @@ def read(path: str | PathLike[str]) -> HostTrace:
     slices = tuple(
         made for each in events if not own.has(each) and (made := _slice(each, tracks)) is not None
     )
-    base = found.get("baseTimeNanoseconds")
-    return HostTrace(str(path), None if base is None else int(base), tuple(tracks.known), slices)
+    base, group = found.get("baseTimeNanoseconds"), found.get("distributedInfo")
+    rank = group.get("rank") if isinstance(group, dict) else None
+    return HostTrace(
+        str(path),
+        None if base is None else int(base),
+        tuple(tracks.known),
+        slices,
+        rank if isinstance(rank, int) else None,
+    )
 
 
 def _parsed(path: str | PathLike[str]) -> dict[str, Any]:

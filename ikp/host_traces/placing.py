@@ -61,6 +61,7 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
     where = [index for index, each in enumerate(host.slices) if each.is_kernel]
     records = [host.slices[index] for index in where]
     spans, ran = _spans(trace)
+    ran &= _of_rank(trace, host)
     alike = [
         ([each for each in mine if ran[each]], theirs)
         for mine, theirs in groups(trace.launches, records)
@@ -82,6 +83,14 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
     _check(matched, host, SLACK_NS, way)
     exactly = "by matching launches with kernel records"
     return _placed(moved, replace(host, base_ns=base), way, matched, where, exactly)
+
+
+def _of_rank(trace: Trace, host: HostTrace) -> NDArray[np.bool_]:
+    """Return which launches the other profiler can have seen: those of its process's rank."""
+    ranks = [each.rank for each in trace.launches]
+    if host.rank is None or host.rank not in ranks:
+        return np.ones(len(ranks), bool)
+    return np.array([each == host.rank for each in ranks])
 
 
 def _base(host: HostTrace, aligned: bool) -> int:
@@ -195,11 +204,15 @@ def _placed(
             f"{inside:,} of {len(matched.launch):,} launches are within 1 us of their kernel "
             f"record, {_worst(int(matched.overhang.max()))}"
         )
-    on_gpus = sum(each.clock.kind != "host" for each in trace.launches)
+    seen = _of_rank(trace, host).tolist()
+    on_gpus = sum(
+        mine and each.clock.kind != "host" for mine, each in zip(seen, trace.launches, strict=True)
+    )
     if missing := on_gpus - len(matched.launch):
         said.append(f"{missing:,} launches have no kernel record there")
     report = "; ".join(said) + "."
-    known = {**trace.provenance, "joined": report}
+    before = trace.provenance.get("joined")
+    known = {**trace.provenance, "joined": f"{before} {report}" if before else report}
     pairs = zip(matched.launch.tolist(), matched.record.tolist(), strict=True)
     record = {launch: where[each] for launch, each in pairs}
     return Placed(replace(trace, provenance=known), host, way, record, report)

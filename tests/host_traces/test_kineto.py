@@ -73,6 +73,12 @@ def test_ikps_own_thread_is_left_out(tmp_path: Path) -> None:
     assert host.base_ns is None
 
 
+def test_the_rank_is_that_of_the_process(tmp_path: Path) -> None:
+    path = written(tmp_path, [], distributedInfo={"backend": "nccl", "rank": 3, "world_size": 4})
+    assert kineto.read(path).rank == 3
+    assert kineto.read(written(tmp_path, [])).rank is None
+
+
 def test_tracks_have_the_names_of_threads_and_streams(tmp_path: Path) -> None:
     names = [
         {"ph": "M", "name": "process_name", "pid": 5, "tid": 0, "args": {"name": "python"}},

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikp.edit import concat
 from ikp.errors import UsageError
 from ikp.host_traces.placing import place
 from tests.analysis.example import START
@@ -118,6 +119,26 @@ def test_one_launch_in_a_hundred_may_be_outside() -> None:
     off[8] += 5_000
     with pytest.raises(UsageError, match="2 of 120 launches are outside"):
         place(launches(off), records(many))
+
+
+def test_each_rank_is_matched_with_its_own_file() -> None:
+    """Kernels of ranks are alike and run at the same time: only the rank says whose they are."""
+    later = [begin + 4_000 for begin in BEGINS]
+    parts = [launches(BEGINS), launches(later)]
+    ranked = [
+        replace(part, launches=tuple(replace(each, rank=rank) for each in part.launches))
+        for rank, part in enumerate(parts)
+    ]
+    trace = concat(ranked)
+    for rank, begins in enumerate((BEGINS, later)):
+        placed = place(trace, replace(records(begins), rank=rank))
+        assert sorted(placed.record) == [60 * rank + number for number in range(60)]
+        assert "60 of 60 launches" in placed.report
+        assert "no kernel record" not in placed.report
+        trace = placed.trace
+    assert trace.provenance["joined"].count("60 of 60") == 2
+    with pytest.raises(UsageError, match="are outside"):
+        place(concat(ranked), records(later))
 
 
 def test_several_gpus_have_a_clock_each() -> None:

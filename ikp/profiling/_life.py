@@ -228,12 +228,7 @@ class Life(Session):
                 check_target(target, self._force, later=self.prepared_later)
                 self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
             beside = HostRecording() if self._host and self._target is not None else None
-            try:
-                opening = current.opened(self, self._origin, everywhere=everywhere)
-            except BaseException:
-                if beside is not None:
-                    beside.stop()
-                raise
+            opening = current.opened(self, self._origin, everywhere=everywhere)
             opening.recording = self._recording = recorded = Recorded(opening, self._wishes)
             recorded.beside = beside
             if self._target is not None:

@@ -133,7 +133,8 @@ class profile(Life):
             )
         if host and steps is not None:
             raise UsageError(
-                "host=True records one stretch of the host, and steps= has many: give one of them."
+                "host=True records the host from begin to end, and steps= records parts: give one "
+                "of the two."
             )
         cycles = Cycles(steps, on_trace_ready, disk)
         super().__init__(path, force, wishes, enabled, cycles, host=host)

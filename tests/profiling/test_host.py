@@ -54,6 +54,12 @@ def test_what_the_host_did_is_beside_the_launches(tmp_path: Path) -> None:
     assert before <= begin <= spans["aten::sum"][0] < end <= spans["after"][0] <= after
 
 
+def test_a_session_of_steps_records_no_host(tmp_path: Path) -> None:
+    steps = ikp.schedule(wait=0, warmup=0, active=1)
+    with pytest.raises(UsageError, match=r"host=True.*steps="):
+        ikp.profile(tmp_path / "x.pftrace", host=True, steps=steps)
+
+
 def test_an_active_profiler_is_left_alone(tmp_path: Path) -> None:
     with torch.profiler.profile() as active:
         with pytest.raises(UsageError, match="one is active already"):

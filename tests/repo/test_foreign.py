@@ -17,7 +17,12 @@ pytestmark = pytest.mark.any_pins
 
 PUBLIC = {
     *("triton", "triton.language", "triton.jit", "triton.language.constexpr"),
-    *("torch", "torch.distributed", "torch.nn.functional.scaled_dot_product_attention"),
+    *(
+        "torch",
+        "torch.distributed",
+        "torch.profiler",
+        "torch.nn.functional.scaled_dot_product_attention",
+    ),
     *("cutlass", "cutlass.Float32", "cutlass.Int32", "cutlass.Int64", "cutlass.Uint32"),
 }
 """What ikp imports of them that their documentation has."""

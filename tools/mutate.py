@@ -2,33 +2,29 @@
 
 ``python -m tools.mutate sass probes --count 150`` prints each fault that no test finds, and the
 share that is found. It tries faults of operators, comparisons, conditions and numbers: a random
-sample of all there are. The tests of the rooms run first as they are, to learn which functions
-each of them calls. So a fault meets only tests that reach it, and ends with the first that fails.
-A fault that changes nothing (an equivalent mutant) counts as not found: read what is printed.
+sample of all there are. The tests of the rooms run first as they are, to learn which statements
+each of them executes. So a fault meets only tests that reach it, and ends with the first that
+fails. A fault that changes nothing (an equivalent mutant) counts as not found: read what is
+printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
+from tools import mutation_tests
+
 ROOT = Path(__file__).resolve().parents[1]
-CALLS = "IKP_MUTATE_CALLS"
-"""The environment variable with the file that a run of tests writes its calls to."""
 _COPIED = ("ikp", "tests", "tools", "docs", "examples", "pyproject.toml", "README.md")
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
@@ -71,12 +67,16 @@ class Mutant:
         return f"{where} {self.function or '<module>'}: {self.before}  ->  {self.after}"
 
 
-def mutants(path: Path) -> Iterator[Mutant]:
-    """Yield all faults of a file. Annotations and messages stay as they are."""
+def mutants(path: Path, only: set[int] | None = None) -> Iterator[Mutant]:
+    """Yield all faults of a file, or those with given numbers. Annotations and messages stay."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    number = -1
     for statement, function in _statements(tree, ""):
         for node in _nodes(statement):
             for undo, change in _changes(node):
+                number += 1
+                if only is not None and number not in only:
+                    continue
                 before = ast.unparse(statement).splitlines()[0]
                 change()
                 after, text = ast.unparse(statement).splitlines()[0], ast.unparse(tree)
@@ -84,6 +84,26 @@ def mutants(path: Path) -> Iterator[Mutant]:
                 if before == after:  # deeper inside: show all of it
                     before, after = ast.unparse(node), "changed"
                 yield Mutant(path, function, statement.lineno, before, after, text)
+
+
+def sample(rooms: list[str], count: int, seed: int) -> tuple[list[Mutant], int]:
+    """Return random faults of rooms, and how many there are."""
+    paths = [p for room in rooms for p in sorted((ROOT / "ikp" / room).rglob("*.py"))]
+    every = [(path.relative_to(ROOT), number) for path in paths for number in range(_count(path))]
+    chosen = random.Random(seed).sample(every, min(count, len(every)))  # noqa: S311
+    found = [next(mutants(path, {number})) for path, number in chosen]
+    return found, len(every)
+
+
+def _count(path: Path) -> int:
+    """Return how many faults a file has."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return sum(
+        1
+        for statement, _ in _statements(tree, "")
+        for node in _nodes(statement)
+        for _ in _changes(node)
+    )
 
 
 def _statements(
@@ -144,100 +164,8 @@ def _changes(node: ast.AST) -> Iterator[tuple[Any, Any]]:
         yield swap(node, "value", node.value + 1)
 
 
-class Calls:
-    """A plugin of pytest that notes which functions of ``ikp`` each test calls, and its seconds."""
-
-    def __init__(self, into: Path) -> None:
-        self._into = into
-        self._found: dict[str, tuple[list[str], float]] = {}
-        self._codes: set[CodeType] = set()
-        self._begun = 0.0
-
-    def pytest_runtest_logstart(self) -> None:
-        """Begin with nothing."""
-        self._codes, self._begun = set(), time.monotonic()
-        sys.settrace(self._note)
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Keep what was called, by file and name."""
-        sys.settrace(None)
-        root = str(ROOT / "ikp")
-        called = [c for c in self._codes if c.co_filename.startswith(root)]
-        names = sorted(f"{Path(c.co_filename).relative_to(ROOT)}:{_name(c)}" for c in called)
-        self._found[nodeid] = (names, time.monotonic() - self._begun)
-
-    def pytest_sessionfinish(self) -> None:
-        """Write all."""
-        self._into.write_text(json.dumps(self._found), encoding="utf-8")
-
-    def _note(self, frame: FrameType, *_: object) -> None:  # of calls alone: no line is traced
-        self._codes.add(frame.f_code)
-
-
-def _name(code: CodeType) -> str:
-    """Return a function's name; of a comprehension or a lambda in it, the function's."""
-    return code.co_qualname.partition(".<locals>")[0]
-
-
-def pytest_configure(config: Any) -> None:
-    """Note calls, where a run of tests is asked to (``-p tools.mutate``)."""
-    if into := os.environ.get(CALLS):
-        config.pluginmanager.register(Calls(Path(into)))
-
-
-def _pytest(where: Path, arguments: list[str], seconds: float, **more: str) -> int | None:
-    """Run pytest in a copy of the project; return its exit code, None if it took too long."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--hypothesis-seed=0", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(where), **more}
-    try:
-        done = subprocess.run(
-            command, cwd=where, env=environment, timeout=seconds, capture_output=True, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    return done.returncode
-
-
-def _learned(rooms: list[str], kept: Path) -> dict[str, tuple[list[str], float]]:
-    """Return the calls and seconds of each test, from a file if an earlier run left it."""
-    if not kept.exists():
-        tests = [f"tests/{room}" for room in rooms]
-        code = _pytest(ROOT, ["-p", "tools.mutate", *tests], 3600, **{CALLS: str(kept)})
-        if code != 0:
-            raise SystemExit(f"tools.mutate: the tests fail without a fault (pytest: {code})")
-    found: dict[str, tuple[list[str], float]] = json.loads(kept.read_text(encoding="utf-8"))
-    return found
-
-
-def _reaching(
-    mutant: Mutant, learned: dict[str, tuple[list[str], float]], most: float
-) -> list[str]:
-    """Return the tests that reach a fault, the shortest first, as many as ``most`` seconds take.
-
-    Of code of a module, and of functions whose results an earlier test left in a cache, these are
-    the tests that call any function of the file.
-    """
-    reached: dict[str, float] = {}
-    for key in (f"{mutant.path}:{mutant.function}", f"{mutant.path}:"):
-        exact = not key.endswith(":")
-        reached = {
-            test: seconds
-            for test, (names, seconds) in learned.items()
-            if any(name == key if exact else name.startswith(key) for name in names)
-        }
-        if reached:
-            break
-    found: list[str] = []
-    sum_of = 0.0
-    for test, seconds in sorted(reached.items(), key=lambda each: each[1]):
-        sum_of += seconds
-        if sum_of > most and found:
-            break
-        found.append(test)
-    return found
-
-
 def _copy(into: Path) -> None:
+    into.mkdir()
     for each in _COPIED:
         if (ROOT / each).is_dir():
             shutil.copytree(ROOT / each, into / each, ignore=shutil.ignore_patterns("__pycache__"))
@@ -259,34 +187,48 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.mutate", description=__doc__)
     parser.add_argument("rooms", nargs="+", help="folders of ikp/ with a folder in tests/: sass")
     parser.add_argument("--count", type=int, default=150, help="how many faults to try")
+    parser.add_argument("--skip", type=int, default=0, help="how many of them an earlier run did")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60, help="of tests for each, at most")
-    parser.add_argument("--calls", type=Path, help="keep there what each test calls, for next time")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for what tests execute and compile, for the next run"
+    )
     asked = parser.parse_args()
-    sources = [p for room in asked.rooms for p in sorted((ROOT / "ikp" / room).rglob("*.py"))]
-    every = [each for path in sources for each in mutants(path.relative_to(ROOT))]
-    chosen = random.Random(asked.seed).sample(every, min(asked.count, len(every)))  # noqa: S311
+    chosen, of = sample(asked.rooms, asked.count, asked.seed)
+    chosen = chosen[asked.skip :]
     with tempfile.TemporaryDirectory() as folder:
-        where = Path(folder) / "project"
-        where.mkdir()
+        where, kept = Path(folder) / "project", asked.keep or Path(folder) / "kept"
+        kept.mkdir(parents=True, exist_ok=True)
         _copy(where)
-        learned = _learned(asked.rooms, asked.calls or Path(folder) / "calls.json")
+        learned = _learned(where, asked.rooms, kept)
+        mutation_tests.prepare(learned)
         unreached, alive = 0, 0
-        for number, mutant in enumerate(chosen, 1):
-            tests = _reaching(mutant, learned, asked.seconds)
+        for number, mutant in enumerate(chosen, asked.skip + 1):
+            tests = learned.reaching(mutant.path, mutant.line, asked.seconds)
             _write(where / mutant.path, mutant.text)
-            code = _pytest(where, tests, 3 * asked.seconds + 60) if tests else 0
-            _write(where / mutant.path, (ROOT / mutant.path).read_text(encoding="utf-8"))
-            if code == 0:
+            if not tests or mutation_tests.passes(where, tests, kept, 3 * asked.seconds):
                 alive, unreached = alive + 1, unreached + (not tests)
                 note = f"{len(tests)} tests pass" if tests else "no test reaches it"
-                sys.stdout.write(f"[{number}/{len(chosen)}] {mutant} ({note})\n")
+                sys.stdout.write(f"[{number}/{asked.count}] {mutant} ({note})\n")
                 sys.stdout.flush()
+            _write(where / mutant.path, (ROOT / mutant.path).read_text(encoding="utf-8"))
     killed = len(chosen) - alive
     sys.stdout.write(
         f"{killed} of {len(chosen)} found ({killed / len(chosen):.1%}), {unreached} reached by no "
-        f"test; {len(every)} faults in {', '.join(asked.rooms)}\n"
+        f"test; {of} faults in {', '.join(asked.rooms)}\n"
     )
+
+
+def _learned(project: Path, rooms: list[str], kept: Path) -> mutation_tests.Learned:
+    """Return what each test of the rooms executes, by a run of all in the copy."""
+    sources = [p for room in rooms for p in sorted((ROOT / "ikp" / room).rglob("*.py"))]
+    for source in sources:
+        path, text = source.relative_to(ROOT), source.read_text(encoding="utf-8")
+        _write(project / path, mutation_tests.noting(text, path))
+    learned = mutation_tests.learn(project, [f"tests/{room}" for room in rooms], kept)
+    for source in sources:
+        _write(project / source.relative_to(ROOT), source.read_text(encoding="utf-8"))
+    return learned
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tools import mutate
+from tools import mutate, mutation_tests
 
 pytestmark = pytest.mark.any_pins
 
@@ -43,7 +44,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name / "__init__.py").touch()
     (tmp_path / "ikp/room/module.py").write_text(SOURCE)
     (tmp_path / "tests/room/test_module.py").write_text(TESTS)
-    (tmp_path / "tools/mutate.py").write_text(Path(mutate.__file__).read_text())
+    for module in (mutate, mutation_tests):
+        (tmp_path / "tools" / Path(str(module.__file__)).name).write_text(
+            Path(str(module.__file__)).read_text()
+        )
     monkeypatch.setattr(mutate, "ROOT", tmp_path)
     return tmp_path
 
@@ -77,3 +81,26 @@ def test_what_no_test_finds_is_printed(project: Path) -> None:
     assert [line for line in lines if not any(part in line for part in known)] == []
     tried = sum(1 for _ in mutate.mutants(Path("ikp/room/module.py")))
     assert last.startswith(f"{tried - len(lines)} of {tried} found")
+
+
+def test_a_statement_notes_that_it_is_executed_and_does_what_it_did(project: Path) -> None:
+    path = Path("ikp/room/module.py")
+    names: dict[str, Any] = {}
+    exec(mutation_tests.noting(SOURCE, path), names)  # noqa: S102
+    mutation_tests.EXECUTED.clear()
+    assert names["clamp"](5) == 5
+    assert names["clamp"].__doc__ == "Return a value within limits."
+    assert {f"{path}:7", f"{path}:9"} == mutation_tests.EXECUTED, "no statement that was skipped"
+
+
+def test_a_fault_meets_the_shortest_tests_that_execute_it() -> None:
+    file = Path("ikp/a.py")
+    learned = mutation_tests.Learned(
+        executed={"long": ["ikp/a.py:1"], "short": ["ikp/a.py:1"], "other": ["ikp/a.py:12"]},
+        seconds={"long": 3, "short": 1, "other": 2},
+    )
+    assert learned.reaching(file, 1, most=9) == ["short", "long"]
+    assert learned.reaching(file, 1, most=2) == ["short"]
+    assert learned.reaching(file, 12, most=1) == ["other"], "one test is always run"
+    assert learned.reaching(file, 7, most=9) == ["short", "other", "long"], "any of the file"
+    assert learned.reaching(Path("ikp/b.py"), 1, most=9) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+import ikp
 from ikp.cli.main import cli
 from tests.repo.tree import ROOT, files
 
@@ -82,6 +84,36 @@ def test_python_in_documents_is_python() -> None:
     assert len(blocks("python")) > 20
     for path, body in blocks("python"):
         ast.parse(body, filename=path)
+
+
+NAME = re.compile(r"(?<![\w.\"/-])ikp((?:\.[a-z_A-Z]\w*)+)")
+
+
+def test_names_in_documents_exist() -> None:
+    """``ikp.edit.connect`` of a document is one, in inline code and in blocks of Python."""
+    missing = set()
+    others = {".py", ".languages"}  # a program's own file; a group of entry points
+    for path in manual():
+        body = text_of(path)
+        inline = re.findall(r"`([^`\n]+)`", BLOCK.sub("", body))
+        code = [each for language, each in BLOCK.findall(body) if language == "python"]
+        for dotted in {name for text in (*inline, *code) for name in NAME.findall(text)} - others:
+            if not found_below_ikp(dotted.split(".")[1:]):
+                missing.add((str(path), dotted))
+    assert missing == set()
+
+
+def found_below_ikp(parts: list[str]) -> bool:
+    value: object = ikp
+    for at, part in enumerate(parts):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            try:
+                value = importlib.import_module(".".join(["ikp", *parts[: at + 1]]))
+            except ImportError:
+                return False
+    return True
 
 
 def commands(body: str) -> Iterator[list[str]]:

@@ -18,7 +18,7 @@ from tests.repo.tree import ROOT, files
 
 pytestmark = pytest.mark.any_pins
 
-WORDS = 58_000
+WORDS = 45_000
 """Of README and docs, without the API reference and decisions."""
 README_LINES = 120
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

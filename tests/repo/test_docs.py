@@ -14,6 +14,7 @@ import pytest
 
 import ikp
 from ikp.cli.main import cli
+from tests.repo.test_words import GONE
 from tests.repo.tree import ROOT, files
 
 pytestmark = pytest.mark.any_pins
@@ -21,6 +22,9 @@ pytestmark = pytest.mark.any_pins
 WORDS = 45_000
 """Of README and docs, without the API reference and decisions."""
 README_LINES = 120
+SENTENCE_WORDS = 25
+"""That nine in ten sentences do not exceed."""
+SENTENCE = re.compile(r"[^.:?!\n](?:[^.?!]|[.?!](?!\s|$))*[.?!](?=\s|$)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 NAMED = re.compile(r'<a id="([^"]+)">')
@@ -45,6 +49,28 @@ def test_documents_stay_short() -> None:
     words = {str(path): len(text_of(path).split()) for path in manual()}
     assert sum(words.values()) <= WORDS, sorted(words.items(), key=lambda item: -item[1])
     assert len(text_of(Path("README.md")).splitlines()) <= README_LINES
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a page's prose: not of tables, headings, code and links' targets."""
+    parts = re.sub(r"\]\([^)]*\)", "]", BLOCK.sub("", text)).split("\n\n")
+    prose = (part.strip() for part in parts if not part.lstrip().startswith(("#", "|")))
+    items = (item for part in prose for item in re.split(r"\n(?=- |\d+\. )", part))
+    return [one for item in items for one in SENTENCE.findall(item)]
+
+
+def test_sentences_stay_short() -> None:
+    lengths = sorted(len(one.split()) for path in manual() for one in sentences(text_of(path)))
+    assert lengths[len(lengths) * 9 // 10] <= SENTENCE_WORDS
+
+
+def test_words_that_went_do_not_come_back() -> None:
+    found = {
+        (str(path), word)
+        for path in manual()
+        for word in GONE.findall(text_of(path).replace("can't tell", ""))
+    }
+    assert found == set()
 
 
 def slugs(text: str) -> set[str]:

@@ -1,6 +1,6 @@
 """Instruction counts and memory accesses of a kernel's code: parts of ``CodeFacts``, as JSON lists.
 
-Units are the keys of ``ikp.sass.disassembly.units``: ``"fma"``, ``"load.global.16"``, and others.
+Units are the keys of ``ikp.sass.disassembly.opcodes``: ``"fma"``, ``"load.global.16"``, and others.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from ikp.sass.dataflow.lane_state import (
 )
 from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.units import unit_of
+from ikp.sass.disassembly.opcodes import unit_of
 
 _SECTOR = 32
 _BANKS = 32

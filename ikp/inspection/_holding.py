@@ -22,8 +22,8 @@ from ikp.probes.points.ptx_lines import inlined
 from ikp.probes.points.sese_regions import Regions
 from ikp.probes.points.source_ranges import Written, written
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.disassembly.landmarks import ISSUED, Landmark, landmark
 from ikp.sass.disassembly.listing import Line
+from ikp.sass.disassembly.opcodes import ISSUED, Landmark, landmark
 
 _NAME = re.compile(
     r"^(?P<what>.*?)(?: x(?P<count>\d{1,9}))?"

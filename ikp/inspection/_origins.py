@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ikp.sass.control_flow.flow import Edge, Flow
-from ikp.sass.control_flow.jumps import inverse
+from ikp.sass.control_flow.graph import inverse
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.values import Definition, Origin, constant, definitions
 

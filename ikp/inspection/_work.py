@@ -17,8 +17,7 @@ from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.lane_state import DATA, LANE
 from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.opcodes import Work, work_of
-from ikp.sass.disassembly.units import unit_of
+from ikp.sass.disassembly.opcodes import Work, unit_of, work_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,9 @@ from ikp.probes.points.probe_points import ProbeRegions
 from ikp.sass.assembly.assembler import assemble
 from ikp.sass.assembly.chips import HOPPER, chip_of
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.cubins.capacity import add_constant, set_registers
+from ikp.sass.cubins.capacity import LANES, add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.cubins.encodings import branches, places
-from ikp.sass.cubins.instruction import BYTES, distances
-from ikp.sass.cubins.register_file import LANES
+from ikp.sass.cubins.instruction import BYTES, branches, distances, places
 from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, RESERVED, FreeRegisters
 from ikp.sass.dataflow.reading import text_of
 from ikp.sass.dataflow.register_handover import hands_over

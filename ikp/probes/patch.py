@@ -30,20 +30,15 @@ from ikp.probes.points.loop_pace import Pace
 from ikp.probes.points.probe_points import Level, ProbeRegion, ProbeRegions
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.assembly.chips import HOPPER, Chip, chip_of
-from ikp.sass.cubins.added_parameter import add_argument
-from ikp.sass.cubins.capacity import add_constant, set_registers
+from ikp.sass.cubins.capacity import LANES, add_argument, add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.cubins.extra_argument import Argument
 from ikp.sass.cubins.instruction import BYTES
-from ikp.sass.cubins.register_file import LANES
-from ikp.sass.dataflow.asserts import asserts, called
-from ikp.sass.dataflow.emulated_atomics import addressed
 from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters
+from ikp.sass.dataflow.idioms import addressed, asserts, called, spare_argument
 from ikp.sass.dataflow.liveness import Liveness
-from ikp.sass.dataflow.printed_targets import check_targets
-from ikp.sass.dataflow.reading import parsed, text_of
+from ikp.sass.dataflow.reading import check_targets, parsed, text_of
 from ikp.sass.dataflow.register_handover import hands_over
-from ikp.sass.dataflow.unread_argument import spare_argument
 from ikp.sass.insertion.displacement import Displacement, Insertion
 from ikp.sass.insertion.insert import insert
 from ikp.verifier.declared import Declared

@@ -3,7 +3,7 @@
 A barrier blocks a warp where the warp next reaches memory: a clock read behind it would show the
 time before the wait. The instruction that ``bar.warp.sync`` becomes is held back by it, too, if the
 barrier has issued seven cycles before. The assembler lets six pass (see
-``ikp.sass.dataflow.pending_barriers``).
+``ikp.sass.dataflow.free_registers``).
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from functools import cached_property
 from ikp.probes.points.sese_regions import Regions
 from ikp.ptx.body import JUMP, TABLE_JUMP
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.control_flow.graph import Graph
-from ikp.sass.control_flow.jumps import Jumps, inverse
+from ikp.sass.control_flow.graph import Graph, Jumps, inverse
 from ikp.sass.disassembly.listing import Instruction
 
 ENDS = ("ret", "exit")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ikp.sass.disassembly.landmarks import Landmark
+from ikp.sass.disassembly.opcodes import Landmark
 
 _HOW = r"(?:\.(?:relaxed|acquire|release|volatile|weak|gpu|sys|cta|cluster))*"
 """Qualifiers of memory order and scope. An address without a state space is generic: it may be

@@ -17,8 +17,8 @@ from ikp.probes.points.sese_regions import Point, Regions
 from ikp.ptx.body import Body
 from ikp.ptx.branching import Control, Ways
 from ikp.ptx.opcode_kinds import commits, kind_of, title
-from ikp.sass.disassembly.landmarks import ISSUED, Landmark
 from ikp.sass.disassembly.listing import Line
+from ikp.sass.disassembly.opcodes import ISSUED, Landmark
 
 _SPIN = 12
 """The most instructions of a loop that only waits."""

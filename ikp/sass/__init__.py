@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from ikp.sass.cubins.capacity import add_constant, set_registers
     from ikp.sass.cubins.cubin import Cubin, Kernel
     from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters, Spare
+    from ikp.sass.dataflow.hazards import ScoreboardHazards
     from ikp.sass.dataflow.liveness import Liveness
     from ikp.sass.dataflow.reading import read
-    from ikp.sass.dataflow.scoreboard_hazards import ScoreboardHazards
     from ikp.sass.disassembly.effects import Effects, effects
-    from ikp.sass.disassembly.landmarks import Landmark, landmark
     from ikp.sass.disassembly.listing import Code, Instruction, Line, parse
-    from ikp.sass.disassembly.opcodes import Work, work_of
+    from ikp.sass.disassembly.opcodes import Landmark, Work, landmark, work_of
     from ikp.sass.disassembly.tools import disassemble
     from ikp.sass.insertion.displacement import Displacement, Insertion
     from ikp.sass.insertion.insert import OnEdge, insert

@@ -17,7 +17,7 @@ from ikp.probes.points.probe_points import ProbeRegions
 from ikp.sass.assembly import forms as f
 from ikp.sass.assembly import lane_forms
 from ikp.sass.cubins.instruction import BYTES
-from ikp.sass.dataflow.scoreboard_hazards import ScoreboardHazards
+from ikp.sass.dataflow.hazards import ScoreboardHazards
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.resources import EVERYTHING
 from tests.probes.test_sharing import STORES, TURNS

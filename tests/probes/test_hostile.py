@@ -10,9 +10,8 @@ import pytest
 from ikp.errors import PatchError
 from ikp.sass.assembly.chips import chip_of
 from ikp.sass.cubins import attributes
-from ikp.sass.cubins.added_parameter import add_argument
 from ikp.sass.cubins.attributes import Attribute, Code, Format
-from ikp.sass.cubins.capacity import add_constant, set_registers
+from ikp.sass.cubins.capacity import add_argument, add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.elf import Elf, Kind, Section
 from ikp.sass.cubins.module_memory import shared

@@ -8,7 +8,7 @@ import pytest
 
 from ikp.probes.patch import patch
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.dataflow.scoreboard_hazards import ScoreboardHazards
+from ikp.sass.dataflow.hazards import ScoreboardHazards
 from ikp.sass.disassembly.resources import UR, P, R, bit
 from tests.sass.assembled import cubin
 from tests.sass.compiled import CASES, machine

@@ -15,9 +15,8 @@ from ikp.probes.code.reserved_registers import Cell
 from ikp.probes.placement.frame_registers import frame
 from ikp.probes.placement.slot_search import start_near
 from ikp.sass.assembly import forms as f
-from ikp.sass.assembly.assembler import Step, assemble
+from ikp.sass.assembly.assembler import Step, assemble, reordered
 from ikp.sass.assembly.chips import CHIPS
-from ikp.sass.assembly.scheduling import reordered
 from ikp.sass.disassembly.tool_paths import tool
 from tests.probes.test_starting import LOADS
 from tests.sass.assembled import assembled

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ikp.probes.placement.occupancy import cost, register_counts
 from ikp.sass.assembly.chips import HOPPER
-from ikp.sass.cubins.register_file import most_registers_of, warps_with
+from ikp.sass.cubins.capacity import most_registers_of, warps_with
 
 pytestmark = pytest.mark.any_pins
 

@@ -8,7 +8,7 @@ import pytest
 
 from ikp.probes.patch import patch
 from ikp.sass.control_flow.graph import Graph
-from ikp.sass.dataflow.pending_barriers import pending
+from ikp.sass.dataflow.free_registers import pending
 from tests.sass.assembled import cubin, read
 from tests.sass.readback import codes
 

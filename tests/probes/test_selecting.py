@@ -24,7 +24,7 @@ from ikp.probes.code.selection_code import SELECTION_BYTES, selection_words
 from ikp.probes.code.thread_frame import FIRST
 from ikp.probes.patch import patch
 from ikp.sass.assembly.chips import CHIPS, HOPPER
-from ikp.sass.insertion.original_code import PlainCode
+from ikp.sass.insertion.insert import PlainCode
 from tests.kernels.choices import conditional
 from tests.probes.test_sequences import FRAME, NAMES, NOTHING, PAIRS, launch
 from tests.probes.test_ways_out import NEVER, SEVERAL

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ikp.sass.dataflow.hazards import ScoreboardHazards
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.dataflow.outstanding import OPERANDS, UNTOLD
-from ikp.sass.dataflow.scoreboard_hazards import ScoreboardHazards
 from ikp.sass.disassembly.control import SCOREBOARDS
 from ikp.sass.disassembly.resources import R
 

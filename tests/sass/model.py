@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ikp.sass.cubins.encodings import places
-from ikp.sass.cubins.instruction import BYTES, PADDING, Words, distances, number
+from ikp.sass.cubins.instruction import BYTES, PADDING, Words, distances, number, places
 from ikp.sass.insertion.displacement import Insertion
 
 Node = tuple[int, int | None]

@@ -14,7 +14,7 @@ from ikp.probes.code.reserved_registers import Cell
 from ikp.probes.patch import patch
 from ikp.sass.assembly.chips import CHIPS, HOPPER, chip_of
 from ikp.sass.cubins import attributes
-from ikp.sass.cubins.added_parameter import MOST_PARAMETERS, add_argument
+from ikp.sass.cubins.capacity import MOST_PARAMETERS, add_argument
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.extra_argument import Argument
 from tests.probes.test_sequences import FRAME, NAMES, launch

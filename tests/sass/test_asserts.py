@@ -8,7 +8,7 @@ from ikp.errors import PatchError
 from ikp.probes.patch import patch
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.asserts import _behind, asserts, called
+from ikp.sass.dataflow.idioms import _behind, asserts, called
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.dataflow.reading import read
 from tests.sass import module

@@ -9,9 +9,9 @@ import pytest
 from ikp.errors import PatchError
 from ikp.probes.patch import patch
 from ikp.probes.points.probe_points import Level, ProbeRegions
-from ikp.sass.control_flow.collectives import collective_bodies
+from ikp.sass.control_flow.divergence import collective_bodies
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.printed_targets import check_targets
+from ikp.sass.dataflow.reading import check_targets
 from ikp.sass.insertion.displacement import Insertion
 from ikp.sass.insertion.insert import insert
 from tests.sass.assembled import cubin
@@ -108,6 +108,6 @@ def test_a_target_that_the_bits_do_not_hold_is_refused(monkeypatch: pytest.Monke
     made = Cubin.read(kernel())
     code = codes(kernel())["k"]
     check_targets(made, made.kernel("k"), code)
-    monkeypatch.setattr("ikp.sass.cubins.encodings.WARPSYNC", (0x348,))
+    monkeypatch.setattr("ikp.sass.cubins.instruction.WARPSYNC", (0x348,))
     with pytest.raises(PatchError, match=r"not known here: 'WARPSYNC.COLLECTIVE.ALL"):
         patch(kernel(), "k", detail="kernel")

@@ -11,8 +11,8 @@ import pytest
 from ikp.errors import InspectError
 from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow import composed_text, reading
-from ikp.sass.dataflow.composed_text import composed
+from ikp.sass.dataflow import reading
+from ikp.sass.dataflow.reading import composed
 from ikp.sass.disassembly import form_texts, tools
 from ikp.sass.disassembly.form_texts import FormText, FormTexts, learned
 from ikp.sass.disassembly.listing import Code, parse
@@ -107,7 +107,7 @@ def test_without_a_disassembler_no_text_is_made(monkeypatch: pytest.MonkeyPatch)
         raise InspectError("none")
 
     made = compiled.code("rms_norm").compiled
-    monkeypatch.setattr(composed_text, "texts_of", none)
+    monkeypatch.setattr(reading, "texts_of", none)
     assert composed(Cubin.read(made.asm["cubin"]), made.name) is None
 
 

@@ -9,7 +9,7 @@ from ikp.probes.patch import patch
 from ikp.sass.cubins.attributes import Code
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES
-from ikp.sass.dataflow.emulated_atomics import addressed
+from ikp.sass.dataflow.idioms import addressed
 from ikp.sass.disassembly.resources import R
 from tests.sass.assembled import cubin
 from tests.sass.hazards import hazards

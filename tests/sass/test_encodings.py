@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.cubins.encodings import NARROW, WIDE, branches, names_place
-from ikp.sass.cubins.instruction import PADDING, Words, opcodes, rows
+from ikp.sass.cubins.instruction import (
+    NARROW,
+    PADDING,
+    WIDE,
+    Words,
+    branches,
+    names_place,
+    opcodes,
+    rows,
+)
 from ikp.sass.disassembly.tool_paths import tool
 from tests.sass import test_collectives
 from tests.sass.assembled import cubin as assembled

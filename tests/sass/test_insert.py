@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from ikp.errors import PatchError
 from ikp.sass.cubins.attributes import Attribute, Code, Format
 from ikp.sass.cubins.cubin import Cubin, Kernel
-from ikp.sass.cubins.encodings import WIDE, branches
 from ikp.sass.cubins.instruction import (
     BYTES,
+    WIDE,
+    branches,
     distances,
     number,
     opcodes,

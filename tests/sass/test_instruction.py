@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
-from ikp.sass.cubins.encodings import AFTER_REGISTER, HALF, NARROW, WIDE
 from ikp.sass.cubins.instruction import (
+    AFTER_REGISTER,
+    HALF,
+    NARROW,
+    WIDE,
     Field,
     branch,
     distances,

@@ -7,10 +7,8 @@ import pytest
 from ikp.errors import PatchError
 from ikp.sass.cubins.attributes import MOST_BYTES, Code
 from ikp.sass.cubins.cubin import Cubin, Kernel
-from ikp.sass.cubins.encodings import branches
-from ikp.sass.cubins.instruction import BYTES, LINE, branch
-from ikp.sass.insertion.insert import insert
-from ikp.sass.insertion.original_code import PlainCode
+from ikp.sass.cubins.instruction import BYTES, LINE, branch, branches
+from ikp.sass.insertion.insert import PlainCode, insert
 from tests.sass.module import CHIPS, KERNELS, cubin
 from tests.sass.readback import NOP, Read, codes, everywhere, moved, read
 

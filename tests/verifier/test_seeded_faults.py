@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.scoreboard_hazards import ScoreboardHazards
+from ikp.sass.dataflow.hazards import ScoreboardHazards
 from ikp.verifier.original import effect, read
 from ikp.verifier.verify import VerifyError, verify
 from tests.probes.test_gathering import LOADS

@@ -31,9 +31,8 @@ from ikp.probes.code.record_stores import RECORD_BITS, elected, put_header
 from ikp.probes.code.reserved_registers import PLACES, Frame, Ground
 from ikp.probes.code.selection_code import linear_of, number_block, read_block, selected
 from ikp.sass.assembly import forms
-from ikp.sass.assembly.assembler import NOP, Step
+from ikp.sass.assembly.assembler import NOP, Step, reordered
 from ikp.sass.assembly.forms import RZ, URZ
-from ikp.sass.assembly.scheduling import reordered
 
 CELL: Final = "ikp_buffer"
 """The name of the cell's symbol."""

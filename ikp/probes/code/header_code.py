@@ -13,9 +13,8 @@ from ikp.probes.code.entry_code import read_clocks
 from ikp.probes.code.record_stores import QUAD, elected, put_header
 from ikp.probes.code.reserved_registers import Frame
 from ikp.sass.assembly import forms
-from ikp.sass.assembly.assembler import Step
+from ikp.sass.assembly.assembler import Step, reordered
 from ikp.sass.assembly.forms import RZ, URZ
-from ikp.sass.assembly.scheduling import reordered
 
 _HEADER: Final = abi.field_offsets(abi.DENSE_HEADER)
 

@@ -11,9 +11,8 @@ from ikp.core.launch_fields import ROW_BYTES, Origin
 from ikp.probes.code.record_stores import elected
 from ikp.probes.code.reserved_registers import PLACES, Frame, Ground, NearGround
 from ikp.sass.assembly import forms
-from ikp.sass.assembly.assembler import NOP, Step
+from ikp.sass.assembly.assembler import NOP, Step, reordered
 from ikp.sass.assembly.forms import RZ
-from ikp.sass.assembly.scheduling import reordered
 
 _Make = Callable[[int, int], list[Step]]
 """Returns steps that put a value into a register: the first of four free ones, and which it is."""

@@ -20,9 +20,8 @@ from ikp.probes.code.launch_header import HeaderValues, launch_header_near
 from ikp.probes.code.record_stores import RECORD_BITS
 from ikp.probes.code.reserved_registers import PLACES, Frame, NearGround
 from ikp.sass.assembly import forms, lane_forms
-from ikp.sass.assembly.assembler import Step
+from ikp.sass.assembly.assembler import Step, reordered
 from ikp.sass.assembly.forms import RZ, URZ
-from ikp.sass.assembly.scheduling import reordered
 
 _HEADER_BITS: Final = abi.DENSE_HEADER_BYTES.bit_length() - 1
 _TO_MULTIPLY: Final = 14

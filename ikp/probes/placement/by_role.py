@@ -24,7 +24,7 @@ from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import NOP, Step
 from ikp.sass.assembly.chips import Chip
 from ikp.sass.dataflow.free_registers import FreeRegisters
-from ikp.sass.dataflow.roles import Role, roles
+from ikp.sass.dataflow.register_handover import Role, roles
 from ikp.sass.insertion.displacement import Insertion
 from ikp.sass.insertion.insert import OnEdge
 

@@ -21,7 +21,7 @@ from ikp.probes.placement.record_batches import Batch
 from ikp.probes.placement.scavenged_pair import lent
 from ikp.probes.placement.scratch_registers import Chooser, used
 from ikp.sass.assembly.assembler import NOP, Step, assemble, behind_barrier, spread
-from ikp.sass.control_flow.collectives import collective_bodies
+from ikp.sass.control_flow.divergence import collective_bodies
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.resources import members

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ikp.sass.assembly.chips import Chip
 from ikp.sass.cubins.attributes import Code
+from ikp.sass.cubins.capacity import LANES, PORTION, most_registers_of, warps_with
 from ikp.sass.cubins.cubin import Kernel
-from ikp.sass.cubins.register_file import LANES, PORTION, most_registers_of, warps_with
 
 _ENOUGH = 32
 """With so many registers a thread, an SM holds as many threads as it can."""

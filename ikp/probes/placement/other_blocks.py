@@ -11,8 +11,7 @@ from ikp.errors import PatchError
 from ikp.probes.placement.by_role import ByRole
 from ikp.probes.placement.instrumentation import Instrumenter
 from ikp.sass.cubins.cubin import Cubin, Kernel
-from ikp.sass.insertion.insert import insert
-from ikp.sass.insertion.original_code import PlainCode
+from ikp.sass.insertion.insert import PlainCode, insert
 
 _TOGETHER = "So blocks that are not chosen run the code with records, and keep none."
 _ALL = "So all its blocks record: no sample is taken of them."

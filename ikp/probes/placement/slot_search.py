@@ -9,7 +9,7 @@ from ikp.probes.code.reserved_registers import Ground, NearGround
 from ikp.probes.placement.scavenged_pair import Lender
 from ikp.probes.points.load_waits import load_waits
 from ikp.sass.dataflow.free_registers import FreeRegisters, Spare
-from ikp.sass.disassembly.landmarks import Landmark, landmark
+from ikp.sass.disassembly.opcodes import Landmark, landmark
 
 _LOADS = {Landmark.LOAD, Landmark.COPY, Landmark.TMA_LOAD}
 _MOST_QUADS = 3

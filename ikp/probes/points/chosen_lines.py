@@ -24,9 +24,8 @@ from ikp.probes.points.load_waits import LoadWait
 from ikp.probes.points.naming import original
 from ikp.probes.points.sese_regions import Point
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.disassembly.landmarks import Landmark
 from ikp.sass.disassembly.listing import Line
-from ikp.sass.disassembly.opcodes import IDLE, work_of
+from ikp.sass.disassembly.opcodes import IDLE, Landmark, work_of
 
 _WORDS = {
     Landmark.PRODUCT: "dot",

@@ -14,8 +14,8 @@ from ikp.probes.points.load_waits import LoadWait
 from ikp.probes.points.loops import after_spinning, loop_ends, loop_lines, waiting
 from ikp.probes.points.sese_regions import Point, Regions
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.disassembly.landmarks import ISSUED, Landmark, landmark
 from ikp.sass.disassembly.listing import Line
+from ikp.sass.disassembly.opcodes import ISSUED, Landmark, landmark
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from ikp.sass.disassembly.landmarks import Landmark, landmark
 from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.opcodes import Landmark, landmark
 
 
 class Issued(NamedTuple):

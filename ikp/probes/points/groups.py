@@ -9,8 +9,8 @@ from itertools import groupby
 from ikp.probes.points.sese_regions import Point
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.outstanding import committing, named
-from ikp.sass.disassembly.landmarks import ISSUED, Landmark, landmark
 from ikp.sass.disassembly.listing import Line
+from ikp.sass.disassembly.opcodes import ISSUED, Landmark, landmark
 
 
 @dataclass(frozen=True, slots=True)

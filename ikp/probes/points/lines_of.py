@@ -16,8 +16,8 @@ from ikp.probes.points.ptx_lines import (
 )
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.disassembly.landmarks import Landmark, landmark
 from ikp.sass.disassembly.listing import Line
+from ikp.sass.disassembly.opcodes import Landmark, landmark
 
 _Chain = tuple[Line, ...]
 """Lines of functions that are inlined in each other, the innermost first."""

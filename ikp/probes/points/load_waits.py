@@ -11,7 +11,7 @@ import numpy as np
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.outstanding import Step, awaited, under_way
 from ikp.sass.disassembly.control import NONE
-from ikp.sass.disassembly.landmarks import Landmark, landmark
+from ikp.sass.disassembly.opcodes import Landmark, landmark
 from ikp.sass.disassembly.resources import members
 
 

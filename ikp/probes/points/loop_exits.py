@@ -13,7 +13,7 @@ from ikp.probes.points.loops import entry
 from ikp.probes.points.sese_regions import Point, Regions
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.uniformity import Alike
-from ikp.sass.disassembly.landmarks import landmark
+from ikp.sass.disassembly.opcodes import landmark
 
 _APART = "threads of one warp may be apart where it is left"
 

@@ -18,7 +18,7 @@ from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.load_waits import LoadWait
 from ikp.probes.points.probe_points import ProbeRegions
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.disassembly.landmarks import Landmark, landmark
+from ikp.sass.disassembly.opcodes import Landmark, landmark
 
 _MEMORY = 500
 """About the cycles from a load's issue to its data: H100 and H200, from memory, else idle."""

@@ -8,8 +8,8 @@ from typing import Final
 
 from ikp.probes.points.sese_regions import Point, Regions
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.disassembly.landmarks import Landmark, landmark
 from ikp.sass.disassembly.listing import Instruction, Line
+from ikp.sass.disassembly.opcodes import Landmark, landmark
 
 ALLOCATES = "UTCATOMSWS"
 """The operation that allocates tensor memory."""

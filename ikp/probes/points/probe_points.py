@@ -30,8 +30,8 @@ from ikp.probes.points.loops import (
 from ikp.probes.points.named_ranges import named_in_source
 from ikp.probes.points.sese_regions import Point, Regions
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.disassembly.landmarks import Landmark
 from ikp.sass.disassembly.listing import Line
+from ikp.sass.disassembly.opcodes import Landmark
 
 _LOOPS = ("loop", "iteration")
 

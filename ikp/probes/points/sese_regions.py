@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ikp.sass.control_flow import divergence
-from ikp.sass.control_flow.collectives import collective_bodies
-from ikp.sass.control_flow.dominance import Dominance, dominance
-from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.divergence import collective_bodies
+from ikp.sass.control_flow.flow import Dominance, Flow, dominance
 from ikp.sass.control_flow.graph import depth_first
 from ikp.sass.dataflow.uniformity import Alike
 

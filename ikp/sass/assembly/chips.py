@@ -17,8 +17,7 @@ from ikp.sass.assembly.forms import RZ, URZ
 from ikp.sass.assembly.untested import UNTESTED
 from ikp.sass.cubins.attributes import Code
 from ikp.sass.cubins.cubin import Kernel
-from ikp.sass.cubins.encodings import NARROW, WIDE
-from ikp.sass.cubins.instruction import Field
+from ikp.sass.cubins.instruction import NARROW, WIDE, Field
 
 Change = Callable[[Step, Sequence[int]], list[Step]]
 """Returns a chip's own instructions for one of sm_90's, by it and the registers that are free."""

@@ -1,4 +1,6 @@
-"""The source lines of a kernel's instructions, from DWARF's line table ``.debug_line``.
+"""DWARF in a cubin: its integers (LEB128), and the source lines of instructions (``.debug_line``).
+
+LEB128, DWARF's integers of variable length: decode, skip and encode.
 
 NVIDIA's compilers add an operation to DWARF's: a row may be inlined at the line of an earlier row.
 """
@@ -12,9 +14,44 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ikp.sass.cubins import leb
 from ikp.sass.cubins.cubin import Kernel
 from ikp.sass.cubins.elf import Elf, Kind
+
+
+def read_uleb(data: bytes | bytearray, at: int) -> tuple[int, int]:
+    """Return an unsigned number and the offset behind it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def read_sleb(data: bytes | bytearray, at: int) -> tuple[int, int]:
+    """Return a signed number and the offset behind it."""
+    value, after = read_uleb(data, at)
+    top = 1 << 7 * (after - at) - 1
+    return value - 2 * (value & top), after
+
+
+def end_of_leb(data: bytes | bytearray, at: int) -> int:
+    """Return the offset behind a number, signed or not."""
+    while data[at] >= 0x80:
+        at += 1
+    return at + 1
+
+
+def encoded_leb(value: int) -> bytes:
+    """Return the bytes of an unsigned number."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
 
 _HEADER: Final = struct.Struct("<IHIBBbBB")
 _ADVANCE, _LINE, _FILE, _ADD_CONSTANT, _ADVANCE_FIXED, _COPY = 2, 3, 4, 8, 9, 1
@@ -115,9 +152,9 @@ def _files(data: bytes, at: int) -> list[str]:
     while data[at]:
         stop = data.index(0, at)
         name = data[at:stop].decode()
-        folder, at = leb.unsigned(data, stop + 1)
+        folder, at = read_uleb(data, stop + 1)
         files.append(f"{folders[folder]}/{name}" if folder else name)
-        at = leb.end(data, leb.end(data, at))
+        at = end_of_leb(data, end_of_leb(data, at))
     return files
 
 
@@ -154,25 +191,25 @@ class _Reader:
         self.rows.append(_Row(self.address, place, self.inlined))
 
     def _extended(self, at: int) -> int:
-        size, at = leb.unsigned(self.data, at)
+        size, at = read_uleb(self.data, at)
         kind = self.data[at]
         if kind == _SET_ADDRESS:
             self.mine, self.address = at + 1 in self.starts, self.starts.get(at + 1, 0)
         elif kind == _INLINED:
-            self.inlined, _ = leb.unsigned(self.data, at + 1)
+            self.inlined, _ = read_uleb(self.data, at + 1)
         elif kind == _END:
             self._reset()
         return at + size
 
     def _standard(self, op: int, at: int) -> int:
         if op == _ADVANCE:
-            step, at = leb.unsigned(self.data, at)
+            step, at = read_uleb(self.data, at)
             self.address += step * self.unit.unit
         elif op == _LINE:
-            step, at = leb.signed(self.data, at)
+            step, at = read_sleb(self.data, at)
             self.line += step
         elif op == _FILE:
-            self.file, at = leb.unsigned(self.data, at)
+            self.file, at = read_uleb(self.data, at)
         elif op == _ADVANCE_FIXED:
             self.address += int(struct.unpack_from("<H", self.data, at)[0])
             at += 2
@@ -182,7 +219,7 @@ class _Reader:
             elif op == _ADD_CONSTANT:
                 self.address += (255 - self.unit.first) // self.unit.range * self.unit.unit
             for _ in range(self.unit.lengths[op - 1]):
-                at = leb.end(self.data, at)
+                at = end_of_leb(self.data, at)
         return at
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ikp.sass.control_flow.flow import Flow, Loop
-from ikp.sass.control_flow.jumps import inverse
+from ikp.sass.control_flow.graph import inverse
 from ikp.sass.dataflow.lane_arithmetic import Numbers, signed
 from ikp.sass.dataflow.lane_state import ASSUMED, Value
 from ikp.sass.disassembly.listing import Instruction

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.control_flow.graph import inverse
+from ikp.sass.control_flow.graph import reversed_edges
 from ikp.sass.disassembly.effects import Effects
 from ikp.sass.disassembly.listing import Code
 from ikp.sass.disassembly.opcodes import Work, work_of
@@ -85,7 +85,7 @@ class Liveness:
         """For each block, the live registers at its end."""
         summary = [self._summary(block.first, block.end) for block in self.flow.graph.blocks]
         after = with_calls(self.flow)
-        before = inverse(after)
+        before = reversed_edges(after)
         unknown = self._unknown_calls
         leaving = [unknown.get(block, 0) for block in range(len(after))]
         entering = [0] * len(after)

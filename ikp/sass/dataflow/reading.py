@@ -1,15 +1,105 @@
-"""``read``: from the bytes of a cubin to its functions, disassembled, with flow and liveness."""
+"""``read``: from the bytes of a cubin to its functions, disassembled, with flow and liveness.
+
+The text that nvdisasm prints of a kernel, made from its words and the texts of their forms.
+
+It is made only where all of it is known: a kernel with an instruction of another form, with a
+relocation in its code, or with a branch to an address in a register is left to nvdisasm.
+
+Check that the branch targets that nvdisasm prints are those decoded from the instructions' bits.
+
+An instruction of an unknown form may name a code address, and would keep the old one when code is
+inserted before it. The disassembler prints a label for each such address, so text and bits must
+agree.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+from ikp.errors import InspectError, PatchError
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.composed_text import composed
+from ikp.sass.cubins.cubin import Cubin, Kernel
+from ikp.sass.cubins.instruction import BYTES, distances, places
+from ikp.sass.cubins.source_lines import Place, UnknownTableError, source_lines
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly import tools
-from ikp.sass.disassembly.listing import parse
+from ikp.sass.disassembly.form_texts import texts_of
+from ikp.sass.disassembly.listing import Code, parse
+
+_COLUMN: Final = 65
+"""The columns of an instruction's text, before its first word."""
+
+
+def composed(file: Cubin, name: str) -> str | None:
+    """Return the disassembler's text of a kernel, or None where not all of it is known.
+
+    Reuse flags are left out of the operands, and labels have numbers of their own.
+
+    Args:
+        file: a cubin, parsed.
+        name: the kernel.
+    """
+    kernel = file.kernels[name]
+    if _is_relocated(file, kernel):
+        return None
+    try:
+        texts = texts_of(file.sm)
+        lines = source_lines(file.elf, kernel)
+    except (InspectError, UnknownTableError):
+        return None
+    if texts is None:
+        return None
+    words = kernel.words.tolist()
+    found = [texts.text(low | high << 64) for low, high in words]
+    labels: dict[int, str] = {each.start: each.name for each in kernel.functions} | {0: name}
+    named: list[str] = []
+    for at, each in enumerate(found):
+        if each is None:
+            return None
+        text, distance = each
+        if distance is not None:
+            target = (at + 1) * BYTES + distance
+            if not 0 <= target <= len(words) * BYTES or target % BYTES:
+                return None
+            text %= f"`({labels.setdefault(target, f'.L_x_{len(labels)}')})"
+        named.append(text)
+    return _written(file, name, words, named, labels, lines)
+
+
+def _is_relocated(file: Cubin, kernel: Kernel) -> bool:
+    """Whether the loader writes into a kernel's code."""
+    return any(
+        table.info == kernel.index and len(entries) for table, entries in file.elf.relocations()
+    )
+
+
+def _written(
+    file: Cubin,
+    name: str,
+    words: list[list[int]],
+    texts: list[str],
+    labels: dict[int, str],
+    lines: dict[int, tuple[Place, ...]],
+) -> str:
+    made = [f"\t.target\tsm_{file.sm}{file.suffix}\n\n//--------------------- .text.{name} "]
+    made.append(f"--------------------------\n.text.{name}:\n")
+    for at, ((low, high), text) in enumerate(zip(words, texts, strict=True)):
+        address = at * BYTES
+        if address in labels:
+            made.append(f"{labels[address]}:\n")
+        for file_name, line in lines.get(address, ()):
+            made.append(f'\t//## File "{file_name}", line {line}\n')
+        made.append(
+            f"        /*{address:04x}*/         {_guarded(text):{_COLUMN}} ;"
+            f" /* {low:#018x} */\n{'':100}/* {high:#018x} */\n"
+        )
+    return "".join(made)
+
+
+def _guarded(text: str) -> str:
+    """Return an instruction with its guard before the column of opcodes."""
+    return text if text.startswith("@") else f"          {text}"
+
 
 _TOGETHER: Final = 12_000 * 16
 """Bytes of code that take as long to print and keep as the disassembler takes to start."""
@@ -60,3 +150,45 @@ def _together(file: Cubin, name: str) -> dict[str, int]:
             break
         found[each] = kernel.symbol
     return found
+
+
+def check_targets(cubin: Cubin, kernel: Kernel, code: Code) -> None:
+    """Refuse a kernel with an instruction whose printed target is not the one in its bits.
+
+    Args:
+        cubin: the file.
+        kernel: the kernel's sections and words.
+        code: the kernel as the disassembler prints it.
+
+    Raises:
+        PatchError: there is such an instruction.
+    """
+    words = kernel.words
+    found = places(words, cubin.sm, kernel.name)
+    known: dict[int, int | None] = {}
+    for field, at in (*found.jumps, *found.joins):
+        targets = (at + 1) * BYTES + distances(words[at], field)
+        known |= dict(zip(at.tolist(), targets.tolist(), strict=True))
+    # A base is the code's start, with any label; the loader writes relocated fields.
+    known |= dict.fromkeys((int(each) for _, at in found.bases for each in at))
+    known |= dict.fromkeys(relocated(cubin, kernel))
+    for number, each in enumerate(code.instructions):
+        if "`(" not in each.rest:
+            continue
+        printed = [code.labels.get(name, 0) * BYTES for name in each.targets]
+        if number not in known or known[number] not in (None, *printed):
+            raise PatchError(
+                f"{kernel.name} has an instruction that names a place in the code in a way that "
+                f"is not known here: {each.text!r}, at byte {each.address:#x}. Leave this kernel "
+                "out, and report the instruction."
+            )
+
+
+def relocated(cubin: Cubin, kernel: Kernel) -> set[int]:
+    """Return the instructions of a kernel that the loader writes into, by their indices."""
+    return {
+        int(offset) // BYTES
+        for section, table in cubin.elf.relocations()
+        if section.info == kernel.index
+        for offset in table["offset"]
+    }

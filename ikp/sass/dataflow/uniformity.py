@@ -19,7 +19,7 @@ from functools import cache, cached_property, reduce
 from operator import or_
 
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.control_flow.graph import inverse
+from ikp.sass.control_flow.graph import reversed_edges
 from ikp.sass.dataflow.liveness import with_calls
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.resources import BITS, P, R, bit
@@ -82,7 +82,7 @@ class Alike:
         Calls are among them: they may write any register.
         """
         after = with_calls(self.flow)
-        entering, before = [0] * len(after), inverse(after)
+        entering, before = [0] * len(after), reversed_edges(after)
         found: list[list[int]] = [[] for _ in after]
         work = list(range(len(after)))
         while work:

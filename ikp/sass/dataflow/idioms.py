@@ -1,0 +1,188 @@
+"""Idioms of compilers: calls that never return, emulated 16-bit atomics, parameters never read.
+
+Calls of external functions: ``asserts`` finds those of ``__assertfail``, which never return.
+
+No code behind such a call runs, not the next assert either. The called address is a constant, which
+the loader writes: its word in the constant bank 4 has a relocation that names the function.
+
+Atomics of 16 bits that ptxas emulates with 32-bit ones: the register of the true address.
+
+The word around the 16 bits is loaded and exchanged at an aligned address. An attribute lists those
+instructions, each with the register that holds the lower half of the true address, for tools
+that report which address an instruction touches. So the instruction counts as a reader of that
+register, which inserted code must not overwrite there.
+
+A kernel's last two parameters, if 8 bytes each and never read: they can hold a buffer's address.
+
+Triton launches each kernel with two addresses behind its own arguments, of scratch memory and of a
+profiler's memory. Hardly a kernel uses either: they are null then, and no instruction reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from ikp.errors import PatchError
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.cubins.attributes import Code
+from ikp.sass.cubins.cubin import Cubin, Kernel
+from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.disassembly.effects import effects
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.resources import R, bit, span
+
+_NEVER_RETURN: Final = ("__assertfail", "__assert_fail")
+_CONSTANTS: Final = ".nv.constant4"
+_LOADED: Final = re.compile(r"LDC\.64 (R\d+), c\[0x4\]\[(R\d+|0x[0-9a-f]+)\]")
+_SET: Final = re.compile(r"(?:MOV|IMAD\.MOV\.U32) (R\d+), (?:RZ, RZ, )?(0x[0-9a-f]+)")
+
+
+def asserts(cubin: Cubin, flow: Flow) -> frozenset[int]:
+    """Return the calls of a kernel that are known to end it.
+
+    Args:
+        cubin: the kernel's file.
+        flow: the kernel.
+    """
+    ending = {at for at, name in _functions(cubin).items() if name in _NEVER_RETURN}
+    unknown = [at for at, tos in flow.graph.jumps.calls.items() if not tos] if ending else []
+    found: set[int] = set()
+    for at in sorted(unknown):
+        if _called(flow, at) in ending or _behind(flow, at, found):
+            found.add(at)
+    return frozenset(found)
+
+
+def called(cubin: Cubin, flow: Flow, at: int) -> str:
+    """Return the function that a call outside the kernel's code reaches; "" where it is unknown.
+
+    Either the call names its symbol, or the constant bank 4 has its address.
+    """
+    if named := flow.code.instructions[at].targets:
+        return named[0]
+    offset = _called(flow, at)
+    return _functions(cubin).get(offset, "") if offset is not None else ""
+
+
+def _behind(flow: Flow, at: int, ending: set[int]) -> bool:
+    """Whether all predecessors of an instruction's block end in calls that end the kernel."""
+    graph = flow.graph
+    before = graph.before[graph.block(at)]
+    return bool(before) and all(graph.blocks[each].end - 1 in ending for each in before)
+
+
+def _functions(cubin: Cubin) -> dict[int, str]:
+    """Return the symbols whose addresses are in the constant bank 4, by offset."""
+    names, found = cubin.elf.symbol_names(), dict[int, str]()
+    for table, entries in cubin.elf.relocations():
+        if cubin.elf.sections[table.info].name == _CONSTANTS:
+            found |= {int(each["offset"]): names[int(each["symbol"])] for each in entries}
+    return found
+
+
+def _called(flow: Flow, call: int) -> int | None:
+    """Return the offset in the bank of the address that a call goes to; None if unknown."""
+    operands = flow.code.instructions[call].operands
+    named = flow.code.instructions[call].targets
+    if flow.code.instructions[call].opcode != "CALL.ABS.NOINC" or len(operands) != 1 or named:
+        return None
+    load = _writer(flow, call, operands[0], 2)
+    loaded = _LOADED.fullmatch(flow.code.instructions[load].text) if load is not None else None
+    if load is None or loaded is None or loaded[1] != operands[0]:
+        return None
+    if loaded[2].startswith("0x"):
+        return int(loaded[2], 16)
+    move = _writer(flow, load, loaded[2], 1)
+    value = _SET.fullmatch(flow.code.instructions[move].text) if move is not None else None
+    return int(value[2], 16) if value and value[1] == loaded[2] else None
+
+
+def _writer(flow: Flow, before: int, register: str, count: int) -> int | None:
+    """Return the last instruction of the same block that writes some registers, if unguarded."""
+    code, graph = flow.code.instructions, flow.graph
+    first = graph.blocks[graph.block(before)].first
+    wanted = span(bit(register), count)
+    for at in range(before - 1, first - 1, -1):
+        if effects(code[at]).writes & wanted:
+            return None if code[at].guard else at
+    return None
+
+
+_TOUCHES: Final = ("LD", "LDG", "LDS", "ATOM", "ATOMG", "ATOMS")
+
+
+def addressed(kernel: Kernel, instructions: tuple[Instruction, ...]) -> dict[int, int]:
+    """Return the register that each such instruction reads beside its operands: index -> bit.
+
+    Raises:
+        PatchError: the attribute lists other instructions.
+    """
+    listed = (each for each in kernel.attributes if each.code == Code.EMULATED_ATOMICS)
+    pairs = [
+        pair for each in listed for pair in zip(each.words[::2], each.words[1::2], strict=False)
+    ]
+    if not pairs:  # as nearly always
+        return {}
+    known = {i.address: at for at, i in enumerate(instructions) if i.op in _TOUCHES}
+    if any(place not in known or register >= R.count for place, register in pairs):
+        raise PatchError(
+            f"{kernel.name} lists emulated atomics where there are none: that is not known here."
+        )
+    return {known[place]: 1 << R.first + register for place, register in pairs}
+
+
+_WORD: Final = 8
+_CONSTANT: Final = re.compile(r"\bcx?\[(0x[0-9a-f]+|U?R\w+)\]\[([^\]]*)\]")
+_LOADS: Final = re.compile(r"(?:U?LDC|LDCU)((?:\.\w+)*)")
+_WIDTHS: Final = {".64": 8, ".128": 16}
+
+
+def spare_argument(
+    kernel: Kernel, code: Iterable[Instruction], size: int, base: int
+) -> Argument | None:
+    """Return a kernel's last two parameters as one; None where they are others, or are read.
+
+    Args:
+        kernel: the kernel.
+        code: its instructions.
+        size: how many bytes are needed.
+        base: the offset of parameters in the constant bank 0.
+    """
+    last = kernel.parameters[-2:]
+    if [each.size for each in last] != [_WORD, _WORD] or size > 2 * _WORD:
+        return None
+    first, second = last
+    begin = base + first.offset
+    if second.offset != first.offset + _WORD or any(
+        _reads(each, begin, begin + 2 * _WORD) for each in code
+    ):
+        return None
+    return Argument(first.ordinal, first.offset, 2 * _WORD)
+
+
+def _reads(instruction: Instruction, begin: int, end: int) -> bool:
+    """Whether an instruction may read some bytes of the constant bank 0."""
+    width = _width(instruction.opcode)
+    return any(
+        _may_be(offset, begin - width, end)
+        for bank, offset in _CONSTANT.findall(instruction.rest)
+        if "R" in bank or int(bank, 16) == 0
+    )
+
+
+def _width(opcode: str) -> int:
+    """Return how many bytes an instruction may read of constants."""
+    load = _LOADS.fullmatch(opcode)
+    if load is None:  # an operand: of 64 bits, at the most
+        return _WORD
+    return next((width for suffix, width in _WIDTHS.items() if suffix in load[1]), 4)
+
+
+def _may_be(offset: str, before: int, end: int) -> bool:
+    """Whether an offset may lie between two others; one with a register always may."""
+    if "R" in offset.replace("URZ", "").replace("RZ", ""):
+        return True
+    at = int(offset, 16) if offset.startswith("0x") else 0
+    return before < at < end

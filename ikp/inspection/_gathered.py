@@ -3,7 +3,7 @@
 All of a warp's threads compute the words of all records, and each thread keeps those of one: of the
 first record, until it selects those of its own, by a mask that is set in one thread alone. So from
 the store back, each word is a chain of such selections, and the word behind the last one is the
-first record's. ``ikp.probes.code.gathered_code`` generates this code.
+first record's. ``ikp.probes.code.range_code`` generates this code.
 """
 
 from __future__ import annotations

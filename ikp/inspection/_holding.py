@@ -15,12 +15,11 @@ from pathlib import PurePath
 
 from ikp.inspection._record import Record
 from ikp.inspection._source import Source
-from ikp.probes.points.lines_of import AboutLines
-from ikp.probes.points.load_waits import LoadWait, load_waits
+from ikp.probes.points.lines_of import AboutLines, inlined
 from ikp.probes.points.naming import original
-from ikp.probes.points.ptx_lines import inlined
 from ikp.probes.points.sese_regions import Regions
 from ikp.probes.points.source_ranges import Written, written
+from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Line
 from ikp.sass.disassembly.opcodes import ISSUED, Landmark, landmark

@@ -30,7 +30,7 @@ from ikp.inspection._work import Often
 from ikp.inspection.flops import flop
 from ikp.inspection.inspector import lost_ranges
 from ikp.plugins import Image
-from ikp.probes.points.load_waits import LoadWait, load_waits
+from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.attributes import Code as Attributed
 from ikp.sass.cubins.cubin import Cubin, Kernel

@@ -24,9 +24,8 @@ from ikp.probes.placement.frame_registers import frame
 from ikp.probes.placement.instrumentation import Instrumenter
 from ikp.probes.placement.kernel_exits import NoRoomError
 from ikp.probes.placement.record_batches import NotAllError
-from ikp.probes.points.budget import Budget
+from ikp.probes.points.budget import Budget, Pace
 from ikp.probes.points.chosen_lines import Lines
-from ikp.probes.points.loop_pace import Pace
 from ikp.probes.points.probe_points import Level, ProbeRegion, ProbeRegions
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.assembly.chips import HOPPER, Chip, chip_of

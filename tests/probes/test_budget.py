@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.probes.patch import patch
-from ikp.probes.points.budget import RECORD_CYCLES, Budget
-from ikp.probes.points.loop_pace import Pace
+from ikp.probes.points.budget import RECORD_CYCLES, Budget, Pace
 from ikp.probes.points.probe_points import Level, ProbeRegions
 from ikp.sass.control_flow.flow import Flow
 from ikp.unedited.plan import plan

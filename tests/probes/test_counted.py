@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.probes.points.counted_waits import awaited
+from ikp.probes.points.waits import awaited_commits
 from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins
@@ -38,7 +38,7 @@ def test_a_wait_is_for_what_the_one_before_left(
     lines: tuple[str, ...], again: bool, found: dict[int, tuple[int, ...]]
 ) -> None:
     loop = 0 if again else None
-    made = awaited(sass(*lines).instructions, lambda _: loop)
+    made = awaited_commits(sass(*lines).instructions, lambda _: loop)
     assert {at: tuple(sorted(each.at for each in of)) for at, of in made.items()} == {
         at: tuple(sorted(of)) for at, of in found.items()
     }
@@ -46,11 +46,14 @@ def test_a_wait_is_for_what_the_one_before_left(
 
 def test_behind_a_loop_it_is_what_the_loop_left_under_way() -> None:
     code = sass(PRODUCT, LAST, products(1), products(0))
-    assert awaited(code.instructions, lambda at: 0 if at < 3 else None)[3] == ((0, 0), (1, 0))
+    assert awaited_commits(code.instructions, lambda at: 0 if at < 3 else None)[3] == (
+        (0, 0),
+        (1, 0),
+    )
 
 
 def test_a_pipeline_waits_for_what_was_issued_turns_ago() -> None:
     lines = (copies(2), COPY, COMMIT, COPY, COMMIT, PRODUCT, LAST, products(1))
-    made = awaited(sass(*lines).instructions, lambda _: 0)
+    made = awaited_commits(sass(*lines).instructions, lambda _: 0)
     assert made[0] == ((1, 2), (3, 2))
     assert made[7] == ((5, 1), (6, 1))

@@ -14,7 +14,7 @@ from ikp.probes.code.range_code import end, keep, range_tag, start, wait
 from ikp.probes.code.reserved_registers import Frame, Gathered, Scratch
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
-from ikp.probes.placement.latency_fill import fillers
+from ikp.probes.placement.emission import fillers
 from ikp.sass.assembly.assembler import PT, assemble, spread
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.disassembly.resources import bit

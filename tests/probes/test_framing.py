@@ -10,9 +10,8 @@ import pytest
 
 from ikp.core import abi
 from ikp.errors import PatchError
-from ikp.probes.code import thread_frame
-from ikp.probes.code.reserved_registers import LENT, Cell, Frame
-from ikp.probes.code.thread_frame import FIRST
+from ikp.probes.code import reserved_registers
+from ikp.probes.code.reserved_registers import FIRST, LENT, Cell, Frame
 from ikp.probes.patch import patch
 from ikp.probes.placement import frame_registers
 from ikp.probes.placement.frame_registers import frame
@@ -89,7 +88,7 @@ def test_records_are_lent_a_pair_where_the_kernel_keeps_none() -> None:
 
 
 def test_each_instruction_reads_a_thread_s_register_instead() -> None:
-    f, own = thread_frame, (12, 13)
+    f, own = reserved_registers, (12, 13)
     plain = [
         forms.to_uniform(FIRST, 7),
         forms.from_uniform(3, FIRST + 1),
@@ -117,7 +116,9 @@ def test_these_are_what_the_assembler_writes() -> None:
         for each in machine(name).flow.code.instructions:
             if made := LEA.fullmatch(each.text):
                 into, source, other, bits = (int(number, 0) for number in made.groups())
-                (step,) = thread_frame.fitted([forms.scaled(into, source, FIRST, bits)], (other,))
+                (step,) = reserved_registers.fitted_to_threads(
+                    [forms.scaled(into, source, FIRST, bits)], (other,)
+                )
                 low, high = each.word
                 assert (step.low & ~0xF000, step.high) == (low & ~0xF000, high & (1 << 41) - 1)
                 found += 1
@@ -133,7 +134,9 @@ def test_records_are_the_same(chip, count, warps, block, monkeypatch) -> None:
     kept = Frame(40, *numbers, cell=Cell(3, 16), warps=warps, own=own)
     fitted = type(chip).fitted
     monkeypatch.setattr(
-        type(chip), "fitted", lambda self, steps: fitted(self, thread_frame.fitted(steps, own))
+        type(chip),
+        "fitted",
+        lambda self, steps: fitted(self, reserved_registers.fitted_to_threads(steps, own)),
     )
     size = abi.segment_bytes(12, 8)
     data, _, _ = launch(kept, (2, 1, 2), block, size, 2, chip=chip)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.probes.points.probe_points import ProbeRegions
-from ikp.probes.points.ptx_lines import (
+from ikp.probes.points.lines_of import (
     barrier_lines,
     callers,
     load_lines,
     product_lines,
     wait_lines,
 )
+from ikp.probes.points.probe_points import ProbeRegions
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Line
 from tests.probes.test_places import alternates

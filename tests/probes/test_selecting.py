@@ -17,11 +17,10 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import ALL, EVERYTHING, Selection, select
 from ikp.errors import PatchError
 from ikp.probes import patch as patching
-from ikp.probes.code import thread_frame
+from ikp.probes.code import reserved_registers
 from ikp.probes.code.entry_code import CELL_BYTES
-from ikp.probes.code.reserved_registers import Cell, Frame
+from ikp.probes.code.reserved_registers import FIRST, Cell, Frame
 from ikp.probes.code.selection_code import SELECTION_BYTES, selection_words
-from ikp.probes.code.thread_frame import FIRST
 from ikp.probes.patch import patch
 from ikp.sass.assembly.chips import CHIPS, HOPPER
 from ikp.sass.insertion.insert import PlainCode
@@ -87,7 +86,9 @@ def test_it_does_so_where_a_part_of_what_is_kept_is_in_threads_registers(monkeyp
     own, fitted = (59, 60, 61, 62), type(HOPPER).fitted
     kept = Frame(40, FIRST, FIRST + 1, FIRST + 2, 45, FIRST + 3, cell=Cell(3, 16), own=own)
     monkeypatch.setattr(
-        type(HOPPER), "fitted", lambda self, steps: fitted(self, thread_frame.fitted(steps, own))
+        type(HOPPER),
+        "fitted",
+        lambda self, steps: fitted(self, reserved_registers.fitted_to_threads(steps, own)),
     )
     monkeypatch.setattr(
         sys.modules[__name__], "SELECTING", replace(kept, selection=kept.cell.beyond(CELL_BYTES))

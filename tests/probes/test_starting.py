@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.probes.placement.slot_search import start
+from ikp.probes.placement.kernel_entry import start
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from tests.sass.test_room import room
 

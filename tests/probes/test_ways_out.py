@@ -9,7 +9,7 @@ import pytest
 
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
-from ikp.probes.points.loop_exits import Open, WaysOut
+from ikp.probes.points.loops import Open, WaysOut
 from ikp.probes.points.probe_points import ProbeRegions
 from ikp.probes.points.sese_regions import Point, Regions
 from ikp.sass.control_flow.flow import Flow

@@ -26,8 +26,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from ikp.core import abi
-from ikp.probes.code.launch_header import HeaderValues, launch_header
-from ikp.probes.code.record_stores import RECORD_BITS, elected, put_header
+from ikp.probes.code.launch_header import (
+    RECORD_BITS,
+    HeaderValues,
+    elected,
+    launch_header,
+    put_header,
+)
 from ikp.probes.code.reserved_registers import PLACES, Frame, Ground
 from ikp.probes.code.selection_code import linear_of, number_block, read_block, selected
 from ikp.sass.assembly import forms

@@ -10,7 +10,7 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.probes.code.entry_code import read_clocks
-from ikp.probes.code.record_stores import QUAD, elected, put_header
+from ikp.probes.code.launch_header import QUAD, elected, put_header
 from ikp.probes.code.reserved_registers import Frame
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import Step, reordered

@@ -1,18 +1,52 @@
-"""Probe code that writes the launch header, run by one thread of a launch's first warp."""
+"""Probe code that writes the launch header, by one thread of its first warp; stores of all headers.
+
+Store instructions for a warp's records and header, with uniform or per-thread addresses.
+
+A uniform address is a pair of uniform registers, to which a register of each thread's is added, or
+RZ. A per-thread address is two registers of each thread's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ikp.core import abi, launch_fields
 from ikp.core.abi import ClockKind, Language, OverflowMode
 from ikp.core.launch_fields import ROW_BYTES, Origin
-from ikp.probes.code.record_stores import elected
 from ikp.probes.code.reserved_registers import PLACES, Frame, Ground, NearGround
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import NOP, Step, reordered
 from ikp.sass.assembly.forms import RZ
+
+RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
+QUAD: Final = 16
+"""Bytes of four registers, the most that one store takes."""
+_BEYOND: Final = abi.LAUNCH_HEADER_BYTES
+"""Addresses in uniform registers are too low by so much: the size of a launch header."""
+
+
+def elected(frame: Frame, predicate: int) -> list[Step]:
+    """Return the code that sets a predicate in one thread of a warp that records."""
+    f = forms
+    return [f.elect(predicate), f.below(predicate, RZ, frame.room, where=predicate)]
+
+
+def put_header(frame: Frame, address: int, beyond: int, value: int, words: int = 4) -> Step:
+    """Return a store into a warp's header, so many bytes behind the address in registers."""
+    return _put(frame, frame.header, address, beyond, value, words)
+
+
+def put_record(frame: Frame, address: int, beyond: int, value: int, words: int) -> Step:
+    """Return a store into a warp's records, so many bytes behind the address in registers."""
+    return _put(frame, frame.records, address, beyond, value, words)
+
+
+def _put(frame: Frame, pair: int, address: int, beyond: int, value: int, words: int) -> Step:
+    if frame.near:
+        return forms.store_near(address, pair, _BEYOND + beyond, value, words)
+    return forms.store(address, beyond, value, words, frame.descriptor)
+
 
 _Make = Callable[[int, int], list[Step]]
 """Returns steps that put a value into a register: the first of four free ones, and which it is."""

@@ -16,8 +16,7 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.probes.code.entry_code import keep_clocks
-from ikp.probes.code.launch_header import HeaderValues, launch_header_near
-from ikp.probes.code.record_stores import RECORD_BITS
+from ikp.probes.code.launch_header import RECORD_BITS, HeaderValues, launch_header_near
 from ikp.probes.code.reserved_registers import PLACES, Frame, NearGround
 from ikp.sass.assembly import forms, lane_forms
 from ikp.sass.assembly.assembler import Step, reordered

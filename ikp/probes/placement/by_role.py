@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ikp.core.abi import Language
-from ikp.probes.code.reserved_registers import PLACES, Frame
-from ikp.probes.code.thread_frame import FIRST
+from ikp.probes.code.reserved_registers import FIRST, PLACES, Frame
 from ikp.probes.placement.instrumentation import Instrumenter
 from ikp.probes.placement.kernel_exits import NoRoomError
 from ikp.probes.points.probe_points import ProbeRegion

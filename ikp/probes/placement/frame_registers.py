@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ikp.probes.code.reserved_registers import LENT, NEAR, PLACES, Cell, Frame
-from ikp.probes.code.thread_frame import FIRST
+from ikp.probes.code.reserved_registers import FIRST, LENT, NEAR, PLACES, Cell, Frame
 from ikp.sass.assembly.chips import HOPPER, Chip
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.resources import UR, R

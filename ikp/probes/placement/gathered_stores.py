@@ -1,6 +1,6 @@
 """Choice of the records of a basic block that one store takes together, and of their registers.
 
-Their code is in ``gathered_code``. All of the warp's threads must come to them. From the first of
+Their code is in ``range_code``. All of the warp's threads must come to them. From the first of
 them to the last, three registers must be free, or up to six, but no predicate.
 """
 

@@ -14,9 +14,9 @@ from operator import or_
 
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
-from ikp.probes.code import range_code, thread_frame
+from ikp.probes.code import range_code, reserved_registers
 from ikp.probes.code.launch_header import HeaderValues
-from ikp.probes.code.record_part import Part
+from ikp.probes.code.range_code import Part
 from ikp.probes.code.reserved_registers import Frame, Gathered, Scratch
 from ikp.probes.placement.emission import Emitter
 from ikp.probes.placement.gathered_stores import Gatherer
@@ -279,7 +279,7 @@ class Instrumenter:
         return made
 
     def _fitted(self, steps: list[Step]) -> list[Step]:
-        return self.chip.fitted(thread_frame.fitted(steps, self.frame.own))
+        return self.chip.fitted(reserved_registers.fitted_to_threads(steps, self.frame.own))
 
     def _exit(self, at: int, instruction: Instruction, alone: bool) -> Insertion:
         """Return the insertion before an EXIT. It waits where stores still read all free registers.

@@ -1,21 +1,143 @@
-"""Placement of the entry's code: clocks are read first, and a warp's slot is found later."""
+"""Placement of the entry's code: clocks are read first, and a warp's slot is found later.
+
+Choice of the point where a warp finds its slot: passed once, and preferably at a wait.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ikp.core.segment import Selection
 from ikp.probes.code import entry_code, near_addresses
 from ikp.probes.code.launch_header import HeaderValues
-from ikp.probes.code.reserved_registers import Frame
+from ikp.probes.code.reserved_registers import Frame, Ground, NearGround
 from ikp.probes.code.selection_code import OTHERS, part
 from ikp.probes.placement.scavenged_pair import Lender, lent
-from ikp.probes.placement.slot_search import start, start_near
+from ikp.probes.points.waits import load_waits
 from ikp.sass.assembly import forms
-from ikp.sass.dataflow.free_registers import FreeRegisters
+from ikp.sass.dataflow.free_registers import FreeRegisters, Spare
+from ikp.sass.disassembly.opcodes import Landmark, landmark
 from ikp.sass.insertion.displacement import Insertion
+
+_LOADS = {Landmark.LOAD, Landmark.COPY, Landmark.TMA_LOAD}
+_MOST_QUADS = 3
+
+
+@dataclass(frozen=True)
+class Start:
+    """The point where a warp finds its slot, and the registers that are free there."""
+
+    index: int
+    ground: Ground
+    clocks: int  # four registers, into which both clocks are read at the entry
+    pair: int | None = None  # uniform registers for the descriptor, where none are reserved
+
+
+@dataclass(frozen=True)
+class NearStart:
+    """The same, where uniform registers hold addresses."""
+
+    index: int
+    ground: NearGround
+    clocks: int
+    held: bool  # whether these four are free until there
+
+
+def start(
+    room: FreeRegisters, first: int, known: bool, kept: bool, lender: Lender | None = None
+) -> Start | None:
+    """Return the point where a warp finds its slot; None where there are too few registers.
+
+    Args:
+        room: the free registers.
+        first: the instruction before which the first record is made, or a start is kept.
+        known: whether the code says how many threads a block has.
+        kept: whether both clocks are kept in uniform registers: else they are stored at once.
+        lender: finds a pair for the descriptor of global memory, where none is reserved.
+    """
+    clocks = next(iter(room.entering.quads), None)
+    if clocks is None:
+        return None
+    for index in range(_latest(room, first) if kept else 0, -1, -1):
+        spare = _spare(room, index) if kept else _without(_spare(room, index), clocks)
+        pair = lender.pair(index, spare) if lender else None
+        if lender and pair is None:
+            continue
+        if ground := _ground(spare, entry_code.FEW if known else entry_code.MANY):
+            return Start(index, ground, clocks, pair)
+    return None
+
+
+def start_near(room: FreeRegisters, first: int, uniform: int) -> NearStart | None:
+    """Return the point where a warp finds its slot, where uniform registers hold addresses.
+
+    Args:
+        room: the free registers.
+        first: the instruction before which the first record is made, or a start is kept.
+        uniform: the first of two uniform registers that no other code uses there.
+    """
+    for index in range(_latest(room, first), -1, -1):
+        spare, through = _spare(room, index), room.through(range(index + 1))
+        clocks = next(iter(through.quads or room.entering.quads), None)
+        held = bool(through.quads)
+        spare = _without(spare, clocks) if held and clocks is not None else spare
+        quads = spare.quads[-_MOST_QUADS:]
+        single = [each for each in spare.registers if each // 4 * 4 not in quads]
+        flags = spare.uniform_predicates
+        if clocks is None or not (quads and single and flags):
+            continue
+        if spare.predicates and spare.scoreboards:
+            predicate, board = spare.predicates[-1], spare.scoreboards[-1]
+            ground = NearGround(single[0], uniform, flags[-1], quads, predicate, board)
+            return NearStart(index, ground, clocks, held)
+    return None
+
+
+def _spare(room: FreeRegisters, index: int) -> Spare:
+    return room.at(index) if index else room.entering
+
+
+def _without(spare: Spare, quad: int) -> Spare:
+    return replace(
+        spare,
+        registers=tuple(each for each in spare.registers if each // 4 * 4 != quad),
+        pairs=tuple(each for each in spare.pairs if each // 4 * 4 != quad),
+        quads=tuple(each for each in spare.quads if each != quad),
+    )
+
+
+def _latest(room: FreeRegisters, first: int) -> int:
+    """Return the instruction that waits for the first loads; else that behind the last load.
+
+    Both are in the kernel's first basic block: all warps pass it once, with all their threads.
+    """
+    flow = room.liveness.flow
+    block = flow.graph.blocks[0]
+    if any(0 in body for body in flow.bodies.values()):
+        return 0
+    last = min(first, block.end - 1)
+    awaited = [wait.at for wait in load_waits(flow) if wait.at <= last]
+    code = flow.code.instructions[:last]
+    issued = [at + 1 for at, each in enumerate(code) if landmark(each.opcode) in _LOADS]
+    return min(awaited) if awaited else max(issued, default=0)
+
+
+def _ground(spare: Spare, single: int) -> Ground | None:
+    """Return registers that suffice; None if there are too few."""
+    if not (spare.predicates and spare.scoreboards):
+        return None
+    for count in range(min(_MOST_QUADS, len(spare.quads)), 0, -1):
+        quads = spare.quads[-count:]
+        pairs = [each for each in spare.pairs if each // 4 * 4 not in quads][:2]
+        taken = {each // 2 for each in pairs} | {(row + n) // 2 for row in quads for n in (0, 2)}
+        rest = [each for each in spare.registers if each // 2 not in taken]
+        if len(pairs) == 2 and len(rest) >= single:
+            predicate, board = spare.predicates[-1], spare.scoreboards[-1]
+            return Ground(pairs[0], pairs[1], tuple(rest[:single]), quads, predicate, board)
+    return None
+
 
 _SOON: Final = 8
 """How many instructions pass until both clocks can be read from their registers."""

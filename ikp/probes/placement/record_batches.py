@@ -17,7 +17,7 @@ from itertools import groupby, repeat
 from typing import Final
 
 from ikp.errors import PatchError
-from ikp.probes.code.record_part import ALONE, Part
+from ikp.probes.code.range_code import ALONE, Part
 from ikp.probes.code.reserved_registers import Gathered, Scratch, Shared
 from ikp.probes.placement.gathered_stores import Gatherer
 from ikp.probes.placement.probe_sites import TAKEN, Site

@@ -1,5 +1,12 @@
 """Selection of probe regions within an overhead budget, by an estimate of what records cost.
 
+A static estimate of the cycles of a loop iteration, from stall counts and awaited latencies.
+
+Instructions issue as their stalls say. A wait ends when the awaited instructions do: loads and
+copies take as long as from idle memory, products as long as tensor cores take. Other warps,
+bandwidth, barriers and caches are not known, so most loops take longer: a cost reported as a share
+of this time is rather too high than too low.
+
 The estimate is made before the launch: cycles that a record takes, as measured, over the cycles
 that an iteration of its loop takes, as its code says (``loop_pace``). The loop in which records
 cost most decides; there, the regions that say least are left out first.
@@ -7,12 +14,109 @@ cost most decides; there, the regions that say least are left out first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ikp.probes.points import naming
-from ikp.probes.points.loop_pace import Pace
+from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.probe_points import ProbeRegion, ProbeRegions
+from ikp.probes.points.waits import Issued, LoadWait
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.opcodes import Landmark, landmark
+
+_MEMORY = 500
+"""About the cycles from a load's issue to its data: H100 and H200, from memory, else idle."""
+_PRODUCT = re.compile(r"GMMA\.(\d+)x(\d+)x(\d+)")
+_PER_CYCLE = 2048
+"""Products of 16-bit numbers that an SM's tensor cores make in a cycle (sm_90: 989 TFLOPS)."""
+_ITERATIONS = 4
+"""How many iterations are simulated: loads issued ahead of time are then on their way."""
+_ARRIVES = {Landmark.LOAD, Landmark.COPY, Landmark.TMA_LOAD}
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Estimated times of one kernel.
+
+    Args:
+        flow: the kernel.
+        about: what its waits are for.
+        waits: its waits for loads, by instruction.
+        warps: how many an SM has room for, of all blocks: they share its tensor cores.
+    """
+
+    flow: Flow
+    about: AboutLines
+    waits: Mapping[int, LoadWait]
+    warps: int
+
+    @classmethod
+    def of(cls, places: ProbeRegions, warps: int) -> Pace:
+        """Return the times of a kernel whose probe regions are known."""
+        return cls(places.flow, places.origins, {wait.at: wait for wait in places.waits}, warps)
+
+    def turn(self, loop: int | None) -> float:
+        """Return about how many cycles an iteration of a loop takes; the kernel's code, for None.
+
+        Inner loops count as if they had one iteration.
+        """
+        code = self.flow.code.instructions
+        body = range(len(code)) if loop is None else self._body(loop)
+        clock, begun = _Clock(), 0.0
+        for iteration in range(1 if loop is None else _ITERATIONS):
+            begun = clock.now
+            for at in body:
+                self._step(clock, at, iteration)
+        return max(clock.now - begun, 1.0)
+
+    def _body(self, loop: int) -> list[int]:
+        blocks = [self.flow.graph.blocks[block] for block in self.flow.bodies[loop]]
+        return sorted(at for block in blocks for at in range(block.first, block.end))
+
+    def _step(self, clock: _Clock, at: int, iteration: int) -> None:
+        instruction = self.flow.code.instructions[at]
+        clock.wait((issued.at, iteration - issued.ago) for issued in self._awaited(at))
+        kind = None if instruction.never_runs else landmark(instruction.opcode)
+        if kind in _ARRIVES:
+            clock.there[at, iteration] = clock.now + _MEMORY
+        elif kind is Landmark.PRODUCT:
+            clock.there[at, iteration] = clock.multiplied(self._cycles(instruction.opcode))
+        clock.now += max(self._stalls[at], 1)
+
+    def _awaited(self, at: int) -> tuple[Issued, ...]:
+        if at in self.about.counted:
+            return self.about.counted[at]
+        found = self.waits[at].loads if at in self.waits else self.about.awaited.get(at, ())
+        return tuple(Issued(each, int(each >= at)) for each in found)
+
+    def _cycles(self, opcode: str) -> float:
+        """Return how long tensor cores are busy when each warpgroup of an SM makes a product."""
+        found = _PRODUCT.search(opcode)
+        groups = max(self.warps / 4, 1)
+        return groups * int(found[1]) * int(found[2]) * int(found[3]) / _PER_CYCLE if found else 0
+
+    @cached_property
+    def _stalls(self) -> list[int]:
+        return [int(each) for each in self.flow.code.controls.stalls]
+
+
+@dataclass(slots=True)
+class _Clock:
+    """The simulated time, when each result will be there, and when tensor cores are free."""
+
+    there: dict[tuple[int, int], float] = field(default_factory=dict)  # by (instruction, iteration)
+    now: float = 0.0
+    busy: float = 0.0
+
+    def wait(self, issued: Iterable[tuple[int, int]]) -> None:
+        self.now = max([self.now, *(self.there.get(each, 0.0) for each in issued)])
+
+    def multiplied(self, cycles: float) -> float:
+        self.busy = max(self.busy, self.now) + cycles
+        return self.busy
+
 
 RECORD_CYCLES = 24
 """Cycles that a record adds to an iteration: 7 to 45 on an H200 (docs/benchmarks.md)."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ikp.probes.points.load_waits import LoadWait
 from ikp.probes.points.loops import after_spinning, loop_ends, loop_lines, waiting
 from ikp.probes.points.sese_regions import Point, Regions
+from ikp.probes.points.waits import LoadWait
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Line
 from ikp.sass.disassembly.opcodes import ISSUED, Landmark, landmark

@@ -16,10 +16,10 @@ from ikp.probes.points.chosen_lines import Lines
 from ikp.probes.points.chosen_ranges import Choice, choices
 from ikp.probes.points.groups import Group, groups
 from ikp.probes.points.lines_of import AboutLines
-from ikp.probes.points.load_waits import LoadWait, load_waits
-from ikp.probes.points.loop_exits import Open, WaysOut
 from ikp.probes.points.loops import (
     ALLOCATES,
+    Open,
+    WaysOut,
     after_spinning,
     iteration,
     loop_ends,
@@ -29,6 +29,7 @@ from ikp.probes.points.loops import (
 )
 from ikp.probes.points.named_ranges import named_in_source
 from ikp.probes.points.sese_regions import Point, Regions
+from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Line
 from ikp.sass.disassembly.opcodes import Landmark

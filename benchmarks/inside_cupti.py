@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 import ikp
-from ikp.core.launch_bounds import launch_bounds
+from ikp.core.warps import launch_bounds
 
 
 @triton.jit

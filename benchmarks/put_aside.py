@@ -290,7 +290,7 @@ def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
 
     from ikp.analysis.perturbation import perturbations
     from ikp.backends.timed import MOST, timed
-    from ikp.core.timed_launches import TIMED
+    from ikp.core.run_figures import TIMED
 
     fresh, call = case
     flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
@@ -314,7 +314,7 @@ def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
 
 def longer(trace: Any, perturbations: Callable[[Any], dict[str, Any]]) -> float:
     """Return by how many us recording made a trace's launches longer, as is said of each label."""
-    from ikp.core.launch_bounds import launch_bounds
+    from ikp.core.warps import launch_bounds
 
     found = perturbations(trace)
     first, last = launch_bounds(trace)

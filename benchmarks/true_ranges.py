@@ -198,7 +198,7 @@ def shown(trace: Path, labels: dict[str, str]) -> dict[str, Any]:
     import numpy as np
 
     import ikp
-    from ikp.core.launch_bounds import launch_bounds
+    from ikp.core.warps import launch_bounds
 
     loaded = ikp.load(trace)
     first, last = launch_bounds(loaded)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ikp.profiling.gather import gather
     from ikp.profiling.instrument import instrument
     from ikp.profiling.profile import profile
+    from ikp.profiling.steps import schedule
     from ikp.session.current import set_export
-    from ikp.session.steps import schedule
     from ikp.trace import Trace, load
     from ikp.verbs.intrinsics import (
         end,
@@ -66,7 +66,7 @@ _HOMES = {
     "ikp.profiling.instrument": "instrument",
     "ikp.profiling.profile": "profile",
     "ikp.session.current": "set_export",
-    "ikp.session.steps": "schedule",
+    "ikp.profiling.steps": "schedule",
     "ikp.trace": "Trace load",
     "ikp.errors": (
         "BufferError DecodeError ExportError IkpError IkpWarning InspectError KernelError "

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import arg_column
-from ikp.core.totals import make_totals
+from ikp.core.rows import make_totals
 from ikp.core.trace import (
     ClockFit,
     Events,

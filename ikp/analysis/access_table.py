@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any, Final
 
-from ikp.core.lane_addresses import (
+from ikp.core.run_figures import (
     ADDRESSES,
     NO_ADDRESSES,
     AccessFigures,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ikp.analysis.render import duration
 from ikp.analysis.written_time import written_time
 from ikp.core.abi import PayloadType
-from ikp.core.launch_bounds import launch_bounds
+from ikp.core.warps import launch_bounds
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ikp.analysis.perturbation import Perturbation, perturbations
 from ikp.core import abi
-from ikp.core.launch_bounds import launch_bounds
-from ikp.core.warps import seen_warps
+from ikp.core.warps import launch_bounds, seen_warps
 from ikp.terminal import printable
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.launch_bounds import launch_bounds
-from ikp.core.timed_launches import TimedLaunches, read_timed
+from ikp.core.run_figures import TimedLaunches, read_timed
+from ikp.core.warps import launch_bounds
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace

@@ -9,8 +9,8 @@ import numpy as np
 from ikp.analysis.evidence import plural
 from ikp.analysis.render import duration
 from ikp.core.abi import Kind
-from ikp.core.launch_bounds import launch_bounds
 from ikp.core.rows import row_count
+from ikp.core.warps import launch_bounds
 from ikp.terminal import printable
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ikp.analysis.perturbation import worse
 from ikp.analysis.stats import RegionStats, Residence
 from ikp.analysis.tally import Label, Lost, Place, Row, RowKey, Tally
 from ikp.core.abi import Kind
-from ikp.core.launch_bounds import launch_bounds
+from ikp.core.warps import launch_bounds
 
 if TYPE_CHECKING:
     from ddsketch import DDSketch

@@ -1,17 +1,256 @@
-"""Further runs of a recorded launch's kernel, on copies of its memory: with probes, or without."""
+"""Further runs of a recorded launch's kernel, on copies of its memory.
+
+``run_once``: a further run of a launch's kernel on copied memory, one for each loaded module.
+
+Address probes of a launch: its kernel runs with them once more, on copies of its memory.
+
+Bounds that are tried: a kernel is timed without its suspects, on copies of a launch's memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import ctypes
+import math
+import statistics
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ikp.backends.addressed import probe_addresses
-from ikp.backends.checked import Launched
-from ikp.backends.tried import try_suspects
+from ikp.backends.checked import Launched, wait_for_earlier
+from ikp.backends.reached import Reached, reached
+from ikp.backends.refusing import in_words
+from ikp.checking.check import run_apart
+from ikp.checking.comparison import Buffer, Verdict
+from ikp.checking.messages import Timed
+from ikp.checking.request import Code, Request, packed
+from ikp.core.address_tables import Recorded, figures
+from ikp.core.run_figures import AddressFigures, TriedSuspect, TriedSuspects
+from ikp.driver import cuda
+from ikp.errors import IkpError, PatchError
 
 if TYPE_CHECKING:
     from ikp.backends.loaded import Module
     from ikp.backends.patched import Launch
+    from ikp.probes.access_probes import AddressPatch, Site
+    from ikp.probes.suspects import Trial
+    from ikp.unedited.plan import Plan
+
+
+_Found = TypeVar("_Found")
+_WINDOW: Final = 1 << 32
+"""Probes keep the upper half of an address: the buffer lies inside one such window."""
+_TRIES: Final = 4
+
+
+def run_once(
+    module: Module,
+    what: str,
+    stream: int,
+    shown: str,
+    launched: Callable[[], Launched],
+    run: Callable[[Launched], _Found],
+) -> _Found | str | None:
+    """Make a further run of a launch's kernel, if it is the module's first one of its kind.
+
+    Args:
+        module: the patched kernel that is launched.
+        what: the kind of run.
+        stream: the driver's handle.
+        shown: the kernel's name in traces, where that is not its symbol.
+        launched: returns the launch of the plain kernel.
+        run: makes the run, and returns what it found.
+
+    Returns:
+        What was found; why nothing was; None where an earlier launch had such a run.
+    """
+    if what in module.further:
+        return None
+    if cuda.capturing(stream):
+        return "a CUDA graph captures its launch."
+    module.further.add(what)
+    try:
+        wait_for_earlier()
+        launch = launched()
+        with in_words(launch.name, shown):
+            return run(launch)
+    except IkpError as error:
+        return str(error)
+
+
+@contextmanager
+def zeros(nbytes: int) -> Iterator[Buffer]:
+    """Lend memory of the device, zeroed, inside one window of addresses.
+
+    Raises:
+        PatchError: there is not so much.
+    """
+    taken = list[int]()
+    try:
+        for _ in range(_TRIES):
+            taken.append(address := cuda.allocate(nbytes))
+            if address // _WINDOW == (address + nbytes - 1) // _WINDOW:
+                break
+        else:
+            raise PatchError(f"no {nbytes:,} bytes lie in one window of addresses.")
+        size = ctypes.c_size_t(nbytes)
+        cuda.call("cuMemsetD8_v2", ctypes.c_uint64(address), 0, size, to="clear memory")
+        cuda.wait()
+        yield Buffer("addresses", address, nbytes)
+    finally:
+        for each in taken:
+            with suppress(PatchError):
+                cuda.free(each)
+
+
+def probe_addresses(
+    module: Module,
+    stream: int,
+    prof: Any,
+    plan: Plan,
+    ptx: str,
+    shown: str,
+    launched: Callable[[], Launched],
+) -> AddressFigures | str | None:
+    """Run a launch's kernel with address probes, once for each module, in another process.
+
+    Args:
+        module: the patched kernel that is launched.
+        stream: the driver's handle.
+        prof: the buffer of the launch's records.
+        plan: which ranges the kernel has.
+        ptx: the plain kernel's PTX, "" if not known.
+        shown: the kernel's name in traces, where that is not its symbol.
+        launched: returns the launch of the plain kernel.
+
+    Returns:
+        The figures; why there are none; None where an earlier launch of the kernel was probed.
+    """
+
+    def run(launch: Launched) -> AddressFigures:
+        return _run(launch, prof, plan, ptx)
+
+    return run_once(module, "addresses", stream, shown, launched, run)
+
+
+def _run(launch: Launched, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
+    from ikp.probes.access_probes import patch_accesses
+
+    shape = launch.shape
+    made = patch_accesses(
+        launch.cubin, launch.name, shape.grid, shape.block, detail=plan.detail, ptx=ptx
+    )
+    found = reached(launch.values, launch.variables, prof.address, launch.names)
+    plain = Code(launch.cubin, *packed(launch.values), launch.constants)
+    with zeros(made.tables.nbytes) as tables:
+        from ikp.probes.code.entry_code import CELL
+
+        cell = struct.pack("<QII", tables.address, made.tables.slots, 0)
+        probed = replace(plain, cubin=made.cubin, constants={**launch.constants, CELL: cell})
+        beside = (tables, *found.scratch)
+        request = Request(launch.name, shape, plain, probed, found.written, beside, tables)
+        verdict, content = run_apart(request)
+    text = verdict.text if isinstance(verdict, Verdict) else ""
+    if not content:
+        raise PatchError(f"with address probes: {text}.")
+    return _figures(made, content, text)
+
+
+def _figures(made: AddressPatch, content: bytes, checked: str) -> AddressFigures:
+    warps = made.sample.warps
+    accesses = figures(
+        content, [_recorded(each) for each in made.sites], warps, made.tables.capacity
+    )
+    return AddressFigures(
+        *(made.sample.blocks, math.prod(made.sample.grid), made.sample.slots, checked),
+        *(made.left_out, accesses),
+    )
+
+
+def _recorded(site: Site) -> Recorded:
+    file, number = site.lines[0] if site.lines else ("", 0)
+    each = site.access
+    return Recorded(
+        *(site.text, f"{file}:{number}" if file else "", site.range, each.space, each.kind),
+        *(each.width, each.lanes, each.beyond),
+    )
+
+
+_ROUNDS: Final = 15
+_NS: Final = 1e9
+
+
+def try_suspects(
+    module: Module,
+    stream: int,
+    prof: Any,
+    most: int,
+    shown: str,
+    launched: Callable[[], Launched],
+) -> TriedSuspects | str | None:
+    """Time a launch's kernel without its suspects, once for each module, in another process.
+
+    Args:
+        module: the patched kernel that is launched.
+        stream: the driver's handle.
+        prof: the buffer of the launch's records.
+        most: how many suspects are tried.
+        shown: the kernel's name in traces, where that is not its symbol.
+        launched: returns the launch of the plain kernel.
+
+    Returns:
+        The times; why there are none; None where an earlier launch of the kernel was tried.
+    """
+
+    def run(launch: Launched) -> TriedSuspects:
+        return _tried(launch, prof, most)
+
+    return run_once(module, "suspects", stream, shown, launched, run)
+
+
+def _tried(launch: Launched, prof: Any, most: int) -> TriedSuspects:
+    from ikp.probes.suspects import trials
+
+    found = reached(launch.values, launch.variables, prof.address, launch.names)
+    made, count = trials(launch.cubin, launch.name, launch.shape.block, most)
+    return TriedSuspects(count, tuple(_one(launch, found, each) for each in made))
+
+
+def _one(launch: Launched, found: Reached, trial: Trial) -> TriedSuspect:
+    """Return one suspect's times, or why there are none."""
+    from ikp.probes.code.entry_code import CELL
+    from ikp.probes.suspects import LINE_BYTES, REDIRECTED
+
+    suspect = trial.suspect
+    untimed = TriedSuspect(
+        suspect.kind, suspect.line, len(suspect.members), trial.how, trial.refused
+    )
+    if trial.refused:
+        return untimed
+    plain = Code(launch.cubin, *packed(launch.values), launch.constants)
+    redirected = trial.how == REDIRECTED
+    with zeros(LINE_BYTES) if redirected else nullcontext() as line:
+        constants = dict(launch.constants)
+        if line is not None:
+            constants[CELL] = struct.pack("<QII", line.address, 0, 0)
+        other = replace(plain, cubin=trial.cubin, constants=constants)
+        beside = (*([] if line is None else [line]), *found.scratch)
+        request = Request(
+            *(launch.name, launch.shape, plain, other, found.written, beside), rounds=_ROUNDS
+        )
+        answer, _ = run_apart(request)
+    if not isinstance(answer, Timed):
+        return replace(untimed, refused=f"{answer.text}.")
+    gains = [1 - b / a for a, b in zip(answer.plain, answer.other, strict=True)]
+    quartiles = statistics.quantiles(gains, n=4)
+    return replace(
+        untimed,
+        plain_ns=round(_NS * statistics.median(answer.plain), 1),
+        tried_ns=round(_NS * statistics.median(answer.other), 1),
+        gain=round(statistics.median(gains), 4),
+        spread=round((quartiles[2] - quartiles[0]) / 2, 4),
+    )
 
 
 def run_further(

@@ -24,9 +24,15 @@ from ikp.core.abi import (
     segment_bytes,
 )
 from ikp.core.code_facts import PARAMETERS
-from ikp.core.lane_addresses import ADDRESSES, NO_ADDRESSES, AddressFigures
+from ikp.core.run_figures import (
+    ADDRESSES,
+    NO_ADDRESSES,
+    NOT_TRIED,
+    TRIED,
+    AddressFigures,
+    TriedSuspects,
+)
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
-from ikp.core.tried_suspects import NOT_TRIED, TRIED, TriedSuspects
 from ikp.driver import cuda
 from ikp.errors import PatchError
 from ikp.probes.kept_code import KEPT, keep

@@ -12,7 +12,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ikp.core.timed_launches import TIMED, TimedLaunches
+from ikp.core.run_figures import TIMED, TimedLaunches
 from ikp.driver import cuda
 from ikp.errors import IkpError
 

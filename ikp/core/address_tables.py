@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.lane_addresses import AccessFigures
+from ikp.core.run_figures import AccessFigures
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -1,4 +1,7 @@
-"""Operations on a trace's rows, its events and its totals: count, take, renumber, join."""
+"""Rows of a trace, its events and its totals: counted, taken, renumbered, joined, merged.
+
+Totals, the sums of one region's ranges or instants in one warp: decoding, merging, shares.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,96 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from ikp.core import abi
+from ikp.core.abi import Kind, Rows
 from ikp.core.args import take_args
-from ikp.core.totals import make_totals, take_totals
-from ikp.core.trace import AnyTrace, Events, Totals, Trace, make_columns
+from ikp.core.trace import AnyTrace, Column, Events, Totals, Trace, make_columns
 
-Rows = Events | Totals
+Ints = NDArray[np.int64]
+
+MOST_TICKS = 1 << 62
+"""A sum of ticks from here on is corrupt: it would be a century of cycles."""
+
+
+def find_sound(records: Rows) -> NDArray[np.bool_]:
+    """Return which records are totals that a kernel can have written.
+
+    A total counts something; its ranges took less than 2**32 ticks each, its instants none.
+    """
+    kind = records["tag"] >> abi.KIND_SHIFT
+    words = _as_totals(records)
+    count, ticks = words["count"].astype(np.uint64), _ticks(words)
+    lasts = (kind == Kind.RANGE_TOTAL) & (ticks < MOST_TICKS) & (ticks >> np.uint64(32) < count)
+    return np.asarray(lasts | ((kind == Kind.INSTANT_TOTAL) & (ticks == 0) & (count > 0)))
+
+
+def total_columns(records: Rows, row: Ints, ns_per_tick: NDArray[np.float64]) -> dict[str, Column]:
+    """Return the columns of a launch's totals; ``region`` holds ids.
+
+    Args:
+        records: those of all slots, all sound.
+        row: the slot of each.
+        ns_per_tick: the clock's rate in each slot.
+    """
+    kind = records["tag"] >> abi.KIND_SHIFT
+    words = _as_totals(records)
+    ticks = _ticks(words).astype(np.int64)
+    total_ns = np.rint(np.minimum(ticks * ns_per_tick[row], MOST_TICKS)).astype(np.int64)
+    return {
+        "slot": row,
+        "region": records["tag"] & abi.REGION_MASK,
+        "kind": np.where(kind == Kind.RANGE_TOTAL, Kind.RANGE, Kind.INSTANT),
+        "count": words["count"],
+        "ticks": ticks,
+        "total_ns": total_ns,
+    }
+
+
+def make_totals(**columns: ArrayLike) -> Totals:
+    """Return totals in order, those of one slot, region and kind added up."""
+    keys = [np.asarray(columns[name], np.int64) for name in ("kind", "region", "slot")]
+    order = np.lexsort(keys)
+    new = np.ones(len(order), bool)
+    new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    first = np.flatnonzero(new)
+    merged = {name: np.asarray(columns[name])[order][first] for name in ("slot", "region", "kind")}
+    for name in ("count", "ticks", "total_ns"):
+        values = np.asarray(columns[name], np.int64)[order]
+        merged[name] = np.add.reduceat(values, first) if len(first) else values
+    return make_columns(Totals, **merged)
+
+
+def take_totals(totals: Totals, rows: Column) -> Totals:
+    """Return the given rows, ascending indices or one bool per row."""
+    return Totals(*(getattr(totals, name)[rows] for name in Totals.__slots__))
+
+
+def shares(trace: Trace) -> NDArray[np.float64]:
+    """Return each total's share of its warp's time; NaN for instants, and where the warp ran 0."""
+    totals, slots = trace.totals, trace.slots
+    life = (slots.end_ns - slots.start_ns)[totals.slot]
+    there = (life > 0) & (totals.kind == Kind.RANGE)
+    share = np.full(len(totals), np.nan)
+    share[there] = totals.total_ns[there] / life[there]
+    return share
+
+
+def _as_totals(records: Rows) -> Rows:
+    return np.ascontiguousarray(records).view(abi.TOTAL)
+
+
+def _ticks(words: Rows) -> NDArray[np.uint64]:
+    low, high = (words[name].astype(np.uint64) for name in ("ticks_low", "ticks_high"))
+    return np.asarray(low | high << np.uint64(32))
+
+
+RowTable = Events | Totals
 """A table whose rows name a slot, a region and a kind."""
 
 
-def row_tables(trace: Trace) -> tuple[Rows, Rows]:
+def row_tables(trace: Trace) -> tuple[RowTable, RowTable]:
     """Return the two tables of rows: events and totals."""
     return trace.events, trace.totals
 
@@ -52,7 +134,7 @@ def renumber_rows(trace: AnyTrace, **numbers: NDArray[Any]) -> AnyTrace:
     Totals that get one number are added up.
     """
 
-    def moved(rows: Rows) -> dict[str, Any]:
+    def moved(rows: RowTable) -> dict[str, Any]:
         return {
             name: number[getattr(rows, name)].astype(np.int32) for name, number in numbers.items()
         }

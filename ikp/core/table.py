@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
 from ikp.core.args import ArgColumn
-from ikp.core.totals import shares
+from ikp.core.rows import shares
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind, PayloadType
-from ikp.core.args import ArgColumn
-from ikp.core.flows import is_flow
+from ikp.core.args import ArgColumn, is_flow
 
 Column = NDArray[Any]
 

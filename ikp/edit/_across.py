@@ -13,8 +13,7 @@ from typing import Final, Literal
 import numpy as np
 
 from ikp.core.abi import Kind
-from ikp.core.args import ArgColumn, join_args
-from ikp.core.flows import OUT, highest, incoming
+from ikp.core.args import OUT, ArgColumn, highest, incoming, join_args
 from ikp.core.regions import checked_name, region_id
 from ikp.core.rows import take_events
 from ikp.core.trace import AnyTrace, Events, Region, Trace, make_columns

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ikp.core.args import ArgColumn, Scalar, arg_column
-from ikp.core.flows import is_flow
+from ikp.core.args import ArgColumn, Scalar, arg_column, is_flow
 from ikp.core.objects import Instant, items
 from ikp.core.table import COLUMNS
 from ikp.core.trace import AnyTrace

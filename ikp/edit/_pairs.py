@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.flows import spread
+from ikp.core.args import spread
 from ikp.core.trace import Trace
 from ikp.errors import UsageError
 

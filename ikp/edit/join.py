@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ikp.core.args import Args, join_args
-from ikp.core.flows import highest, renumbered
+from ikp.core.args import Args, highest, join_args, renumbered
 from ikp.core.rows import joined_rows, renumber_rows
 from ikp.core.trace import AnyTrace, Events, Slots, Trace
 from ikp.core.warps import joined_warps

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.rows import Rows, row_count, row_tables, take_rows
+from ikp.core.rows import RowTable, row_count, row_tables, take_rows
 from ikp.core.trace import AnyTrace, Column, Trace
 from ikp.core.warps import first_start, joined_warps
 from ikp.edit._parts import (
@@ -93,7 +93,7 @@ def _text(asked: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={text(value)}" for name, value in asked.items())
 
 
-def _rows(trace: Trace, rows: Rows, region: Names | None, kind: str | None) -> Bools:
+def _rows(trace: Trace, rows: RowTable, region: Names | None, kind: str | None) -> Bools:
     """Return which rows of a table are of the regions and the kind."""
     found = np.ones(len(rows), bool)
     if region is not None:

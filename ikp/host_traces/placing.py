@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.host_trace import HostTrace
-from ikp.core.launch_bounds import launch_bounds
 from ikp.core.trace import AnyTrace, ClockFit, Trace
+from ikp.core.warps import launch_bounds
 from ikp.errors import UsageError
 from ikp.host_traces.matching import (
     NEAR_NS,

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.work_facts import AccessFacts
+from ikp.core.code_facts import AccessFacts
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.lane_state import (

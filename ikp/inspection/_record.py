@@ -1,8 +1,17 @@
-"""What is known of a record in machine code."""
+"""A record in machine code, and whether an instruction runs once for each record of its range.
+
+Whether an instruction runs once for each record of the range that it is in, come what may.
+
+It doesn't where a way through the range passes it by, and where a way from it leaves the range with
+no record: then how often it ran is not how often there is a record.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +44,50 @@ class Found:
     records: tuple[Record, ...]
     clocks: tuple[int, ...]  # every clock read that is as wide as records have them
     unresolved: tuple[int, ...]  # stores of an end whose start, or thread, was not found
+
+
+def runs_surely(flow: Flow, span: Span, at: int) -> bool:
+    """Tell whether an instruction between a range's clock reads runs whenever the range does.
+
+    Loops are not looked at: it may run more than once.
+    """
+    graph = flow.graph
+    first, own, last = (graph.block(each) for each in (span.start, at, span.end))
+    inside = {graph.block(each) for each in span.contents} | {last}
+    if first == last and span.start < span.end:
+        return span.start < at < span.end
+    before = (own == first and at > span.start) or (own == last and at < span.end)
+    passed = before or last not in _reached(graph, first, inside - {own}, last)
+    left = _reached(graph, own, inside, last) - inside if own != last or at > span.end else set()
+    return passed and not left
+
+
+def runs_always(flow: Flow, at: int) -> bool:
+    """Tell whether each warp of a kernel runs an instruction, once or more."""
+    graph, own = flow.graph, flow.graph.block(at)
+    others = {*range(len(graph.blocks))} - {own}
+    before = _reached(graph, 0, others, own) | {0} if own else set()
+    return not any(
+        each.op == "EXIT"
+        for block in before - {own}
+        for each in flow.code.instructions[graph.blocks[block].first : graph.blocks[block].end]
+    )
+
+
+def _reached(graph: Graph, begin: int, through: set[int], last: int) -> set[int]:
+    """Return the blocks that come after one, on ways through some blocks that end at the last.
+
+    Empty blocks, of jumps that fall through, lead on.
+    """
+    found: set[int] = set()
+    work = [*graph.after[begin]]
+    while work:
+        block = work.pop()
+        if block in found:
+            continue
+        empty = graph.blocks[block].first == graph.blocks[block].end
+        if not empty:
+            found.add(block)
+        if block != last and (empty or block in through):
+            work += graph.after[block]
+    return found

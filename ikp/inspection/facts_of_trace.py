@@ -25,8 +25,7 @@ from ikp.core.code_facts import FACTS, NO_FACTS, PARAMETERS, CodeFacts, RangeFac
 from ikp.core.regions import region_id
 from ikp.core.trace import Launch, Trace
 from ikp.errors import IkpError
-from ikp.inspection._images import kept_image
-from ikp.inspection._ptx_names import read
+from ikp.inspection._images import kept_image, read_marks
 from ikp.inspection.cached_facts import cached_facts
 from ikp.plugins import Image
 from ikp.probes.kept_code import KEPT
@@ -184,7 +183,7 @@ def _of_kept(
     shown = {region.id: region.name for region in trace.regions}
     for path in paths.splitlines():
         for image in _kept(path):
-            own = read(image.ptx).kernel  # a trace may call it otherwise
+            own = read_marks(image.ptx).kernel  # a trace may call it otherwise
             for each in _facts([image], asked, refused):
                 name = shown.get(region_id(own), own) if own else own
                 ranges = {name if key == own else key: one for key, one in each.ranges.items()}
@@ -200,7 +199,7 @@ def _kept(path: str) -> Iterator[Image]:
 def _with_names(loaded: list[Image], names: frozenset[str]) -> Iterator[Image]:
     for image in loaded:
         try:
-            if names <= {*read(image.ptx).names.values()}:
+            if names <= {*read_marks(image.ptx).names.values()}:
                 yield image
         except IkpError:
             continue

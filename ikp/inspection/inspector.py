@@ -12,12 +12,11 @@ from typing import Any
 
 from ikp.errors import InspectError
 from ikp.inspection import _expectations as expectations
-from ikp.inspection import _ptx_names as ptx_names
+from ikp.inspection import _images as ptx_names
 from ikp.inspection import _source as source
 from ikp.inspection._find_records import find
 from ikp.inspection._holding import Holding
-from ikp.inspection._images import codes, images
-from ikp.inspection._ptx_names import Marks
+from ikp.inspection._images import Marks, codes, images
 from ikp.inspection._record import Found, Record
 from ikp.inspection._whereabouts import Places
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
@@ -84,7 +83,7 @@ def _kernel(code: Code, image: Image) -> list[Kernel]:
     """Return the findings for one kernel; none if nothing is recorded in it."""
     flow = Flow(code)
     found = find(flow)
-    read = ptx_names.read(image.ptx)
+    read = ptx_names.read_marks(image.ptx)
     if not found.records and not found.unresolved and code.name != read.kernel:
         return []
     return [_Findings(flow, found, read, image).kernel()]

@@ -17,17 +17,14 @@ from functools import cached_property
 import numpy as np
 
 from ikp.core.code_facts import CodeFacts, RangeFacts
-from ikp.inspection import _ptx_names as ptx_names
+from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._find_records import find
-from ikp.inspection._images import codes
+from ikp.inspection._images import Marks, codes
 from ikp.inspection._plain_kernel import plain_facts
-from ikp.inspection._ptx_names import Marks
-from ikp.inspection._record import Found, Record
-from ikp.inspection._surely import runs_always, runs_surely
-from ikp.inspection._work import Often
-from ikp.inspection.flops import flop
+from ikp.inspection._record import Found, Record, runs_always, runs_surely
+from ikp.inspection._work import Often, flop
 from ikp.inspection.inspector import lost_ranges
 from ikp.plugins import Image
 from ikp.probes.points.waits import LoadWait, load_waits
@@ -68,7 +65,7 @@ def code_facts(image: Image, shape: Shape | None = None) -> dict[str, CodeFacts]
         InspectError: there is no disassembler, or it refuses the file.
         PatchError: the file is of a form that is not known.
     """
-    marks = ptx_names.read(image.ptx)
+    marks = ptx_names.read_marks(image.ptx)
     kernels = Cubin.read(image.cubin).kernels
     found = {}
     for code in codes(image):

@@ -24,7 +24,7 @@ from ikp.core.segment import Segment
 from ikp.core.trace import Launch, of_class
 from ikp.core.trace import Trace as Columns
 from ikp.errors import DecodeError, ExportError, FaultError, IkpError, IkpWarning, UsageError
-from ikp.profiling._cycles import Cycles
+from ikp.profiling.steps import Cycles
 from ikp.profiling.torch_profiler import HostRecording
 from ikp.registry import check_target
 from ikp.session import current

@@ -14,12 +14,11 @@ from ikp.core.regions import checked_name, region_table
 from ikp.core.segment import select
 from ikp.core.trace import of_class
 from ikp.errors import UsageError
-from ikp.profiling._cycles import Cycles
 from ikp.profiling._life import Life, check_here
+from ikp.profiling.steps import Cycles, Phase, Schedule
 from ikp.session.current import current_rank
 from ikp.session.memory import Room
 from ikp.session.recorder import Asked, provenance
-from ikp.session.steps import Phase, Schedule
 from ikp.session.termination import hold
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from ikp.core.host_clock import Handshake, HostClock
-from ikp.core.launch_bounds import launch_bounds
 from ikp.core.trace import Launch, Trace
+from ikp.core.warps import launch_bounds
 from ikp.driver.handshake import Dialogue
 from ikp.errors import PatchError
 from ikp.session.service import Each, Service, service_of

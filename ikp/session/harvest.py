@@ -24,7 +24,7 @@ from ikp.session.current import Opening
 from ikp.session.lifting import Lifted, lift
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Service
-from ikp.session.streams import current_stream, default_stream, is_capturing
+from ikp.session.storage import current_stream, default_stream, is_capturing
 from ikp.warning import warn
 
 BEGIN_BYTES = 256 << 20

@@ -1,4 +1,6 @@
-"""The raw copy of a finished launch's segment to the host, and the parts to zero in its memory.
+"""The raw copy of a finished launch's segment to the host, and the parts of its memory to zero.
+
+Extents: the bytes of a segment that a launch wrote, as rows to read back and to zero again.
 
 It is made while the program runs, so it takes little: a few copies of rows, which need no kernel
 of the GPU. Records are decoded when the session ends.
@@ -6,20 +8,114 @@ of the GPU. Records are decoded when the session ends.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import SlotState
-from ikp.core.decoding.excerpt import Bytes, Excerpt, Ints
-from ikp.core.decoding.launch_header import Layout, Source
+from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, Layout, Source
 from ikp.core.decoding.slots import awaited, header_rows
 from ikp.core.segment import Part, Segment
 from ikp.errors import DecodeError
-from ikp.session import extents
-from ikp.session.extents import Run
 from ikp.session.storage import Storage
+
+LAUNCH_HEADER = Part(0, abi.LAUNCH_HEADER_BYTES)
+_MOST_RUNS = 64
+_FEW = 4096
+"""Most records, empty ones included, that are copied whole in no more time than selectively."""
+
+
+def header_parts(layout: Layout) -> list[Part]:
+    """Return the parts that hold the headers of slots, then those behind all slots."""
+    if layout.together:
+        return [Part(part.start, part.stop - part.start) for part in layout.heads]
+    width, pitch = abi.SLOT_HEADER_BYTES, layout.slot_bytes
+    return [Part(abi.LAUNCH_HEADER_BYTES, width, pitch, layout.slots)]
+
+
+def tail_part(layout: Layout, nbytes: int) -> Part:
+    """Return the part behind all that a launch writes to a segment of ``nbytes`` bytes."""
+    return Part(layout.end, max(0, nbytes - layout.end))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The first ``count`` records of each of some consecutive slots.
+
+    ``first`` and ``past`` count groups of slots whose records lie in one row, or single slots.
+    """
+
+    first: int
+    past: int
+    count: int
+
+    def part(self, layout: Layout, behind: int = 0) -> Part:
+        """Return the part that holds the records, with space for up to ``behind`` more of each."""
+        together, size = max(1, layout.together), layout.clock.record.itemsize
+        begin = abi.LAUNCH_HEADER_BYTES + layout.header_bytes
+        pitch = room = layout.slot_bytes
+        if layout.together:
+            begin = abi.LAUNCH_HEADER_BYTES + layout.slots * layout.header_bytes
+            pitch = room = together * (layout.slot_bytes - layout.header_bytes)
+        else:
+            room -= layout.header_bytes
+        width = min((self.count + behind) * size * together, room)
+        return Part(begin + self.first * pitch, width, pitch, self.past - self.first)
+
+    def by_slot(self, data: Bytes, layout: Layout) -> Bytes:
+        """Return the run's records slot by slot, from ``data`` read row by row."""
+        together = max(1, layout.together)
+        if together == 1:
+            return data
+        rows = data.reshape(self.past - self.first, self.count, together, -1)
+        return rows.swapaxes(1, 2).reshape(-1)
+
+
+def runs_to_copy(layout: Layout, counts: Ints) -> list[Run] | None:
+    """Return the runs of records to copy, for ``counts`` records in each slot.
+
+    Runs hold a few records more than ``counts``: consecutive slots with similar counts are one run.
+
+    Returns:
+        None where the counts are so uneven that too many copies would be made.
+    """
+    most = counts.reshape(-1, max(1, layout.together)).max(1, initial=0)
+    total = int(most.max(initial=0)) * len(most)
+    if total <= _FEW or 4 * total <= 5 * int(most.sum()):
+        edges = [0, len(most)]
+    else:
+        sizes = np.ceil(np.log2(most + 1))
+        edges = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), len(most)]
+    if len(edges) > _MOST_RUNS + 1:
+        return None
+    return [
+        Run(first, past, int(most[first:past].max(initial=0)))
+        for first, past in pairwise(edges)
+        if past > first
+    ]
+
+
+def written_parts(layout: Layout, nbytes: int, found: list[Run], *, tailed: bool) -> Iterator[Part]:
+    """Yield all parts that a launch may have written in a segment that was zero before it.
+
+    Args:
+        layout: of the segment.
+        nbytes: of the segment.
+        found: the runs of its records.
+        tailed: whether the memory behind the layout's end is not zero.
+    """
+    if tailed or not layout.fresh:
+        yield Part(0, nbytes)
+        return
+    yield LAUNCH_HEADER
+    yield from header_parts(layout)
+    margin = (layout.beside_bytes - layout.header_bytes) // abi.RECORD_BYTES
+    for run in found:
+        yield run.part(layout, behind=1 + margin)
+
 
 _NOTHING = np.zeros(0, np.uint8)
 
@@ -74,7 +170,7 @@ def lift(storage: Storage, segment: Segment) -> tuple[Lifted, list[Part]] | None
         The copy, and the parts to zero before the segment is used again. None where the segment has
         to stay until the session ends: a warp has not finished, or the layout is corrupt.
     """
-    head = storage.read(segment.data, extents.LAUNCH_HEADER)
+    head = storage.read(segment.data, LAUNCH_HEADER)
     nothing = Lifted(segment.nbytes, head, [], [], [], tail=False)
     source = nothing.source(segment)
     try:
@@ -90,7 +186,7 @@ def _lifted(
     storage: Storage, segment: Segment, nothing: Lifted, layout: Layout, grid_id: int
 ) -> tuple[Lifted, list[Part]] | None:
     data, nbytes = segment.data, segment.nbytes
-    parts = extents.heads(layout)
+    parts = header_parts(layout)
     if any(part.end > nbytes for part in parts):
         return None
     heads = [storage.read(data, part) for part in parts]
@@ -98,10 +194,10 @@ def _lifted(
     if attempted is None:
         return None
     # One record more than a warp counted, which should be empty.
-    found = extents.runs(layout, np.minimum(attempted + 1, layout.capacity))
+    found = runs_to_copy(layout, np.minimum(attempted + 1, layout.capacity))
     if found is None or any(run.part(layout).end > nbytes for run in found):
         return None
-    tailed = bool(storage.read(data, extents.tail(layout, nbytes)).any())
+    tailed = bool(storage.read(data, tail_part(layout, nbytes)).any())
     lifted = replace(
         nothing,
         heads=heads,
@@ -110,7 +206,7 @@ def _lifted(
         tail=tailed,
         most=int(attempted.max()),
     )
-    return lifted, list(extents.written(layout, nbytes, found, tailed=tailed))
+    return lifted, list(written_parts(layout, nbytes, found, tailed=tailed))
 
 
 def _attempted(layout: Layout, heads: list[Bytes], grid_id: int) -> Ints | None:

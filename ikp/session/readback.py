@@ -16,12 +16,11 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import Rows, SlotState
-from ikp.core.decoding.excerpt import Bytes, Excerpt, Ints
-from ikp.core.decoding.launch_header import Layout, Source
+from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, Layout, Source
 from ikp.core.decoding.slots import first_records, header_rows, is_used
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import DecodeError
-from ikp.session.streams import beside, on
+from ikp.session.storage import beside, on
 
 STAGED_BYTES = 32 << 20
 """Staging memory of one copy, on the device and, pinned, on the host."""

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ikp.analysis.access_table import access_table, excess
 from ikp.cli.main import cli
-from ikp.core.lane_addresses import ADDRESSES, NO_ADDRESSES, AccessFigures, AddressFigures
+from ikp.core.run_figures import ADDRESSES, NO_ADDRESSES, AccessFigures, AddressFigures
 from tests.analysis.example import launch, trace
 
 pytestmark = pytest.mark.any_pins

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ikp.core.abi import Kind
-from ikp.core.totals import make_totals
+from ikp.core.rows import make_totals
 from ikp.core.trace import Region
 from tests.analysis.example import launch, trace
 from tests.growth import peak_bytes

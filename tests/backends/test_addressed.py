@@ -9,16 +9,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ikp.backends import addressed, run_once
-from ikp.backends.addressed import probe_addresses
+from ikp.backends import further_runs
 from ikp.backends.checked import Launched
+from ikp.backends.further_runs import probe_addresses
 from ikp.backends.loaded import Module
 from ikp.backends.patched import Launch, tell
 from ikp.backends.reached import Reached
 from ikp.checking.comparison import Buffer, Verdict
 from ikp.checking.request import Request, Shape
 from ikp.core.abi import Language
-from ikp.core.lane_addresses import AddressFigures, read_addresses
+from ikp.core.run_figures import AddressFigures, read_addresses
 from ikp.driver import cuda
 from ikp.errors import UsageError
 from ikp.probes.code.entry_code import CELL
@@ -61,9 +61,9 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
             asked.append(request)
             return verdict, fill(request)
 
-        monkeypatch.setattr(addressed, "run_apart", run_apart)
-        monkeypatch.setattr(run_once, "wait_for_earlier", lambda: None)
-        monkeypatch.setattr(addressed, "reached", lambda *_: Reached((OUT,), ()))
+        monkeypatch.setattr(further_runs, "run_apart", run_apart)
+        monkeypatch.setattr(further_runs, "wait_for_earlier", lambda: None)
+        monkeypatch.setattr(further_runs, "reached", lambda *_: Reached((OUT,), ()))
         monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
         monkeypatch.setattr(cuda, "allocate", lambda _: next(free))
         monkeypatch.setattr(cuda, "free", freed.append)

@@ -9,17 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from ikp.backends import run_once, tried
+from ikp.backends import further_runs
 from ikp.backends.checked import Launched
+from ikp.backends.further_runs import try_suspects
 from ikp.backends.loaded import Module
 from ikp.backends.patched import Launch, tell
 from ikp.backends.reached import Reached
-from ikp.backends.tried import try_suspects
 from ikp.checking.comparison import Buffer, Verdict
 from ikp.checking.messages import Timed
 from ikp.checking.request import Request, Shape
 from ikp.core.abi import Language
-from ikp.core.tried_suspects import TriedSuspect, TriedSuspects, read_tried
+from ikp.core.run_figures import TriedSuspect, TriedSuspects, read_tried
 from ikp.driver import cuda
 from ikp.errors import UsageError
 from ikp.probes.code.entry_code import CELL
@@ -50,9 +50,9 @@ def trying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[object, list[
             asked.append(request)
             return answer, b""
 
-        monkeypatch.setattr(tried, "run_apart", run_apart)
-        monkeypatch.setattr(run_once, "wait_for_earlier", lambda: None)
-        monkeypatch.setattr(tried, "reached", lambda *_: Reached((OUT,), ()))
+        monkeypatch.setattr(further_runs, "run_apart", run_apart)
+        monkeypatch.setattr(further_runs, "wait_for_earlier", lambda: None)
+        monkeypatch.setattr(further_runs, "reached", lambda *_: Reached((OUT,), ()))
         monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
         monkeypatch.setattr(cuda, "allocate", lambda _: 1 << 33)
         for name in ("free", "wait", "call"):
@@ -85,7 +85,7 @@ def test_each_suspect_is_timed_in_turn_with_the_plain_kernel(
     assert load.recorded.constants == {CELL: struct.pack("<QII", 1 << 33, 0, 0)}
     assert load.beside[0].address == 1 << 33
     assert (store.recorded.constants, store.beside, store.buffers) == ({}, (), (OUT,))
-    assert run_once.zeros is not None
+    assert further_runs.zeros is not None
 
 
 def test_what_fails_there_or_is_refused_here_has_a_reason(

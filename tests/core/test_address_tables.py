@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ikp.core.address_tables import Recorded, figures
-from ikp.core.lane_addresses import (
+from ikp.core.run_figures import (
     ADDRESSES,
     AccessFigures,
     AddressFigures,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ikp.core.launch_bounds import launch_bounds
+from ikp.core.warps import launch_bounds
 from tests.analysis.example import START, launch, trace
 
 pytestmark = pytest.mark.any_pins

@@ -11,7 +11,7 @@ import ikp
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Option, PayloadType
 from ikp.core.decoding.decode import decode
-from ikp.core.totals import MOST_TICKS, make_totals
+from ikp.core.rows import MOST_TICKS, make_totals
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError, UsageError
 from tests.host import Host

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 import ikp
 from ikp.core.abi import PayloadType
-from ikp.core.flows import arrows
+from ikp.core.args import arrows
 from ikp.core.trace import Trace
 from ikp.edit._pairs import pairs
 from ikp.errors import ExportError, UsageError

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ikp.core.abi import PayloadType
-from ikp.core.flows import arrows
+from ikp.core.args import arrows
 from ikp.core.trace import Trace
 from tests.exporters.perfetto.examples import START, warps
 

@@ -66,7 +66,7 @@ def test_subjects_are_whole() -> None:
 
 def test_a_decoder_that_tells_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "ikp.core.decoding._counting.is_empty", lambda records: np.ones(records.shape, bool)
+        "ikp.core.decoding._records.is_empty", lambda records: np.ones(records.shape, bool)
     )
     outcomes: Counter[str] = Counter()
     monkeypatch.setattr(segments, "mutated", _fewer)

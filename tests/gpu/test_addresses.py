@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import ikp  # noqa: E402
-from ikp.core.lane_addresses import AddressFigures, read_addresses  # noqa: E402
+from ikp.core.run_figures import AddressFigures, read_addresses  # noqa: E402
 from tests.gpu.address_cases import BLOCKS, CASES, THREADS, TURNS, Case  # noqa: E402
 
 pytestmark = pytest.mark.gpu

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import ikp  # noqa: E402
-from ikp.core.launch_bounds import launch_bounds  # noqa: E402
+from ikp.core.warps import launch_bounds  # noqa: E402
 from ikp.session.clocks import clock_of  # noqa: E402
 from tests.gpu import kernels  # noqa: E402
 

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import ikp  # noqa: E402
-from ikp.core.tried_suspects import TriedSuspects, read_tried  # noqa: E402
+from ikp.core.run_figures import TriedSuspects, read_tried  # noqa: E402
 from tests.gpu.tried_cases import CASES, Case  # noqa: E402
 
 pytestmark = pytest.mark.gpu

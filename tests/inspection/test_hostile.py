@@ -14,7 +14,7 @@ from ikp.core.trace import of_class
 from ikp.errors import InspectError
 from ikp.inspection import _images
 from ikp.inspection._holding import _lines
-from ikp.inspection._ptx_names import read
+from ikp.inspection._images import read_marks
 from ikp.inspection.facts_of_trace import facts_of_trace
 from ikp.named_files import MOST_SOURCE, read_named
 from ikp.probes.kept_code import KEPT, MACHINE_MARK
@@ -131,7 +131,7 @@ def test_a_source_that_a_line_table_names_is_a_file_of_a_source_s_size(tmp_path:
 )
 def test_damaged_marks_beside_machine_code_are_refused(said: str) -> None:
     with pytest.raises(InspectError, match="PTX beside"):
-        read(f"{MACHINE_MARK} {said}\n")
+        read_marks(f"{MACHINE_MARK} {said}\n")
 
 
 def test_lines_that_a_name_says_take_no_memory() -> None:

@@ -174,12 +174,12 @@ def test_a_range_that_does_not_hold_what_it_names_is_told(inspected) -> None:
     made = patched("matmul")
     ids = {name: name.replace("wgmma x4", "wgmma x5") for name in made.names}
     from ikp.core.regions import region_id
-    from ikp.inspection import _ptx_names as ptx_names
+    from ikp.inspection import _images as ptx_names
 
     wrong = {region_id(name): ids[name] for name in made.names}
     said = ptx_names.Marks(wrong, {}, len(wrong), made.ours, named_by_code=True)
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(ptx_names, "read", lambda _: said)
+        patching.setattr(ptx_names, "read_marks", lambda _: said)
         (warning,) = inspected(made, "matmul").warnings
     assert "lacks 1 of 5" in str(warning)
 

@@ -13,7 +13,7 @@ from ikp.edit import concat
 from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
 from ikp.inspection._images import codes
-from ikp.inspection.flops import flop
+from ikp.inspection._work import flop
 from ikp.inspection.summary_of_code import code_facts
 from ikp.plugins import Image
 from ikp.sass.cubins.cubin import Cubin

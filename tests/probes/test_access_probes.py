@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ikp.core.address_tables import Recorded, figures
-from ikp.core.lane_addresses import AccessFigures
+from ikp.core.run_figures import AccessFigures
 from ikp.errors import PatchError
 from ikp.probes.access_probes import AddressPatch, patch_accesses
 from ikp.probes.code.reserved_registers import Places

@@ -9,7 +9,7 @@ import pytest
 
 import ikp
 from ikp.errors import UsageError
-from ikp.session.steps import Phase
+from ikp.profiling.steps import Phase
 from tests.host import Host, work
 
 torch = pytest.importorskip("torch")

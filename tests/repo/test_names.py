@@ -12,12 +12,10 @@ pytestmark = pytest.mark.any_pins
 
 SHARED = {
     "adapter": "what the verbs ask of a language",
-    "context": "open ranges as a value that a language carries",
     "dataflow": "facts that hold before each instruction, on every way there or from there",
     "driver": "the CUDA driver: asked in one room, launches that reach it met in another",
     "events": "ranges and instants in a format",
     "first_look": "what a viewer shows first",
-    "flows": "arrows from one event to another",
     "foreign": "undocumented names of another package",
     "image": "a compiled kernel's machine code",
     "instrument": "ikp.instrument, and a language's half of it",
@@ -29,7 +27,6 @@ SHARED = {
     "sums": "totals as a viewer shows them",
     "trace": "what kernels left: its columns, and ikp.Trace around them",
     "tracks": "the rows of a timeline",
-    "unclosed": "ranges that a kernel opens and never closes",
     "unedited": "kernels that nobody edited, in any language and in one",
     "writer": "what is written in which order",
 }

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.core.work_facts import AccessFacts
+from ikp.core.code_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._work import Divergence, Often, polls
 from ikp.sass.control_flow.flow import Flow

@@ -14,7 +14,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import Segment, Spec
-from ikp.session import extents
+from ikp.session import lifting
 from ikp.session.lifting import Lifted, lift
 from ikp.session.storage import HostStorage
 from tests import segments as model
@@ -33,7 +33,7 @@ STORAGE = HostStorage()
 def copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have even a few records copied in runs."""
     if request.param != "even":
-        monkeypatch.setattr(extents, "_FEW", 0)
+        monkeypatch.setattr(lifting, "_FEW", 0)
 
 
 def lifted(segment: Segment) -> Lifted | None:
@@ -112,7 +112,7 @@ def test_slots_with_any_counts(
     segment = model.Segment(size)
     segment.run(launch)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(extents, "_FEW", few)
+        patched.setattr(lifting, "_FEW", few)
         check(settled(segment.source(), launch))
 
 

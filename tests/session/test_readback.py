@@ -11,8 +11,7 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.excerpt import Excerpt
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import Excerpt, Source
 from ikp.core.segment import Segment, Selection, Spec
 from ikp.errors import DecodeError
 from ikp.session import readback

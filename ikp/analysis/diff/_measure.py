@@ -22,7 +22,7 @@ from ikp.analysis.diff._sample import (
     joined,
 )
 from ikp.core.abi import Kind
-from ikp.core.launch_bounds import launch_bounds
+from ikp.core.warps import launch_bounds
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ikp.analysis.explain.warp_regions import at_once
 from ikp.core.abi import Kind
-from ikp.core.launch_bounds import launch_bounds
+from ikp.core.warps import launch_bounds
 from ikp.errors import UsageError
 from ikp.patterns import Names, choose
 

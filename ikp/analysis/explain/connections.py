@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis.explain.prepared import Bools, Ints, Prepared, once
-from ikp.core.flows import arrows
+from ikp.core.args import arrows
 
 Rows = NDArray[np.intp]
 

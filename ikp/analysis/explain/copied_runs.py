@@ -14,8 +14,7 @@ from typing import Final
 from ikp.analysis.access_table import excess
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import AccessUse, Finding, Tried, Unknown
-from ikp.core.lane_addresses import NO_ADDRESSES, read_addresses
-from ikp.core.tried_suspects import INVALID, NOT_TRIED, read_tried
+from ikp.core.run_figures import INVALID, NO_ADDRESSES, NOT_TRIED, read_addresses, read_tried
 
 _ACCESSES: Final = 6
 _COSTLY: Final = 1.25

@@ -16,8 +16,7 @@ from typing import Final, TypeAlias
 from ikp.analysis.explain.peaks import CYCLES, ISSUE, Peak, peak_of
 from ikp.analysis.explain.prepared import Prepared, once
 from ikp.analysis.explain.recorded_accesses import with_recorded
-from ikp.core.code_facts import RangeFacts
-from ikp.core.work_facts import AccessFacts
+from ikp.core.code_facts import AccessFacts, RangeFacts
 
 _LANES: Final = 32
 _MAYBE: Final = 0.5

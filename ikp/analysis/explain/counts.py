@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import KernelShare, Unit
-from ikp.core.launch_bounds import launch_bounds
+from ikp.core.warps import launch_bounds
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace

@@ -22,11 +22,10 @@ from ikp.analysis.explain.warp_groups import WarpGroups, group_warps
 from ikp.analysis.explain.warp_regions import WarpRegions, at_once
 from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
-from ikp.core.launch_bounds import launch_bounds
 from ikp.core.rows import take_events
 from ikp.core.sorting import sum_by
 from ikp.core.trace import Slots, payload_values
-from ikp.core.warps import Seen, all_warps, first_start, seen_warps, take_warps
+from ikp.core.warps import Seen, all_warps, first_start, launch_bounds, seen_warps, take_warps
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace

@@ -8,9 +8,8 @@ from pathlib import PurePath
 from typing import Final
 
 from ikp.analysis.explain.prepared import Prepared, once
-from ikp.core.code_facts import RangeFacts
-from ikp.core.lane_addresses import AccessFigures, read_addresses
-from ikp.core.work_facts import AccessFacts
+from ikp.core.code_facts import AccessFacts, RangeFacts
+from ikp.core.run_figures import AccessFigures, read_addresses
 
 RECORDED: Final = "m"
 """The letter in ``AccessFacts.depends`` of a cost that was recorded."""

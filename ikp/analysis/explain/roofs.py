@@ -20,7 +20,7 @@ from ikp.analysis.explain.counted_work import (
 from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.prepared import Prepared, once
 from ikp.analysis.explain.verdict import Roof
-from ikp.core.work_facts import AccessFacts
+from ikp.core.code_facts import AccessFacts
 
 NEAR: Final = 0.8
 """Share of a roof from which on a kernel is at it: units and memory rarely do more."""

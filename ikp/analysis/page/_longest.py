@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.launch_bounds import launch_bounds
+from ikp.core.warps import launch_bounds
 
 if TYPE_CHECKING:
     from ikp.analysis.stats import Stats

@@ -13,10 +13,10 @@ import cutlass
 from cutlass import Float32, Int32, Int64, Uint32
 
 from ikp.backends.argument import Argument
-from ikp.backends.cute import _calls as calls
+from ikp.backends.cute import _checks as calls
 from ikp.backends.cute import _foreign as foreign
 from ikp.backends.cute import _state as state
-from ikp.backends.cute._context import Context, context, kind_of
+from ikp.backends.cute._state import Context, context, kind_of
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
 from ikp.core.segment import Spec

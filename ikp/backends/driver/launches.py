@@ -17,12 +17,18 @@ from ikp.backends import loaded, patched
 from ikp.backends.checked import REFUSED, Launched, checked, refused
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
-from ikp.backends.driver._compiled import compiled
-from ikp.backends.driver._fatbins import NoCodeError, cubin
+from ikp.backends.driver._chip_cubins import NoCodeError, compiled, cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._passed import shape, values, values_as_text
-from ikp.backends.driver._same_kernels import Same, digest
-from ikp.backends.driver._seen_kernels import Chooser, Kernel, Memory, language_of, ptx_of
+from ikp.backends.driver._seen_kernels import (
+    Chooser,
+    Kernel,
+    Memory,
+    Same,
+    digest,
+    language_of,
+    ptx_of,
+)
 from ikp.backends.further_runs import run_further
 from ikp.backends.labels import Labels
 from ikp.backends.launched_grid import Grid

@@ -11,16 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.decoding._codes import Codes
-from ikp.core.decoding._counting import count_attempted
-from ikp.core.decoding._records import Chunk, in_chunks, read_chunk
+from ikp.core.decoding._records import Chunk, Codes, count_attempted, in_chunks, read_chunk
 from ikp.core.decoding._times import Timeline
-from ikp.core.decoding.excerpt import Excerpt, Ints
-from ikp.core.decoding.launch_header import Layout, Source
+from ikp.core.decoding.launch_header import Excerpt, Ints, Layout, Source
 from ikp.core.decoding.losses import Figures, clock_notes, launch_notes, needed_bytes
 from ikp.core.decoding.slots import Columns, Used, used_slots
+from ikp.core.rows import total_columns
 from ikp.core.segment import MAX_WARPS
-from ikp.core.totals import total_columns
 from ikp.core.trace import Column, Launch
 
 if TYPE_CHECKING:

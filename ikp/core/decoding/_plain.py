@@ -19,10 +19,9 @@ import numpy as np
 from ikp.compiling import CompileError, compile_c, kept
 from ikp.core import abi
 from ikp.core.abi import Rows
-from ikp.core.decoding._codes import Codes
-from ikp.core.decoding._records import whole_lives
+from ikp.core.decoding._records import Codes, whole_lives
 from ikp.core.decoding._times import SLACK
-from ikp.core.decoding.excerpt import Ints
+from ikp.core.decoding.launch_header import Ints
 from ikp.core.decoding.slots import Columns, Used
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind
+from ikp.core.decoding._bends import Sms
 from ikp.core.decoding._ragged import Floats
 from ikp.core.decoding._records import Chunk
-from ikp.core.decoding._sms import Sms
 from ikp.core.decoding.clock import Anchors, Axes, fit_axes
-from ikp.core.decoding.excerpt import Ints
+from ikp.core.decoding.launch_header import Ints
 from ikp.core.decoding.slots import Bools, Used
 from ikp.core.trace import ClockFit, Column
 

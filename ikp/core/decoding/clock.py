@@ -20,9 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.decoding._bends import Bends, bend
+from ikp.core.decoding._bends import Bends, Sms, bend
 from ikp.core.decoding._ragged import Floats, Ints, Sorted, extremes, medians, shared
-from ikp.core.decoding._sms import Sms
 from ikp.core.sorting import order_by
 from ikp.core.trace import ClockFit
 

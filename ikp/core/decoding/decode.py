@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import REGION_MASK
 from ikp.core.decoding._batch import EVENT_COLUMNS, Batch, Decoded, decode_batch
-from ikp.core.decoding._codes import ID_BITS, Codes
-from ikp.core.decoding._records import CHUNK_RECORDS
+from ikp.core.decoding._records import CHUNK_RECORDS, ID_BITS, Codes
 from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.slots import Columns
 from ikp.core.regions import fallback_name, merge
-from ikp.core.totals import make_totals
+from ikp.core.rows import make_totals
 from ikp.core.trace import Column, Events, Region, Slots, Trace, make_columns, no_totals
 
 

@@ -1,4 +1,7 @@
-"""The layout of a segment, read from its launch header: slots, capacity, clock, options, notes."""
+"""The layout of a segment, by its launch header, and the part of it that the host copied.
+
+``Excerpt``: the part of a segment that the host copied, where it did not copy all.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,23 @@ from numpy.typing import NDArray
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
 from ikp.core.decoding._contradictions import Asked, has, read_header, taken_of, triple
-from ikp.core.decoding.excerpt import Bytes, Excerpt
 from ikp.core.segment import Segment, Selection
 from ikp.errors import DecodeError
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Excerpt:
+    """A segment of which the host has only some records of each slot; the others count as empty."""
+
+    nbytes: int  # of the whole segment
+    head: Bytes  # the launch header
+    heads: Bytes  # of the slots, a row each; then those of warps without a slot
+    counts: Ints  # by slot: how many of its first records the host has
+    records: Bytes  # these, slot by slot
+    tail: bool  # whether the memory behind all that a launch writes is not zero
 
 
 @dataclass(frozen=True)

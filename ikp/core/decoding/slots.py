@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, Rows, SlotState
 from ikp.core.decoding.dense import expanded
-from ikp.core.decoding.excerpt import Bytes, Excerpt, Ints
-from ikp.core.decoding.launch_header import Layout, Source
+from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, Layout, Source
 from ikp.core.trace import Column
 
 Columns = dict[str, Column]

@@ -10,8 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ikp.core.args import ArgColumn
-from ikp.core.flows import is_flow
+from ikp.core.args import ArgColumn, is_flow
 from ikp.core.trace import Events, Launch, Region, Slots, Totals, Trace
 from ikp.exporters.columns import small_tables
 from ikp.exporters.columns.chunk import Chunk

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn, join_args
-from ikp.core.rows import row_count
-from ikp.core.totals import take_totals
+from ikp.core.rows import row_count, take_totals
 from ikp.core.trace import Events, Slots, Totals, Trace, faults, make_columns
 from ikp.errors import ExportError
 from ikp.exporters.columns import small_tables

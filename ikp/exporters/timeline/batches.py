@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
-from ikp.core.flows import arrows, is_flow, spread
+from ikp.core.args import arrows, is_flow, spread
 from ikp.core.lanes import arrange
 from ikp.core.sorting import distinct, order_by
 from ikp.core.trace import Events, Trace

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
 from ikp.core.args import ArgColumn, Scalar
-from ikp.core.totals import shares
+from ikp.core.rows import shares
 from ikp.core.trace import Column, Trace
 
 Ints = NDArray[np.int64]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
-from ikp.core.totals import make_totals
+from ikp.core.rows import make_totals
 from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, make_columns
 from ikp.trace import Trace
 

@@ -9,8 +9,17 @@ import pytest
 
 from ikp.analysis.explain.copied_runs import with_tried
 from ikp.analysis.explain.verdict import MOST_BYTES, Finding, Number, Tried, Verdict, Where
-from ikp.core.lane_addresses import ADDRESSES, NO_ADDRESSES, AccessFigures, AddressFigures
-from ikp.core.tried_suspects import NOT_TRIED, TRIED, TriedSuspect, TriedSuspects, read_tried
+from ikp.core.run_figures import (
+    ADDRESSES,
+    NO_ADDRESSES,
+    NOT_TRIED,
+    TRIED,
+    AccessFigures,
+    AddressFigures,
+    TriedSuspect,
+    TriedSuspects,
+    read_tried,
+)
 from ikp.trace import Trace
 from tests.analysis.example import launch, trace
 

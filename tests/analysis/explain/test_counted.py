@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
-from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
-from ikp.core.work_facts import AccessFacts
+from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, RangeFacts
 from tests.analysis.explain.launches import Scene, Warp
 
 pytestmark = pytest.mark.any_pins

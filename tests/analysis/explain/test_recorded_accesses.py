@@ -9,7 +9,7 @@ import pytest
 
 from ikp.analysis.explain.verdict import Finding
 from ikp.core.code_facts import FACTS, CodeFacts
-from ikp.core.lane_addresses import ADDRESSES, AccessFigures, AddressFigures
+from ikp.core.run_figures import ADDRESSES, AccessFigures, AddressFigures
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import BLOCKS, STEPS, TOOK, WARPS, access
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from ikp.backends import patched
-from ikp.backends.driver import _compiled
+from ikp.backends.driver import _chip_cubins
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver.launches import stepping_in
 from tests.backends.driver.program import Launcher
@@ -65,7 +65,7 @@ def main(image: Path, name: str) -> None:
     os.environ |= {"FAKE_PARENT": str(os.getpid())}
     hooks.install()
     fake = str(image.with_name("libcuda.so.1"))
-    _compiled.cupti = lambda: fake
+    _chip_cubins.cupti = lambda: fake
     program = Program(image, name)
     with stepping_in(program.launcher):
         made = ctypes.c_void_p()

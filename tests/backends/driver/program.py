@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from ikp.backends import patched
-from ikp.backends.driver import _compiled
+from ikp.backends.driver import _chip_cubins
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
 from ikp.backends.driver.launches import stepping_in
@@ -47,7 +47,7 @@ def no_cupti() -> str:
     raise PatchError("there is no CUPTI.")
 
 
-_compiled.cupti = no_cupti
+_chip_cubins.cupti = no_cupti
 
 
 class Session:

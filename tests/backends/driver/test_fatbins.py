@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from ikp.backends.driver._fatbins import NoCodeError
-from ikp.backends.driver._fatbins import cubin as chosen
+from ikp.backends.driver._chip_cubins import NoCodeError
+from ikp.backends.driver._chip_cubins import cubin as chosen
 from tests.sass.assembled import cubin
 
 pytestmark = [pytest.mark.any_pins, pytest.mark.compiled]

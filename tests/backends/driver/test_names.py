@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from ikp.backends.driver import _names as named
 from ikp.backends.driver._hook import Kind, Known
-from ikp.backends.driver._names import bare, demangled, labels, readable
-from ikp.backends.driver._same_kernels import Same
-from ikp.backends.driver._seen_kernels import Kernel
-from ikp.backends.driver._shortened import LONGEST, shortened
+from ikp.backends.driver._names import LONGEST, bare, demangled, labels, readable, shortened
+from ikp.backends.driver._seen_kernels import Kernel, Same
 from ikp.backends.labels import Labels
 
 pytestmark = pytest.mark.any_pins

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ikp
-from ikp.core.flows import arrows
+from ikp.core.args import arrows
 from ikp.core.trace import Trace
 from ikp.exporters.chrome import ChromeExporter
 from tests.edit.test_connect import chain

@@ -16,7 +16,7 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.work_facts import AccessFacts
+from ikp.core.code_facts import AccessFacts
 
 _APART: Final = 0.1
 """Share of sectors up to which neighbouring blocks share nothing."""

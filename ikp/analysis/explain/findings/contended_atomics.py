@@ -11,7 +11,7 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.work_facts import AccessFacts
+from ikp.core.code_facts import AccessFacts
 
 _ONE_ADDRESS: Final = 1.0
 """Operations on one address in a nanosecond, at most: one in a cycle of an L2 slice, and less."""

@@ -25,7 +25,7 @@ from ikp.analysis.explain.recorded_accesses import RECORDED
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.work_facts import AccessFacts
+from ikp.core.code_facts import AccessFacts
 
 _TIMES: Final = 1.9
 """Times the least cost from which on a request is costly: rows that begin inside of a sector cost

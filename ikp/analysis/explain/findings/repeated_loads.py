@@ -17,7 +17,7 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_own, nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.work_facts import AccessFacts
+from ikp.core.code_facts import AccessFacts
 
 _PART: Final = 0.15
 """Part of the loads' cycles that such loads are, from which on they are a finding."""

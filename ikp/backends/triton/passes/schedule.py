@@ -35,8 +35,7 @@ import re
 from collections import defaultdict
 
 from ikp.backends.triton.passes._flight import settled
-from ikp.backends.triton.passes._items import Item, Role, items
-from ikp.backends.triton.passes._range_lines import Ranges
+from ikp.backends.triton.passes._items import Item, Ranges, Role, items
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 
 MAX_PENDING = 4

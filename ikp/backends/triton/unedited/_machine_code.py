@@ -20,9 +20,9 @@ from ikp.backends.launched_grid import Grid
 from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Launch, apart, made, take, wanted
 from ikp.backends.timed import timed
-from ikp.backends.triton.unedited import _argument_values as argument_values
+from ikp.backends.triton.unedited import _arguments as argument_values
+from ikp.backends.triton.unedited import _arguments as pointed_to
 from ikp.backends.triton.unedited import _foreign as foreign
-from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.driver import cuda
 from ikp.errors import InspectError, PatchError
 from ikp.probing import Feature, Untyped

@@ -22,8 +22,7 @@ from ikp.backends.triton.unedited._launching import (
     names,
     tuning,
 )
-from ikp.backends.triton.unedited._over import Over
-from ikp.backends.triton.unedited._shortcut import Shortcuts
+from ikp.backends.triton.unedited._over import Over, Shortcuts
 from ikp.backends.triton.unedited._twins import is_twin
 from ikp.errors import CheckError, IkpError
 from ikp.probing import Untyped

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ikp.backends.triton.unedited._argument_values import as_text
+from ikp.backends.triton.unedited._arguments import as_text
 from ikp.sass.cubins.attributes import Parameter
 
 pytestmark = pytest.mark.any_pins

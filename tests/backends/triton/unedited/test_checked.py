@@ -17,8 +17,8 @@ from ikp.backends import checked
 from ikp.backends.loaded import Module
 from ikp.backends.patched import Launch, take
 from ikp.backends.reached import Reached
+from ikp.backends.triton.unedited import _arguments as pointed_to
 from ikp.backends.triton.unedited import _machine_code as machine_code
-from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited.everything import Everything
 from ikp.checking.comparison import Buffer, Verdict

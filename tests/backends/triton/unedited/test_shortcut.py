@@ -13,8 +13,7 @@ import triton.language as tl
 from ikp.backends import patched
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited._launching import NOT_CHOSEN
-from ikp.backends.triton.unedited._over import Over
-from ikp.backends.triton.unedited._shortcut import Shortcuts
+from ikp.backends.triton.unedited._over import Over, Shortcuts
 from ikp.probing import Feature, Foreign, Private
 from ikp.unedited.plan import NOT_NAMED, plan
 from tests.backends.renaming import named, renamed, told_once

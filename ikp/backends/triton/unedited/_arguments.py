@@ -1,11 +1,16 @@
-"""Values of a launch's arguments as the bytes of the kernel's parameters."""
+"""A launch's arguments: as bytes of the kernel's parameters, and named by the addresses they have.
+
+Values of a launch's arguments as the bytes of the kernel's parameters.
+
+Names of a launch's pointer arguments, by the addresses that they point to.
+"""
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from ikp.sass.cubins.attributes import Parameter
 
@@ -61,3 +66,28 @@ def _bytes(kind: str, value: object) -> bytes | None:
 
 
 _ADDRESS: Final = (1 << 64) - 1
+
+
+def names(values: Sequence[object], names: Sequence[str]) -> dict[int, str]:
+    """Return the names of arguments, by the addresses that they point to.
+
+    Args:
+        values: arguments of Triton's launcher; the last ones are the kernel's arguments.
+        names: of the kernel's arguments.
+    """
+    pairs = zip(reversed(names), reversed(values), strict=False)
+    found: dict[int, list[str]] = {}
+    for name, value in reversed([*pairs]):
+        for inner, address in _of(name, value):
+            found.setdefault(address, []).append(inner)
+    return {address: " and ".join(each) for address, each in found.items()}
+
+
+def _of(name: str, value: Any) -> Iterator[tuple[str, int]]:
+    if isinstance(value, (tuple, list)):
+        for number, each in enumerate(value):
+            yield from _of(f"{name}[{number}]", each)
+    elif callable(getattr(value, "data_ptr", None)):
+        yield name, int(value.data_ptr())
+    elif hasattr(value, "base") and hasattr(value, "block_shape"):  # a tensor descriptor
+        yield from _of(name, value.base)

@@ -1,6 +1,6 @@
-"""The public interface for plugins: the protocols ``Backend`` and ``Exporter``, and helpers.
+"""The public interface for plugins: the protocols of what a plugin adds, and helpers.
 
-A plugin adds a kernel language or a file format. It is a class, named by an entry point
+A plugin adds a kernel language, GPUs or a file format. It is a class, named by an entry point
 (docs/plugins.md). It imports from this module alone: the protocols, and all other names exported
 below, stay as they are until ``INTERFACE`` changes. Importing this module loads only the standard
 library; each name of another module is loaded when it is first used.
@@ -8,7 +8,7 @@ library; each name of another module is loaded when it is first used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
@@ -26,7 +26,7 @@ from ikp.errors import (
     RegionError,
     UsageError,
 )
-from ikp.registry import BACKENDS, EXPORTERS, INTERFACE, LANGUAGES, load, names
+from ikp.registry import BACKENDS, EXPORTERS, INTERFACE, LANGUAGES, TARGETS, load, names
 
 if TYPE_CHECKING:
     from ikp.core import abi, launch_fields
@@ -63,6 +63,7 @@ __all__ = [
     "EXPORTERS",
     "INTERFACE",
     "LANGUAGES",
+    "TARGETS",
     "Backend",
     "BufferError",
     "DecodeError",
@@ -88,6 +89,7 @@ __all__ = [
     "Selection",
     "Spec",
     "Trace",
+    "TritonTarget",
     "Unrecorded",
     "UsageError",
     "abi",
@@ -220,6 +222,70 @@ class Backend(Protocol):
 
     def names(self) -> Mapping[int, str]:
         """Return the region names known from kernels traced or loaded so far, by region id."""
+
+
+@runtime_checkable
+class TritonTarget(Protocol):
+    """The verbs for other GPUs than NVIDIA's, which Triton and Gluon compile for; interface 2.
+
+    The entry point has the name that Triton has for its backend (``options.backend_name``), and
+    names the class, of which no instance is made. It must be importable without Triton. Verbs are
+    inline assembly: code that a GPU runs, or marks, for which ``hook_on`` sets code later.
+
+    Operands come in the order that is given here, each in 32 bits but addresses; those in brackets
+    only where the record has them. The result of ``start`` is the start word of a range. An
+    operand ``tag`` is the record's first word, where its region is known at run time alone;
+    ``where`` and ``index`` are those of the verb. All comments must be in the text of the last
+    stage, behind ``// ikp.store ``, ``; ikp.role `` and so on: ikp reads names of regions from it.
+    """
+
+    interface: ClassVar[int]
+    gpus: ClassVar[str]  # for messages: "AMD GPUs"
+    stages: ClassVar[tuple[str, ...]]  # of Triton's compiler, that hook_on wraps; the last is text
+    options: ClassVar[Mapping[str, bool]]  # of ikp.profile(target_options=...), with defaults
+
+    @staticmethod
+    def checked(spec: Spec, arch: str) -> Spec:
+        """Return the spec, if a kernel for Triton's ``arch`` can record like that.
+
+        Raises:
+            KernelError: it can't.
+        """
+
+    @staticmethod
+    def init(spec: Spec, language: abi.Language) -> ptx.Asm:
+        """Operands: the segment's address, bytes for slots (u32; 0 turns recording off)."""
+
+    @staticmethod
+    def start(comment: str) -> ptx.Asm:
+        """Read the clock. No operands; the result is the start word."""
+
+    @staticmethod
+    def end(record: ptx.Record) -> ptx.Asm:
+        """Store one range. Operands: [tag], start word, payload, [where], [index]."""
+
+    @staticmethod
+    def instant(record: ptx.Record) -> ptx.Asm:
+        """Store one instant. Operands: [tag], payload, [where], [index]."""
+
+    @staticmethod
+    def role(number: int, comment: str) -> ptx.Asm:
+        """Write the id of the role's name to the slot header. No operands."""
+
+    @staticmethod
+    def whole(comment: str) -> ptx.Asm:
+        """Have the kernel's finish record a range that began where ``init`` did. No operands."""
+
+    @staticmethod
+    def finish() -> ptx.Asm:
+        """Write the counts and the second clock anchor; at each exit of the kernel. No operands."""
+
+    @staticmethod
+    def hook_on(stages: MutableMapping[str, Callable[..., Any]]) -> None:
+        """Wrap functions of ``stages``, one compilation's, by name; of kernels without verbs, too.
+
+        Their errors end the compilation: raise KernelError.
+        """
 
 
 @runtime_checkable

@@ -3,10 +3,13 @@
 ikp's own, whose names and suffixes no other package can take, are imported directly: a search of
 installed packages takes longer than reading a small trace.
 
-There are three groups of entry points. ``ikp.backends`` and ``ikp.exporters`` name classes.
+Groups of entry points: ``ikp.backends`` and ``ikp.exporters`` name classes.
 ``ikp.languages`` names, for a backend, the package that programs in its language import, so that
 nothing need be imported to know that a program has no kernel of that language; by default it is the
 package of the backend's class.
+
+A fourth group, ``ikp.triton_targets``, names classes for GPUs that Triton compiles for, under
+Triton's names of its backends.
 
 Listing names imports no plugin; loading one imports that one alone.
 """
@@ -18,6 +21,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,7 @@ from ikp.signals import pass_on
 BACKENDS = "ikp.backends"
 EXPORTERS = "ikp.exporters"
 LANGUAGES = "ikp.languages"
+TARGETS = "ikp.triton_targets"
 
 INTERFACE = 2
 """Version of the protocols in ``ikp.plugins``. A plugin's ``interface`` must equal it."""
@@ -54,11 +59,19 @@ _OWN_LANGUAGES = {"cute": "cutlass", "driver": "torch", "gluon": "triton", "trit
 """The modules and classes of ikp's own backends, and the packages that their programs import. So
 ikp works on ``PYTHONPATH`` without being installed, and no other package can replace a backend."""
 
-_OWN = {BACKENDS: BACKEND_HOMES, EXPORTERS: HOMES}
+_OWN = {
+    BACKENDS: BACKEND_HOMES,
+    EXPORTERS: HOMES,
+    TARGETS: {"hip": "ikp.backends.triton.amd:AmdTarget"},
+}
 
 _MEMBERS = {
     BACKENDS: ("languages", "adapter", "device_type", "argument", "names"),
     EXPORTERS: ("suffixes", "write"),
+    TARGETS: (
+        *("gpus", "stages", "options", "checked", "init", "start", "end", "instant", "role"),
+        *("whole", "finish", "hook_on"),
+    ),
 }
 """The attributes that a plugin must have beside ``interface``."""
 
@@ -96,6 +109,35 @@ def kind(name: str) -> Any:
         PluginError: as ``load``.
     """
     return _found(BACKENDS, name, made=False)
+
+
+@cache
+def triton_target(backend: str) -> Any | None:
+    """Return the class for the GPUs of one of Triton's backends; None where none is registered.
+
+    Raises:
+        PluginError: as ``load``.
+    """
+    registered = backend in names(TARGETS)
+    return _found(TARGETS, backend, made=False) if registered else None
+
+
+def triton_targets() -> list[Any]:
+    """Return the classes of all targets that load."""
+    found = []
+    for name in names(TARGETS):
+        try:
+            found.append(triton_target(name))
+        except PluginError as error:
+            _broken[f"{TARGETS} {name}"] = str(error)
+    return found
+
+
+def triton_target_folders() -> list[Path]:
+    """Return the folders of the packages of all targets; imports none of them."""
+    packages = {point.value.partition(":")[0].partition(".")[0] for point in _points(TARGETS)}
+    specs = filter(None, map(find_spec, sorted(packages)))
+    return [Path(each) for spec in specs for each in spec.submodule_search_locations or ()]
 
 
 def shadowed(namespace: str, name: str, home: str) -> str:

@@ -54,7 +54,7 @@ from ikp.session.options import CLOCKS
     "--level",
     type=click.Choice(["source", "machine", "ptx"]),
     help="Put marks into the finished machine code, where they change nothing else; into the PTX "
-    "that it is made of, assembled again; or, in Triton's interpreter and on AMD GPUs, into the "
+    "that it is made of, assembled again; or, in Triton's interpreter and on other GPUs, into the "
     "source.  [default: machine, or else ptx, on NVIDIA GPUs; source elsewhere]",
 )
 @click.option(

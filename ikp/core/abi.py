@@ -160,7 +160,7 @@ class Option(IntFlag):
 
     SELECTED = 1  # only the warps and blocks chosen in the launch header have slots; 2 is reserved
     TOTALS = 4  # each record is the total of one region, written by finish
-    LANES64 = 8  # a warp has 64 lanes, not 32 (AMD's waves)
+    LANES64 = 8  # a warp has 64 lanes, not 32
     DENSE = 16  # short slot headers lie side by side, and records of several warps in rows
     OTHERS = 32  # of SELECTED | DENSE: behind the slots lies a header of each warp of the launch,
     # written by the warps that have no slot

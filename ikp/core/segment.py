@@ -37,19 +37,23 @@ class Spec:
     overflow: OverflowMode = OverflowMode.STOP
     device: str = "cuda"  # where the segment lies: "cuda" or "cpu"
     schedule: bool = True  # let the compiler hook place clock reads and stores
-    barriers: bool = True  # on AMD GPUs, let the compiler move nothing across a clock read
     select: bool = False  # the launch header says which warps and blocks record
     totals: bool = False  # sum up each region in registers, and write its total at the end
     abi: int = ABI_VERSION
+    target_options: tuple[tuple[str, bool], ...] = ()  # those given of a GPU target's, by name
     revision: str = ""  # fingerprint of the code that generates the device code
 
     def __str__(self) -> str:
         return (
             f"ikp abi={self.abi} clock={self.clock.name.lower()} "
             f"overflow={self.overflow.name.lower()} device={self.device} "
-            f"schedule={int(self.schedule)} barriers={int(self.barriers)} "
-            f"select={int(self.select)} totals={int(self.totals)} revision={self.revision}"
+            f"schedule={int(self.schedule)} select={int(self.select)} totals={int(self.totals)} "
+            f"target={_joined(self.target_options)} revision={self.revision}"
         )
+
+    def option(self, name: str, default: bool) -> bool:
+        """Return an option of a GPU target, as the session has it."""
+        return dict(self.target_options).get(name, default)
 
     @classmethod
     def parse(cls, text: str) -> Spec:
@@ -65,9 +69,9 @@ class Spec:
                 overflow=OverflowMode[values["overflow"].upper()],
                 device=values["device"],
                 schedule=values["schedule"] == "1",
-                barriers=values["barriers"] == "1",
                 select=values["select"] == "1",
                 totals=values["totals"] == "1",
+                target_options=_parted(values["target"]),
                 abi=int(values["abi"]),
                 revision=values["revision"],
             )
@@ -76,6 +80,15 @@ class Spec:
         if spec is None or str(spec) != text:
             raise ValueError(f"not a recording spec: {text!r}")
         return spec
+
+
+def _joined(options: tuple[tuple[str, bool], ...]) -> str:
+    return ",".join(f"{name}:{int(value)}" for name, value in options)
+
+
+def _parted(text: str) -> tuple[tuple[str, bool], ...]:
+    pairs = (each.partition(":") for each in text.split(",") if each)
+    return tuple((name, value == "1") for name, _, value in pairs)
 
 
 @dataclass(frozen=True, slots=True)

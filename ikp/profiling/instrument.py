@@ -51,7 +51,7 @@ def instrument(
             and that leave nothing in the kernel, which gets no buffer; in machine code alone.
         level: where marks go: "machine": the finished machine code, where they change nothing else;
             "ptx": the kernel's PTX, which is assembled again, for any NVIDIA chip; "source": what
-            is interpreted, or compiled for an AMD GPU. None: on NVIDIA GPUs machine, or else ptx,
+            is interpreted, or compiled for others. None: on NVIDIA GPUs machine, or else ptx,
             or else the kernel runs plain, and a warning says why; otherwise source.
         max_overhead: in machine code, the ratio to the plain kernel's time to stay within, by
             an estimate: marks beyond it are left out, the finest first, and reported.

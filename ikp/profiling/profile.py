@@ -66,8 +66,8 @@ class profile(Life):
             one that is installed: its buffers serve Triton, Gluon and CuTe kernels alike.
         schedule: on NVIDIA GPUs, let the compiler hook place clock reads and stores where they cost
             least.
-        sched_barriers: on AMD GPUs, let the compiler's scheduler move nothing across a clock read:
-            a range then holds the work that was written in it. False costs less.
+        target_options: options of packages for other GPUs, by name, such as
+            ``{"sched_barriers": False}``; each package's README has them.
         deduct_overhead: True measures what recording costs on the device when the session ends
             (once in a process) and deducts it, as ``ikp.edit.deduct_overhead`` does; so does what
             ``ikp.calibrate`` measured before. Where that can't be done, a warning says why, and the
@@ -101,7 +101,7 @@ class profile(Life):
         device: Any = None,
         backend: str | None = None,
         schedule: bool = True,
-        sched_barriers: bool = True,
+        target_options: Mapping[str, bool] | None = None,
         deduct_overhead: bool | Overhead = False,
         host: bool = False,
         enabled: bool = True,
@@ -122,7 +122,7 @@ class profile(Life):
             device=device,
             backend=backend,
             schedule=schedule,
-            sched_barriers=sched_barriers,
+            target_options=target_options,
             deduct_overhead=deduct_overhead,
         )
         if host and not str(path or "").endswith((".pftrace", ".perfetto-trace")):

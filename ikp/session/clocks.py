@@ -17,6 +17,7 @@ from ikp.core.warps import launch_bounds
 from ikp.driver.handshake import Dialogue
 from ikp.errors import PatchError
 from ikp.session.service import Each, Service, service_of
+from ikp.session.storage import drives_cuda
 
 EVERY_S: Final = 0.5
 """The interval of handshakes while launches come."""
@@ -105,13 +106,11 @@ _clocks = Each(GpuClock)
 def clock_of(device: Any) -> GpuClock | None:
     """Return the clock of a torch device: one for all sessions; None where there are no handshakes.
 
-    The host's own clock needs none, and AMD's GPUs have none.
+    The host's own clock needs none, and GPUs without CUDA have none.
     """
     if device.type != "cuda":
         return None
-    import torch
-
-    return None if torch.version.hip else _clocks.of(device)
+    return _clocks.of(device) if drives_cuda() else None
 
 
 def aligned(trace: Trace, clocks: Mapping[str, HostClock]) -> Trace:

@@ -106,12 +106,19 @@ def storage_of(device: Any, wake: Callable[[], None]) -> Storage:
     import torch
 
     torch.cuda.set_device(device)
-    if not torch.version.hip:
+    if drives_cuda():
         try:
             return DriverStorage(Pool(device.index), device, wake)
         except PatchError:  # virtual GPUs have no pools
             return TorchStorage(device)
     return TorchStorage(device)
+
+
+def drives_cuda() -> bool:
+    """Whether devices that torch calls "cuda" are CUDA's: GPUs of others have that name, too."""
+    import torch
+
+    return torch.version.cuda is not None or not torch.cuda.is_available()
 
 
 class HostStorage:

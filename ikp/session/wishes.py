@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,13 +33,14 @@ class Wishes:
         device: Any = None,
         backend: str | None = None,
         schedule: bool = True,
-        sched_barriers: bool = True,
+        target_options: Mapping[str, bool] | None = None,
         deduct_overhead: object = False,
     ) -> None:
         self.clock: ClockKind = _choice(ClockKind, clock, "clock", CLOCKS)
         self.overflow: OverflowMode = _choice(OverflowMode, overflow, "overflow", OVERFLOWS)
         self.totals = _checked_mode(mode, overflow, self.clock) == "totals"
-        self.schedule, self.barriers = schedule, sched_barriers
+        self.schedule = schedule
+        self.target_options = _checked_target_options(target_options)
         self.deduct = _checked_deduction(deduct_overhead, self.totals)
         self.buffer_size = buffer_size
         self._device = device
@@ -72,9 +74,9 @@ class Wishes:
             overflow=self.overflow,
             device=found.type,
             schedule=self.schedule,
-            barriers=self.barriers,
             select=selection != EVERYTHING,
             totals=self.totals,
+            target_options=self.target_options,
             revision=code,
         )
         return Settled(name, self.backends[name], found, spec)
@@ -198,6 +200,23 @@ def _checked_deduction(wish: object, totals: bool) -> bool | Overhead:
     return wish
 
 
+def _checked_target_options(wish: object) -> tuple[tuple[str, bool], ...]:
+    """Return the options for GPU targets, sorted, if an installed target has each."""
+    if wish is None:
+        return ()
+    if not isinstance(wish, Mapping) or not all(isinstance(v, bool) for v in wish.values()):
+        raise UsageError(f"target_options={wish!r}: give a dict from an option's name to a bool.")
+    known = {name for each in registry.triton_targets() for name in each.options}
+    if unknown := sorted(set(map(str, wish)) - known):
+        raise UsageError(
+            f"target_options has {', '.join(map(repr, unknown))}, and no installed package for "
+            f"other GPUs has such an option (there are: {', '.join(sorted(known)) or 'none'}). "
+            "Leave it out, or install the package of these GPUs (`ikp plugins` lists those there "
+            "are)."
+        )
+    return tuple(sorted(wish.items()))
+
+
 def _either(names: tuple[str, ...]) -> str:
     *first, last = map(repr, names)
     return f"{', '.join(first)} or {last}"
@@ -218,8 +237,8 @@ def revision() -> str:
     """
     root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
-    for source in _SOURCES:
-        path = root / source
+    sources = [root / source for source in _SOURCES]
+    for path in [*sources, *registry.triton_target_folders()]:
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()[:12]

@@ -14,7 +14,7 @@ _DETAILS = ("kernel", "loops", "waits", "ops")
 _LEVELS = ("source", "machine", "ptx")
 BEST = "best"
 """The level where none is given: "machine", or else "ptx", for kernels compiled for an NVIDIA GPU;
-"source" for kernels that are interpreted, or compiled for an AMD GPU."""
+"source" for kernels that are interpreted, or compiled for GPUs that are not NVIDIA's."""
 BY_HAND = "ttgir"
 """The level of records that are placed by hand, in the compiler's IR."""
 _AFTERWARDS = ("machine", "ptx", BEST)

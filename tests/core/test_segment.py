@@ -19,6 +19,9 @@ SPECS = st.builds(
     schedule=st.booleans(),
     select=st.booleans(),
     totals=st.booleans(),
+    target_options=st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), st.booleans()).map(
+        lambda made: tuple(sorted(made.items()))
+    ),
     abi=st.integers(0, 2**32 - 1),
     revision=st.text("0123456789abcdef", max_size=12),
 )
@@ -32,8 +35,8 @@ def test_it_parses_as_it_prints(spec: Spec) -> None:
 def test_the_text_is_that_of_this_release() -> None:
     # Part of compile-cache keys: another text recompiles every kernel.
     text = (
-        "ikp abi=1 clock=cycles overflow=stop device=cuda schedule=1 barriers=1 select=0 "
-        "totals=0 revision=0123abcd"
+        "ikp abi=1 clock=cycles overflow=stop device=cuda schedule=1 select=0 totals=0 "
+        "target= revision=0123abcd"
     )
     assert str(Spec(revision="0123abcd")) == text
     assert f"abi={ABI_VERSION} " in text
@@ -51,9 +54,9 @@ def test_every_field_shows(field: str) -> None:
         OverflowMode.WRAP,
         "cpu",
         False,
-        False,
         select=True,
         totals=True,
+        target_options=(("fast", True),),
         abi=2,
         revision="f",
     )

@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "backends.triton": (
         *("core", "targets", "plugins", "verbs", "session", "profiling", "unedited", "backends"),
-        *(*MACHINE_CODE, "checking", "ptx"),
+        *(*MACHINE_CODE, "checking", "ptx", "registry"),
     ),
     "backends.gluon": ("core", "plugins", "verbs", "backends.triton", *MACHINE_CODE),
     "backends.cute": ("core", "targets", "plugins", "verbs", "backends", *MACHINE_CODE),

@@ -1,4 +1,4 @@
-"""The Gluon backend, for NVIDIA and AMD GPUs: a subclass of Triton's, as Triton compiles Gluon."""
+"""The Gluon backend: a subclass of Triton's, as Triton compiles Gluon."""
 
 from __future__ import annotations
 

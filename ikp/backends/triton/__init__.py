@@ -1,4 +1,4 @@
-"""The Triton backend: adapters and buffers for kernels on NVIDIA and AMD GPUs, or interpreted.
+"""The Triton backend: adapters and buffers for kernels on GPUs, or interpreted.
 
 Importing this package loads nothing of Triton: ``ikp run`` waits for the program to do so.
 """

@@ -28,12 +28,12 @@ from ikp.backends.triton import _unclosed as unclosed
 from ikp.backends.triton import _vanished as vanished
 from ikp.backends.triton import foreign, stages
 from ikp.backends.triton.foreign import STAGES, TRITON
+from ikp.backends.triton.gpu_targets import NVIDIA, text_suffixes
 from ikp.core.regions import merge
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 
 _REGION = re.compile(r"(?://|;) ikp\.(?:store|role|whole) (\d+) (\".*\")$", re.MULTILINE)
-_TEXTS = (".ptx", ".amdgcn")
 _loaded: set[Path] = set()
 
 
@@ -164,7 +164,7 @@ def _hook_on(found: object, options: object) -> None:
     if known is not None and known.stages is found:
         return  # another tool's hook has ikp's own inside
     made = Compilation(found)
-    made.wrong = stages.hook_on(found, made)
+    made.wrong = stages.hook_on(found, getattr(options, "backend_name", NVIDIA), made)
     _compilations[id(options)] = made
     weakref.finalize(options, _compilations.pop, id(options), None)
 
@@ -177,7 +177,7 @@ def _loading(*about: Untyped) -> None:
     """
     files: dict[str, str] = about[3]
     texts = {Path(file).suffix: Path(path) for file, path in files.items()}
-    _loaded.update(path for suffix, path in texts.items() if suffix in _TEXTS)
+    _loaded.update(path for suffix, path in texts.items() if suffix in text_suffixes())
     vanished.check(str(about[2]), texts)
     unclosed.check(str(about[2]), texts)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ikp.backends.triton.gpu_targets import text_suffixes
 from ikp.errors import InspectError, UsageError
 from ikp.plugins import Image
 
@@ -37,14 +38,20 @@ def image(kernel: Any) -> Image | None:
     if "cubin" not in asm:
         raise InspectError(
             f"this kernel has no machine code for an NVIDIA GPU (it has: {', '.join(asm)}). "
-            "ikp inspect reads cubins only. Of a kernel for an AMD GPU, compiled.asm['amdgcn'] "
-            "shows the instructions: a range lies between two s_memtime, and its store is named."
+            f"ikp inspect reads cubins only.{_shown(asm)}"
         )
     name = getattr(kernel, "name", "") or "a compiled kernel"
     if (code := _with_records(kernel)) is not None:
         ptx = code.with_suffix(".ptx").read_text(encoding="utf-8")
         return Image(code.read_bytes(), ptx, str(code))
     return Image(bytes(asm["cubin"]), str(asm.get("ptx", "")), str(name))
+
+
+def _shown(asm: Mapping[str, object]) -> str:
+    """Return where the instructions of a kernel for other GPUs can be read."""
+    known = (suffix.removeprefix(".") for suffix in text_suffixes())
+    stage = next((each for each in known if each in asm), "")
+    return f" compiled.asm[{stage!r}] shows the instructions; stores are named." if stage else ""
 
 
 def at(path: Path) -> Image:

@@ -14,6 +14,7 @@ from types import FrameType
 
 from ikp.backends.triton import _hooks as hooks
 from ikp.backends.triton import foreign
+from ikp.backends.triton.gpu_targets import NVIDIA, target
 from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.probing import Untyped
@@ -49,8 +50,8 @@ def begin(semantic: Untyped, recording: Recording) -> None:
 
 def _check_passes(options: Untyped, spec: Spec) -> None:
     """Refuse a kernel that needs ikp's passes, if they don't run over it."""
-    if options.backend_name == "hip":
-        hooks.need(options, "records on an AMD GPU")
+    if options.backend_name != NVIDIA:
+        hooks.need(options, f"records on {target(options.backend_name).gpus}")
     if spec.totals:
         hooks.need(options, "totals (mode='totals')")
     hooks.marks(options)
@@ -78,8 +79,8 @@ def _check_in_noinline(semantic: Untyped, verb: str, spec: Spec | None) -> None:
     if spec is not None and spec.totals:
         reason = "can't add to the kernel's totals (mode='totals'), which are in its registers"
         raise _not_in_noinline(verb, reason, inline)
-    if semantic.builder.options.backend_name == "hip":
-        reason = "can't be handed the kernel's registers on AMD GPUs"
+    if semantic.builder.options.backend_name != NVIDIA:
+        reason = "can be handed the kernel's registers on NVIDIA GPUs only"
         raise _not_in_noinline(verb, reason, inline)
     if spec is not None:
         hooks.need(semantic.builder.options, "verbs in a function marked noinline")

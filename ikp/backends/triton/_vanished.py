@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ikp.backends.triton.foreign import STAGES, TRITON
+from ikp.backends.triton.gpu_targets import text_suffixes
 from ikp.errors import KernelError
 from ikp.targets.ptx_slot import INIT_MARK
 from ikp.verbs.dsl import known
 from ikp.warning import warn
 
 _STAGES = (".ttir", ".ttgir", ".llir")
-_LAST = (".ptx", ".amdgcn")
-_REGION = re.compile(  # on AMD GPUs, a mark has its operands before the region until it is placed
+_REGION = re.compile(  # where marks become code later, operands are before the region until then
     r'ikp\.\w+ (?:\S+ ){0,2}?(?P<number>\d+) (?:\\22|")(?P<name>.*?)(?:\\22|")'
 )
 _UNPASSED = re.compile(rf"^\s*{INIT_MARK} %", re.MULTILINE)
@@ -35,7 +35,7 @@ def check(kernel: str, files: Mapping[str, Path]) -> None:
     Raises:
         KernelError: ikp's passes did not run over the code, and it would record wrongly.
     """
-    last = next((suffix for suffix in _LAST if suffix in files), None)
+    last = next((suffix for suffix in text_suffixes() if suffix in files), None)
     text = _read(files[last]) if last else ""
     if last is None or "ikp." not in text:
         return

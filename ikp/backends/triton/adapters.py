@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ikp.backends.triton.gpu_targets import NVIDIA
 from ikp.core.abi import Language as Written
 from ikp.probing import Untyped
 
@@ -26,10 +27,10 @@ def compiling(semantic: Untyped, language: Written = Written.TRITON) -> Compiled
         from ikp.verbs.off import Off
 
         return Off(lambda: constexpr(0))
-    if semantic.builder.options.backend_name == "hip":
-        from ikp.backends.triton.amd.adapter import CompiledAmd
+    if semantic.builder.options.backend_name != NVIDIA:
+        from ikp.backends.triton.target_adapter import ForTarget
 
-        return CompiledAmd(semantic, language)
+        return ForTarget(semantic, language)
     from ikp.backends.triton.adapter import Compiled
 
     return Compiled(semantic, language)

@@ -6,6 +6,8 @@ from collections.abc import Callable, MutableMapping
 from typing import Protocol
 
 from ikp.backends.triton import _specialised as specialised
+from ikp.backends.triton import gpu_targets
+from ikp.backends.triton.gpu_targets import NVIDIA
 from ikp.backends.triton.passes import callees, entry, schedule
 from ikp.probing import Untyped
 from ikp.ptx.barrier_waits import held_back
@@ -32,22 +34,24 @@ class Compilation(Protocol):
         """Note a feature that needs the passes; raise KernelError if they don't run."""
 
 
-def hook_on(stages: object, compilation: Compilation) -> str:
-    """Wrap the stages of one compilation; return what is wrong with them, "" if nothing."""
+def hook_on(stages: object, backend: str, compilation: Compilation) -> str:
+    """Wrap the stages of one compilation; return what is wrong with them, "" if nothing.
+
+    Args:
+        stages: the compiler's own dict.
+        backend: Triton's name of the backend that compiles.
+        compilation: what it is a part of.
+    """
     if not isinstance(stages, MutableMapping):
         return f"hands stages over as {type(stages).__name__}"
     if "ttgir" in stages:
         stages["ttgir"] = _passed_on(stages["ttgir"], compilation)
-    if "amdgcn" in stages and "llir" in stages:
-        from ikp.backends.triton.amd.stages import hook_on as hook_on_amd
-
-        hook_on_amd(stages)
-        return ""
+    if backend != NVIDIA:
+        return gpu_targets.hook_on(backend, stages)
     if "ptx" in stages:
         stages["ptx"] = _placed(stages["ptx"], compilation)
         return ""
-    lacking = "amdgcn" if "hsaco" in stages else "ptx"
-    return f"has no compiler stage '{lacking}' (it has: {', '.join(map(str, stages))})"
+    return f"has no compiler stage 'ptx' (it has: {', '.join(map(str, stages))})"
 
 
 def _passed_on(make_ttgir: _Stage, compilation: Compilation) -> _Stage:

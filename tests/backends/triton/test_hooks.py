@@ -174,7 +174,7 @@ def test_what_would_record_wrongly_without_a_stage_is_refused(
 def test_a_stage_of_another_form_is_told() -> None:
     compilation = hooks.Compilation({})
     found = {"ttgir": str, "ptx": lambda *_: b"ELF", "cubin": str}
-    assert stages.hook_on(found, compilation) == ""
+    assert stages.hook_on(found, "cuda", compilation) == ""
     assert found["ptx"]("source", {}) == b"ELF"  # no mark, nothing to tell
     compilation.marked = True
     with pytest.warns(IkpWarning, match="returns bytes"):

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 from ikp.backends.triton.amd import _slot as slot
 from ikp.backends.triton.amd._llvm_lines import NONE, SAVE, Lines, masked
-from ikp.backends.triton.amd._marks import MARK, SHIFT
+from ikp.backends.triton.amd._marks import BARRIERS, MARK, OPTIONS, SHIFT
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType
 from ikp.core.segment import Spec
@@ -189,13 +189,14 @@ class _Kernel:
     def _clock(self, lines: Lines, into: str = "") -> str:
         """Read the clock; return its low 32 bits."""
         barrier = "call void @llvm.amdgcn.sched.barrier(i32 0)"
-        if self._spec.barriers:
+        barriers = self._spec.option(BARRIERS, OPTIONS[BARRIERS])
+        if barriers:
             lines.do(barrier)
         if self._spec.clock is ClockKind.GLOBALTIMER:
             read = slot.read_timer(lines)
         else:
             read = slot.read_cycles(lines)
-        if self._spec.barriers:
+        if barriers:
             lines.do(barrier)
         if self._spec.clock is ClockKind.GLOBALTIMER:
             read = slot.nanoseconds(lines, read)

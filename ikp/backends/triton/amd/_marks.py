@@ -25,6 +25,10 @@ _ARCHITECTURES = ("gfx942", "gfx950")
 WARP = 64
 """Lanes of a wave."""
 
+BARRIERS = "sched_barriers"
+OPTIONS = {BARRIERS: True}
+"""The options of sessions that this target has, with their defaults."""
+
 MARK = "; ikp."
 _UNPLACED = '.error "ikp.init: another tool has replaced the hook of ikp on the compiler"'
 
@@ -74,7 +78,7 @@ def init(spec: Spec, language: Language) -> Asm:
     return _marked(_Verb("init", (str(int(language)), str(spec))), 2)
 
 
-def start(comment: str = "") -> Asm:
+def start(comment: str) -> Asm:
     """No operands; the result is the start word. ``comment`` names the opened region."""
     return _marked(_Verb("start", (comment,) if comment else ()), 0)
 

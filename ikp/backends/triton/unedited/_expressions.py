@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 
+from ikp.backends.triton.gpu_targets import NVIDIA
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.verbs.dsl import DslValue
@@ -63,11 +64,11 @@ def whole(name: object, _semantic: Untyped = None) -> None:
         _open.functions[_text(name)] = opening
         return
     from ikp.backends.triton.adapters import compiling
-    from ikp.backends.triton.amd.adapter import CompiledAmd
+    from ikp.backends.triton.target_adapter import ForTarget
 
     dsl = compiling(_semantic)
     _open.functions.pop(_text(name), None)
-    if isinstance(dsl, CompiledAmd) and dsl.recording("range"):
+    if isinstance(dsl, ForTarget) and dsl.recording("range"):
         dsl.store_whole(dsl.region(name, "range"))
 
 
@@ -90,10 +91,10 @@ def by_hand(file: object, _semantic: Untyped = None) -> None:
     """Ask for the IR in a file, by a comment in the kernel's IR that ``_by_hand`` finds."""
     import triton.language as tl
 
-    if _semantic.builder.options.backend_name == "hip":
+    if _semantic.builder.options.backend_name != NVIDIA:
         raise KernelError(
-            "ttgir= places records in kernels for NVIDIA GPUs, and this one is compiled for an AMD "
-            "GPU. Leave it out: the kernel's source is marked then."
+            "ttgir= places records in kernels for NVIDIA GPUs, and this one is compiled for "
+            "others. Leave it out: the kernel's source is marked then."
         )
     code = f"// ikp.by_hand {_text(file)}\nmov.u32 $0, 0;"
     tl.inline_asm_elementwise(code, "=r", [], tl.int32, is_pure=False, pack=1, _semantic=_semantic)

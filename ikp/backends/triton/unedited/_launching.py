@@ -32,6 +32,7 @@ from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.probing import Untyped
 from ikp.session import current
 from ikp.session.current import Session
+from ikp.session.storage import drives_cuda
 from ikp.signals import deferred, pass_on
 from ikp.unedited.plan import BEST, Plan
 
@@ -287,12 +288,8 @@ def is_compiled(kernel: Kernel) -> bool:
 
 
 def takes_source(kernel: Kernel) -> bool:
-    """Whether a kernel is marked in its source: interpreted, or compiled for an AMD GPU."""
-    if not is_compiled(kernel):
-        return True
-    from torch import version
-
-    return bool(version.hip)
+    """Whether a kernel is marked in its source: interpreted, or for no GPU of NVIDIA's."""
+    return not is_compiled(kernel) or not drives_cuda()
 
 
 def _check(plan: Plan, kernel: Kernel) -> None:
@@ -303,15 +300,15 @@ def _check(plan: Plan, kernel: Kernel) -> None:
     """
     if plan.level == "source" and not takes_source(kernel):
         raise KernelError(
-            "level='source' is for Triton's interpreter and AMD GPUs. On NVIDIA GPUs, records go "
+            "level='source' is for Triton's interpreter and other GPUs. On NVIDIA GPUs, records go "
             "into the finished machine code (level='machine'), where they change nothing else, or "
             "into the PTX that it is made of (level='ptx'): leave the level out for the better one."
         )
     if plan.afterwards and takes_source(kernel):
-        amd = "this kernel is compiled for an AMD GPU"
+        other = "this kernel is compiled for other GPUs"
         raise KernelError(
             f"level={plan.level!r} puts records into what a compiler has made for NVIDIA GPUs, and "
-            f"{amd if is_compiled(kernel) else _NOTHING}. Use level='source'."
+            f"{other if is_compiled(kernel) else _NOTHING}. Use level='source'."
         )
 
 

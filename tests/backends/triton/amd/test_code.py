@@ -76,7 +76,7 @@ def code(
 
 @cache
 def pipelined(arch: str, on: bool, barriers: bool = True) -> AmdCode:
-    prof = replace(spec(), barriers=barriers) if on else None
+    prof = replace(spec(), target_options=(("sched_barriers", barriers),)) if on else None
     constants = {"LOAD": True, "DOT": True, **gemm.TILES}
     options = gemm.OPTIONS if PIPELINES else gemm.OPTIONS | {"num_stages": 1}
     return compile_amd(gemm.gemm, gemm.TYPES, prof, constants, arch, True, **options)
@@ -252,7 +252,7 @@ def test_a_stage_that_has_another_name_stops_the_compilation(
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", without)
     with pytest.raises(
-        Exception, match=r"records on an AMD GPU, which .* no compiler stage 'amdgcn'"
+        Exception, match=r"records on AMD GPUs, which .* no compiler stage 'amdgcn'"
     ):
         compile_amd(choices.conditional, OUT_AND_N, spec(), num_warps=2)
 

@@ -104,7 +104,7 @@ def test_loops_that_run_never_or_once(name: str, n: int) -> None:
 @pytest.mark.parametrize("barriers", [True, False])
 @pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER], ids=lambda c: c.name)
 def test_ranges_nest_in_time_as_in_the_code(clock: ClockKind, barriers: bool) -> None:
-    prof = replace(spec(clock=clock), barriers=barriers)
+    prof = replace(spec(clock=clock), target_options=(("sched_barriers", barriers),))
     events = (trace := run(compiled("nested", prof, "gfx942", 1), (1, 1, 1), 4, 1)).events
     names = np.array([trace.regions[i].name for i in events.region])
     outer, inner = names == "for", np.isin(names, ["step", "odd", "even"])

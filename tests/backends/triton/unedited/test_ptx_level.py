@@ -174,13 +174,14 @@ def test_what_is_asked_for_by_its_level_is_refused(
     assert launched == []
 
 
-def test_on_amd_gpus_it_is_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_other_gpus_it_is_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert Launcher(plan(level=None), lambda: None).way(counted).level == "source"
     checked = Launcher(plan(level=None, check=True), lambda: None)
-    with pytest.raises(KernelError, match=r"compiled for an AMD GPU\. Use level='so"):
+    with pytest.raises(KernelError, match=r"compiled for other GPUs\. Use level='so"):
         checked.launch(checked.way(counted), None, counted, print, (), {})
 
 

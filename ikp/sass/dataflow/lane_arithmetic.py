@@ -59,7 +59,10 @@ def shift(parts: Sequence[str], a: Numbers, count: Numbers, c: Numbers) -> Words
     top = signed(c) if "S32" in parts or "S64" in parts else c
     if "HI" in parts:
         return (top >> np.minimum(by, _WORD) & MASK,)
-    return ((_pair(a, 0 * a) >> by | top << (_WORD - by) if long else a >> by) & MASK,)
+    if not long:
+        return (a >> by & MASK,)
+    near = a >> by | top << np.maximum(_WORD - by, 0)
+    return (np.where(by < _WORD, near, top >> np.maximum(by - _WORD, 0)) & MASK,)
 
 
 def shift_and_add(parts: Sequence[str], operands: Sequence[Numbers], carry: Numbers) -> Words:

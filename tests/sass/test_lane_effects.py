@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from itertools import product
 
@@ -296,6 +297,36 @@ def test_constants_are_of_the_first_bank_and_assumed_where_no_launch_gives_them(
     assert bits("UMOV UR4, c[0x0][0x210]", "UR4") == [0x1234] * 128
     pair = after("UMOV.64 UR4, c[0x0][0xc]")
     assert [value.bits[0] for value in pair.values() if value.bits is not None] == [2, 1]
+
+
+FLOATS: dict[str, Callable[[int], float]] = {
+    "I2F.U32.RP R0, R1": lambda a: a,
+    "I2F.RP R0, R1": signed,
+    "MUFU.RCP R0, R1": lambda a: 1 / struct.unpack("<f", struct.pack("<I", a))[0],
+}
+
+
+@pytest.mark.parametrize("text", FLOATS)
+def test_floats_of_which_divisions_are_made_are_near_the_true_ones(text: str) -> None:
+    made = np.array(bits(text)).astype(np.uint32).view(np.float32)
+    normal = (R1 > 0x00800000) & (R1 < 0x7E800000) if "MUFU" in text else R1 >= 0
+    expected = [FLOATS[text](int(a)) for a in R1[normal]]
+    assert made[normal] == pytest.approx(expected, rel=1e-6)
+
+
+def test_floats_are_cut_to_integers() -> None:
+    whole = np.array([0.0, 1.5, -1.5, 3e9, -2.5e9, np.nan, 7.99, 5e9] * 16, np.float32)
+    value = Value(whole.view(np.uint32).astype(np.int64), 0)
+    made = after("F2I.FTZ.U32.TRUNC.NTZ R0, R5", R5=value)["R0"].bits
+    least, most = 1 << 31, WORD
+    assert made is not None
+    assert made[:8].tolist() == [0, 1, WORD, 3_000_000_000, least, 0, 7, most]
+
+
+@pytest.mark.parametrize("text", ["MUFU.SQRT R0, R1", "I2F.F64 R4, R1", "MUFU.RCP64H R0, R1"])
+def test_other_functions_of_floats_are_not_evaluated(text: str) -> None:
+    (value, *_) = after(text).values()
+    assert value.bits is None and value.depends & LANE
 
 
 def test_a_zero_register_keeps_its_value() -> None:

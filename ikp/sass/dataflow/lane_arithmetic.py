@@ -51,9 +51,8 @@ def shift(parts: Sequence[str], a: Numbers, count: Numbers, c: Numbers) -> Words
     long = "U64" in parts or "S64" in parts
     by = np.minimum(count, 63 if long else _WORD)
     if "L" in parts:
-        low = np.where(by < _WORD, a << by, 0)
         if "HI" not in parts:
-            return (low & MASK,)
+            return (a << by & MASK,)
         moved = _pair(a, c) << by
         return (moved >> _WORD & MASK,)
     top = signed(c) if "S32" in parts or "S64" in parts else c
@@ -122,7 +121,7 @@ def extend(parts: Sequence[str], a: Numbers, count: Numbers) -> Numbers:
     low = a & ((1 << count) - 1)
     if "U32" in parts:
         return low
-    sign = np.where(count > 0, 1 << np.maximum(count - 1, 0), 0)
+    sign = 1 << np.maximum(count - 1, 0)
     return (low ^ sign) - sign & MASK
 
 

@@ -190,7 +190,7 @@ class Threads:
         name, _, modifiers = text.partition(".")
         match = REGISTER.match(name)
         pair = wide and match is not None and "U32" not in modifiers.split(".")
-        low = self.read(name, modifiers)
+        low = self._scaled(self.read(name), modifiers)
         if not pair or match is None or match[3] == "Z":
             return low
         high = self.read(f"{match[2]}{int(match[3]) + 1}")
@@ -203,12 +203,12 @@ class Threads:
         """Return a number, in all threads."""
         return Value(np.full(self.count, number, np.int64), 0)
 
-    def read(self, text: str, modifiers: str = "") -> Value:
+    def read(self, text: str) -> Value:
         """Return an operand's value: of a register, a number, or a constant."""
         if found := REGISTER.match(text):
             return self._register(found[1], found[2], found[3])
         if _NUMBER.match(text):
-            return self._scaled(self.full(int(text, 0) & MASK), modifiers)
+            return self.full(int(text, 0) & MASK)
         if found := CONSTANT.match(text):
             number, assumed = self.launch.constant(offset_of(found[2]))
             number = -number if text.startswith("-") else number

@@ -65,6 +65,40 @@ def spelled(text: str) -> list[str]:
         ("SHFL.BFLY PT, R4, R5, 0x1, 0x1f", "R5", "R4"),
         ("R2UR UR6, R2", "R2", "UR6"),
         ("RET.REL.NODEC R4 `(k)", "R4-5", ""),
+        ("HMMA.16816.F16 R4, R8, R12, R14", "R8-15", "R4-5"),
+        ("HMMA.1688.F16 R4, R8, R12, R14", "R8-15", "R4-5"),
+        ("HMMA.1688.F32 R4, R8, R10, R4", "R4-10", "R4-7"),
+        ("HMMA.1688.F32.BF16 R4, R8, R10, R12", "R8-10 R12-15", "R4-7"),
+        ("HMMA.1688.F32.TF32 R4, R8, R12, R16", "R8-13 R16-19", "R4-7"),
+        ("HMMA.1684.F32.TF32 R4, R8, R12, R16", "R8-13 R16-19", "R4-7"),
+        ("HMMA.884.F32 R4, R20, R40, R60", "R20-27 R40-47 R60-67", "R4"),
+        ("IMMA.16832.S8.S8 R4, R8, R12, R16", "R8-13 R16-19", "R4-7"),
+        ("QMMA.16832.F32.E4M3.E4M3 R4, R8, R12, R16", "R8-13 R16-19", "R4-7"),
+        ("QMMA.16832.F16.E4M3.E4M3 R4, R8, R12, R16", "R8-13 R16-19", "R4-5"),
+        ("HGMMA.64x128x16.F16 R24, gdesc[UR8], R24", "R24-55 UR8-11", "R24-55"),
+        ("LDG.E.ENL2.256 R4, R8, desc[UR4][R2.64]", "R2-3 UR4-5", "R4-7 R8-11"),
+        ("LDS.128 R4, [R2]", "R2", "R4-7"),
+        ("STS.64 [R2], R8", "R2 R8-9", ""),
+        ("LDSM.16.M88 R8, [R4]", "R4", "R8"),
+        ("LDSM.16.M88.2 R8, [R4]", "R4", "R8-9"),
+        ("STSM.16.M88.4 [R4], R8", "R4 R8-11", ""),
+        ("STSM.16.MT88.2 [R4], R8", "R4 R8-9", ""),
+        ("STSM.16.M88 [R4], R8", "R4 R8", ""),
+        ("LDTM.x8 R4, tmem[UR4]", "UR4-5", "R4-11"),
+        ("LDTM.16dp256bit.x2 R4, tmem[UR4]", "UR4-5", "R4-11"),
+        ("LDTM.16dp32bit_t0_t15.x4 R4, tmem[UR4]", "UR4-5", ""),
+        ("STTM.x4 tmem[UR4], R8", "R8-11 UR4-5", ""),
+        ("DADD R4, R6, R8", "R6-9", "R4-5"),
+        ("DSETP.GT.AND P0, P1, R4, R6, P2", "R4-7 P2", "P0 P1"),
+        ("IMAD.WIDE.U32 R4, R2, R3, RZ", "R2-3", "R4-5"),
+        ("IMAD R4, R2, R3, R6", "R2-3 R6", "R4"),
+        ("UIMAD.WIDE UR4, UR6, UR7, UR8", "UR6-9", "UR4-5"),
+        ("F2F.F64.F32 R4, R6", "R6-7", "R4"),
+        ("I2F.U64 R4, R6", "R6-7", "R4"),
+        ("F2I.TRUNC R4, R6", "R6", "R4"),
+        ("ATOMS.CAS R4, [R6], R8, R9", "R6 R8-9", "R4"),
+        ("ATOMG.E.CAS.64.STRONG.GPU PT, R4, [R6], R8, R10", "R6-11", "R4-5"),
+        ("REDG.E.ADD.STRONG.GPU desc[UR4][R2.64], R8", "R2-3 R8-11 UR4-5", ""),
         ("UTMALDG.2D [UR8], [UR4], desc[UR16]", "UR4-24", ""),
     ],
 )
@@ -78,6 +112,21 @@ def test_what_an_instruction_reads_and_defines(text: str, reads: str, kills: str
 def test_what_may_be_written_is_at_least_what_a_guard_or_a_mask_lets_through() -> None:
     assert names(effects(one("@P1 LDG.E.64 R4, desc[UR4][R2.64]")).writes) == ["R4", "R5"]
     assert names(effects(one("R2P PR, R4, 0x7f")).writes) == [f"P{n}" for n in range(7)]
+
+
+def test_what_may_be_written_is_as_wide_as_types_and_vectors_allow() -> None:
+    for text, written in {
+        "F2F.F64.F32 R4, R6": "R4-5",
+        "F2F.F32.F16 R4, R6": "R4",
+        "HMMA.884.F32 R4, R20, R40, R60": "R4-11",
+        "LDTM.16dp32bit_t0_t15.x4 R4, tmem[UR4]": "R4-7",
+        "ATOMG.E.ADD.STRONG.GPU PT, R4, [R6], R9": "R4-7",
+        "ATOMG.E.EXCH.STRONG.GPU PT, R4, [R6], R9": "R4",
+        "ATOMS.ADD R4, [R6], R9": "R4",
+        "LDG.E.ENL2.256 R4, R8, desc[UR4][R2.64]": "R4-11",
+        "TLD.LZ R4, R20, R23, UR4, 0x0, 1D, 0x1": "R4-5 R20-21",
+    }.items():
+        assert names(effects(one(text)).writes) == spelled(written), text
 
 
 def test_a_shift_writes_one_register_whatever_it_shifts() -> None:

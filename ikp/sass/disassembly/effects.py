@@ -203,9 +203,9 @@ def _is_target(op: str, forms: Sequence[Form], at: int, widths: Shape) -> bool:
     if form.kind is Kind.PREDICATES:
         return at == 0
     if form.kind is Kind.PREDICATE:
-        defines = widths.target or widths.predicates
+        defines = widths.most or widths.predicates
         return bool(defines) and not form.negated and _is_result(op, forms, at, registers)
-    return form.kind is Kind.REGISTER and bool(widths.target) and registers < widths.targets
+    return form.kind is Kind.REGISTER and bool(widths.most) and registers < widths.targets
 
 
 def _is_result(op: str, forms: Sequence[Form], at: int, registers: int) -> bool:

@@ -342,7 +342,7 @@ def test_where_nobody_is_elected_threads_vote(target: str) -> None:
 
 
 def _changed(step: Step, high: int, low: int = 0) -> Step:
-    return replace(step, high=step.high ^ high, low=step.low ^ low)
+    return step._replace(high=step.high ^ high, low=step.low ^ low)
 
 
 def _operand(text):

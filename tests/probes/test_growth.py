@@ -25,7 +25,7 @@ st.volatile.global.f32 [%a1+{at}], %f1; bar.sync 0;
 _END = "add.u32 %n1, %n1, 1; setp.lt.u32 %q, %n1, 100; @%q bra again; ret;"
 
 
-def _cubin(steps: int) -> bytes:
+def cubin(steps: int) -> bytes:
     """Assemble a loop of so many loads, barriers and stores."""
     body = _HEAD + "".join(_STEP.format(at=4 * each) for each in range(steps)) + _END
     head = ".version 8.0\n.target sm_90a\n.address_size 64\n"
@@ -51,7 +51,7 @@ def _calls(cubin: bytes, block: tuple[int, int, int] | None) -> Counter[tuple[st
 
 def test_it_grows_with_the_code() -> None:
     """Records are stored at once where the block is known, and in batches where it is not."""
-    small, large = _cubin(_FEW), _cubin(_FEW * _TIMES)
+    small, large = cubin(_FEW), cubin(_FEW * _TIMES)
     for block in ((128, 1, 1), None):
         few, many = _calls(small, block), _calls(large, block)
         worst = {where: (few[where], n) for where, n in many.items() if n > 1_000}

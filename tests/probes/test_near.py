@@ -43,7 +43,7 @@ FORMS: dict[str, Callable[..., tuple[Step, int]]] = {
     ),
     rf"USEL {U}, {U}, URZ, !UP(\d)": lambda *each: (f.choose_uniform(*each), 1 << 26),
     rf"IMAD\.WIDE\.U32 {R}, {R}, {R}, {U}": lambda into, a, b, u: (
-        replace(f.from_uniform_pair(into, u), low=0x7E25 | into << 16 | a << 24 | u << 32),
+        f.from_uniform_pair(into, u)._replace(low=0x7E25 | into << 16 | a << 24 | u << 32),
         b ^ f.RZ,
     ),
     rf"STG\.E\.128 \[{R}\.64\+{U}\], {R}": lambda a, u, v: (f.store_near(a, u, 0, v, 4), 1 << 26),

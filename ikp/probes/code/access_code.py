@@ -14,7 +14,7 @@ those of the address are there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ikp.probes.code.reserved_registers import PLACES, Cell
@@ -161,7 +161,7 @@ def probe(access: Access, at: int, tables: Tables, ground: Ground, cell: Cell) -
     ]
     saved = g.saved
     return [
-        replace(NOP, stall=_SETTLED, waits=_ALL_SCOREBOARDS),
+        NOP._replace(stall=_SETTLED, waits=_ALL_SCOREBOARDS),
         *([] if saved is None else [f.save(saved, ok)]),
         f.from_uniform(place, g.slot),
         f.below_constant(ok, place, tables.slots),

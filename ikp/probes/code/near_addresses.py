@@ -11,7 +11,6 @@ address that is kept is too low by the size of a launch's header.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from ikp.core import abi
@@ -53,7 +52,7 @@ def locate(
         _constant(header, *frame.cell, pair=True),
         _constant(room, *frame.cell.beyond(8), pair=True),
         f.shift_right(thread, thread, 5),
-        replace(f.to_uniform(frame.count, thread), time=_TO_MULTIPLY),
+        f.to_uniform(frame.count, thread)._replace(time=_TO_MULTIPLY),
         *([] if clocks is None else keep_clocks(frame, clocks)),
         _constant(records + 1, 0, PLACES.grid_id),
         f.scaled_uniform(who, records + 1, who, 16),
@@ -114,7 +113,7 @@ def _threads(frame: Frame, free: int) -> list[Step]:
 
 
 def _constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
-    return replace(forms.constant(into, bank, offset, pair=pair), time=_CONSTANT_TIME)
+    return forms.constant(into, bank, offset, pair=pair)._replace(time=_CONSTANT_TIME)
 
 
 def _block(frame: Frame) -> list[Step]:

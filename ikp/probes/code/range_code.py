@@ -17,7 +17,6 @@ that waits for a load has these cycles to spare *before* the data are there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ikp.core import abi
@@ -104,7 +103,7 @@ def _made(
     if shared.board is None:
         steps += _counted(frame, shared.number, part.records) if part.last else []
     elif part.number == (0 if shared.early else _NEEDED):
-        steps.append(replace(forms.special(shared.number, forms.LANE), left=True))
+        steps.append(forms.special(shared.number, forms.LANE)._replace(left=True))
     if shared.board is not None and part.number == _NEEDED:
         steps += _numbered(frame, scratch, 1 << shared.board, part.records)
     if part.number:
@@ -252,7 +251,7 @@ def prepared(
     if saved is not None:  # the instructions between take as long as the predicate is read
         between = [*begun, *high]
         short = max(f.SAVING_STALL - len(between), 1)
-        first = [replace(f.save(saved, room), stall=short), *between, *elected]
+        first = [f.save(saved, room)._replace(stall=short), *between, *elected]
     return [
         *first,
         f.below(room, here, frame.room, where=room),
@@ -267,7 +266,7 @@ def led(frame: Frame, scratch: Scratch, records: int) -> list[Step]:
     steps = prepared(frame, scratch, records)
     last = {each: at for at, step in enumerate(steps) for each in step.writes}
     return [
-        replace(step, time=1) if all(last[each] == at for each in step.writes) else step
+        step._replace(time=1) if all(last[each] == at for each in step.writes) else step
         for at, step in enumerate(steps)
     ]
 

@@ -12,7 +12,7 @@ others, theirs would overwrite the same record. Probe code is made as if all reg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ikp.core.segment import Selection
@@ -254,11 +254,11 @@ def _fit(step: Step, own: Sequence[int]) -> Step:
         made = add(register, register, step.low >> 32)
     elif opcode in _OTHERS:
         low = step.low & ~(0xFF << 32) ^ _OPERAND | register << 32
-        return replace(step, low=low, high=step.high ^ _UNIFORM, reads=_swapped(step, register))
+        return step._replace(low=low, high=step.high ^ _UNIFORM, reads=_swapped(step, register))
     else:
         raise PatchError(f"what is kept is read by opcode {opcode:#x}, in no thread's register.")
     guarded = made.reads | {each for each in step.reads if each[0] == "P"}
-    return replace(made, reads=guarded, guard=step.guard, inverted=step.inverted, waits=step.waits)
+    return made._replace(reads=guarded, guard=step.guard, inverted=step.inverted, waits=step.waits)
 
 
 def _swapped(step: Step, register: int) -> frozenset[Resource]:

@@ -27,7 +27,7 @@ from ikp.sass.dataflow.register_handover import Role, roles
 from ikp.sass.insertion.displacement import Insertion
 from ikp.sass.insertion.insert import OnEdge
 
-_COUNTED: Final = replace(NOP, stall=12)
+_COUNTED: Final = NOP._replace(stall=12)
 """A NOP behind which the cursor's last addition can be read, for any code before it."""
 
 

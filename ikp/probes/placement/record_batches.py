@@ -89,7 +89,7 @@ class Batches:
             return self._all()
         kept, made = self.room.kept.copy(), self._all()
         gathered = [each.scratches for each in made if isinstance(each.shared, Gathered)]
-        if self.gatherer.is_worth(gathered):
+        if self.gatherer.is_worth(gathered) or not (gathered or self.gatherer.threads):
             return made
         self.room.restore(kept)
         self.room.release(R.first + each for each in self.gatherer.threads)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ikp.errors import PatchError
@@ -101,4 +101,4 @@ def _named(step: Step, pair: int) -> Step:
     if not step.reads & _BOTH:
         return step
     reads = step.reads - _BOTH | {("U", pair), ("U", pair + 1)}
-    return replace(step, high=step.high & ~_FIELD | pair, reads=reads)
+    return step._replace(high=step.high & ~_FIELD | pair, reads=reads)

@@ -10,8 +10,7 @@ List scheduler: ``reordered`` puts a sequence of instructions in an order with f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ikp.sass.cubins.instruction import BYTES, WIDE, Field
 
@@ -46,8 +45,7 @@ _SIGNAL_STALL = 2
 """A scoreboard is taken one cycle after the instruction that takes it has issued."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One instruction before scheduling.
 
     ``low`` and ``high`` are the halves of its word, without control bits and guard.
@@ -71,12 +69,12 @@ class Step:
     def when(self, predicate: int, *, holds: bool = True) -> Step:
         """Return the same instruction, run only by threads whose predicate is ``holds``."""
         reads = self.reads | {("P", predicate)}
-        return replace(self, guard=predicate, inverted=not holds, reads=reads)
+        return self._replace(guard=predicate, inverted=not holds, reads=reads)
 
     def after(self, scoreboards: int) -> Step:
         """Return the same instruction, which first waits for a mask of scoreboards."""
         waits = self.waits | scoreboards
-        return self if waits == self.waits else replace(self, waits=waits)
+        return self if waits == self.waits else self._replace(waits=waits)
 
 
 NOP: Final = Step(0x7918, 0)
@@ -93,7 +91,7 @@ def behind_barrier(steps: Sequence[Step]) -> list[Step]:
     """Return a sequence which reads no clock before the wait of a barrier that has just issued."""
     if not any(map(_reads_clock, steps)):
         return [*steps]
-    return [replace(NOP, stall=_TO_NEXT_NOP), NOP, *steps]
+    return [NOP._replace(stall=_TO_NEXT_NOP), NOP, *steps]
 
 
 def assemble(
@@ -184,8 +182,7 @@ def _times(
     many instructions of the kernel precede each.
     """
     now = passed = 0
-    ready = dict(late)
-    chained: dict[Resource, int] = {}  # the same, for readers on the uniform datapath
+    ready, chained = dict(late), dict(late)  # the second: for readers on the uniform datapath
     read: dict[Resource, int] = {}  # when the uniform datapath has read a register
     stalls: list[int] = []
     pads: list[list[int]] = []
@@ -194,9 +191,10 @@ def _times(
     for at, step in enumerate(steps):
         # At a branch, all results are awaited: code behind it must not depend on the path taken.
         used = ready.keys() if step.skips else step.reads | step.writes
-        there = ready | chained if step.uniform else ready
+        there = chained if step.uniform else ready
         due = max([there.get(resource, 0) for resource in used], default=0)
-        due = max([due, *[read.get(resource, 0) for resource in step.writes]])
+        if read:
+            due = max([due, *[read.get(resource, 0) for resource in step.writes]])
         if (guard := ("P", step.guard)) in ready:
             due = max(due, ready[guard] + GUARD_LATER)
         while due > now and at > clock and passed < len(cycles):
@@ -209,9 +207,9 @@ def _times(
         stalls.append(max(step.stall, _SIGNAL_STALL if signals else 1))
         if step.uniform or step.low & _OPCODE == _COUNTS:
             read |= {each: now + _READ for each in step.reads if each[0] in _UNIFORM}
-        ready |= dict.fromkeys(step.writes, now + step.time)
         soon = min(step.time, CHAINED) if step.uniform else step.time
-        chained |= dict.fromkeys(step.writes, now + soon)
+        for each in step.writes:
+            ready[each], chained[each] = now + step.time, now + soon
         now += stalls[-1]
     last = max([cycle for (file, _), cycle in ready.items() if file in settled], default=0)
     now += sum(cycles[passed:])  # until then, the kernel names no register of the sequence
@@ -237,7 +235,7 @@ def _branching(step: Step, distance: int) -> Step:
     for half, first, bits in step.far.parts:
         halves[half] |= (units & (1 << bits) - 1) << first
         units >>= bits
-    return replace(step, low=halves[0], high=halves[1])
+    return step._replace(low=halves[0], high=halves[1])
 
 
 def _word(step: Step, stall: int, scoreboard: int) -> int:

@@ -66,7 +66,7 @@ class Chip:
         for at, step in enumerate(steps):
             if step.skips:
                 skipped = made[at + 1 : at + 1 + step.skips]
-                made[at] = [replace(step, skips=sum(map(len, skipped)), far=self.far)]
+                made[at] = [step._replace(skips=sum(map(len, skipped)), far=self.far)]
         return [each for some in made for each in some]
 
     def _fit(self, step: Step, free: Sequence[int]) -> list[Step]:
@@ -92,13 +92,12 @@ def _offset(step: Step) -> int:
 
 
 def _at(step: Step, offset: int) -> Step:
-    return replace(step, low=step.low & ~(0xFFFF << _OFFSET) | offset << _OFFSET)
+    return step._replace(low=step.low & ~(0xFFFF << _OFFSET) | offset << _OFFSET)
 
 
 def _recoded(step: Step, opcode: int, high: int | None = None, time: int | None = None) -> Step:
     """Return a step with another opcode of 12 bits, and another upper half or time."""
-    return replace(
-        step,
+    return step._replace(
         low=step.low & ~0xFFF | opcode,
         high=step.high if high is None else high,
         time=step.time if time is None else time,
@@ -136,7 +135,7 @@ def _elected_by_vote(step: Step, free: Sequence[int]) -> list[Step]:
     below = Step(0x7919 | own << 16, _UP_TO_MINE << 8, writes=frozenset({("R", own)}), time=NEVER)
     low = 0x720C | votes << 24 | own << 32
     last = Step(low, 0x03F03070 | into << 17, reads=both, writes=step.writes, time=6)
-    return [replace(voted, waits=step.waits), below, last]
+    return [voted._replace(waits=step.waits), below, last]
 
 
 def _loaded_at_once(step: Step, _: Sequence[int]) -> list[Step]:
@@ -147,8 +146,8 @@ def _loaded_at_once(step: Step, _: Sequence[int]) -> list[Step]:
     made = []
     for word in range(len(step.writes)):
         low = step.low & ~(0xFFFF << 16) | into + word << 16
-        moved = _recoded(replace(step, low=low), 0xA02, 0xF00, 6)
-        moved = replace(_at(moved, offset + 4 * word), writes=frozenset({("R", into + word)}))
+        moved = _recoded(step._replace(low=low), 0xA02, 0xF00, 6)
+        moved = _at(moved, offset + 4 * word)._replace(writes=frozenset({("R", into + word)}))
         made.append(moved)
     return made
 
@@ -163,7 +162,7 @@ _AMPERE: Final[Mapping[int, Change]] = {
 
 def _late_constant(step: Step, _: Sequence[int]) -> list[Step]:
     low = step.low & ~(0xFFFF << _OFFSET) | _offset(step) << _LATE_OFFSET | _ALL_ZERO << 24
-    return [_recoded(replace(step, low=low), 0x7AC, step.high | 0x08000000, NEVER)]
+    return [_recoded(step._replace(low=low), 0x7AC, step.high | 0x08000000, NEVER)]
 
 
 def _zero(half: int, bit: int) -> Change:
@@ -173,15 +172,15 @@ def _zero(half: int, bit: int) -> Change:
         value = (step.high if half else step.low) >> bit & 0xFF
         mask = (_ALL_ZERO if value == URZ else value) << bit
         if half:
-            return [replace(step, high=step.high & ~(_ALL_ZERO << bit) | mask)]
-        return [replace(step, low=step.low & ~(_ALL_ZERO << bit) | mask)]
+            return [step._replace(high=step.high & ~(_ALL_ZERO << bit) | mask)]
+        return [step._replace(low=step.low & ~(_ALL_ZERO << bit) | mask)]
 
     return change
 
 
 _BLACKWELL: Final[Mapping[int, Change]] = {
     _ULDC: _late_constant,
-    _REDG: lambda step, _: [replace(step, high=step.high ^ 0x00020080)],
+    _REDG: lambda step, _: [step._replace(high=step.high ^ 0x00020080)],
     _ELECT: _zero(0, 16),
     _UMOV: _zero(0, 32),
     _UIADD3: _zero(1, 0),
@@ -190,7 +189,7 @@ _BLACKWELL: Final[Mapping[int, Change]] = {
 
 def _moved(opcode: int, high: int = 0xF00) -> Change:
     """Return a change to a MOV, from a multiplication by zero that names RZ as its first factor."""
-    return lambda step, _: [_recoded(replace(step, low=step.low & ~(RZ << 24)), opcode, high)]
+    return lambda step, _: [_recoded(step._replace(low=step.low & ~(RZ << 24)), opcode, high)]
 
 
 def _copied(step: Step, _: Sequence[int]) -> list[Step]:
@@ -198,7 +197,7 @@ def _copied(step: Step, _: Sequence[int]) -> list[Step]:
     if step.high >> 8 & 0xFF:
         return [step]
     low = step.low & 0xFFFFFF | (step.high & 0xFF) << 32
-    return [_recoded(replace(step, low=low), 0x202, 0xF00)]
+    return [_recoded(step._replace(low=low), 0x202, 0xF00)]
 
 
 _SMALL_BLACKWELL: Final[Mapping[int, Change]] = {

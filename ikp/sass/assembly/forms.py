@@ -6,7 +6,6 @@ longest that ``ptxas`` was seen to wait, rounded up.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -236,7 +235,7 @@ def save(into: int, predicate: int) -> Step:
 
 def restore(predicate: int, saved: int) -> Step:
     """Set a predicate from the register that it was saved in; its latency covers use as a guard."""
-    return replace(differs(predicate, saved, 0), time=_PREDICATE_TIME + GUARD_LATER)
+    return differs(predicate, saved, 0)._replace(time=_PREDICATE_TIME + GUARD_LATER)
 
 
 def choose(into: int, source: int, value: int, predicate: int) -> Step:
@@ -283,7 +282,7 @@ def branch() -> Step:
 
 def skip(steps: int) -> Step:
     """Branch over the next steps."""
-    return replace(branch(), skips=steps)
+    return branch()._replace(skips=steps)
 
 
 _WORD = 0xFFFFFFFF

@@ -51,6 +51,7 @@ def over(process: subprocess.Popen[str]) -> int:
     return process.wait(60)
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize("mode", ["plain", "stuck", "twice"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_the_trace_is_written_and_the_signal_ends_the_program(
@@ -64,6 +65,7 @@ def test_the_trace_is_written_and_the_signal_ends_the_program(
     assert [each.label for each in ikp.load(path).launches] == ["k"]
 
 
+@pytest.mark.any_pins
 def test_a_group_and_a_parent_may_both_send_it(tmp_path: Path) -> None:
     """A second signal, while the trace is written, is no other wish."""
     path = tmp_path / "x.pftrace"
@@ -89,6 +91,7 @@ def test_the_compilers_handler_has_its_turn_behind(mode: str, number: int, tmp_p
     assert [each.label for each in ikp.load(path).launches] == ["k"]
 
 
+@pytest.mark.any_pins
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     path = tmp_path / "x.pftrace"
     with started("ignored", path) as process:
@@ -101,6 +104,7 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.any_pins
 def test_a_handler_that_is_there_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "x.pftrace"
     with started("before", path) as process:
@@ -115,6 +119,7 @@ def test_a_handler_that_is_there_is_left_alone(tmp_path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.any_pins
 def test_a_handler_that_comes_later_takes_its_place(tmp_path: Path) -> None:
     path = tmp_path / "x.pftrace"
     with started("after", path) as process:
@@ -124,6 +129,7 @@ def test_a_handler_that_comes_later_takes_its_place(tmp_path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.any_pins
 def test_a_child_has_the_plain_signals_and_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "x.pftrace"
     with started("child", path, "-W", "error") as process:
@@ -135,6 +141,7 @@ def test_a_child_has_the_plain_signals_and_writes_nothing(tmp_path: Path) -> Non
     assert path.exists()
 
 
+@pytest.mark.any_pins
 def test_a_program_that_is_started_has_the_plain_signals(tmp_path: Path) -> None:
     path = tmp_path / "x.pftrace"
     with started("popen", path) as process:
@@ -142,6 +149,7 @@ def test_a_program_that_is_started_has_the_plain_signals(tmp_path: Path) -> None
         assert "True" in said and f"{-signal.SIGTERM} False" in said
 
 
+@pytest.mark.any_pins
 def test_behind_a_session_the_signals_are_plain_again(tmp_path: Path) -> None:
     path = tmp_path / "x.pftrace"
     with started("over", path) as process:
@@ -150,6 +158,7 @@ def test_behind_a_session_the_signals_are_plain_again(tmp_path: Path) -> None:
         assert over(process) == -signal.SIGTERM
 
 
+@pytest.mark.any_pins
 def test_a_program_that_closes_all_files_ends_as_it_would(tmp_path: Path) -> None:
     path = tmp_path / "x.pftrace"
     with started("closed", path) as process:

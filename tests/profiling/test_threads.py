@@ -23,6 +23,8 @@ from tests.host import Host, work
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.any_pins
+
 
 @pytest.fixture
 def hasty() -> Iterator[None]:

@@ -106,6 +106,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("exporters", "inspection", "viewer", "running", "trace", "many", "host_traces"),
         "exporters.perfetto",
     ),
+    "notebook": ("profiling", "trace"),
     "__main__": ("cli",),
 }
 """The rooms, and what each may import of ikp beside itself."""

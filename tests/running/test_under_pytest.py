@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.repo.tree import ROOT
 
+pytestmark = pytest.mark.any_pins
 COMMAND = str(ROOT / "tests" / "cli" / "command.py")
 OPTIONS = ("-q", "-p", "no:cacheprovider", "--tb=short")
 """The long form shows arguments, and a kernel marked in its source has one more."""

@@ -22,6 +22,8 @@ from tests.segments import Truth
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.any_pins
+
 SIZE = 64 << 10
 STATE = abi.LAUNCH_HEADER_BYTES + abi.field_offsets(abi.SLOT_HEADER)["state"]
 

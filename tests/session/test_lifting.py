@@ -26,6 +26,8 @@ from tests.session.test_readback import on_device, outcome
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.any_pins
+
 STORAGE = HostStorage()
 
 

@@ -25,6 +25,8 @@ from tests.session.test_harvest import SIZE, held, launch
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.any_pins
+
 
 CPU = torch.device("cpu")
 

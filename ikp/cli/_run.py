@@ -13,8 +13,8 @@ from ikp.cli._target import misplaced, resolved
 from ikp.errors import UsageError
 from ikp.paths import shown
 from ikp.running.measured import RUNS_PLAIN, measured
+from ikp.running.options import Options
 from ikp.running.program import become, begin_family
-from ikp.running.recording import Options
 from ikp.running.startup.sitecustomize import say
 from ikp.session.current import PID, PLACE, current_rank, enabled, with_rank
 from ikp.session.options import CLOCKS
@@ -171,6 +171,12 @@ from ikp.session.options import CLOCKS
     metavar="FILE",
     help="Record only while FILE is there; a trace for each such window.",
 )
+@click.option(
+    "--no-explain",
+    is_flag=True,
+    help="End with a table of ranges, and not with what took the time: kernels by their time, and "
+    "findings on the first of them.",
+)
 @click.argument("target")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -180,6 +186,7 @@ def command(
     force: bool,
     target: str,
     args: tuple[str, ...],
+    no_explain: bool,
     **chosen: Any,
 ) -> None:
     """Run TARGET as python would, and profile its kernels.
@@ -188,8 +195,8 @@ def command(
     with -c, the program's text. It may also be python and what follows it, or the name of a program
     that pip has installed. Its ARGS, output, exit code, signals and tracebacks are its own.
     Each kernel that it launches, in its process and its Python children, gets ranges around its
-    loops and operations, named by their source lines. A trace, a table and what was left out come
-    at the end, on stderr.
+    loops and operations, named by their source lines. At the end come, on stderr, what was left
+    out, kernels by their time, findings on the first of them, and the commands that say more.
 
     \b
       ikp run train.py --steps 10
@@ -207,7 +214,7 @@ def command(
         chosen["while_file"] = os.path.abspath(chosen["while_file"])  # noqa: PTH100
     template = (out or Path(f"ikp-{stem}.pftrace")).absolute()
     path = _of_process(template, launcher=program.launches)
-    chosen["template"] = str(template)
+    chosen |= {"template": str(template), "explain": not no_explain, "folder": os.getcwd()}  # noqa: PTH109
     options = Options(path=str(path), force=force or out is None, **chosen)
     options.check()
     if program.missing:  # Python says so, too

@@ -1,4 +1,4 @@
-"""The report of ``ikp run`` at its end: recorded launches, the ten largest ranges, losses."""
+"""The report of ``ikp run`` on one process: recorded launches, losses, the file."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ikp.errors import IkpError
 from ikp.running import _choices as choices
+from ikp.running.options import MIB, Options
 from ikp.running.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.running._watched import Watched
-    from ikp.running.recording import Options
     from ikp.trace import Trace
 
 _ROWS = 10
@@ -26,15 +25,18 @@ _SAMPLED = (
     "launches of more than 256 blocks have ranges of one block in a few, and when and where all "
     "others ran: --sample 1 records ranges in all."
 )
-MIB = 1 << 20
 
 
 def report(
-    session: profile, launcher: Watched, options: Options, *, wrote: bool, followed: bool = False
+    session: profile,
+    launcher: Watched,
+    options: Options,
+    trace: Trace | None,
+    *,
+    wrote: bool,
+    followed: bool = False,
 ) -> None:
-    """Print the whole report, on stderr: stdout is the program's."""
-    from ikp.terminal import next_line
-
+    """Print the report, on stderr: stdout is the program's."""
     path = Path(options.path)
     for line in _launches(session, launcher, options):
         say(line)
@@ -43,12 +45,10 @@ def report(
             say(NO_KERNEL)
         say_nothing_written(options.path)
         return
-    try:
-        trace: Trace = session.trace
-    except IkpError as error:
-        say(str(error))
+    if trace is None:
         return
-    _table(trace)
+    if not options.explain:
+        _table(trace)
     say(_recording(trace))
     for line in _perturbed(trace):
         say(line)
@@ -56,12 +56,10 @@ def report(
         say(_SAMPLED)
     for line in _chosen_nothing(trace, options):
         say(line)
-    if not wrote:
+    if wrote:
+        say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
+    else:
         say_nothing_written(options.path)
-        return
-    say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
-    put(next_line("ikp", "stats", path, why="every range"))
-    put(next_line("ikp", "view", path, why="the timeline, in your browser"))
 
 
 def report_of_child(launcher: Watched, path: str, *, wrote: bool) -> list[str]:

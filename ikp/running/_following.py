@@ -1,4 +1,4 @@
-"""The processes of one ``ikp run``: names of their traces, notes of each, one summary."""
+"""The processes of one ``ikp run``: names of their traces, notes of each, lines on all of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Final
 from ikp.paths import shown
 from ikp.running._ending import WROTE
 from ikp.running.startup.ikp_children import ROOT, SWITCH
-from ikp.running.startup.sitecustomize import put, say
+from ikp.running.startup.sitecustomize import say
 from ikp.session.current import PID, PLACE, STEP, current_rank
 
 if TYPE_CHECKING:
+    from ikp.running.answer import Command
+    from ikp.running.parts import Part
     from ikp.running.startup.ikp_children import Family
 
 LOST: Final = "lost"
 _END: Final = "end of "
+_PARTS: Final = "parts of "
 _MOST_NAMED: Final = 4
 
 
@@ -68,25 +71,45 @@ def of_window(path: str, number: int) -> str:
     return str(at.with_name(f"{at.stem}.window{number}{at.suffix}"))
 
 
-def ended(family: Family, name: str, lines: list[str]) -> None:
-    """Leave the lines on a process for the summary; say them where no process sums up any more."""
+def ended(family: Family, name: str, lines: list[str], parts: list[Part]) -> None:
+    """Leave what a process recorded for the first one; say its lines where that has ended.
+
+    The first process, which is to become another program, has said its lines.
+    """
+    from ikp.running.parts import as_note
     from ikp.session.recorder import program_name
 
     try:
-        family.put(_END + name, "\n".join(lines))
+        family.put(_PARTS + name, as_note(parts))
+        if not family.is_root:
+            family.put(_END + name, "\n".join(lines))
     except OSError:
         for line in lines:
             say(f"process {os.getpid()} ({program_name()}): {line}")
 
 
-def report(family: Family, path: str) -> None:
-    """Say what children recorded, and which were not recorded, on the first process's stderr."""
-    from ikp.terminal import next_line
+def parts_of(family: Family) -> list[Part]:
+    """Return what all processes have left of what they recorded."""
+    from ikp.running.parts import of_note
+
+    notes = family.notes()
+    left = sorted((name for name in notes if name.startswith(_PARTS)), key=_order)
+    return [part for name in left for part in of_note(notes[name])]
+
+
+def report(family: Family, path: str, folder: str) -> tuple[Command, ...]:
+    """Say what children recorded, and which were not recorded, on the first process's stderr.
+
+    Returns:
+        The command that makes one trace of all of them, as typed in ``folder``.
+    """
+    from ikp.running.answer import Command
+    from ikp.running.parts import near
 
     notes = family.notes()
     wrote = [path] if Path(path).exists() else []
     for name in sorted(notes, key=_order):
-        if name.startswith(_END) or name in (ROOT, SWITCH):
+        if name.startswith((_END, _PARTS)) or name in (ROOT, SWITCH):
             continue
         if name.startswith(LOST):
             say(f"not recorded: {notes[name]}.")
@@ -96,10 +119,12 @@ def report(family: Family, path: str) -> None:
             say(f"process {pid} ({shown(program)}): {line}")
             wrote += line.partition(f". {WROTE}")[2:][: WROTE in line]
     _say_earlier(Path(path), wrote)
-    if len(wrote) > 1:
-        together = Path(path).with_name(f"{Path(path).stem}.all{Path(path).suffix}")
-        some = wrote if len(wrote) <= _MOST_NAMED else [*wrote[:_MOST_NAMED], "..."]
-        put(next_line("ikp", "merge", *some, together, why="all processes in one trace"))
+    if len(wrote) < 2:
+        return ()
+    together = Path(path).with_name(f"{Path(path).stem}.all{Path(path).suffix}")
+    some = wrote if len(wrote) <= _MOST_NAMED else [*wrote[:_MOST_NAMED], "..."]
+    words = [near(each, folder) for each in (*some, str(together))]
+    return (Command(("ikp", "merge", *words), "all processes in one trace"),)
 
 
 def _say_earlier(path: Path, wrote: list[str]) -> None:

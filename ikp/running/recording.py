@@ -6,7 +6,6 @@ after the program's threads and its functions registered with ``atexit``, which 
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -14,19 +13,18 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ikp import registry
 from ikp.errors import FaultError, IkpError
-from ikp.running import _choices as choices
 from ikp.running import _frames as frames
-from ikp.running._ending import MIB, report, report_of_child
+from ikp.running._ending import report, report_of_child
 from ikp.running._following import claimed, ended, of_window
-from ikp.running._following import report as follow_up
 from ikp.running._installed import installed
 from ikp.running._windows import Windows
+from ikp.running.options import Options
 from ikp.running.startup.ikp_children import ROOT
 from ikp.running.startup.sitecustomize import driven, say
 from ikp.session.termination import PATIENCE_S, held_off, hold, on_termination
@@ -36,124 +34,12 @@ from ikp.warning import diverted
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.running._watched import Watched
+    from ikp.running.parts import Part
     from ikp.running.startup.ikp_children import Family
-    from ikp.unedited.plan import Plan
+    from ikp.trace import Trace
 
 _MOST_WARNINGS = 20
 """The most warnings that are printed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of ``ikp run``, as the program's process gets them."""
-
-    path: str
-    force: bool
-    detail: str | None
-    lines: tuple[str, ...]
-    functions: tuple[str, ...]
-    ranges: bool
-    max_overhead: float | None
-    sample: int | None
-    check_results: bool
-    probe: str | None
-    tries: int | None
-    level: str | None
-    mode: str
-    kernel: str | None
-    launch: str
-    clock: str
-    blocks: str | None
-    warps: str | None
-    buffer_mib: int | None
-    memory_mib: int
-    follow: str = "none"  # which children are recorded, too
-    idle: bool = False  # record in windows alone
-    while_file: str | None = None  # which is open while this file is there
-    template: str = ""  # the path as the user wrote it: each process has another one
-
-    def __str__(self) -> str:
-        choice = asdict(self)
-        path = choice.pop("path")
-        return f"{json.dumps(choice)}\n{path}"
-
-    @classmethod
-    def parse(cls, text: str, path: str) -> Self:
-        """Return the options from the two lines of ``str(options)``."""
-        return cls(path=path, **json.loads(text))
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the program is recorded in windows alone."""
-        return self.idle or self.while_file is not None
-
-    def check(self) -> None:
-        """Check the options before the program begins.
-
-        Raises:
-            UsageError: an option names nothing, or two don't go together.
-            ExportError: the trace can't be written.
-        """
-        from ikp.unedited.plan import span
-
-        self.plan()
-        span(self.launch)
-        choices.kernels(self.kernel)
-        if self.mode != "timeline":  # a timeline goes with every clock
-            self.session()
-        self._check_path()
-
-    def plan(self) -> Plan:
-        """Return the plan of what to mark.
-
-        Raises:
-            UsageError: an option is unknown, or two don't go together.
-        """
-        from ikp.unedited.plan import plan
-
-        return plan(
-            *(self.detail, self.lines, self.level, self.functions, self.max_overhead),
-            ranges=self.ranges,
-            check=self.check_results,
-            probe=self.probe,
-            tries=self.tries,
-            sample=self.sample,
-            buffer=choices.of_launch(self.blocks, self.warps),
-        )
-
-    def _check_path(self) -> None:
-        """Check the path; in full, which imports numpy, where it may be unusable."""
-        path = Path(self.path)
-        default = self.force and path.suffix == ".pftrace"
-        if not default or path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-            from ikp.registry import check_target
-
-            check_target(path, self.force)
-
-    def session(self, path: str = "") -> profile:
-        """Return the session that records a process."""
-        from ikp.profiling.profile import profile
-
-        size = self.buffer_mib * MIB if self.buffer_mib else None
-        session = profile(
-            path or self.path, force=self.force, clock=self.clock, mode=self.mode, buffer_size=size
-        )
-        session.prepared_later = True
-        return session
-
-    def launcher(self) -> Watched:
-        """Return the launcher of the program's kernels; it has no session yet."""
-        from ikp.unedited.plan import span
-
-        (backend, *_) = (each for each in registry.own().values() if hasattr(each, "watch"))
-        launcher: Watched = backend.watch(
-            self.plan(),
-            launches=span(self.launch),
-            buffer=choices.of_launch(self.blocks, self.warps),
-            kernels=choices.kernels(self.kernel),
-            room=self.memory_mib * MIB,
-        )
-        return launcher
 
 
 def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -> Recording:
@@ -300,6 +186,8 @@ class Recording:
     ending: threading.Lock = field(default_factory=threading.Lock)
     ended: bool = False
     windows: Windows | None = None
+    parts: list[Part] = field(default_factory=list)  # what this process has recorded
+    traces: dict[str, Trace] = field(default_factory=dict)  # in memory, by their files
 
     def open(self, undo: ExitStack, path: str) -> None:
         """Open the session of the first process."""
@@ -362,7 +250,9 @@ class Recording:
         self.launcher.session = lambda: None
         if session is None:
             return []
-        return [*self._close(session, None), *report_of_child(self.launcher, self.path, wrote=True)]
+        lines = self._close(session, None)
+        self._note(_trace(session), self.path)
+        return [*lines, *report_of_child(self.launcher, self.path, wrote=True)]
 
     def forked(self) -> None:
         """Begin anew in a child that the program forked: the parent's launches are the parent's."""
@@ -377,6 +267,7 @@ class Recording:
             return
         self.messages.clear()
         self.unwatched.clear()
+        self.parts.clear()
         self.launcher.begin_anew()
         self.launcher.session = _Child(self)
 
@@ -437,11 +328,27 @@ class Recording:
                 lines += self._write(patience_s, root=root)
         except KeyboardInterrupt:
             say("interrupted: the trace may be lost.")
-        if self.family is not None and root and over:
-            follow_up(self.family, self.path or self.options.path)
+        if root and over:
+            self._finish(hasty=patience_s is not None)
+        elif self.family is not None and self.name:
+            ended(self.family, self.name, lines, self.parts)
+
+    def _note(self, trace: Trace | None, path: str | None) -> None:
+        """Keep what was recorded for the end of the run."""
+        from ikp.running.parts import Part
+
+        self.parts.append(Part.of(self.launcher, trace, path))
+
+    def _finish(self, *, hasty: bool) -> None:
+        """Print the end of the run, where there is anything to say of it."""
+        if self.parts or (self.family is not None and not self.family.is_alone):
+            with installed():
+                from ikp.running.finishing import finish
+
+                path = self.path or self.options.path
+                finish(self.options, path, self.family, self.parts, self.traces, hasty=hasty)
+        elif self.family is not None:
             self.family.end()
-        elif self.family is not None and self.name and not root:
-            ended(self.family, self.name, lines)
 
     def _write(self, patience_s: float | None, *, root: bool) -> list[str]:
         """Write the trace; report on stderr, or return the lines that a child's report has."""
@@ -450,6 +357,11 @@ class Recording:
         before = _state(self.path)
         lines = self._close(self.session, patience_s)
         wrote = _state(self.path) != before
+        trace = _trace(self.session) if self.launcher.recorded else None
+        if trace is not None:
+            self.traces[self.path] = trace
+        if self.launcher.recorded:
+            self._note(trace, self.path if wrote else None)
         if not root:
             return [*lines, *report_of_child(self.launcher, self.path, wrote=wrote)]
         for line in lines:
@@ -457,7 +369,7 @@ class Recording:
         followed = self.family is not None and not self.family.is_alone
         if self.path != self.options.path:  # the program has become this one, by ``exec``
             self.options = replace(self.options, path=self.path)
-        report(self.session, self.launcher, self.options, wrote=wrote, followed=followed)
+        report(self.session, self.launcher, self.options, trace, wrote=wrote, followed=followed)
         return []
 
     def _close(self, session: profile, patience_s: float | None) -> list[str]:
@@ -503,6 +415,15 @@ def _state(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns
+
+
+def _trace(session: profile) -> Trace | None:
+    """Return the trace of a session that has ended; None where it is lost."""
+    try:
+        return session.trace
+    except IkpError as error:
+        say(str(error))
+        return None
 
 
 def _failure() -> BaseException | None:

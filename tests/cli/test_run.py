@@ -101,7 +101,16 @@ def test_a_program_runs_as_it_would_and_leaves_a_trace(tmp_path: Path) -> None:
     assert "ikp: add: 3 of 3 launches recorded\n" in done.stderr
     assert "for i iteration @prog.py:10" in done.stderr
     assert "ikp: 37 records, none dropped" in done.stderr
-    assert f"next: ikp view {path}" in done.stderr
+    assert done.stderr.endswith(
+        "next: ikp explain ikp-prog.pftrace    (all of the verdict)\n"
+        "next: ikp view ikp-prog.pftrace    (the timeline, in your browser)\n"
+    )
+    after = done.stderr.partition("KiB).\n")[2].splitlines()
+    assert [line.split()[:2] for line in after[1:4]] == [
+        *(["kernel", "launches"], ["add", "3"], ["other", "1"])
+    ]
+    assert "add: " in after[5] and " on CPU (launch " in after[5]
+    assert max(map(len, after)) <= 80
     trace = ikp.load(path)
     assert trace.provenance["marks in add"] == "level=source detail=loops"
     check_trace(path, trace)
@@ -115,7 +124,8 @@ def test_a_module_runs_like_python_m_and_what_to_record_can_be_chosen(tmp_path: 
     (package / "__init__.py").touch()
     (package / "__main__.py").write_text(PROGRAM)
     done = start(
-        *(tmp_path, "run", "--mode", "totals", "--kernel", "__main__.add", "--launch", "1:2"),
+        *(tmp_path, "run", "--no-explain", "--mode", "totals"),
+        *("--kernel", "__main__.add", "--launch", "1:2"),
         *("--lines", "__main__.py:11-12", "-m", "pack", "-q"),
     )
     assert done.returncode == 0
@@ -127,6 +137,8 @@ def test_a_module_runs_like_python_m_and_what_to_record_can_be_chosen(tmp_path: 
     assert "ikp: 4 totals, none dropped, of 10 ranges and instants." in done.stderr
     assert "add: 1 of 3 launches recorded; 2 not among the chosen launches" in done.stderr
     assert "other:" not in done.stderr
+    assert "\n  __main__.py:11-12 " in done.stderr  # the table of ranges
+    assert "kernel  launches" not in done.stderr and "next: ikp explain ikp-pack" in done.stderr
 
 
 @pytest.mark.any_pins

@@ -140,7 +140,6 @@ USER_CODE = {"ikp.calibration._kernels", "ikp.cli._demo_kernel"}
 
 CIRCULAR = {
     ("ikp.calibration._kernels", "ikp"): "it shows what a user writes, and imports as a user does",
-    ("ikp.running._ending", "ikp.running.recording"): "a type: the options of the run it reports",
     ("ikp.running.startup.sitecustomize", "ikp.running.recording"): "a type: it imports no more",
 }
 """Imports that close a circle of files, each with its reason."""

@@ -75,6 +75,12 @@ def test_processes_of_multiprocessing_are_recorded(how: str, tmp_path: Path) -> 
     said = re.findall(r"^ikp: process \d+ \(prog.py\): (.*) Wrote", done.stderr, re.MULTILINE)
     assert said == [f"{n} of {n} launches recorded, of 1 kernel." for n in (2, 3)]
     assert "no kernel that ikp records" not in done.stderr
+    end = done.stderr.splitlines()[-12:]
+    rows = [line.split()[:2] for line in end if line.startswith(("add ", "kernel "))]
+    assert rows == [["kernel", "launches"], ["add", "5"]]  # one summary for all
+    commands = [line.split()[1:3] for line in end if line.startswith("next: ")]
+    assert commands == [["ikp", each] for each in ("explain", "view", "merge")]
+    assert "next: ikp merge ikp-prog.child1.pftrace ikp-prog.child2.pftrace" in end[-1]
 
 
 STARTED = """\

@@ -14,6 +14,11 @@ from ikp.unedited.plan import plan
 from tests.exporters.perfetto.examples import CYCLES, warp
 
 
+def options_of(path, **more):
+    plain = {"blocks": None, "warps": None, "explain": True, "folder": ""}
+    return SimpleNamespace(path=str(path), **plain | more)
+
+
 @pytest.mark.parametrize(("bits", "cycles"), [(32, 53), (64, 68)])
 def test_the_share_is_bounded_by_what_a_record_of_the_clock_can_take(bits, cycles):
     made = warp((100, 150), (200, 300), clock=replace(CYCLES, bits=bits))  # half a ns per cycle
@@ -39,10 +44,10 @@ def test_of_a_sample_it_is_told_and_what_all_warps_had_to_bear(tmp_path, capfd):
     sampled = replace(made, others=made.slots)
     shares = [_recording(each).split("about ")[1].split(" %")[0] for each in (made, sampled)]
     assert float(shares[0]) == pytest.approx(2 * float(shares[1]), abs=0.2)
-    options = SimpleNamespace(path=str(tmp_path / "x.pftrace"), blocks=None, warps=None)
+    options = options_of(tmp_path / "x.pftrace", explain=False)
     launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set())
     for each, wanted in ((made, False), (sampled, True)):
-        report(SimpleNamespace(trace=each, facts={}), launcher, options, wrote=False)
+        report(SimpleNamespace(facts={}), launcher, options, each, wrote=False)
         assert ("--sample 1 records ranges in all" in capfd.readouterr().err) == wanted
 
 
@@ -50,12 +55,11 @@ def test_of_a_sample_it_is_told_and_what_all_warps_had_to_bear(tmp_path, capfd):
 def test_a_trace_that_is_there_is_called_new_only_if_it_is(wrote, tmp_path, capfd):
     path = tmp_path / "x.pftrace"
     path.touch()
-    options = SimpleNamespace(path=str(path), blocks=None, warps=None)
     launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set())
-    session = SimpleNamespace(trace=warp((100, 150), clock=CYCLES), facts={})
-    report(session, launcher, options, wrote=wrote)
+    made = warp((100, 150), clock=CYCLES)
+    report(SimpleNamespace(facts={}), launcher, options_of(path), made, wrote=wrote)
     said = capfd.readouterr().err
-    assert (f"ikp: wrote {path} (0 KiB).\nnext: ikp stats" in said) == wrote
+    assert (f"ikp: wrote {path} (0 KiB).\n" in said) == wrote
     assert (f"ikp: nothing was written: {path} is of an earlier run." in said) != wrote
 
 
@@ -72,7 +76,7 @@ def test_a_gpu_that_has_failed_is_told_and_nothing_is_raised(error, wanted, tmp_
 
     none = decode([], {}, {})
     session = type("Session", (), {"__exit__": ended, "trace": none, "facts": {}})()
-    options = SimpleNamespace(path=str(tmp_path / "x.pftrace"), blocks=None, warps=None)
+    options = options_of(tmp_path / "x.pftrace")
     launcher = SimpleNamespace(
         recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set(), session=None
     )
@@ -86,7 +90,7 @@ def test_blocks_and_warps_that_no_launch_has_are_told_what_there_is():
     wide = replace(made.launches[0], label="wide", grid=(3, 1, 1), warps_per_block=4)
     one = replace(wide, label="one", grid=(1, 1, 1), warps_per_block=1)
     made = replace(made, launches=(one, wide, one))
-    options = SimpleNamespace(blocks="1:2", warps="3")
+    options = options_of("x.pftrace", blocks="1:2", warps="3")
     assert _chosen_nothing(made, options) == [
         "one: --blocks 1:2 names no block: its grid has 1 block, counted from 0.",
         "one: --warps 3 names no warp: its blocks have 1 warp, counted from 0.",

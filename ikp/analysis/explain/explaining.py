@@ -32,6 +32,7 @@ from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.findings.unstaged_loads import unstaged_loads
 from ikp.analysis.explain.findings.waits_for_blocks import waits_for_blocks
 from ikp.analysis.explain.nesting import tree
+from ikp.analysis.explain.places import with_lines
 from ikp.analysis.explain.prepared import Prepared, prepare
 from ikp.analysis.explain.roofs import roofs
 from ikp.analysis.explain.stakes import worth
@@ -115,5 +116,5 @@ def _found(launch: Prepared) -> list[Finding]:
     """Return the findings, the most time at stake first; none where times are not a GPU's."""
     if not has_times(launch):
         return []
-    found = [one for look in FINDINGS for one in look(launch)]
+    found = [with_lines(launch, one) for look in FINDINGS for one in look(launch)]
     return sorted(below_roofs(launch, found), key=lambda one: (-worth(one), one.id))

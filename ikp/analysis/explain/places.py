@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from ikp.analysis.explain.counted_work import Access, RangeWork
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.verdict import Where
+from ikp.analysis.explain.verdict import Finding, Where
 
 _MOST: Final = 3
+_IN_NAME: Final = re.compile(r"@([^\s@]+?\.\w+:\d+)")
+"""The file and line in the name of an automatic range: ``wait @matmul.py:93+95``."""
 
 
 def where_of(launch: Prepared, ranges: Iterable[RangeWork], lines: Iterable[str] = ()) -> Where:
@@ -40,6 +44,26 @@ def where_of_accesses(launch: Prepared, accesses: Sequence[Access]) -> Where:
     """Return where some accesses are, the most important first: their ranges and their lines."""
     ranges = [one for one, _, _ in accesses]
     return where_of(launch, ranges, [access.line for _, access, _ in accesses])
+
+
+def with_lines(launch: Prepared, finding: Finding) -> Finding:
+    """Return a finding with the source lines of its regions, where it has none yet.
+
+    With the path where the trace has facts of the machine code; else as the regions' names say.
+    """
+    where = finding.where
+    if where.lines or not where.regions:
+        return finding
+    lines = dict.fromkeys(_line(launch, name) for name in where.regions)
+    return replace(finding, where=replace(where, lines=tuple(filter(None, lines))[:_MOST]))
+
+
+def _line(launch: Prepared, name: str) -> str:
+    facts = launch.facts.ranges.get(name) if launch.facts is not None else None
+    if facts is not None and facts.line:
+        return facts.line
+    found = _IN_NAME.search(name)
+    return found[1] if found else ""
 
 
 def self_time(launch: Prepared, one: RangeWork, kernel: str) -> float:

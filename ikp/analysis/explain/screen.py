@@ -11,12 +11,14 @@ from typing import Final
 
 from ikp.analysis.evidence import lost_records, plural
 from ikp.analysis.explain.roofs import NEAR
-from ikp.analysis.explain.verdict import Finding, Tried, Verdict
+from ikp.analysis.explain.verdict import Finding, Launched, Tried, Verdict
 from ikp.analysis.render import duration
 from ikp.terminal import printable, shortened
 
 _WIDE: Final = 100
 _FINDINGS: Final = 5
+_FIRST: Final = 2
+_REGIONS: Final = 3
 _UNKNOWN: Final = 3
 _ACCESSES: Final = 3
 _TRIED: Final = 4
@@ -37,9 +39,20 @@ _MOSTLY: Final = 0.3
 def as_text(verdict: Verdict, wide: int = _WIDE) -> str:
     """Return the screen, of lines no longer than ``wide``."""
     parts = _head(verdict), _kernels(verdict), _time(verdict), _counted(verdict)
-    lines = [*chain(*parts), "", *_findings(verdict), *_further(verdict), *_unknown(verdict)]
+    lines = [*chain(*parts), "", *_findings(verdict, _FINDINGS)]
+    lines += [*_most(verdict), *_further(verdict), *_unknown(verdict)]
     wrapped = (_wrapped(line, wide) for line in lines)
     return "\n".join(wrapped).rstrip()
+
+
+def short_text(verdict: Verdict, wide: int = _WIDE) -> str:
+    """Return the launch, and its first findings, as lines no longer than ``wide``."""
+    if verdict.launch is None:
+        lines = [f"{one.what}: {one.rationale}" for one in verdict.unknown[:1]]
+    else:
+        lines = [*_launch(verdict.launch), *_findings(verdict, _FIRST)]
+        lines += [] if verdict.findings else _longest(verdict)
+    return "\n".join(_wrapped(line, wide) for line in lines)
 
 
 def _head(verdict: Verdict) -> Iterator[str]:
@@ -47,18 +60,7 @@ def _head(verdict: Verdict) -> Iterator[str]:
     if launch is None:
         yield "nothing to explain"
         return
-    if lost := lost_records(launch.dropped, launch.attempted, launch.unfinished):
-        yield f"{lost}: what follows is of the others."
-    among = ""
-    if launch.launches > 1:
-        among = (
-            f" (launch {launch.index}, the median of {launch.launches}: {duration(launch.min_ns)} "
-            f"to {duration(launch.max_ns)})"
-        )
-    yield (
-        f"{shortened(launch.label)}: {duration(launch.duration_ns)} on {printable(launch.device)}"
-        f"{among}"
-    )
+    yield from _launch(launch)
     there = prod(launch.grid)
     among = f" of {there:,}" if launch.blocks_seen < there else ""
     yield (
@@ -72,6 +74,22 @@ def _head(verdict: Verdict) -> Iterator[str]:
     )
     if launch.blocks < launch.blocks_seen:
         yield f"  ranges of {launch.blocks:,} of {launch.blocks_seen:,} blocks"
+
+
+def _launch(launch: Launched) -> Iterator[str]:
+    """Yield what was lost of a launch; its label, its duration and its device."""
+    if lost := lost_records(launch.dropped, launch.attempted, launch.unfinished):
+        yield f"{lost}: what follows is of the others."
+    among = ""
+    if launch.launches > 1:
+        among = (
+            f" (launch {launch.index}, the median of {launch.launches}: {duration(launch.min_ns)} "
+            f"to {duration(launch.max_ns)})"
+        )
+    yield (
+        f"{shortened(launch.label)}: {duration(launch.duration_ns)} on {printable(launch.device)}"
+        f"{among}"
+    )
 
 
 def _kernels(verdict: Verdict) -> Iterator[str]:
@@ -143,8 +161,8 @@ def _time(verdict: Verdict) -> Iterator[str]:
         )
 
 
-def _findings(verdict: Verdict) -> Iterator[str]:
-    for place, one in enumerate(verdict.findings[:_FINDINGS], 1):
+def _findings(verdict: Verdict, most: int) -> Iterator[str]:
+    for place, one in enumerate(verdict.findings[:most], 1):
         yield f"{place}. {printable(one.title)}"
         yield f"   {printable(one.what_if)} [{one.id}, {one.confidence}]"
         if one.tried is not None:
@@ -152,7 +170,7 @@ def _findings(verdict: Verdict) -> Iterator[str]:
         if looks := _where(one):
             yield f"   look at {looks}"
         yield f"   {printable(one.suggestion)}"
-    more = len(verdict.findings) - _FINDINGS
+    more = len(verdict.findings) - most
     if more > 0:
         yield f"   and {more} more, with less at stake"
     if not verdict.findings and verdict.launch is not None:
@@ -160,7 +178,6 @@ def _findings(verdict: Verdict) -> Iterator[str]:
             yield "No cause is looked for: the times are the interpreter's, on the CPU."
             return
         yield "No cause was found that a change could win 3 % by, as far as is known."
-        yield from _most(verdict)
 
 
 def _further(verdict: Verdict) -> Iterator[str]:
@@ -199,12 +216,24 @@ def _at(line: str) -> str:
 
 
 def _most(verdict: Verdict) -> Iterator[str]:
-    """Yield the region with the most self time, if that is a large share of the warps' time."""
+    """Yield the region with the most self time where nothing was found, if its share is large."""
+    if verdict.findings or verdict.launch is None or verdict.launch.sms is None:
+        return
     first = max(verdict.regions, key=lambda one: one.self_share, default=None)
     if first is not None and first.self_share >= _MOSTLY:
         yield (
             f"   {100 * first.self_share:.0f} % of the warps' time is in {shortened(first.name)} "
             f"({first.activity})"
+        )
+
+
+def _longest(verdict: Verdict) -> Iterator[str]:
+    """Yield the regions with the most self time: what there is to see where nothing was found."""
+    most = sorted(verdict.regions, key=lambda one: -one.self_share)
+    for one in most[:_REGIONS]:
+        yield (
+            f"   {100 * one.self_share:.0f} % {shortened(one.name)}: {one.count:,} of "
+            f"{duration(one.p50_ns)}"
         )
 
 

@@ -37,7 +37,7 @@ class Where:
     sms: tuple[int, ...] = ()
     window_ns: tuple[int, int] | None = None  # from the first start of the launch
     count: int = 0  # ranges, blocks or launches that the number is made of
-    lines: tuple[str, ...] = ()  # of source code, with the path: "/src/matmul.py:93"
+    lines: tuple[str, ...] = ()  # "/src/matmul.py:93"; without the path where that is not known
 
 
 @dataclass(frozen=True, slots=True)

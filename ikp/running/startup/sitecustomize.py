@@ -110,11 +110,13 @@ class Wait:
         if self.family is None:
             return True
         alone = self.family.is_alone
-        if not alone:
-            _import_ikp()
-            import_module("ikp.running._following").report(self.family, self.path)
-        self.family.end()
-        return alone
+        if alone:
+            self.family.end()
+            return True
+        _import_ikp()
+        options = import_module("ikp.running.options").Options.parse(self.options, self.path)
+        import_module("ikp.running.finishing").finish(options, self.path, self.family)
+        return False
 
     def _end_child(self, *, forked: bool) -> None:
         if self.recording is None:

@@ -1,0 +1,184 @@
+"""``Answer``: what a run was about: its kernels by time, and findings on the hottest of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from ikp.running.parts import Part, near
+from ikp.signals import pass_on
+from ikp.unedited.plan import NOT_NAMED
+
+if TYPE_CHECKING:
+    from ikp.analysis.explain.verdict import Verdict
+    from ikp.trace import Trace
+
+MOST: Final = 2_000_000
+"""Records of a trace in memory that the end of a run explains: a second, and 0.2 GB."""
+MOST_READ: Final = 500_000
+"""The same of a trace that another process has written, which is read first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel of the run, over all processes.
+
+    ``total_ns`` is the mean of the recorded launches, times all launches that were seen.
+    """
+
+    label: str
+    launches: int  # seen, recorded or plain
+    recorded: int  # whose times are known
+    mean_ns: float
+    min_ns: int
+    max_ns: int
+    total_ns: float
+    share: float  # of the time of all kernels here
+    trace: str  # the file that has most of its time
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command to type next."""
+
+    words: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What took a run's time. ``not_explained`` says why there is no verdict."""
+
+    kernels: tuple[Kernel, ...] = ()  # the most time first
+    untimed: tuple[str, ...] = ()  # kernels that were launched, and none of whose times is known
+    verdict: Verdict | None = None
+    explained: str | None = None  # the file that the verdict is of
+    not_explained: str = ""
+    next: tuple[Command, ...] = ()
+
+
+def answer(
+    parts: Sequence[Part], open_traces: Mapping[str, Trace], folder: str, *, refused: str = ""
+) -> Answer:
+    """Return the answer of a run; no error in it is raised.
+
+    Args:
+        parts: of all processes.
+        open_traces: those in memory, by their files.
+        folder: where the user's shell is: commands name files as seen from there.
+        refused: why no kernel shall be explained.
+    """
+    written = [each for each in parts if each.trace is not None]
+    kernels = kernels_of(written)
+    untimed = _untimed(parts, kernels)
+    if not kernels:
+        return Answer(untimed=untimed, next=_opening(written, folder))
+    hot = kernels[0]
+    (part, *_) = (each for each in written if each.trace == hot.trace)
+    verdict, why = None, refused
+    if not refused:
+        verdict, why = _explained(part, hot.label, open_traces)
+    return Answer(
+        kernels=kernels,
+        untimed=untimed,
+        verdict=verdict,
+        explained=hot.trace if verdict is not None else None,
+        not_explained=why,
+        next=_next(part, hot.label, folder),
+    )
+
+
+def kernels_of(parts: Sequence[Part]) -> tuple[Kernel, ...]:
+    """Return all kernels whose times are known, the most time first."""
+    launches: dict[str, int] = {}
+    for part in parts:
+        for plain in part.plain:
+            launches[plain.label] = launches.get(plain.label, 0) + plain.launches
+    of_label: dict[str, list[tuple[Part, int]]] = {}
+    for part in parts:
+        for number, time in enumerate(part.times):
+            of_label.setdefault(time.label, []).append((part, number))
+    made = []
+    for label, found in of_label.items():
+        times = [part.times[number] for part, number in found]
+        recorded, total = sum(one.launches for one in times), sum(one.total_ns for one in times)
+        seen = max(
+            recorded, launches.get(label, 0) + sum(p.recorded.get(label, 0) for p, _ in found)
+        )
+        longest = max(found, key=lambda one: one[0].times[one[1]].total_ns)[0]
+        made.append(
+            Kernel(
+                label,
+                launches=seen,
+                recorded=recorded,
+                mean_ns=total / recorded,
+                min_ns=min(one.min_ns for one in times),
+                max_ns=max(one.max_ns for one in times),
+                total_ns=total / recorded * seen,
+                share=0.0,
+                trace=str(longest.trace),
+            )
+        )
+    return _with_shares(made)
+
+
+def _with_shares(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    whole = sum(one.total_ns for one in kernels) or 1.0
+    order = sorted(kernels, key=lambda one: (-one.total_ns, one.label))
+    return tuple(replace(one, share=one.total_ns / whole) for one in order)
+
+
+def _untimed(parts: Sequence[Part], kernels: Sequence[Kernel]) -> tuple[str, ...]:
+    timed = {one.label for one in kernels}
+    seen = [*(label for part in parts for label in part.recorded)]
+    seen += [one.label for part in parts for one in part.plain if one.why != NOT_NAMED]
+    return tuple(label for label in dict.fromkeys(seen) if label not in timed)
+
+
+def _explained(
+    part: Part, label: str, open_traces: Mapping[str, Trace]
+) -> tuple[Verdict | None, str]:
+    """Return the verdict on a kernel, or why there is none."""
+    path = str(part.trace)
+    most = MOST if path in open_traces else MOST_READ
+    if part.records > most:
+        return (
+            None,
+            f"the trace has {part.records:,} records, and the end of a run explains {most:,}",
+        )
+    try:
+        return _verdict(path, label, open_traces), ""
+    except KeyboardInterrupt:
+        return None, "interrupted"
+    except Exception as error:  # noqa: BLE001 - the trace is written, and the program is over
+        pass_on(error)
+        return None, f"{type(error).__name__}: {error}"
+
+
+def _verdict(path: str, label: str, open_traces: Mapping[str, Trace]) -> Verdict:
+    import numpy as np
+
+    from ikp.trace import load
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # the program may have set them
+        warnings.simplefilter("ignore")
+        trace = open_traces[path] if path in open_traces else load(path)
+        return trace.explain(lambda name: name == label)
+
+
+def _next(part: Part, label: str, folder: str) -> tuple[Command, ...]:
+    """Return the commands that say more of a kernel."""
+    words = ["ikp", "explain", near(str(part.trace), folder)]
+    own = max(part.times, key=lambda one: (one.total_ns, one.label))
+    if own.label != label and not label.isdecimal():  # that would be a launch's number
+        words += ["--launch", label]
+    return Command(tuple(words), "all of the verdict"), *_opening([part], folder)
+
+
+def _opening(written: Sequence[Part], folder: str) -> tuple[Command, ...]:
+    if not written:
+        return ()
+    path = near(str(written[0].trace), folder)
+    return (Command(("ikp", "view", path), "the timeline, in your browser"),)

@@ -1,0 +1,134 @@
+"""``Options``: what ``ikp run`` was asked for, as the program's process gets it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from ikp import registry
+from ikp.running import _choices as choices
+
+if TYPE_CHECKING:
+    from ikp.profiling.profile import profile
+    from ikp.running._watched import Watched
+    from ikp.unedited.plan import Plan
+
+MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of ``ikp run``, as the program's process gets them."""
+
+    path: str
+    force: bool
+    detail: str | None
+    lines: tuple[str, ...]
+    functions: tuple[str, ...]
+    ranges: bool
+    max_overhead: float | None
+    sample: int | None
+    check_results: bool
+    probe: str | None
+    tries: int | None
+    level: str | None
+    mode: str
+    kernel: str | None
+    launch: str
+    clock: str
+    blocks: str | None
+    warps: str | None
+    buffer_mib: int | None
+    memory_mib: int
+    follow: str = "none"  # which children are recorded, too
+    idle: bool = False  # record in windows alone
+    while_file: str | None = None  # which is open while this file is there
+    template: str = ""  # the path as the user wrote it: each process has another one
+    explain: bool = True  # end with what took the time
+    folder: str = ""  # in which the command was typed
+
+    def __str__(self) -> str:
+        choice = asdict(self)
+        path = choice.pop("path")
+        return f"{json.dumps(choice)}\n{path}"
+
+    @classmethod
+    def parse(cls, text: str, path: str) -> Self:
+        """Return the options from the two lines of ``str(options)``."""
+        return cls(path=path, **json.loads(text))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the program is recorded in windows alone."""
+        return self.idle or self.while_file is not None
+
+    def check(self) -> None:
+        """Check the options before the program begins.
+
+        Raises:
+            UsageError: an option names nothing, or two don't go together.
+            ExportError: the trace can't be written.
+        """
+        from ikp.unedited.plan import span
+
+        self.plan()
+        span(self.launch)
+        choices.kernels(self.kernel)
+        if self.mode != "timeline":  # a timeline goes with every clock
+            self.session()
+        self._check_path()
+
+    def plan(self) -> Plan:
+        """Return the plan of what to mark.
+
+        Raises:
+            UsageError: an option is unknown, or two don't go together.
+        """
+        from ikp.unedited.plan import plan
+
+        return plan(
+            *(self.detail, self.lines, self.level, self.functions, self.max_overhead),
+            ranges=self.ranges,
+            check=self.check_results,
+            probe=self.probe,
+            tries=self.tries,
+            sample=self.sample,
+            buffer=choices.of_launch(self.blocks, self.warps),
+        )
+
+    def _check_path(self) -> None:
+        """Check the path; in full, which imports numpy, where it may be unusable."""
+        path = Path(self.path)
+        default = self.force and path.suffix == ".pftrace"
+        if not default or path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+            from ikp.registry import check_target
+
+            check_target(path, self.force)
+
+    def session(self, path: str = "") -> profile:
+        """Return the session that records a process."""
+        from ikp.profiling.profile import profile
+
+        size = self.buffer_mib * MIB if self.buffer_mib else None
+        session = profile(
+            path or self.path, force=self.force, clock=self.clock, mode=self.mode, buffer_size=size
+        )
+        session.prepared_later = True
+        return session
+
+    def launcher(self) -> Watched:
+        """Return the launcher of the program's kernels; it has no session yet."""
+        from ikp.unedited.plan import span
+
+        (backend, *_) = (each for each in registry.own().values() if hasattr(each, "watch"))
+        launcher: Watched = backend.watch(
+            self.plan(),
+            launches=span(self.launch),
+            buffer=choices.of_launch(self.blocks, self.warps),
+            kernels=choices.kernels(self.kernel),
+            room=self.memory_mib * MIB,
+        )
+        return launcher

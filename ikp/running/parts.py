@@ -1,0 +1,87 @@
+"""``Part``: what one process, or one window of it, recorded; processes leave it for the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ikp.analysis.kernel_times import KernelTime, kernel_times
+
+if TYPE_CHECKING:
+    from ikp.running._watched import Watched
+    from ikp.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Launches of a kernel that were not recorded, and why."""
+
+    label: str
+    why: str
+    launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The recording of one process, or of one window of it."""
+
+    pid: int
+    program: str
+    trace: str | None  # the file; None where none was written
+    records: int = 0  # that warps attempted
+    dropped: int = 0  # of these
+    recorded: dict[str, int] = field(default_factory=dict)  # launches, by label
+    plain: tuple[Plain, ...] = ()
+    times: tuple[KernelTime, ...] = ()
+
+    @classmethod
+    def of(cls, launcher: Watched, trace: Trace | None, path: str | None) -> Part:
+        """Return the part of this process.
+
+        Args:
+            launcher: of its kernels.
+            trace: what it recorded; None where that is lost.
+            path: the file that holds it; None where none was written.
+        """
+        from ikp.session.recorder import program_name
+
+        launches = () if trace is None else trace.launches
+        attempted = sum(each.attempted for each in launches)
+        return cls(
+            pid=os.getpid(),
+            program=program_name(),
+            trace=path,
+            records=attempted,
+            dropped=attempted - sum(each.kept for each in launches),
+            recorded=dict(+launcher.recorded),
+            plain=tuple(Plain(label, why, n) for (label, why), n in launcher.plain.items() if n),
+            times=() if trace is None else kernel_times(trace),
+        )
+
+
+def as_note(parts: Iterable[Part]) -> str:
+    """Return parts as the text of a note for the first process."""
+    return json.dumps([asdict(each) for each in parts])
+
+
+def of_note(text: str) -> list[Part]:
+    """Return the parts in a note that ``as_note`` has made."""
+    return [_part(each) for each in json.loads(text)]
+
+
+def _part(content: dict[str, Any]) -> Part:
+    times = tuple(KernelTime(**each) for each in content.pop("times"))
+    plain = tuple(Plain(**each) for each in content.pop("plain"))
+    return Part(**content, times=times, plain=plain)
+
+
+def near(path: str, folder: str) -> str:
+    """Return a path as a shell in ``folder`` may have it: shorter where the file is below."""
+    try:
+        return str(Path(path).relative_to(folder))
+    except ValueError:
+        return path

@@ -25,7 +25,7 @@ class KernelTime:
 
 def kernel_times(trace: Trace) -> tuple[KernelTime, ...]:
     """Return the kernels of a trace, by the time of all their launches, the longest first."""
-    from ikp.core.launch_bounds import launch_bounds  # imports numpy
+    from ikp.core.warps import launch_bounds  # imports numpy
 
     first, last = launch_bounds(trace)
     took: dict[str, list[int]] = {}

@@ -13,8 +13,8 @@ from ikp.cli._target import misplaced, resolved
 from ikp.errors import UsageError
 from ikp.paths import shown
 from ikp.running.measured import RUNS_PLAIN, measured
-from ikp.running.options import Options
 from ikp.running.program import become, begin_family
+from ikp.running.run_options import Options
 from ikp.running.startup.sitecustomize import say
 from ikp.session.current import PID, PLACE, current_rank, enabled, with_rank
 from ikp.session.options import CLOCKS

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ikp.running import _choices as choices
-from ikp.running.options import MIB, Options
+from ikp.running.run_options import MIB, Options
 from ikp.running.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ikp.session.current import PID, PLACE, STEP, current_rank
 
 if TYPE_CHECKING:
     from ikp.running.answer import Command
-    from ikp.running.parts import Part
+    from ikp.running.process_parts import Part
     from ikp.running.startup.ikp_children import Family
 
 LOST: Final = "lost"
@@ -76,7 +76,7 @@ def ended(family: Family, name: str, lines: list[str], parts: list[Part]) -> Non
 
     The first process, which is to become another program, has said its lines.
     """
-    from ikp.running.parts import as_note
+    from ikp.running.process_parts import as_note
     from ikp.session.recorder import program_name
 
     try:
@@ -90,7 +90,7 @@ def ended(family: Family, name: str, lines: list[str], parts: list[Part]) -> Non
 
 def parts_of(family: Family) -> list[Part]:
     """Return what all processes have left of what they recorded."""
-    from ikp.running.parts import of_note
+    from ikp.running.process_parts import of_note
 
     notes = family.notes()
     left = sorted((name for name in notes if name.startswith(_PARTS)), key=_order)
@@ -104,7 +104,7 @@ def report(family: Family, path: str, folder: str) -> tuple[Command, ...]:
         The command that makes one trace of all of them, as typed in ``folder``.
     """
     from ikp.running.answer import Command
-    from ikp.running.parts import near
+    from ikp.running.process_parts import near
 
     notes = family.notes()
     wrote = [path] if Path(path).exists() else []

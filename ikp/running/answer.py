@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ikp.running.parts import Part, near
+from ikp.running.process_parts import Part, near
 from ikp.signals import pass_on
 from ikp.unedited.plan import NOT_NAMED
 

@@ -10,8 +10,8 @@ from ikp.running._answer_text import as_lines, commands
 from ikp.running._following import parts_of
 from ikp.running._following import report as follow_up
 from ikp.running.answer import answer
-from ikp.running.options import Options
-from ikp.running.parts import Part
+from ikp.running.process_parts import Part
+from ikp.running.run_options import Options
 from ikp.running.startup.sitecustomize import put, say
 from ikp.signals import pass_on
 

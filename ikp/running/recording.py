@@ -24,7 +24,7 @@ from ikp.running._ending import report, report_of_child
 from ikp.running._following import claimed, ended, of_window
 from ikp.running._installed import installed
 from ikp.running._windows import Windows
-from ikp.running.options import Options
+from ikp.running.run_options import Options
 from ikp.running.startup.ikp_children import ROOT
 from ikp.running.startup.sitecustomize import driven, say
 from ikp.session.termination import PATIENCE_S, held_off, hold, on_termination
@@ -34,7 +34,7 @@ from ikp.warning import diverted
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.running._watched import Watched
-    from ikp.running.parts import Part
+    from ikp.running.process_parts import Part
     from ikp.running.startup.ikp_children import Family
     from ikp.trace import Trace
 
@@ -84,7 +84,7 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
     return recording
 
 
-def _beside(launcher: Watched, stepped_in: ExitStack, told: dict[str, None]) -> None:
+def _beside(launcher: Watched, stepped_in: ExitStack, printed: dict[str, None]) -> None:
     """Step in at launches that do not go through the launcher's language, as by the CUDA driver."""
     for backend in registry.own().values():
         if hasattr(backend, "beside"):
@@ -92,7 +92,7 @@ def _beside(launcher: Watched, stepped_in: ExitStack, told: dict[str, None]) -> 
                 stepped_in.enter_context(backend.beside(launcher))
             except (IkpError, OSError) as error:
                 pass_on(error)
-                told[f"kernels that Triton does not launch run plain: {error}"] = None
+                printed[f"kernels that Triton does not launch run plain: {error}"] = None
 
 
 class _Unprepared:
@@ -335,7 +335,7 @@ class Recording:
 
     def _note(self, trace: Trace | None, path: str | None) -> None:
         """Keep what was recorded for the end of the run."""
-        from ikp.running.parts import Part
+        from ikp.running.process_parts import Part
 
         self.parts.append(Part.of(self.launcher, trace, path))
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ikp.errors import UsageError
-from ikp.running.options import Options
+from ikp.running.run_options import Options
 from ikp.unedited.plan import BEST
 
 pytestmark = pytest.mark.any_pins

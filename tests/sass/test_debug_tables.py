@@ -13,8 +13,7 @@ from ikp.errors import PatchError
 from ikp.sass.cubins.cubin import Kernel
 from ikp.sass.cubins.elf import RELA, Elf, Kind, Section
 from ikp.sass.cubins.source_lines import UnknownTableError, source_lines
-from ikp.sass.insertion._line_tables import follow_lines
-from ikp.sass.insertion._unwinding import follow_frames
+from ikp.sass.insertion._debug_tables import follow_frames, follow_lines
 from ikp.sass.insertion.displacement import Displacement, Insertion, shift
 
 pytestmark = pytest.mark.any_pins

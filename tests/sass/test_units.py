@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.sass.disassembly.units import unit_of
+from ikp.sass.disassembly.opcodes import unit_of
 from tests.sass.texts import one
 
 pytestmark = pytest.mark.any_pins

@@ -114,7 +114,7 @@ class Wait:
             self.family.end()
             return True
         _import_ikp()
-        options = import_module("ikp.running.options").Options.parse(self.options, self.path)
+        options = import_module("ikp.running.run_options").Options.parse(self.options, self.path)
         import_module("ikp.running.finishing").finish(options, self.path, self.family)
         return False
 

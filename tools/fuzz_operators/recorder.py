@@ -140,7 +140,7 @@ def _full_names(names: Iterable[str]) -> dict[str, str]:
 def _options(words: Sequence[str]) -> Any:
     """Return what ``ikp run`` makes of a command line."""
     from ikp.cli._run import command
-    from ikp.running.options import Options
+    from ikp.running.run_options import Options
 
     path = Path(tempfile.gettempdir()) / "fuzz-never-written.pftrace"
     every = ["--kernel", "*", "--launch", ":", "--out", str(path), *words, "program.py"]

@@ -6,6 +6,8 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.liveness import Liveness
@@ -18,6 +20,11 @@ from tests.sass.walk import clobbers
 
 pytestmark = pytest.mark.any_pins
 
+ANY = (
+    *("MOV R4, R5", "@P0 MOV R4, R6", "IADD3 R5, R4, R6, RZ", "@!P1 MOV R6, 0x1", "MOV R5, 0x2"),
+    *("ISETP.GE.AND P0, PT, R4, R5, PT", "ISETP.NE.AND P1, PT, R6, RZ, P0", "STS [R4], R6"),
+    *("@P0 BRA TARGET", "@!P1 BRA TARGET", "@P1 EXIT", "NOP", "BRA TARGET"),
+)
 LINES = (
     "MOV R4, 0x1",
     ".L_x_1:",
@@ -61,6 +68,32 @@ def test_a_definition_under_a_guard_leaves_it_alive_before_its_block_too() -> No
         "EXIT",
     )
     assert "R4" not in found[0] and "R4" in found[1]
+
+
+def test_a_definition_ends_a_life_before_its_block_too() -> None:
+    found = live("@P0 BRA `(.L_x_1)", "NOP", ".L_x_1:", "MOV R4, R5", "STS [R4], R4", "EXIT")
+    assert found[:2] == [["R5", "P0"], ["R5"]]
+    again = live("NOP", ".L_x_1:", "MOV R4, R5", "STS [R4], R4", "@P0 BRA `(.L_x_1)", "EXIT")
+    assert not any("R4" in each for each in (again[0], again[1], again[3]))
+
+
+@given(st.lists(st.sampled_from(ANY), min_size=4, max_size=14), st.sets(st.integers(0, 13)))
+def test_random_code_is_live_where_a_walk_finds_a_reader(lines: list[str], at: set[int]) -> None:
+    marked = [
+        part
+        for n, each in enumerate(lines)
+        for part in ([f".L_x_{n}:"] if n in at else []) + [each]
+    ]
+    targets = [each[:-1] for each in marked if each.endswith(":")] or ["none"]
+    text = [
+        each.replace("TARGET", f"`({targets[n % len(targets)]})") if targets != ["none"] else each
+        for n, each in enumerate(marked)
+        if targets != ["none"] or "TARGET" not in each
+    ]
+    flow = Flow(sass(*text, "EXIT"))
+    for index, found in enumerate(Liveness(flow).own):
+        for name in ("R4", "R5", "R6", "P0", "P1"):
+            assert found >> bit(name) & 1 == clobbers(flow, index, bit(name)), (index, name)
 
 
 def test_a_function_reads_for_its_callers() -> None:

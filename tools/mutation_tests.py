@@ -16,6 +16,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import _lru_cache_wrapper
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ class Learned:
     def reaching(self, file: Path, line: int, most: float) -> list[str]:
         """Return the tests that execute a statement, the shortest first, ``most`` seconds in all.
 
-        Of code of a module, and of functions whose results an earlier test left in a cache, these
-        are the tests that execute anything of the file.
+        Of code of a module, and of what only a fixture executes, these are the tests that execute
+        anything of the file.
         """
         key = f"{file}:{line}"
         found = [test for test, all_of in self.executed.items() if key in all_of]
@@ -108,7 +109,12 @@ class Notes:
         self._begun = 0.0
 
     def pytest_runtest_logstart(self) -> None:
-        """Begin with nothing."""
+        """Begin with nothing, and with no results in caches."""
+        for name, module in [*sys.modules.items()]:
+            if name.startswith("ikp."):
+                for each in vars(module).values():
+                    if isinstance(each, _lru_cache_wrapper):
+                        each.cache_clear()
         EXECUTED.clear()
         self._begun = _seconds()
 

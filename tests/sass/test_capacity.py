@@ -65,6 +65,20 @@ def test_a_constant_looks_as_one_of_ptxas(chip: str) -> None:
     }
 
 
+def test_a_new_bank_has_a_symbol_of_its_own_and_one_of_its_constant() -> None:
+    made = Cubin.read(cubin())
+    add_constant(made, "ikp_buffer", 16)
+    again = Elf.read(made.write())
+    number = [each.name for each in again.sections].index(".nv.constant3")
+    fields = ("info", "other", "section", "value", "size")
+    found = {
+        name: tuple(int(each[field]) for field in fields)
+        for name, each in zip(again.symbol_names(), again.symbols(), strict=True)
+    }
+    assert found[".nv.constant3"] == (3, 0, number, 0, 0), "a local section"
+    assert found["ikp_buffer"] == (0x11, 0, number, 0, 16), "a global object"
+
+
 def test_a_constant_stands_behind_others() -> None:
     ptx = with_constants(TABLE, use=USE)
     made = Cubin.read(cubin("sm_90a", ptx))

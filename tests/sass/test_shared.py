@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ikp.errors import PatchError
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.cubins.module_memory import constants, shared, variables
+from ikp.sass.cubins.module_memory import _settle, constants, shared, variables
 from ikp.sass.disassembly.listing import parse
 from ikp.sass.disassembly.tool_paths import tool
 from ikp.sass.disassembly.tools import disassemble
@@ -79,3 +80,50 @@ def test_one_function_reads_as_it_does_among_all(tmp_path: Path) -> None:
     (code,) = parse(alone)
     among = next(each for each in parse(disassemble(data)) if each.name == "looks")
     assert [i.text for i in code.instructions] == [i.text for i in among.instructions]
+
+
+ENTRY = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
+WITHOUT = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4")])
+
+
+def settled(kind: int, addend: int | None, before: bytes = bytes(8)) -> bytes:
+    """Return eight bytes, at offset 8 of a section, behind a relocation."""
+    data = bytearray(bytes(8) + before + bytes(8))
+    row = (8, kind, 1) if addend is None else (8, kind, 1, addend)
+    entry = np.array([row], WITHOUT if addend is None else ENTRY)[0]
+    _settle(data, entry, PLACE, "counter")
+    assert data[:8] == data[16:] == bytes(8)
+    return bytes(data[8:16])
+
+
+def test_a_relocation_writes_the_address_or_one_of_its_halves() -> None:
+    whole = (PLACE + 16).to_bytes(8, "little")
+    assert settled(2, 16) == settled(2, None, (16).to_bytes(8, "little")) == whole
+    assert settled(2, 16, b"overseen") == whole, "with an addend, the bytes don't count"
+    assert settled(56, 16, b"kept\0\0\0\0") == b"kept" + whole[:4]
+    assert settled(57, 16, b"kept\0\0\0\0") == b"kept" + whole[4:]
+    assert settled(57, None, b"kept\0\0\0\0") == b"kept" + PLACE.to_bytes(8, "little")[4:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "addend", "before", "why"),
+    [
+        (3, 0, bytes(8), "kind 3"),
+        (56, None, bytes(7) + b"\1", "form that is not known"),
+        (56, None, bytes(4) + b"\1" + bytes(3), "form that is not known"),
+        (2, -PLACE - 1, bytes(8), "damaged"),
+        (2, None, b"\xff" * 8, "damaged"),
+    ],
+)
+def test_a_relocation_that_is_not_known_or_damaged_is_refused(
+    kind: int, addend: int | None, before: bytes, why: str
+) -> None:
+    with pytest.raises(PatchError, match=why):
+        settled(kind, addend, before)
+
+
+def test_a_relocation_behind_its_sections_end_is_refused() -> None:
+    entry = np.array([(1, 2, 1, 0)], ENTRY)[0]
+    _settle(bytearray(9), entry, PLACE, "counter")
+    with pytest.raises(PatchError, match="behind its section's end"):
+        _settle(bytearray(8), entry, PLACE, "counter")

@@ -154,3 +154,17 @@ def test_one_that_can_not_be_started_is_refused(build: Build) -> None:
     tools.tool("nvdisasm").chmod(0o644)
     with pytest.raises(InspectError, match="there is no program"):
         disassemble(b"code")
+
+
+def test_code_that_the_disassembler_refuses_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = b"\xff" * 16, b"\1" + bytes(15)
+
+    def said(_: Path, __: str, code: bytes) -> children.Done:
+        words = [code[at : at + 16] for at in range(0, len(code), 16)]
+        wrong = [f"error at address {16 * n:#x}" for n, each in enumerate(words) if each == bad]
+        text = "".join(f"  /*{16 * n:04x}*/ {each[0]:#x} ;\n" for n, each in enumerate(words))
+        return children.Done(len(wrong), "" if wrong else text, "\n".join(wrong))
+
+    monkeypatch.setattr(tools, "_printed_code", said)
+    made = tools.printed_code(Path("nvdisasm"), "90a", good + bad + good + bad)
+    assert made == {0: "0x1", 0x20: "0x1"}

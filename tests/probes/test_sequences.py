@@ -361,3 +361,12 @@ def test_what_may_be_written_behind_the_last_record_is_the_warps_own(warps, monk
 
 def _dense(slots, records):
     return abi.segment_bytes(slots, records, header_bytes=abi.DENSE_HEADER_BYTES)
+
+
+@pytest.mark.parametrize("frame", [FRAME, PAIRS, replace(PAIRS, warps=6), replace(PAIRS, warps=1)])
+def test_probes_write_no_uniform_register_but_their_own(frame) -> None:
+    ground = (NEAR_GROUND.pair, NEAR_GROUND.pair + 1, frame.room + 1)
+    free = {KEPT, *(ground if frame.near else ())}
+    for steps in kernel(frame):
+        for step in steps:
+            assert {number for file, number in step.writes if file == "U"} <= frame.all | free

@@ -299,3 +299,31 @@ def test_sizes_of_a_launch_are_known_constants_and_others_are_assumed() -> None:
     assert sizes == [(each, False) for each in (256, 2, 3, 1024, 5, 6)]
     assert launched.constant(0x210) == (77, False)
     assert launched.constant(0x218)[1]
+
+
+def test_a_loop_over_64_bits_compares_both_words() -> None:
+    text = (
+        "MOV R6, {}\nMOV R7, RZ\n.L_x_0:\nFFMA R9, R9, R9, R9\n"
+        "IADD3 R6, P1, R6, 0x10, RZ\nIADD3.X R7, RZ, R7, RZ, P1, !PT\n"
+        "ISETP.GE.U32.AND P0, PT, R6, 0x64, PT\n"
+        "ISETP.GE.AND.EX P0, PT, R7, {}, PT, P0\n@!P0 BRA `(.L_x_0)"
+    )
+    made, values = loop_of(text.format("0x4", "RZ"))
+    assert values.trips(made.loops[0].header) == 6
+    made, values = loop_of(text.format("0xffffffc4", "0x1"))
+    assert values.trips(made.loops[0].header) == 10, "past the end of the low word"
+    made, values = loop_of(text.format("0x4", "RZ").replace("R7, RZ, PT, P0", "R7, RZ, PT, P2"))
+    assert values.trips(made.loops[0].header) is None, "of the low words, no comparison is known"
+
+
+def test_an_address_that_is_not_known_in_the_next_iteration_moves() -> None:
+    text = f"{INDEX}.L_x_0:\nLDG.E R8, desc[UR4][R2.64]\n{{}}\n@P0 BRA `(.L_x_0)"
+    for change, moves in {
+        "NOP": False,
+        "IADD3 R2, P1, R2, 0x80, RZ": True,
+        "MOV R2, R8": True,
+        "IADD3 R2, P1, R2, RZ, RZ": False,
+    }.items():
+        made, values = loop_of(text.format(change))
+        at = next(n for n, one in enumerate(made.code.instructions) if one.op == "LDG")
+        assert values.moves(at, made.loops[0].header) == moves, change

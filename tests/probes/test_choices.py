@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 
 from ikp.errors import PatchError
 from ikp.probes.access_probes import MOST_BYTES, _ground, _layout, _reserved
+from ikp.probes.code.access_code import _address
+from ikp.probes.code.reserved_registers import FIRST, Cell
+from ikp.probes.placement.frame_registers import frame
 from ikp.probes.placement.kernel_exits import rows_of, words_of
 from ikp.probes.placement.occupancy import most_registers, register_counts, resident, warps_of
 from ikp.probes.placement.start_slots import StartSlot
@@ -168,6 +171,39 @@ def test_register_counts_begin_with_the_most_that_cost_no_block(has: int, warps:
     assert all(blocks[each] < blocks[first] for each in others)
 
 
+@given(
+    st.sets(st.integers(4, 30), max_size=16),
+    st.sampled_from([None, 4]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_frame_has_registers_of_its_own_that_the_kernel_never_names(
+    unused: set[int], warps: int | None, near: bool, owns: bool
+) -> None:
+    free = Free(tuple(sorted(unused)))
+    code = SimpleNamespace(having=lambda _: [], instructions=[])
+    room: Any = SimpleNamespace(
+        unused_uniform=free.unused_uniform,
+        unused_own=tuple(range(90, 99)) if owns else (),
+        reserve=free.reserve,
+        liveness=SimpleNamespace(flow=SimpleNamespace(code=code), effects=[]),
+    )
+    made = frame(room, warps, Cell(3, 16), HOPPER, near=near)
+    if made is None:
+        assert len(unused) < 7 and not owns
+        return
+    pair = () if made.near or made.lends else (made.descriptor, made.descriptor + 1)
+    more = (made.records + 1, made.room + 1, made.header + 1) if made.near else ()
+    taken = [*pair, made.records, made.room, made.count, made.header, *made.entered, *more]
+    taken += [] if made.high in more else [made.high]
+    named = [each for each in taken if each < FIRST]
+    assert len({*named}) == len(named) and {*named} <= unused
+    assert len({*taken}) == len(taken)
+    assert len(made.own) == len(taken) - len(named) == len(free.reserved)
+    assert made.near <= (near and warps is not None)
+    assert all(each % 2 == 0 for each in (*pair[:1], *((made.records,) if made.near else ())))
+
+
 def test_warps_are_counted_whole() -> None:
     assert [warps_of(each) for each in (1, 32, 33, 1024)] == [1, 1, 2, 32]
 
@@ -195,3 +231,17 @@ def test_a_start_is_there_when_its_copy_is(stalls: list[int]) -> None:
 
 def test_latencies_are_those_that_were_measured() -> None:
     assert (_TIMES[0x805], _TIMES[0x2CA]) == (CLOCK_TIME, UNIFORM_TIME)
+
+
+@pytest.mark.parametrize("own", [None, 8])
+@pytest.mark.parametrize("uniform", [None, 5])
+@pytest.mark.parametrize("wide", [False, True])
+def test_an_address_is_made_of_the_registers_that_the_access_names(
+    own: int | None, uniform: int | None, wide: bool
+) -> None:
+    access: Any = SimpleNamespace(own=own, uniform=uniform, wide=wide)
+    steps = _address(access, 20, 21)
+    read = {each for step in steps for each in step.reads}
+    expected = set() if own is None else {("R", own), *([("R", own + 1)] if wide else [])}
+    assert read == expected | (set() if uniform is None else {("U", uniform)})
+    assert [each for step in steps for each in step.writes] == [("R", 20), ("R", 21)]

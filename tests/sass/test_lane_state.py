@@ -73,6 +73,10 @@ def test_assumed_parameters_are_far_apart_as_pointers_and_aligned_as_sizes(
     assert words == [(0x4000, True), (0x1000, True), (0x1104000, True), (0x1000, True)]
 
 
+def test_parameters_begin_where_hoppers_do_if_it_is_not_said() -> None:
+    assert Launched(Shape()).constant(0x220) == (0x1104000, True)
+
+
 def test_a_write_under_a_guard_keeps_the_value_of_other_threads() -> None:
     odd = Value(np.arange(32) % 2, LANE)
     state = threads(R0=value(5, BLOCK), R1=Value(None, WARP))

@@ -150,10 +150,11 @@ class FreeRegisters:
     def _set_kept(self, members: Iterable[int], rows: Iterable[int] | None, *, kept: bool) -> None:
         if rows is None:
             rows = range(len(self.kept)) if self.rows is None else sorted(self.rows)
-        some = np.ix_(list(rows), list(members))
-        self.kept[some] = kept
-        needed = self.liveness.table[some] | self.flight.table[some]
-        self.free[some] = ~(needed | self.kept[some])
+        some = _together(list(rows))
+        for each in members:
+            self.kept[some, each] = kept
+            needed = kept or self.liveness.table[some, each] | self.flight.table[some, each]
+            self.free[some, each] = np.logical_not(needed)
 
     @cached_property
     def allowed(self) -> list[int]:

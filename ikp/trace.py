@@ -47,7 +47,7 @@ class Trace(core.Trace):
         return summary(self)
 
     def _repr_html_(self) -> str:
-        from ikp.analysis.html import trace_html
+        from ikp.analysis.summary import trace_html
 
         return trace_html(self)
 
@@ -162,8 +162,8 @@ def load(path: str | PathLike[str]) -> Trace:
 
 
 def _of_stats() -> Printer:
-    from ikp.analysis.html import as_html
     from ikp.analysis.render import as_text, sheet
+    from ikp.analysis.summary import as_html
 
     return Printer(as_text, sheet, as_html)
 

@@ -50,7 +50,7 @@ import sys
 import ikp.trace
 from ikp.analysis.stats import Stats
 table = Stats((), (), ())
-assert not {"ikp.analysis.render", "ikp.analysis.html", "rich"} & set(sys.modules)
+assert not {"ikp.analysis.render", "ikp.analysis.summary", "rich"} & set(sys.modules)
 str(table)
 assert "ikp.analysis.render" in sys.modules
 """

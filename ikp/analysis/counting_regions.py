@@ -1,4 +1,6 @@
-"""Statistics of regions: counts, totals, self times and percentiles per launch label and region.
+"""Statistics of regions: counts, totals, self times, percentiles and histograms by region.
+
+Histograms of durations by group: counts in 16 bins of equal ratio, from least to most.
 
 One sort of one integer column gives the percentiles: the group and the duration of a range are
 packed into one 64-bit key, so a million ranges take some tens of milliseconds. Self times take as
@@ -9,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis._histograms import spreads
 from ikp.analysis._self_time import self_times
 from ikp.analysis.event_units import by_events, event_units
 from ikp.analysis.evidence import Evidence, about, collect_evidence
@@ -24,7 +25,34 @@ from ikp.core.sorting import sum_by
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ikp.core.trace import Trace
+
+
+Ints = NDArray[np.int64]
+
+BINS: Final = 16
+
+
+def spreads(group: Ints, values: Ints) -> Iterator[tuple[int, list[float], list[int]]]:
+    """Yield each group's number, the edges of its bins in ns, and how many values lie in each.
+
+    Values below 1 ns count as 1 ns, which has a logarithm.
+    """
+    ids, member = np.unique(group, return_inverse=True)
+    known = np.maximum(values, 1).astype(np.float64)
+    least, most = np.full(len(ids), np.inf), np.zeros(len(ids))
+    np.minimum.at(least, member, known)
+    np.maximum.at(most, member, known)
+    ratio = np.log(np.maximum(most / least, 1 + 1e-9))
+    place = np.log(known / least[member]) / ratio[member] * BINS
+    bins = np.clip(place.astype(np.int64), 0, BINS - 1)
+    counts = np.bincount(member * BINS + bins, minlength=len(ids) * BINS).reshape(-1, BINS)
+    for i, number in enumerate(ids.tolist()):
+        edges = least[i] * np.exp(ratio[i] * np.arange(BINS + 1) / BINS)
+        yield number, edges.tolist(), counts[i].tolist()
+
 
 _Ints = NDArray[np.int64]
 

@@ -1,4 +1,6 @@
-"""What recording did to launches: how much longer they took, and what their waits may hide.
+"""What recording did to launches: how much longer they took, its share, what waits may hide.
+
+Upper bound on the share of the warps' time that writing their records took.
 
 Where a program launched a kernel with the same grid again, plain, both were timed by events
 (``ikp run``): the difference is what recording took. Else, where a sample of blocks had ranges,
@@ -17,10 +19,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.run_figures import TimedLaunches, read_timed
+from ikp.core.trace import Launch
 from ikp.core.warps import launch_bounds
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
+
+
+RECORD_CYCLES: Final = {32: 53, 64: 68}
+"""The most cycles that a range cost on a full H200, by its clock's bits (docs/benchmarks.md)."""
+
+
+def recording_share(launch: Launch, attempted: int, resident_ns: float) -> float | None:
+    """Return the share, at most; None where it is not known.
+
+    Args:
+        launch: the launch, whose clock counts.
+        attempted: records, dropped ones included.
+        resident_ns: the sum of the time that its warps ran.
+    """
+    if launch.clock.kind != "cycles" or not resident_ns:
+        return None
+    spent = attempted * RECORD_CYCLES[launch.clock.bits] * launch.clock.ns_per_tick
+    return min(1.0, spent / resident_ns)
+
 
 _Floats = NDArray[np.float64]
 

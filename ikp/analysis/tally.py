@@ -1,4 +1,10 @@
-"""``Tally``: statistics of one trace or of many, in a form that merges.
+"""``Tally``: statistics of one trace or of many, with sketches of durations, in a form that merges.
+
+Sketches of durations (DDSketch): percentiles that merge over traces, at most 0.5 % off.
+
+A DDSketch counts values in bins whose bounds grow by a fixed ratio, so a percentile from it is off
+by at most a fixed share of its value. Sketches of two sets of values add up to that of both, bin by
+bin: in any order, and however the values were divided.
 
 Counts, sums, least and most are exact. Percentiles come from sketches, which merge as exactly, and
 are off by at most :data:`RELATIVE_ERROR`. A tally is as large as the table that it becomes, however
@@ -9,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ikp.analysis import _sketch as sketch
+import numpy as np
+from numpy.typing import NDArray
+
 from ikp.analysis.evidence import Evidence, plural
 from ikp.analysis.stats import RegionStats, Residence, Stats
 from ikp.errors import UsageError
@@ -20,7 +28,76 @@ if TYPE_CHECKING:
     import pandas
     from ddsketch import DDSketch
 
-RELATIVE_ERROR: Final = sketch.RELATIVE_ERROR
+
+RELATIVE_ERROR: Final = 0.005
+"""A percentile is at most this share off the duration at its rank. 60 years of nanoseconds take
+4,200 bins then, 10 to 100 us take 230."""
+
+
+def new_sketch() -> DDSketch:
+    """Return an empty sketch."""
+    from ddsketch import DDSketch
+
+    return DDSketch(RELATIVE_ERROR)
+
+
+def sketches(group: NDArray[Any], values: NDArray[np.int64]) -> dict[int, DDSketch]:
+    """Return a sketch of the values of each group that occurs, by its number.
+
+    All values are put into bins at once. A bin is then added to its sketch as its middle value,
+    times the number of values in it.
+    """
+    if not len(values):
+        return {}
+    bins = _bins(values)
+    least, width = int(bins.min()), int(bins.max() - bins.min()) + 1
+    place, count = _counted(group * np.int64(width) + (bins - least))
+    found: dict[int, DDSketch] = {}
+    rows = zip((place // width).tolist(), (place % width + least).tolist(), count, strict=True)
+    for number, one, times in rows:
+        if number not in found:
+            found[number] = new_sketch()
+        found[number].add(_middle(one), times)
+    return found
+
+
+_GAMMA: Final = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
+_NONE: Final = -1
+"""The bin of durations of 0: that of 1 ns is 0."""
+
+
+def _bins(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bin that a sketch puts each value in: bin i ends with gamma ** i."""
+    ends = np.ceil(np.log(np.maximum(values, 1)) / np.log(_GAMMA))
+    bins: NDArray[np.int64] = ends.astype(np.int64)
+    bins[values <= 0] = _NONE
+    return bins
+
+
+def _middle(one: int) -> float:
+    """Return the value of a bin with the least relative distance to all others in it."""
+    return 0.0 if one == _NONE else 2 * _GAMMA**one / (1 + _GAMMA)
+
+
+def _counted(places: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
+    """Return which places occur, ascending, and how often: by a sort where few of them do."""
+    if int(places.max()) > _SPARSE * len(places) + _FEW:
+        found, count = np.unique(places, return_counts=True)
+        return found, count.tolist()
+    count = np.bincount(places)
+    found = np.flatnonzero(count)
+    return found, count[found].tolist()
+
+
+_SPARSE, _FEW = 4, 1 << 16
+
+
+def sketched_quantile(sketch: DDSketch, q: float) -> float:
+    """Return the value at a quantile of a sketch that is not empty."""
+    value = sketch.get_quantile_value(q)
+    return np.nan if value is None else float(value)
+
+
 _SHOWN: Final = 5
 """Files and notes that are named; more are counted."""
 
@@ -154,7 +231,7 @@ def _finished(label: Label) -> Evidence:
     found = label.evidence
     if not label.durations.count:
         return found
-    middle = sketch.quantile(label.durations, 0.5)
+    middle = sketched_quantile(label.durations, 0.5)
     least, most = float(found.duration_min_ns), float(found.duration_max_ns)
     return replace(found, duration_ns=min(max(middle, least), most))
 
@@ -165,13 +242,13 @@ def _figures(row: Row, evidence: Evidence) -> RegionStats:
     if found.total_ns is not None:
         found = replace(found, mean_ns=found.total_ns / found.count)
     if row.times is not None:
-        p50, p95, p99 = (_within(found, sketch.quantile(row.times, q)) for q in (0.5, 0.95, 0.99))
+        p50, p95, p99 = (_within(found, sketched_quantile(row.times, q)) for q in (0.5, 0.95, 0.99))
         found = replace(found, p50_ns=p50, p95_ns=p95, p99_ns=p99)
     if found.total_cycles is None or not evidence.counts_cycles:
         return replace(found, total_cycles=None)
     found = replace(found, mean_cycles=found.total_cycles / found.count)
     if row.cycles is not None:
-        p50, p95 = (sketch.quantile(row.cycles, q) for q in (0.5, 0.95))
+        p50, p95 = (sketched_quantile(row.cycles, q) for q in (0.5, 0.95))
         found = replace(found, p50_cycles=p50, p95_cycles=p95)
     return found
 

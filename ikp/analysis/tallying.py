@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis._sketch import new_sketch, sketches
 from ikp.analysis.counting_regions import Groups, stats
 from ikp.analysis.evidence import Evidence
 from ikp.analysis.perturbation import worse
 from ikp.analysis.stats import RegionStats, Residence
-from ikp.analysis.tally import Label, Lost, Place, Row, RowKey, Tally
+from ikp.analysis.tally import Label, Lost, Place, Row, RowKey, Tally, new_sketch, sketches
 from ikp.core.abi import Kind
 from ikp.core.warps import launch_bounds
 

@@ -11,9 +11,9 @@ from typing import Any
 from ikp.backends.loaded import Module
 from ikp.backends.patched import Counts, drop_buffer
 from ikp.backends.reached import reached
-from ikp.checking.check import check
 from ikp.checking.comparison import Buffer, Verdict
-from ikp.checking.request import Code, Request, Shape, packed
+from ikp.checking.messages import Code, Request, Shape, packed
+from ikp.checking.process import check
 from ikp.driver import cuda
 from ikp.errors import CheckError, PatchError
 from ikp.session.current import Session

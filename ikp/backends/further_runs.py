@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ikp.backends.checked import Launched, wait_for_earlier
 from ikp.backends.reached import Reached, reached
 from ikp.backends.refusing import in_words
-from ikp.checking.check import run_apart
 from ikp.checking.comparison import Buffer, Verdict
-from ikp.checking.messages import Timed
-from ikp.checking.request import Code, Request, packed
+from ikp.checking.messages import Code, Request, Timed, packed
+from ikp.checking.process import run_apart
 from ikp.core.address_tables import Recorded, figures
 from ikp.core.run_figures import AddressFigures, TriedSuspect, TriedSuspects
 from ikp.driver import cuda

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ikp.checking.request import KEPT, Shape, attribute
+from ikp.checking.messages import KEPT, Shape, attribute
 from ikp.driver import cuda
 from ikp.errors import PatchError
 

@@ -18,8 +18,17 @@ from typing import Any, Final
 
 from ikp.checking.address_space import Reserved, TakenError, mapped
 from ikp.checking.comparison import Buffer, NoRoomError, Verdict
-from ikp.checking.messages import STAGED_BYTES, Content, Failure, Last, Piece, Ready, Run, Stage
-from ikp.checking.request import Request
+from ikp.checking.messages import (
+    STAGED_BYTES,
+    Content,
+    Failure,
+    Last,
+    Piece,
+    Ready,
+    Request,
+    Run,
+    Stage,
+)
 from ikp.checking.runner import DeviceMemory, run, time_in_turn
 from ikp.driver import cuda
 from ikp.errors import PatchError

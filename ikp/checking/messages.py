@@ -1,4 +1,8 @@
-"""Messages between a program and the process that checks its kernels, and their order.
+"""Messages between a program and the process that checks its kernels, above all the request.
+
+The request of an A/B check: a kernel's plain and patched code, launch shape and buffers.
+
+All of it is bytes and numbers: the process that checks shares no objects with the program.
 
 The process begins with ``Ready``, and again when it has a context. Then, for each kernel, comes a
 ``Request``, answered by ``Ready``; a ``Piece`` for each piece of memory, answered by ``Ready``; and
@@ -9,10 +13,101 @@ comes in the verdict's place. Instead of any answer, ``Failure`` may come.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ikp.checking.comparison import Verdict
+from ikp.checking.comparison import Buffer, Verdict
+
+ATTRIBUTE_BYTES: Final = 72
+"""The size of a launch attribute: its number, in eight bytes, and 64 bytes of its value."""
+_COOPERATIVE: Final = 2
+KEPT: Final = (_COOPERATIVE, 4, 5, 11)
+"""Attributes that change what a kernel may compute: whether all blocks run at once, clusters' size,
+their order and their preferred size. Others name streams, events or memory of the program's
+context, say when the kernel may begin, or are about speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The configuration of a launch, without its arguments."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int  # bytes of dynamic shared memory
+    attributes: bytes = b""  # as the driver takes them
+    settings: tuple[tuple[int, int], ...] = ()  # the function's attributes that the program set
+    limits: tuple[tuple[int, int], ...] = ()  # of the context: stack, heap, print buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One form of a kernel, plain or with records, with its parameters and constants."""
+
+    cubin: bytes
+    parameters: bytes  # the values of all parameters, in one piece
+    offsets: tuple[int, ...]  # of each parameter
+    constants: Mapping[str, bytes]  # of the module, by name
+
+    def with_argument(self, offset: int, value: bytes) -> Code:
+        """Return the code with one more parameter, or another value for some of the last bytes."""
+        packed = bytearray(self.parameters.ljust(offset + len(value), b"\0"))
+        packed[offset : offset + len(value)] = value
+        offsets = tuple(sorted({*self.offsets, offset}))
+        return replace(self, parameters=bytes(packed), offsets=offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A launch that is to be checked."""
+
+    name: str  # the kernel's, as the compiler wrote it
+    shape: Shape
+    plain: Code
+    recorded: Code
+    buffers: tuple[Buffer, ...]  # memory that a launch may write, and that is compared
+    beside: tuple[Buffer, ...] = ()  # other memory that it needs: records, scratch
+    result: Buffer | None = None  # of these: what is returned after the run with probes
+    rounds: int = 0  # both forms are timed in turn so often, in place of being compared
+
+    @property
+    def memory(self) -> tuple[Buffer, ...]:
+        """All memory that is copied."""
+        return *self.buffers, *self.beside
+
+
+def kept_attributes(attributes: bytes, *, cooperative: bool) -> bytes:
+    """Return the attributes of a launch that another process can use, too."""
+    each = [
+        attributes[at : at + ATTRIBUTE_BYTES] for at in range(0, len(attributes), ATTRIBUTE_BYTES)
+    ]
+    made = [one for one in each if _number(one) in KEPT]
+    if cooperative and all(_number(one) != _COOPERATIVE for one in made):
+        made.append(attribute(_COOPERATIVE, (1).to_bytes(4, "little")))
+    return b"".join(made)
+
+
+def _number(attribute_bytes: bytes) -> int:
+    return int.from_bytes(attribute_bytes[:4], "little")
+
+
+def attribute(which: int, value: bytes) -> bytes:
+    """Return an attribute of a launch as the driver takes it."""
+    return (which.to_bytes(8, "little") + value).ljust(ATTRIBUTE_BYTES, b"\0")
+
+
+def packed(values: Sequence[tuple[int, bytes]]) -> tuple[bytes, tuple[int, ...]]:
+    """Return parameters in one piece, and the offset of each.
+
+    Args:
+        values: the offset and bytes of each.
+    """
+    size = max((offset + len(value) for offset, value in values), default=0)
+    made = bytearray(size)
+    for offset, value in values:
+        made[offset : offset + len(value)] = value
+    return bytes(made), tuple(sorted(offset for offset, _ in values))
+
 
 STAGED_BYTES: Final = 64 << 20
 """The size of the memory that both processes share, through which copies go."""

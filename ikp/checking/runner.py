@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from ikp.checking.comparison import FailedRunError, Verdict, compare, copies, restore
-from ikp.checking.messages import Timed
-from ikp.checking.request import ATTRIBUTE_BYTES, Code, Request, Shape
+from ikp.checking.messages import ATTRIBUTE_BYTES, Code, Request, Shape, Timed
 from ikp.driver import cuda
 from ikp.errors import PatchError
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ikp.ptx.instructions import parse
-from ikp.ptx.statements import Kind, Statement, statements
+from ikp.ptx.instructions import Kind, Statement, parse, statements
 
 _ALIGNED = re.compile(
     r"bar(?:\.cta)?\.(?:sync|red)\b|barrier(?:\.cta)?\.(?:sync|red)\.aligned"

@@ -1,21 +1,181 @@
-"""Instruments a kernel in its PTX, and has it assembled: where its cubin can't be patched."""
+"""Instruments a kernel in its PTX, as far as its footprint on an SM allows, and has it assembled.
+
+A kernel's footprint on an SM, read from its cubin: registers, stack, and blocks per SM.
+
+Search for the most probe regions that a PTX kernel can record without spills or lost blocks.
+
+Records in PTX go through the assembler, which gives them registers. Where these are used up,
+registers spill, or an SM has room for fewer blocks: then the dearest regions are left out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ikp.core.abi import Language
 from ikp.errors import PatchError
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import DETAILS, even
+from ikp.probes.placement.occupancy import most_registers, resident
+from ikp.probes.points import naming
 from ikp.probes.points.probe_points import ProbeRegion
 from ikp.ptx.body import Body
-from ikp.ptx.footprint import Footprint
 from ikp.ptx.record_text import Shape
 from ikp.ptx.spots import Spots
-from ikp.ptx.thinning import Thinning
 from ikp.ptx.weaving import Weaving
+from ikp.sass.assembly.chips import CHIPS, HOPPER, Chip, State
+from ikp.sass.cubins import attributes
+from ikp.sass.cubins.attributes import Code
+from ikp.sass.cubins.cubin import Cubin
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A thread's registers and stack, and how many blocks an SM has room for.
+
+    ``warps`` is how many a block has; 0 where that is not known, and so neither are blocks.
+    """
+
+    registers: int
+    stack: int  # bytes of local memory: what spills is there
+    warps: int
+    shared: int  # bytes of a block
+    chip: Chip
+
+    @classmethod
+    def of(cls, cubin: bytes, name: str, warps: int, shared: int) -> Footprint:
+        """Return the footprint of a kernel in a cubin.
+
+        Args:
+            cubin: the machine code.
+            name: the kernel's.
+            warps: of a block.
+            shared: bytes of shared memory that a block is launched with.
+
+        Raises:
+            PatchError: it is no cubin that is known, or has no such kernel.
+        """
+        file = Cubin.read(cubin)
+        kernel = file.kernel(name)
+        info = file.elf.find(".nv.info")
+        found = attributes.parse(info.data) if info is not None else []
+        frames = [each.words for each in found if each.code == Code.FRAME_SIZE]
+        stack = next((words[1] for words in frames if words[0] == kernel.symbol), 0)
+        return cls(kernel.registers, stack, warps, shared, _chip(f"sm_{file.sm}"))
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks an SM has room for; 0 where that is not known."""
+        if not self.warps:
+            return 0
+        return resident(self.registers, self.warps, self.shared, self.chip) // self.warps
+
+    @property
+    def most_registers(self) -> int:
+        """The most registers a thread with which an SM has room for as many blocks."""
+        return most_registers(self.registers, self.warps, self.shared, self.chip)
+
+    def spills_beside(self, plain: Footprint) -> bool:
+        """Whether more of a thread's registers spill than the plain kernel's."""
+        return self.stack > plain.stack
+
+    def crowds_beside(self, plain: Footprint) -> bool:
+        """Whether an SM has room for fewer blocks than of the plain kernel."""
+        return self.blocks < plain.blocks
+
+    def worse_than(self, plain: Footprint) -> str:
+        """Return a message on what a kernel with records loses to the plain one; "" for nothing."""
+        if self.spills_beside(plain):
+            return f"{self.stack - plain.stack} bytes of a thread's registers would spill"
+        if self.crowds_beside(plain):
+            return f"an SM would have room for {self.blocks} blocks, not {plain.blocks}"
+        return ""
+
+
+def _chip(name: str) -> Chip:
+    """Return a chip by its name; one that is not known is taken for as large as sm_90."""
+    unknown = replace(HOPPER, name=name, state=State.COMPILED)
+    return next((each for each in CHIPS if each.name == name), unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """A kernel that records as many probe regions as it has room for."""
+
+    text: str
+    cubin: bytes
+    places: tuple[ProbeRegion, ...]
+    footprint: Footprint
+    message: str = ""  # a message on the regions left out, and why
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """Finds the most probe regions of one kernel that can be recorded.
+
+    Args:
+        weaving: inserts records into its PTX.
+        plain: the plain kernel's footprint.
+        assemble: makes machine code of PTX, as the plain kernel's was made.
+    """
+
+    weaving: Weaving
+    plain: Footprint
+    assemble: Callable[[str], bytes]
+
+    def most(self, places: Sequence[ProbeRegion]) -> Thinned:
+        """Return the kernel with as many of the regions as cost no spill and no block.
+
+        Raises:
+            PatchError: even the kernel's own range costs one.
+        """
+        ordered = sorted(places, key=_dearness)
+        found, why = self._tried(ordered)
+        if found is not None:
+            return found
+        least, why_not = self._tried([])
+        if least is None:
+            raise PatchError(
+                f"{self.weaving.body.code.name} leaves no room for records in its PTX: with none "
+                f"but its own range, {why_not}."
+            )
+        fits, too_many = 0, len(ordered)
+        while too_many - fits > 1:
+            count = (fits + too_many) // 2
+            found, because = self._tried(ordered[:count])
+            if found is None:
+                too_many, why = count, because
+            else:
+                fits, least = count, found
+        return replace(least, message=_message(ordered[fits:], why))
+
+    def _tried(self, places: Sequence[ProbeRegion]) -> tuple[Thinned | None, str]:
+        """Return the kernel with these regions recorded; or None, and what it loses with them."""
+        plain, body = self.plain, self.weaving.body
+        made = self._assembled(self.weaving, places)
+        spills, crowds = made.footprint.spills_beside(plain), made.footprint.crowds_beside(plain)
+        if crowds and not spills and not body.limits_registers:  # with fewer registers it may do
+            narrow = body.with_head(f".maxnreg {plain.most_registers}")
+            made = self._assembled(replace(self.weaving, body=narrow), places)
+        why = made.footprint.worse_than(plain)
+        return (None if why else made), why
+
+    def _assembled(self, weaving: Weaving, places: Sequence[ProbeRegion]) -> Thinned:
+        text = weaving.text(places)
+        cubin = self.assemble(text)
+        takes = Footprint.of(cubin, weaving.body.code.name, self.plain.warps, self.plain.shared)
+        return Thinned(text, cubin, tuple(places), takes)
+
+
+def _dearness(place: ProbeRegion) -> tuple[int, bool, int, int]:
+    """Return a sort key: coarse levels first; within a level, barriers and short regions last."""
+    size = place.end.index - place.start.index if place.end else 0
+    return place.level, place.kind == "barrier", -size, place.start.index
+
+
+def _message(left: Sequence[ProbeRegion], why: str) -> str:
+    return f"not recorded, since with more records {why}: {naming.some(p.name for p in left)}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from ikp.probes.code.range_code import range_tag
 from ikp.probes.code.selection_code import NO_SLOT, OFFSET, ROW_OF_WARP, ROWS, SELECTION_BYTES
 from ikp.probes.placement.occupancy import warps_of
 from ikp.sass.cubins.capacity import LANES
-from ikp.targets import ptx_launch_header
-from ikp.targets.ptx_launch_header import Operand
+from ikp.targets import ptx_slot
+from ikp.targets.ptx_slot import Operand
 
 _SILENT: Final = 1 << 31
 """The first cursor of lanes that never record."""
@@ -224,5 +224,5 @@ def _launch_header(shape: Shape, whole: int, language: Language) -> str:
     }
     return f"""{first}mov.u32 gx, %nctaid.x; mov.u32 gy, %nctaid.y; mov.u32 gz, %nctaid.z;
 mov.b64 a, {{low, high}}; mad.lo.u32 u, room, {abi.RECORD_BYTES}, {abi.DENSE_HEADER_BYTES};
-{ptx_launch_header.stores(given, counts="t")}
+{ptx_slot.launch_header_stores(given, counts="t")}
 """

@@ -13,8 +13,8 @@ from ikp.probes.points.sese_regions import Point
 from ikp.ptx.barrier_waits import held_back
 from ikp.ptx.body import Body
 from ikp.ptx.branching import ENDS
+from ikp.ptx.instructions import Kind
 from ikp.ptx.record_text import Shape, declaration, ends, entry, leave, registers, starts
-from ikp.ptx.statements import Kind
 
 OWN_LINE = 0xFFFFFF
 """The source line of record code in line info: no file has so many, so it is none of the kernel's.

@@ -108,7 +108,7 @@ def _chosen_nothing(trace: Trace, options: Options) -> list[str]:
 def _recording(trace: Trace) -> str:
     """Return the line on dropped records, and on recording's share of the kernels' time."""
     from ikp.analysis.evidence import plural
-    from ikp.analysis.recording_cost import RECORD_CYCLES
+    from ikp.analysis.perturbation import RECORD_CYCLES
 
     attempted = sum(launch.attempted for launch in trace.launches)
     kept = sum(launch.kept for launch in trace.launches)
@@ -143,7 +143,7 @@ def _perturbed(trace: Trace) -> list[str]:
 
 def _share(trace: Trace) -> float | None:
     """Return recording's share of the warps' time at most; None without a clock of cycles."""
-    from ikp.analysis.recording_cost import recording_share
+    from ikp.analysis.perturbation import recording_share
 
     cycles = [launch for launch in trace.launches if launch.clock.kind == "cycles"]
     attempted = sum(launch.attempted for launch in trace.launches)

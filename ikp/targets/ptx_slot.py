@@ -1,21 +1,59 @@
 """PTX of ``init`` and ``finish``: a warp finds its slot, and writes launch and slot headers.
 
+PTX stores of the launch header, made from the table of its fields.
+
+The code around them has the address in ``a``, and in ``first`` whether this thread writes it.
+
 Registers that other verbs use are declared by ``init`` at function scope (see ``ikp.targets.ptx``).
 All others, and labels, are inside braces, so that compilers may copy a block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from ikp.core import abi, launch_fields
 from ikp.core.abi import Language, Option, OverflowMode, SlotState
 from ikp.core.launch_fields import Origin
 from ikp.core.segment import Spec
-from ikp.targets import ptx_launch_header
 from ikp.targets.ptx import END_MARK, SLOT_ADDRESS, Asm, shift
-from ikp.targets.ptx_launch_header import Operand
 from ikp.targets.ptx_totals import Counter, declarations, records
+
+Operand = str | int
+"""A register's name, or a constant."""
+
+
+def launch_header_stores(given: Mapping[str, Operand], counts: str = "") -> str:
+    """Return the stores, a line each.
+
+    Args:
+        given: operands by origin, and of constants by the field's name.
+        counts: a register in which launches are counted by the lines made here; without one, the
+            count is given, too.
+    """
+    known = {Origin.LAUNCHES, *given} if counts else {*given}
+    written = launch_fields.written(known)
+    return "\n".join(
+        _counted(store[0].offset, counts)
+        if counts and store[0].origin is Origin.LAUNCHES
+        else _stored(store[0].offset, [launch_fields.value_of(each, given) for each in store])
+        for store in launch_fields.stores(written, Origin.LAUNCHES if counts else None)
+    )
+
+
+def _stored(offset: int, operands: Sequence[Operand]) -> str:
+    if len(operands) == 1:
+        return f"@first st.global.b32 [a+{offset}], {operands[0]};"
+    joined = ", ".join(map(str, operands))
+    return f"@first st.global.v{len(operands)}.b32 [a+{offset}], {{{joined}}};"
+
+
+def _counted(offset: int, register: str) -> str:
+    return (
+        f"@first ld.global.b32 {register}, [a+{offset}]; add.u32 {register}, {register}, 1;\n"
+        f"@first st.global.b32 [a+{offset}], {register};"
+    )
+
 
 INIT_MARK = "// ikp.init"
 SPEC_MARK = "// ikp.spec"
@@ -164,7 +202,7 @@ def _launch_header(spec: Spec, language: Language) -> str:
         "language": int(language),
         "options": Option.SELECTED * spec.select + Option.TOTALS * spec.totals,
     }
-    stores = ptx_launch_header.stores(given)
+    stores = launch_header_stores(given)
     return f"""mov.u64 a, %gridid; cvt.u32.u64 grid, a;
 or.b32 t, block, thread; setp.eq.u32 first, t, 0; setp.ne.and.u32 first, $2, 0, first;
 mov.b64 a, {{low, ikp_high}};

@@ -35,7 +35,7 @@ def first_look(path: Path, launch: str | None = None) -> FirstLook:
         ExportError: the file is no trace that the UI shows.
         UsageError: there is no such launch, or the file has no launches.
     """
-    from ikp.exporters.protobuf.damage import DamagedError
+    from ikp.exporters.protobuf.varints import DamagedError
 
     head = None if _is_chrome(path) else _head(path)
     if head is None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.analysis import _nested as nested
+from ikp.analysis import _self_time as nested
 from ikp.analysis import _self_time as self_time
 from ikp.analysis._self_time import self_times
 from ikp.core.abi import Kind

@@ -16,8 +16,7 @@ from ikp.backends.loaded import Module
 from ikp.backends.patched import Launch, tell
 from ikp.backends.reached import Reached
 from ikp.checking.comparison import Buffer, Verdict
-from ikp.checking.messages import Timed
-from ikp.checking.request import Request, Shape
+from ikp.checking.messages import Request, Shape, Timed
 from ikp.core.abi import Language
 from ikp.core.run_figures import TriedSuspect, TriedSuspects, read_tried
 from ikp.driver import cuda

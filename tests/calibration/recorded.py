@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ikp.calibration._figures import ALONE, INSTANTS, MANY, NESTED, PROGRAMS, Program
+from ikp.calibration.calibrate import ALONE, INSTANTS, MANY, NESTED, PROGRAMS, Program
 from ikp.core.abi import ClockKind
 from ikp.core.decoding.decode import decode
 from ikp.core.trace import Trace

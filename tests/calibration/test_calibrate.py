@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.calibration import calibrate as it
-from ikp.calibration._figures import INSTANTS, PROGRAMS, figures
+from ikp.calibration.calibrate import INSTANTS, PROGRAMS, cost_figures
 from ikp.cli.main import cli
 from ikp.errors import BufferError, UsageError
 from tests.calibration.recorded import recorded
@@ -58,7 +58,7 @@ def test_it_measures_each_time_without_a_file_and_once_with_one(
     assert (
         ikp.calibrate(cache=path)
         == first
-        == figures(recorded(), clock="cycles", settings="a spec", versions=first.versions)
+        == cost_figures(recorded(), clock="cycles", settings="a spec", versions=first.versions)
     )
     assert len(runs) == 3
     ikp.calibrate(clock="cycles64", cache=path)
@@ -128,7 +128,7 @@ def test_the_kernels_record_what_is_measured(
     assert [launch.label for launch in trace.launches] == [
         program.label for program in PROGRAMS * it._LAUNCHES
     ]
-    found = figures(trace, clock=clock)
+    found = cost_figures(trace, clock=clock)
     for figure in (found.empty_range, found.range_alone):
         assert 0 < figure.ticks < 1e9  # ns, in Python, on a machine that others may use
 
@@ -136,8 +136,8 @@ def test_the_kernels_record_what_is_measured(
 @pytest.mark.compiled
 @pytest.mark.parametrize("clock", ["CYCLES", pytest.param("CYCLES64", marks=pytest.mark.any_pins)])
 def test_the_kernels_hold_their_records_and_the_same_work(clock: str) -> None:
-    from ikp.calibration._figures import ALONE, MANY, ROOTS
     from ikp.calibration._kernels import records
+    from ikp.calibration.calibrate import ALONE, MANY, ROOTS
     from ikp.core.abi import ClockKind
     from ikp.targets.ptx import CLOCK_MARK, STORE_MARK
     from tests.backends.sass import LOCAL_MEMORY, compile_kernel, spec

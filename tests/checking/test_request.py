@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from ikp.checking.comparison import Buffer
-from ikp.checking.request import Code, Request, Shape, attribute, kept_attributes, packed
+from ikp.checking.messages import Code, Request, Shape, attribute, kept_attributes, packed
 
 pytestmark = pytest.mark.any_pins
 

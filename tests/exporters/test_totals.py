@@ -21,7 +21,7 @@ from ikp.core.table import TOTAL_COLUMNS
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, UsageError
 from ikp.exporters.perfetto import PerfettoExporter
-from ikp.exporters.perfetto import _sums as sums
+from ikp.exporters.perfetto import _writer as sums
 from tests.exporters.perfetto.examples import assert_canonical, assert_same
 from tests.exporters.test_hatchet import needs_viewer, viewed
 from tests.segments import Warp

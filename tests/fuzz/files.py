@@ -17,7 +17,7 @@ from ikp.edit import add_args, concat
 from ikp.errors import ExportError
 from ikp.exporters.columns.packing import JSON
 from ikp.exporters.perfetto import PerfettoExporter
-from ikp.exporters.protobuf.damage import DamagedError
+from ikp.exporters.protobuf.varints import DamagedError
 from tests.exporters.perfetto.examples import warps
 from tests.exporters.perfetto.taken_apart import Section, put_together, take_apart
 from tests.fuzz import segments

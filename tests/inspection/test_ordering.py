@@ -16,8 +16,7 @@ import triton
 
 from ikp.backends.triton.passes.schedule import HANDFUL
 from ikp.inspection.report import Copy, Kernel
-from ikp.ptx.instructions import parse
-from ikp.ptx.statements import Kind, joined, statements
+from ikp.ptx.instructions import Kind, joined, parse, statements
 from ikp.sass.disassembly.opcodes import IDLE, Work, work_of
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.analysis._sketch import quantile, sketches
 from ikp.analysis.stats import RegionStats, Stats
-from ikp.analysis.tally import RELATIVE_ERROR, Tally
+from ikp.analysis.tally import RELATIVE_ERROR, Tally, sketched_quantile, sketches
 from ikp.analysis.tallying import merge, tally_trace
 from ikp.core.trace import Trace
 from ikp.edit import concat
@@ -78,7 +77,7 @@ def test_a_percentile_is_within_its_error_of_the_value_at_its_rank(
     for one in rest:
         whole.merge(one)
     value = sorted(values)[math.floor(q * (len(values) - 1))]
-    assert abs(quantile(whole, q) - value) <= RELATIVE_ERROR * value * (1 + 1e-9)
+    assert abs(sketched_quantile(whole, q) - value) <= RELATIVE_ERROR * value * (1 + 1e-9)
 
 
 def test_many_groups_that_hardly_occur_are_told_apart() -> None:

@@ -10,8 +10,7 @@ from ikp.errors import PatchError
 from ikp.probes.points.probe_points import Level
 from ikp.ptx.body import Body
 from ikp.ptx.branching import Control
-from ikp.ptx.opcode_kinds import kind_of, title
-from ikp.ptx.spots import Spots
+from ikp.ptx.spots import Spots, kind_of, title
 from ikp.sass.disassembly.listing import Line
 from tests.ptx.small import TURNS, kernel
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.backends.triton.passes.schedule import schedule
-from ikp.ptx.counted_lines import without_counted_lines
-from ikp.ptx.statements import joined, statements
+from ikp.ptx.instructions import joined, statements, without_counted_lines
 from tests.machines.ptx_order import located
 
 pytestmark = pytest.mark.any_pins

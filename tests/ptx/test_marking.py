@@ -15,10 +15,8 @@ from ikp.errors import PatchError
 from ikp.probes import kept_code
 from ikp.probes.code.entry_code import CELL
 from ikp.ptx.body import Body
-from ikp.ptx.counted_lines import without_counted_lines
-from ikp.ptx.footprint import Footprint
-from ikp.ptx.marking import mark
-from ikp.ptx.statements import Kind, joined, statements
+from ikp.ptx.instructions import Kind, joined, statements, without_counted_lines
+from ikp.ptx.marking import Footprint, mark
 from ikp.ptx.weaving import OWN_LINE
 from ikp.sass.cubins.cubin import Cubin
 from tests.ptx.compiled import CASES, marked, plain

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.backends.triton.passes.schedule import schedule
-from ikp.ptx.statements import Kind, in_assembly, joined, statements
+from ikp.ptx.instructions import Kind, in_assembly, joined, statements
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 
 pytestmark = pytest.mark.any_pins

@@ -10,10 +10,9 @@ import pytest
 from ikp.core.abi import Language
 from ikp.probes.points.probe_points import Level, ProbeRegion
 from ikp.ptx.body import Body
-from ikp.ptx.footprint import Footprint
+from ikp.ptx.marking import Footprint, Thinned, Thinning
 from ikp.ptx.record_text import Shape
 from ikp.ptx.spots import Spots
-from ikp.ptx.thinning import Thinned, Thinning
 from ikp.ptx.weaving import Weaving
 from ikp.sass.assembly.chips import HOPPER
 from tests.ptx.small import kernel

@@ -24,7 +24,6 @@ SHARED = {
     "render": "a result as text, table and JSON",
     "stages": "the passes, hung on the stages of Triton's compiler",
     "state": "what the verbs must know of the kernel that is being compiled",
-    "sums": "totals as a viewer shows them",
     "trace": "what kernels left: its columns, and ikp.Trace around them",
     "tracks": "the rows of a timeline",
     "unedited": "kernels that nobody edited, in any language and in one",

@@ -40,7 +40,7 @@ def test_names_of_several_classes_are_found() -> None:
 
 
 def test_a_file_is_visited_if_its_functions_are_called() -> None:
-    from ikp.analysis.diff._student import tail
+    from ikp.analysis.diff._interval import tail
     from ikp.patterns import dotted
 
     assert measure.visited(lambda: None) == 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ikp.analysis.diff import _notes
+from ikp.analysis.diff import _sample
 from ikp.analysis.diff._interval import Contrast
 from ikp.analysis.diff._match import design, match
 from ikp.analysis.diff._measure import samples
@@ -68,7 +68,7 @@ def diff(
     compared, out = [], []
     for one, other in found.pairs:
         first, second, chosen, left = design(one, other)
-        whole, regions = _notes.unknown(first, second)
+        whole, regions = _sample.unknown_times(first, second)
         compared.append(Compared(first, second, chosen, whole, regions))
         out.append(left)
     tested = sum(1 + len(_tested(one)) for one in compared)
@@ -79,7 +79,7 @@ def diff(
         confidence,
         found.only_before,
         found.only_after,
-        (*found.notes, *_notes.of_traces(*sides)),
+        (*found.notes, *_sample.notes_of_traces(*sides)),
         held(limits, compared, confidence),
     )
 
@@ -110,7 +110,7 @@ def _kernel(one: Compared, left: tuple[int, int], outside: float) -> KernelChang
         residence=_change(one, KERNEL, "residence", outside),
         ghz=(before.ghz, after.ghz),
         rows=tuple(_rows(one, residence, outside)),
-        notes=_notes.of_kernel(before, after),
+        notes=_sample.notes_of_kernel(before, after),
         durations=(
             tuple(before.get(KERNEL, "duration").tolist()),
             tuple(after.get(KERNEL, "duration").tolist()),

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis._nested import moments, nested_depths
-from ikp.analysis._self_time import whole_slots
+from ikp.analysis._self_time import moments, nested_depths, whole_slots
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.verdict import Branch
 from ikp.core.sorting import sum_by

@@ -12,8 +12,7 @@ from ikp.analysis.explain.choosing_launch import Chosen
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import Doing, Group, Lanes, Launched, RegionUse
-from ikp.analysis.perturbation import perturbations
-from ikp.analysis.recording_cost import recording_share
+from ikp.analysis.perturbation import perturbations, recording_share
 from ikp.core.sorting import sum_by
 
 _REGIONS: Final = 12

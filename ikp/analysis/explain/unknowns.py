@@ -14,7 +14,7 @@ from ikp.analysis.explain.copied_runs import not_found
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.verdict import Unknown
-from ikp.analysis.recording_cost import recording_share
+from ikp.analysis.perturbation import recording_share
 from ikp.core.code_facts import NO_FACTS
 
 if TYPE_CHECKING:

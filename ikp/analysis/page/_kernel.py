@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis.page import _curves
-from ikp.analysis.page._grid import Grid, grid_of
-from ikp.analysis.page._iterations import Turns, turns_of
+from ikp.analysis.page._curves import Turns, turns_of
+from ikp.analysis.page._grid import Grid, as_address, grid_of, png, shades
 from ikp.analysis.page._longest import median_launch, regions_by_time
-from ikp.analysis.page._pixels import as_address, png, shades
 from ikp.analysis.render import duration
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ import numpy as np
 
 from ikp.analysis.counting_regions import stats
 from ikp.analysis.page import _curves
-from ikp.analysis.page._grid import Grid, grid_of
-from ikp.analysis.page._iterations import durations_of
+from ikp.analysis.page._curves import durations_of
+from ikp.analysis.page._grid import COLOUR, Grid, grid_of
 from ikp.analysis.page._longest import labels_by_time, median_launch, regions_by_time
-from ikp.analysis.page._pixels import COLOUR
 from ikp.errors import PluginError
 from ikp.terminal import shortened
 

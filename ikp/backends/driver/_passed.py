@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from ikp.backends.driver._hook import Launch
-from ikp.checking.request import ATTRIBUTE_BYTES, Shape, kept_attributes
+from ikp.checking.messages import ATTRIBUTE_BYTES, Shape, kept_attributes
 from ikp.driver import cuda
 from ikp.sass.cubins.attributes import Parameter
 

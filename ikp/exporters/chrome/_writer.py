@@ -9,8 +9,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from ikp.core.trace import Trace
-from ikp.exporters.chrome._events import Events
-from ikp.exporters.chrome._tracks import Threads, as_json, event, times
+from ikp.exporters.chrome._events import Events, Threads, as_json, event, times
 from ikp.exporters.text import Part, integers, join, texts, thousandths
 from ikp.exporters.timeline.batches import Batches
 from ikp.exporters.timeline.sums import NAME, Sums

@@ -23,7 +23,7 @@ from ikp.exporters.columns.packing import (
     checksum,
     width_of,
 )
-from ikp.exporters.protobuf.damage import DamagedError
+from ikp.exporters.protobuf.varints import DamagedError
 
 
 def unpack(piece: Piece, content: bytes) -> Integers:

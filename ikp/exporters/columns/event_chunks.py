@@ -15,7 +15,7 @@ from ikp.core.trace import Events
 from ikp.exporters.columns.chunk import Chunk
 from ikp.exporters.columns.packing import DIRECT, MOST_RATE, RATE_BITS, Integers
 from ikp.exporters.columns.small_tables import fitting, outside
-from ikp.exporters.protobuf.damage import DamagedError
+from ikp.exporters.protobuf.varints import DamagedError
 
 Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]

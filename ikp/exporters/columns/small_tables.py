@@ -21,7 +21,7 @@ from ikp.core.trace import (
 )
 from ikp.exporters.columns.chunk import Chunk
 from ikp.exporters.columns.packing import ARG_TYPES, BESIDE, Facts, Integers
-from ikp.exporters.protobuf.damage import DamagedError
+from ikp.exporters.protobuf.varints import DamagedError
 
 _Kind = TypeVar("_Kind", Launch, ClockFit, Region)
 

@@ -18,8 +18,16 @@ from ikp.core.abi import PayloadType
 from ikp.core.args import TEXT, ArgColumn, coded, take_args
 from ikp.core.trace import Trace
 from ikp.exporters.columns.packing import Packed, pack_events
-from ikp.exporters.perfetto._flows import ARRIVING, NAMED, Flows
-from ikp.exporters.perfetto._packets import INTEGER, TYPES, argument, packet, typed
+from ikp.exporters.perfetto._packets import (
+    ARRIVING,
+    INTEGER,
+    NAMED,
+    TYPES,
+    Flows,
+    argument,
+    packet,
+    typed,
+)
 from ikp.exporters.perfetto._schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
 from ikp.exporters.perfetto._setup import FirstIds
 from ikp.exporters.protobuf.joining import join

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from ikp.core.trace import ClockFit, Launch, Slots, Trace
 from ikp.exporters.columns.packing import described, vars_of
-from ikp.exporters.perfetto._flows import ARRIVING, Ids
-from ikp.exporters.perfetto._packets import TYPES, Clock, argument, packet
+from ikp.exporters.perfetto._packets import ARRIVING, TYPES, Clock, Ids, argument, packet
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     FIRST_GLOBAL_CLOCK,

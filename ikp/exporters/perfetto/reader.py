@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
-from ikp.exporters.perfetto._refusals import ForeignError, damaged, damaged_columns, foreign
 from ikp.exporters.perfetto._walk import PACKET, Bytes, begins_with_columns, number
-from ikp.exporters.perfetto.column_file import Choose, ColumnFile
-from ikp.exporters.protobuf.damage import DamagedError
+from ikp.exporters.perfetto.column_file import (
+    Choose,
+    ColumnFile,
+    ForeignError,
+    damaged,
+    damaged_columns,
+    foreign,
+)
+from ikp.exporters.protobuf.varints import DamagedError
 from ikp.paths import path_text
 
 if TYPE_CHECKING:

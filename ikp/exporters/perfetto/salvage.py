@@ -20,10 +20,10 @@ from ikp.exporters.columns.chunk import Chunk
 from ikp.exporters.columns.event_chunks import ALL, Columns, Table
 from ikp.exporters.columns.packing import MAGIC
 from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
-from ikp.exporters.perfetto._inflate import Budget
 from ikp.exporters.perfetto._schema import COLUMNAR
+from ikp.exporters.perfetto._walk import Budget
 from ikp.exporters.perfetto.column_file import room, rows_told
-from ikp.exporters.protobuf.damage import DamagedError
+from ikp.exporters.protobuf.varints import DamagedError
 
 _REASONS: Final = 5
 """Reasons that are reported; more of them say nothing new."""

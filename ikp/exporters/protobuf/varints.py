@@ -1,4 +1,7 @@
-"""Varints, tags and texts of protobuf fields, encoded for many messages at a time."""
+"""Varints, tags and texts of protobuf fields, encoded for many messages at a time.
+
+``DamagedError``: the error for bytes that are not the messages that they should be.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+class DamagedError(Exception):
+    """The bytes are not protobuf messages, or not those that they should be."""
+
 
 Words = NDArray[np.uint64]
 Integers = NDArray[np.integer[Any]]

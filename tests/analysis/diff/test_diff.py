@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 
 import ikp
-from ikp.analysis.diff._interval import BETWEEN_RUNS
-from ikp.analysis.diff._student import quantile, tail
+from ikp.analysis.diff._interval import BETWEEN_RUNS, quantile, tail
 from ikp.core.abi import Kind
 from ikp.errors import UsageError
 from tests.analysis.diff.noise import (

@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ikp
-from ikp.analysis.page._grid import coverage, grid_of
-from ikp.analysis.page._iterations import by_turn, iterations
-from ikp.analysis.page._pixels import png
+from ikp.analysis.page._curves import by_turn, iterations
+from ikp.analysis.page._grid import coverage, grid_of, png
 from ikp.errors import ExportError
 from tests.analysis.diff.noise import alternating, as_totals
 from tests.analysis.example import launch, trace

@@ -18,7 +18,7 @@ from ikp.core.trace import Trace
 from ikp.errors import ExportError
 from ikp.exporters.columns.packing import pack_json
 from ikp.exporters.perfetto import PerfettoExporter, _writer, reader
-from ikp.exporters.perfetto import _inflate as inflate
+from ikp.exporters.perfetto import _walk as inflate
 from ikp.exporters.perfetto.reader import ForeignError, open_columns
 from tests.exporters.perfetto.examples import START, assert_same, inflated, warps
 from tests.exporters.perfetto.taken_apart import Section, put_together, take_apart

@@ -12,8 +12,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.exporters.perfetto._events import EventColumns, encode, payloads, widen_float
-from ikp.exporters.perfetto._flows import Flows, Ids
-from ikp.exporters.perfetto._packets import argument
+from ikp.exporters.perfetto._packets import Flows, Ids, argument
 from ikp.exporters.perfetto._schema import Arg
 from ikp.exporters.protobuf.varints import Numbers
 from tests.exporters.perfetto.examples import ordered

@@ -15,8 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ikp.backends.triton.passes._items import Item, Role
-from ikp.ptx.instructions import Instruction
-from ikp.ptx.statements import Kind
+from ikp.ptx.instructions import Instruction, Kind
 
 _NAME = re.compile(r"[\w$]+")
 _LEAVES = ("bra", "brx", "ret", "exit", "trap")

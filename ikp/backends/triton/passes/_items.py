@@ -10,9 +10,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ikp.ptx.counted_lines import without_counted_lines
-from ikp.ptx.instructions import Instruction, names, parse
-from ikp.ptx.statements import Kind, Statement, in_assembly, mark_of, statements
+from ikp.ptx.instructions import (
+    Instruction,
+    Kind,
+    Statement,
+    in_assembly,
+    mark_of,
+    names,
+    parse,
+    statements,
+    without_counted_lines,
+)
 from ikp.targets.ptx import CLOCK_MARK, END_MARK, STORE_MARK
 
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from ikp.backends.triton.passes.entry import before_exits, own_line
 from ikp.core import abi
-from ikp.ptx.instructions import Instruction, parse
-from ikp.ptx.statements import Kind, Statement, joined, mark_of, statements
+from ikp.ptx.instructions import Instruction, Kind, Statement, joined, mark_of, parse, statements
 from ikp.targets.ptx import CLOCK_MARK, ROLE_MARK, SLOT_ADDRESS, STORE_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 

@@ -18,15 +18,15 @@ import re
 
 from ikp.core.segment import Spec
 from ikp.errors import KernelError
-from ikp.ptx.counted_lines import without_counted_lines
-from ikp.ptx.instructions import parse
-from ikp.ptx.statements import (
+from ikp.ptx.instructions import (
     BEGIN_ASSEMBLY,
     Kind,
     Statement,
     joined,
     mark_of,
+    parse,
     statements,
+    without_counted_lines,
 )
 from ikp.targets.ptx import END_MARK
 from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block

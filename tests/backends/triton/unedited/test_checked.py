@@ -22,7 +22,7 @@ from ikp.backends.triton.unedited import _machine_code as machine_code
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited.everything import Everything
 from ikp.checking.comparison import Buffer, Verdict
-from ikp.checking.request import Request, Shape
+from ikp.checking.messages import Request, Shape
 from ikp.core.abi import Language
 from ikp.driver import cuda
 from ikp.errors import CheckError, IkpWarning, PatchError

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ikp.errors import PatchError
 from ikp.probes.access_probes import MOST_BYTES, _ground, _layout, _reserved
-from ikp.probes.code.access_code import _address
+from ikp.probes.code.access_code import Sample, _address
 from ikp.probes.code.reserved_registers import FIRST, Cell
 from ikp.probes.placement.frame_registers import frame
 from ikp.probes.placement.kernel_exits import rows_of, words_of
@@ -135,6 +135,12 @@ def test_tables_of_accesses_fit_and_come_from_some_blocks(
     assert sample.blocks >= 1 and sample.warps == -(-threads // 32)
     if blocks >= 4 and count * 7 * sample.warps * (16 + 16 * 32) <= MOST_BYTES:
         assert 4 <= sample.blocks <= 8 or tables.capacity < 64
+
+
+def test_one_block_in_a_power_of_two_records() -> None:
+    assert Sample((5, 3, 2), (32, 2, 2), 0).blocks == 30
+    assert [Sample((5, 3, 2), (32, 2, 2), bits).blocks for bits in (1, 2, 5)] == [15, 8, 1]
+    assert Sample((5, 3, 2), (11, 3, 2), 2).slots == 8 * 3
 
 
 def test_accesses_that_fit_in_no_table_are_refused() -> None:

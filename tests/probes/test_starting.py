@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.probes.placement.kernel_entry import start
-from ikp.sass.dataflow.free_registers import FreeRegisters
+from ikp.probes.placement.kernel_entry import _ground, start
+from ikp.sass.dataflow.free_registers import FreeRegisters, Spare
 from tests.sass.test_room import room
 
 pytestmark = pytest.mark.any_pins
@@ -51,3 +51,20 @@ def test_its_registers_are_apart() -> None:
     pairs = [each + n for each in (ground.cell, ground.sizes) for n in range(2)]
     taken = [*pairs, *ground.single, *[each + n for each in ground.quads for n in range(4)]]
     assert len(set(taken)) == len(taken) and not {1, 2, 3} & set(taken)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_it_takes_as_many_rows_as_leave_two_pairs_and_the_rest(rows: int) -> None:
+    quads = tuple(range(0, 4 * rows, 4))
+    free = Spare(tuple(range(4 * rows)), tuple(range(0, 4 * rows, 2)), quads, (1,), (), (), (0,))
+    made = _ground(free, 0)
+    taken = None if made is None else (len(made.quads), {made.cell, made.sizes})
+    assert taken == (None if rows == 1 else (rows - 1, {0, 2}))
+    more = replace(free, registers=(*free.registers, 30, 33, 35))
+    with_rest = _ground(more, 3)
+    assert (with_rest is None) == (rows == 1)
+    assert with_rest is None or {*with_rest.single} == {30, 33, 35}
+    fewer = _ground(more, 5)
+    assert (fewer is None) == (rows < 3) and (fewer is None or len(fewer.quads) == rows - 2)
+    assert _ground(replace(free, predicates=()), 0) is None
+    assert _ground(replace(free, scoreboards=()), 0) is None

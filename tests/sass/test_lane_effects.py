@@ -133,6 +133,7 @@ def test_a_sum_has_a_carry_and_takes_one() -> None:
     ]
     product = [a * b + c + int(p) & WORD for (a, b, c), p in zip(TRIPLES, P0, strict=True)]
     assert bits("IMAD.X R0, R1, R2, R3, P0") == product
+    assert bits("IMAD.X R0, R1, R2, R3") == by_thread(lambda a, b, c: a * b + c)
 
 
 SHIFTS: dict[str, Callable[[int, int, int], int]] = {

@@ -109,6 +109,19 @@ def test_a_function_that_is_not_here_may_read_everything() -> None:
     assert found[0] == EVERYTHING
 
 
+def test_a_function_that_is_not_here_takes_arguments_alone_where_a_trap_follows() -> None:
+    def before(*lines: str) -> int:
+        return Liveness(Flow(sass("CALL.ABS.NOINC `(fail)", *lines, "EXIT"))).own[0]
+
+    arguments = before("BPT.TRAP 0x1")
+    assert arguments >> bit("R31") & 1 and not arguments >> bit("R32") & 1
+    assert before("MOV R4, R5", "IADD3 R4, R4, 0x1, RZ", "BPT.TRAP 0x1") == arguments
+    assert before(*["NOP"] * 7, "BPT.TRAP 0x1") == arguments
+    everything = before("NOP")
+    assert everything == before("FADD R4, R4, R4", "BPT.TRAP 0x1") != arguments
+    assert before("@P0 BPT.TRAP 0x1") == before(*["NOP"] * 8, "BPT.TRAP 0x1") == everything
+
+
 def test_life_ranges_are_read_by_their_columns() -> None:
     text = """\
 //--------------------- .text.k --------------------------

@@ -19,6 +19,7 @@ from ikp.probes.code.reserved_registers import FIRST, Cell
 from ikp.probes.placement.frame_registers import frame
 from ikp.probes.placement.kernel_exits import rows_of, words_of
 from ikp.probes.placement.occupancy import most_registers, register_counts, resident, warps_of
+from ikp.probes.placement.scratch_registers import Chooser
 from ikp.probes.placement.start_slots import StartSlot
 from ikp.sass.assembly.chips import HOPPER
 from ikp.sass.assembly.forms import CLOCK_TIME, UNIFORM_TIME
@@ -251,3 +252,25 @@ def test_an_address_is_made_of_the_registers_that_the_access_names(
     expected = set() if own is None else {("R", own), *([("R", own + 1)] if wide else [])}
     assert read == expected | (set() if uniform is None else {("U", uniform)})
     assert [each for step in steps for each in step.writes] == [("R", 20), ("R", 21)]
+
+
+@pytest.mark.parametrize(
+    ("code", "lent"),
+    [
+        ("w", True),  # the kernel waits for the scoreboard
+        (".w", True),
+        ("n", False),  # it needs a register first
+        (".nw", False),
+        ("..", False),  # it does neither
+        ("ow", True),  # the probe itself
+        (".ow", False),  # another probe
+    ],
+)
+def test_a_scoreboard_is_lent_where_the_kernel_waits_for_it_in_time(code: str, lent: bool) -> None:
+    chooser: Any = SimpleNamespace(
+        end=lambda _: 10 + len(code),
+        ours={10 + at for at, each in enumerate(code) if each == "o"},
+        waits=lambda at, board: board == 3 and code[at - 10] == "w",
+        needs=lambda at, registers: registers == 5 and code[at - 10] == "n",
+    )
+    assert Chooser._awaited(chooser, 10, 5, 3) == lent

@@ -21,6 +21,7 @@ from ikp.probes.placement.kernel_exits import rows_of, words_of
 from ikp.probes.placement.occupancy import most_registers, register_counts, resident, warps_of
 from ikp.probes.placement.scratch_registers import Chooser
 from ikp.probes.placement.start_slots import StartSlot
+from ikp.probes.points.chosen_lines import Chosen
 from ikp.sass.assembly.chips import HOPPER
 from ikp.sass.assembly.forms import CLOCK_TIME, UNIFORM_TIME
 from ikp.sass.dataflow.free_registers import Spare
@@ -274,3 +275,23 @@ def test_a_scoreboard_is_lent_where_the_kernel_waits_for_it_in_time(code: str, l
         needs=lambda at, registers: registers == 5 and code[at - 10] == "n",
     )
     assert Chooser._awaited(chooser, 10, 5, 3) == lent
+
+
+@pytest.mark.parametrize(
+    ("own", "work", "others"),
+    [
+        ((), (4,), True),
+        ((), (7,), True),
+        ((), (3, 8), False),  # the instructions themselves, and none between
+        ((5,), (5, 6), False),  # as many of its own
+        ((5,), (5, 6, 7), True),
+        ((), (), False),
+    ],
+)
+def test_a_cluster_ends_where_other_lines_work_more(
+    own: tuple[int, ...], work: tuple[int, ...], others: bool
+) -> None:
+    chosen: Any = SimpleNamespace(own={*own}, work={*work})
+    before: Any = SimpleNamespace(members=(1, 3))
+    after: Any = SimpleNamespace(members=(8, 12))
+    assert Chosen._others_work(chosen, before, after) == others

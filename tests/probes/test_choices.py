@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
+from ikp.probes import patch as patching
 from ikp.probes.access_probes import MOST_BYTES, _ground, _layout, _reserved
 from ikp.probes.code.access_code import Sample, _address
 from ikp.probes.code.reserved_registers import FIRST, Cell
 from ikp.probes.placement.frame_registers import frame
-from ikp.probes.placement.kernel_exits import rows_of, words_of
+from ikp.probes.placement.kernel_exits import NoRoomError, rows_of, words_of
 from ikp.probes.placement.occupancy import most_registers, register_counts, resident, warps_of
 from ikp.probes.placement.scratch_registers import Chooser
 from ikp.probes.placement.start_slots import StartSlot
@@ -295,3 +296,31 @@ def test_a_cluster_ends_where_other_lines_work_more(
     before: Any = SimpleNamespace(members=(1, 3))
     after: Any = SimpleNamespace(members=(8, 12))
     assert Chosen._others_work(chosen, before, after) == others
+
+
+@pytest.mark.parametrize("step", ["frame", "room"])
+@pytest.mark.parametrize(("enough", "taken"), [(32, 32), (40, 40), (48, 48)])
+def test_the_first_register_count_that_suffices_is_taken(
+    step: str, enough: int, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def instrumenter(count: int, *_: object) -> Any:
+        def insertions(*_: object) -> list[str]:
+            if step == "room" and count < enough:
+                raise NoRoomError("none")
+            return ["made"]
+
+        return SimpleNamespace(insertions=insertions)
+
+    def framed(count: int, *, near: bool) -> Any:
+        lacking = step == "frame" and count < enough
+        return None if lacking else SimpleNamespace(near=near)
+
+    monkeypatch.setattr(patching, "FreeRegisters", lambda _, count: count + patching.RESERVED)
+    monkeypatch.setattr(patching, "Instrumenter", instrumenter)
+    fixed = {"size": [], "select": False, "chip": HOPPER, "regions": None, "language": "PTX"}
+    setting: Any = SimpleNamespace(framed=framed, gather=False, **fixed)
+    code: Any = SimpleNamespace(flow=SimpleNamespace(code=SimpleNamespace(name="k")))
+    count, _, made = patching._instrumented(code, [], [32, 40, 48], setting)
+    assert (count, made) == (taken, ["made"])
+    count, _, _ = patching._instrumented(code, [], [enough, 255], setting)
+    assert count == enough

@@ -9,6 +9,7 @@ PYTEST_ARGS ?=
 PYTEST := bin/pytest -n $(JOBS) --dist worksteal
 
 PROJECT := pyproject.toml ikp/version.py
+PLUGIN := plugins/ikp-amd/pyproject.toml
 DEMO := .venv/.demo-installed
 NEWEST := .venv/.installed
 OLDEST := .venv-oldest/.installed
@@ -66,14 +67,14 @@ clean: ## Remove the environments, caches and builds
 $(DEMO): $(PROJECT) requirements-newest.txt
 	$(call install,.venv,requirements-newest.txt,triton)
 
-$(NEWEST): $(PROJECT) requirements-newest.txt
-	$(call install,.venv,requirements-newest.txt,dev)
+$(NEWEST): $(PROJECT) $(PLUGIN) requirements-newest.txt
+	$(call install,.venv,requirements-newest.txt,dev,-e $(dir $(PLUGIN)))
 	@touch $(DEMO)
 
-$(OLDEST): $(PROJECT) requirements-oldest.txt
-	$(call install,.venv-oldest,requirements-oldest.txt,test)
+$(OLDEST): $(PROJECT) $(PLUGIN) requirements-oldest.txt
+	$(call install,.venv-oldest,requirements-oldest.txt,test,-e $(dir $(PLUGIN)))
 
-# $(call install,folder,pins,extra): the build backend comes first, pinned like the rest, so that ikp is
+# $(call install,folder,pins,extra,more to install): the build backend comes first, pinned like the rest, so that ikp is
 # built with it and not with one chosen for a hidden environment. uv unpacks several wheels at once, and
 # in a third of pip's time; where it reaches no registry, pip may, which knows a mirror from pip.conf.
 # Neither byte-compiles all of torch, which would take longer than the rest; Python compiles what is
@@ -83,8 +84,8 @@ define install
 	$(PYTHON) -m venv $(1)
 	@ls $(1)/lib/python*/site-packages/torch >/dev/null 2>&1 || echo "Installing torch and Triton into $(1). With torch's wheel for Linux comes CUDA: 3 GB to download and 6 GB of disk, unless a CPU build is found. This takes minutes, once."
 	$(1)/bin/python -m pip install -q --no-compile -c $(2) editables hatchling uv
-	$(1)/bin/uv pip install -q --python $(1) -c $(2) --no-build-isolation -e '.[$(3)]' \
-		|| $(1)/bin/python -m pip install -q --no-compile -c $(2) --no-build-isolation -e '.[$(3)]'
+	$(1)/bin/uv pip install -q --python $(1) -c $(2) --no-build-isolation -e '.[$(3)]' $(4) \
+		|| $(1)/bin/python -m pip install -q --no-compile -c $(2) --no-build-isolation -e '.[$(3)]' $(4)
 	$(1)/bin/uv pip check -q --python $(1)
 	@touch $@
 endef

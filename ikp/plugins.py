@@ -240,7 +240,7 @@ class TritonTarget(Protocol):
     """
 
     interface: ClassVar[int]
-    gpus: ClassVar[str]  # for messages: "AMD GPUs"
+    gpus: ClassVar[str]  # what messages call them
     stages: ClassVar[tuple[str, ...]]  # of Triton's compiler, that hook_on wraps; the last is text
     options: ClassVar[Mapping[str, bool]]  # of ikp.profile(target_options=...), with defaults
 

@@ -59,11 +59,7 @@ _OWN_LANGUAGES = {"cute": "cutlass", "driver": "torch", "gluon": "triton", "trit
 """The modules and classes of ikp's own backends, and the packages that their programs import. So
 ikp works on ``PYTHONPATH`` without being installed, and no other package can replace a backend."""
 
-_OWN = {
-    BACKENDS: BACKEND_HOMES,
-    EXPORTERS: HOMES,
-    TARGETS: {"hip": "ikp.backends.triton.amd:AmdTarget"},
-}
+_OWN = {BACKENDS: BACKEND_HOMES, EXPORTERS: HOMES}
 
 _MEMBERS = {
     BACKENDS: ("languages", "adapter", "device_type", "argument", "names"),

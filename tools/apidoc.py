@@ -42,7 +42,10 @@ EXPLAINED = {
     ),
 }
 """What ``Trace.explain`` returns."""
-PLUGINS = {"ikp.plugins": ("Backend", "Exporter", "Language", "Image"), "ikp.verbs.dsl": ("Dsl",)}
+PLUGINS = {
+    "ikp.plugins": ("Backend", "Exporter", "Language", "Image", "TritonTarget"),
+    "ikp.verbs.dsl": ("Dsl",),
+}
 HEADER = """\
 # API reference
 

@@ -25,7 +25,10 @@ from typing import Any
 from tools import mutation_tests
 
 ROOT = Path(__file__).resolve().parents[1]
-_COPIED = ("ikp", "tests", "tools", "docs", "examples", "pyproject.toml", "README.md")
+_COPIED = (
+    *("ikp", "tests", "tools", "docs", "examples"),
+    *("conftest.py", "pyproject.toml", "README.md"),
+)
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,

@@ -1,4 +1,4 @@
-"""``ikp plugins``: lists the registered backends and exporters, and whether each loads."""
+"""``ikp plugins``: lists the backends, exporters and targets, and whether each loads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from ikp.cli._reading import next_command
 from ikp.errors import PluginError
-from ikp.plugins import BACKENDS, EXPORTERS, load
+from ikp.plugins import BACKENDS, EXPORTERS, TARGETS, load
 from ikp.registry import BACKEND_HOMES, HOMES, remedy_for, shadowed
 from ikp.terminal import message, printable
 from ikp.version import __version__
@@ -28,8 +28,8 @@ class Plugin:
 
     @property
     def kind(self) -> str:
-        """``"backend"`` or ``"exporter"``."""
-        return self.namespace.removeprefix("ikp.").removesuffix("s")
+        """``"backend"``, ``"exporter"`` or ``"triton target"``."""
+        return self.namespace.removeprefix("ikp.").removesuffix("s").replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def registered() -> list[Plugin]:
             point.dist.name if point.dist else "unknown",
             point.dist.version if point.dist else "unknown",
         )
-        for namespace in (BACKENDS, EXPORTERS)
+        for namespace in (BACKENDS, EXPORTERS, TARGETS)
         for point in metadata.entry_points(group=namespace)
     ]
     seen = {(each.namespace, each.target) for each in found}
@@ -90,14 +90,14 @@ def _is_absence(plugin: Plugin, error: PluginError) -> bool:
     return optional or own not in {"ikp", missing}
 
 
-@click.command("plugins", short_help="The backends and exporters that are registered.")
+@click.command("plugins", short_help="The backends, exporters and targets that are registered.")
 @click.option("--check", "load_each", is_flag=True, help="Also import each, and say what fails.")
 def command(load_each: bool) -> None:
-    """List backends and exporters with the package each came from.
+    """List backends, exporters and targets with the package each came from.
 
-    Backends bring ikp's verbs to a kernel language, exporters write a file format. Any installed
-    package can add its own. Nothing is imported unless --check is given; then the exit code is 1 if
-    a plugin is broken.
+    Backends bring ikp's verbs to a kernel language, exporters write a file format, Triton targets
+    are GPUs that Triton compiles for. Any installed package can add its own. Nothing is imported
+    unless --check is given; then the exit code is 1 if a plugin is broken.
     """
     plugins = registered()
     checks = [check(plugin) for plugin in plugins] if load_each else []

@@ -67,3 +67,16 @@ def records(n):
             made.append(("late", k))
         made += [("deeper", k), ("valued", k), ("deeper", k), ("step", k)]
     return [*made, ("end", None)]
+
+
+@triton.jit(noinline=True)
+def plain(out, n):
+    tl.store(out, n)
+
+
+@triton.jit
+def around_plain(out, n, prof):
+    """Call a function that is not inlined, and has no records."""
+    ikp.init(prof)
+    with ikp.range("call"):
+        plain(out, n)

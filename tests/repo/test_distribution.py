@@ -21,13 +21,20 @@ from tests.repo.tree import ROOT, files
 pytestmark = pytest.mark.any_pins
 
 
+PLUGIN = ROOT / "plugins" / "ikp-amd"
+
+
+def distributions(source: Path, folder: Path) -> Path:
+    """Return the folder, with the wheel and the sdist of a project in it."""
+    pytest.importorskip("hatchling")
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("hatchling")
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    return folder
+    return distributions(ROOT, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +66,30 @@ def test_the_sdist_holds_what_builds_the_wheel_and_no_tests(built: Path) -> None
         packed = {str(PurePosixPath(*PurePosixPath(name).parts[1:])) for name in sdist.getnames()}
     extra = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
     assert packed == package_files() | extra
+
+
+def test_the_plugin_is_packed_whole_without_its_tests(tmp_path: Path) -> None:
+    folder = distributions(PLUGIN, tmp_path)
+    home = PLUGIN.relative_to(ROOT)
+    own = {path.relative_to(home).as_posix() for path in files() if path.is_relative_to(home)}
+    own = {path for path in own if path.startswith("ikp_amd/")}
+    wheel = zipfile.ZipFile(next(folder.glob("*.whl")))
+    assert {name for name in wheel.namelist() if ".dist-info/" not in name} == own
+    assert "ikp_amd/py.typed" in own
+    (info,) = {name.partition("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
+    assert wheel.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    assert "hip = ikp_amd:AmdTarget" in wheel.read(f"{info}/entry_points.txt").decode()
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as sdist:
+        packed = {str(PurePosixPath(*PurePosixPath(name).parts[1:])) for name in sdist.getnames()}
+    extra = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
+    assert packed - {".gitignore"} == own | extra - {".gitignore"}
+
+
+def test_make_installs_the_plugin_with_ikp() -> None:
+    for target in (".venv/.installed", ".venv-oldest/.installed"):
+        command = ["make", "--dry-run", "--always-make", target]
+        steps = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        assert steps.stdout.count("-e plugins/ikp-amd") == 2, "by uv, and by pip where it fails"
 
 
 def test_the_installed_version_is_the_one_in_the_source() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.tree import files, modules, nodes, syntax
+from tests.repo.tree import ROOT, files, modules, nodes, syntax
 
 pytestmark = pytest.mark.any_pins
 
@@ -278,6 +279,36 @@ def test_the_core_knows_numpy_alone() -> None:
     assert wrong == []
 
 
+def test_a_package_in_plugins_imports_what_a_stranger_may() -> None:
+    sources = [path for path in files() if path.parts[0] == "plugins" and path.suffix == ".py"]
+    wrong = [
+        f"{path} imports {name}"
+        for path in sources
+        if "tests" not in path.parts
+        for name in every_import(syntax(path))
+        if within(name, "ikp") and not within(name, "ikp.plugins")
+    ]
+    assert sources and wrong == []
+
+
+ELSEWHERE = re.compile(r"\b(?:amd\w*|rocm|hips?|hsa\w*|gfx\d\w*|gcn|mi[23]\d0)\b", re.IGNORECASE)
+"""Words for GPUs whose package is another one."""
+NAMES_THEM = {
+    ("backends/triton/gpu_targets.py", "hip"): "the error that says which package to install",
+    ("backends/triton/gpu_targets.py", "amd"): "the error that says which package to install",
+}
+
+
+def test_ikp_names_no_gpus_that_a_package_in_plugins_has() -> None:
+    found = {
+        (path.relative_to("ikp").as_posix(), word.lower())
+        for path in files()
+        if path.parts[0] == "ikp" and path.suffix in (".py", ".toml", ".md")
+        for word in ELSEWHERE.findall((ROOT / path).read_text(encoding="utf-8"))
+    }
+    assert found == NAMES_THEM.keys()
+
+
 @cache
 def defined(tree: ast.Module) -> set[str]:
     """Return what a module has at its top."""
@@ -384,7 +415,7 @@ NOT_FOR_A_SESSION = (
     *("ikp.exporters.chrome", "ikp.exporters.hatchet", "ikp.exporters.csv_file"),
     "ikp.exporters.flame",
     *("ikp.exporters.parquet_file", "ikp.exporters.perfetto.reader"),
-    *("ikp.backends.triton.amd", "ikp.backends.triton.unedited", "ikp.backends.cute"),
+    *("ikp.backends.triton.target_adapter", "ikp.backends.triton.unedited", "ikp.backends.cute"),
     *("ikp.analysis", "ikp.calibration", "ikp.cli", "ikp.edit", "ikp.inspection", "ikp.viewer"),
     *("pandas", "pyarrow", "rich", "click"),
 )
@@ -408,7 +439,7 @@ def test_what_changes_machine_code_is_loaded_with_the_first_recorded_launch() ->
 def test_a_session_loads_the_exporter_of_its_path_and_no_other(
     interpreted: str, tmp_path: Path
 ) -> None:
-    """Also AMD's passes stay where they are until a kernel is compiled for such a GPU."""
+    """What plugins have for other GPUs is not loaded until a kernel is compiled for one."""
     for package in ("torch", "triton"):
         pytest.importorskip(package)
     script = (
@@ -427,4 +458,5 @@ def test_a_session_loads_the_exporter_of_its_path_and_no_other(
     )
     loaded = set(ran.stdout.rpartition("LOADED")[2].split())
     assert {"ikp.exporters.perfetto._writer", "ikp.backends.triton._hooks"} <= loaded
+    assert "ikp_amd" not in loaded
     assert [one for one in loaded if any(within(one, each) for each in NOT_FOR_A_SESSION)] == []

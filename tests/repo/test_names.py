@@ -22,7 +22,6 @@ SHARED = {
     "launch_header": "what a launch's header says: as it is read, and as machine code writes it",
     "ptx": "PTX: made from the ABI in one room, a compiler's own in another",
     "render": "a result as text, table and JSON",
-    "stages": "the passes, hung on the stages of Triton's compiler",
     "state": "what the verbs must know of the kernel that is being compiled",
     "trace": "what kernels left: its columns, and ikp.Trace around them",
     "tracks": "the rows of a timeline",

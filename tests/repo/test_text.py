@@ -18,7 +18,7 @@ LOCAL = {
     "a ticket": r"\bissue #?\d|(?<![\w&/#])#\d+\b",
     "a helper": r"(?i)\b(?:[c]laude|[c]hatgpt|[c]odex|[s]ubagent)\b",
 }
-OTHERS_WORDS = {Path("LICENSE")}
+OTHERS_WORDS = {Path("LICENSE"), Path("plugins/ikp-amd/LICENSE")}
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 LITERAL = re.compile(r"\s*[rf]*\"(.*)\"\s*")
 """A line that is one string, which the next one continues."""

@@ -28,7 +28,7 @@ from ikp.backends.triton import _unclosed as unclosed
 from ikp.backends.triton import _vanished as vanished
 from ikp.backends.triton import foreign, stages
 from ikp.backends.triton.foreign import STAGES, TRITON
-from ikp.backends.triton.gpu_targets import NVIDIA, text_suffixes
+from ikp.backends.triton.gpu_targets import NVIDIA, last_text
 from ikp.core.regions import merge
 from ikp.errors import KernelError
 from ikp.probing import Untyped
@@ -177,7 +177,8 @@ def _loading(*about: Untyped) -> None:
     """
     files: dict[str, str] = about[3]
     texts = {Path(file).suffix: Path(path) for file, path in files.items()}
-    _loaded.update(path for suffix, path in texts.items() if suffix in text_suffixes())
+    if last := last_text(texts):
+        _loaded.add(texts[last])
     vanished.check(str(about[2]), texts)
     unclosed.check(str(about[2]), texts)
 

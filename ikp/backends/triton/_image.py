@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.triton.gpu_targets import text_suffixes
+from ikp.backends.triton.gpu_targets import last_text
 from ikp.errors import InspectError, UsageError
 from ikp.plugins import Image
 
@@ -49,8 +49,7 @@ def image(kernel: Any) -> Image | None:
 
 def _shown(asm: Mapping[str, object]) -> str:
     """Return where the instructions of a kernel for other GPUs can be read."""
-    known = (suffix.removeprefix(".") for suffix in text_suffixes())
-    stage = next((each for each in known if each in asm), "")
+    stage = last_text({f".{name}" for name in asm}).removeprefix(".")
     return f" compiled.asm[{stage!r}] shows the instructions; stores are named." if stage else ""
 
 

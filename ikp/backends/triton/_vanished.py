@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ikp.backends.triton.foreign import STAGES, TRITON
-from ikp.backends.triton.gpu_targets import text_suffixes
+from ikp.backends.triton.gpu_targets import last_text
 from ikp.errors import KernelError
 from ikp.targets.ptx_slot import INIT_MARK
 from ikp.verbs.dsl import known
@@ -35,9 +35,9 @@ def check(kernel: str, files: Mapping[str, Path]) -> None:
     Raises:
         KernelError: ikp's passes did not run over the code, and it would record wrongly.
     """
-    last = next((suffix for suffix in text_suffixes() if suffix in files), None)
+    last = last_text(files)
     text = _read(files[last]) if last else ""
-    if last is None or "ikp." not in text:
+    if not last or "ikp." not in text:
         return
     texts = {suffix: _read(files[suffix]) for suffix in _STAGES if suffix in files}
     if _UNPASSED.search(text):

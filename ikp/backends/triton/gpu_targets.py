@@ -5,14 +5,14 @@ Triton names each kind by its backend for it: ``options.backend_name``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from functools import cache
+from collections.abc import Callable, Container, MutableMapping
 
 from ikp import registry
 from ikp.errors import KernelError, PluginError
 from ikp.plugins import TritonTarget
 
 NVIDIA = "cuda"
+_PTX = ".ptx"
 _PACKAGES = {"hip": "ikp-amd"}
 """The packages of this project that have a target, for messages: they are installed apart."""
 
@@ -57,7 +57,13 @@ def hook_on(backend: str, stages: MutableMapping[str, Callable[..., str]]) -> st
     return ""
 
 
-@cache
-def text_suffixes() -> tuple[str, ...]:
-    """Return the suffixes of the last texts of a compilation, which name a kernel's regions."""
-    return (".ptx", *(f".{each.stages[-1]}" for each in registry.triton_targets()))
+def last_text(suffixes: Container[str]) -> str:
+    """Return the suffix of a compilation's last text, which names a kernel's regions; "" for none.
+
+    Args:
+        suffixes: of the files that a compilation left.
+    """
+    if _PTX in suffixes:
+        return _PTX
+    others = (f".{each.stages[-1]}" for each in registry.triton_targets())
+    return next((suffix for suffix in others if suffix in suffixes), "")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,7 +21,6 @@ from ikp.backends.triton.foreign import TRITON
 from ikp.core.segment import Segment, Spec
 from ikp.errors import IkpWarning, KernelError
 from tests.backends import sass
-from tests.backends.amd import compile_amd
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon
 from tests.backends.sass import Code, compile_kernel, spec
@@ -228,7 +225,6 @@ def test_ranges_that_the_compiler_drops_are_told_from_the_cache_too() -> None:
         lambda: compile_kernel(called.calling, TYPES, spec()),
         lambda: nested(spec()),
         lambda: compile_gluon(gluon_kernels.specialised, TYPES, spec()),
-        lambda: compile_amd(control.nested, TYPES, spec(), num_warps=2),
     ],
 )
 def test_ranges_that_are_copied_or_moved_are_not_missed(made: Callable[[], Any]) -> None:
@@ -253,29 +249,3 @@ def test_marks_are_not_blamed_for_what_fails_without_them(monkeypatch: pytest.Mo
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     with pytest.raises(RuntimeError, match="PassManager"):
         specialised_on(90, True, True)
-
-
-OURS_FOR_AMD = """
-import sys
-import ikp
-from tests.backends.amd import compile_amd
-from tests.backends.sass import compile_kernel, spec
-from tests.kernels import control
-
-def told():
-    print(any(name.startswith("ikp.") and ".amd" in name for name in sys.modules))
-
-types = {"out": "*i32", "n": "i32"}
-with ikp.profile(device="cpu"):
-    compile_kernel(control.nested, types, spec(), capability=90)
-told()
-compile_amd(control.nested, types, spec())
-told()
-"""
-
-
-def test_what_is_for_amd_is_loaded_for_amd() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", OURS_FOR_AMD], capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.split() == ["False", "True"]

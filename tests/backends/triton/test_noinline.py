@@ -69,9 +69,7 @@ def test_functions_of_gluon_kernels_take_them_too() -> None:
 
 
 def test_a_kernel_whose_functions_hold_no_verbs_is_as_before() -> None:
-    from tests.kernels import amd
-
-    assert "ikp_in" not in compile_kernel(amd.calling, TYPES, spec()).ptx
+    assert "ikp_in" not in compile_kernel(called.around_plain, TYPES, spec()).ptx
 
 
 def test_no_register_is_spilled() -> None:

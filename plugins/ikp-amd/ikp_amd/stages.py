@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 
-from ikp.backends.triton.amd import _ir as ir
-from ikp.backends.triton.amd import _registers as registers
+from ikp_amd import _ir as ir
+from ikp_amd import _registers as registers
 
 
 def hook_on(stages: MutableMapping[str, Callable[..., str]]) -> None:

@@ -32,16 +32,3 @@ def passed_on(out, n, prof):
     """Give init what is not the kernel's own argument."""
     ikp.init((prof[0] + 128, prof[1], prof[2]))
     tl.store(out, n)
-
-
-@triton.jit(noinline=True)
-def apart(out, n):
-    tl.store(out, n)
-
-
-@triton.jit
-def calling(out, n, prof):
-    """Call a function that is not inlined."""
-    ikp.init(prof)
-    with ikp.range("call"):
-        apart(out, n)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ikp.errors import KernelError
+from ikp.plugins import KernelError
 
 NAMES = ("ikp_low", "ikp_high", "ikp_save", "ikp_save_high", "ikp_cur", "ikp_lim", "ikp_base")
 """In this order, from an even number on: ``low`` and ``high``, and both of ``save``, are pairs."""

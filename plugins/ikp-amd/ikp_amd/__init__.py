@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import ClassVar
 
-from ikp.backends.triton.amd import _marks as marks
-from ikp.backends.triton.amd import stages as wrapped
+from ikp_amd import _marks as marks
+from ikp_amd import stages as wrapped
 
 
 class AmdTarget:

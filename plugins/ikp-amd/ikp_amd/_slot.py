@@ -5,12 +5,9 @@ Arithmetic is LLVM IR. Stores by one lane, and accesses to ikp's own registers, 
 
 from __future__ import annotations
 
-from ikp.backends.triton.amd._llvm_lines import NONE, SAVE, Lines, masked
-from ikp.backends.triton.amd._marks import SHIFT, WARP
-from ikp.core import abi, launch_fields
-from ikp.core.abi import Language, Option, OverflowMode, SlotState
-from ikp.core.launch_fields import Origin
-from ikp.core.segment import Spec
+from ikp.plugins import Spec, abi, launch_fields
+from ikp_amd._llvm_lines import NONE, SAVE, Lines, masked
+from ikp_amd._marks import SHIFT, WARP
 
 _NS_PER_TICK = 10
 """``s_memrealtime`` counts at 100 MHz."""
@@ -77,7 +74,7 @@ def init(
     lines: Lines,
     clocks: tuple[str, ...],
     spec: Spec,
-    language: Language,
+    language: abi.Language,
     waves: int,
     address: str,
     size: str,
@@ -192,10 +189,10 @@ def _chosen(
     return "%ikp.rank", "%ikp.row", "%ikp.rows", slots, chosen
 
 
-def _limit(lines: Lines, overflow: OverflowMode) -> str:
+def _limit(lines: Lines, overflow: abi.OverflowMode) -> str:
     lines.let("rest", f"sub i32 %ikp.bytes, {_HEADER}")
     capacity = lines.let("capacity", f"lshr i32 %ikp.rest, {SHIFT}")
-    if overflow is OverflowMode.STOP:
+    if overflow is abi.OverflowMode.STOP:
         return capacity
     # The capacity is the largest power of two that fits, so that wrapping is one mask.
     lines.let("zeros", f"call i32 @llvm.ctlz.i32(i32 {capacity}, i1 false)")
@@ -231,13 +228,13 @@ def _grid_id(lines: Lines) -> None:
 def _launch_header(
     lines: Lines,
     spec: Spec,
-    language: Language,
+    language: abi.Language,
     waves: int,
     grid: list[str],
     low: str,
     size: str,
 ) -> None:
-    options = Option.LANES64 | Option.SELECTED * spec.select
+    options = abi.Option.LANES64 | abi.Option.SELECTED * spec.select
     lines.let("block.wave", "or i32 %ikp.block, %ikp.wave")
     lines.let("is.first", "icmp eq i32 %ikp.block.wave, 0")
     lines.let("is.on", f"icmp ne i32 {size}, 0")
@@ -251,10 +248,10 @@ def _launch_header(
     launches = lines.let("launches", f"add i32 {before}, 1")
     given: dict[str, str | int] = {
         **launch_fields.sizes(grid, (str(waves * WARP), "1", "1")),
-        Origin.WARPS: waves,
-        Origin.SLOT_BYTES: "%ikp.bytes",
-        Origin.GRID_ID: "%ikp.launch",
-        Origin.LAUNCHES: launches,
+        launch_fields.Origin.WARPS: waves,
+        launch_fields.Origin.SLOT_BYTES: "%ikp.bytes",
+        launch_fields.Origin.GRID_ID: "%ikp.launch",
+        launch_fields.Origin.LAUNCHES: launches,
         "clock": int(spec.clock),
         "overflow": int(spec.overflow),
         "language": int(language),
@@ -284,7 +281,7 @@ def _slot_header(lines: Lines, clocks: tuple[str, ...]) -> None:
     lines.let("sm", "or i32 %ikp.die.up, %ikp.unit")
     words = {
         "finish_ns": lines.vector("0", "0", "0", "0"),
-        "sm": lines.vector("%ikp.sm", "%ikp.launch", str(int(SlotState.RUNNING)), "0"),
+        "sm": lines.vector("%ikp.sm", "%ikp.launch", str(int(abi.SlotState.RUNNING)), "0"),
         "init_ns": lines.vector(*clocks),
     }
     stores = [
@@ -316,7 +313,7 @@ def finish(lines: Lines, clocks: tuple[str, ...]) -> None:
     ]
     lines.assembly(
         [*_own_slot(), *masked(*stores)],
-        [NONE, f"<4 x i32> {anchored}", f"i32 {count}", f"i32 {int(SlotState.FINISHED)}"],
+        [NONE, f"<4 x i32> {anchored}", f"i32 {count}", f"i32 {int(abi.SlotState.FINISHED)}"],
     )
 
 

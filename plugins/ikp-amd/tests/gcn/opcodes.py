@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.machines.gcn_program import Instruction, Register
+from gcn.program import Instruction, Register
 from tests.machines.ptx_program import FaultError
 
 WORD = 0xFFFFFFFF

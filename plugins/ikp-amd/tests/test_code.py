@@ -13,10 +13,8 @@ import pytest
 import triton
 from triton import knobs
 
-from ikp.backends.triton._hooks import names_in_code
-from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.segment import Spec
-from tests.backends.amd import (
+from gcn import kernels
+from gcn.compiling import (
     ARCHITECTURES,
     CLOCKS,
     SCRATCH,
@@ -24,8 +22,11 @@ from tests.backends.amd import (
     AmdCode,
     compile_amd,
 )
+from ikp.backends.triton._hooks import names_in_code
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.segment import Spec
 from tests.backends.sass import spec
-from tests.kernels import amd, choices, control, gemm, straight
+from tests.kernels import called, choices, control, gemm, straight
 from tests.kernels.stripped import stripped
 from tests.products import one_by_one, pairwise
 
@@ -268,14 +269,14 @@ def test_a_stage_that_has_another_name_stops_the_compilation(
 )
 def test_what_can_not_be_is_refused_with_what_can(name: str, prof: Spec, message: str) -> None:
     with pytest.raises(Exception, match=message):
-        compile_amd(getattr(amd, name), OUT_AND_N, prof)
+        compile_amd(getattr(kernels, name), OUT_AND_N, prof)
 
 
 @ARCHS
 def test_functions_that_a_kernel_calls_leave_the_registers_alone(arch: str) -> None:
-    made = compile_amd(amd.calling, OUT_AND_N, spec(), arch=arch)
+    made = compile_amd(called.around_plain, OUT_AND_N, spec(), arch=arch)
     assert made.opcodes["s_swappc_b64"] == 1
     first = int(re.findall(r"\.set ikp_low, (\d+)", made.text)[0])
     used = re.findall(r"\bs(?:\[(?:\d+:)?)?(\d+)\b", "\n".join(made.lines))
     assert max(map(int, used)) < first
-    assert "ikp" not in made.text.partition("; @calling")[0].partition("\t.amdgcn_target")[2]
+    assert "ikp" not in made.text.partition("; @around_plain")[0].partition("\t.amdgcn_target")[2]

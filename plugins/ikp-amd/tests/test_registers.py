@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from ikp.backends.triton.amd._registers import LIMIT, MOST, NAMES, reserve
 from ikp.errors import KernelError
+from ikp_amd._registers import LIMIT, MOST, NAMES, reserve
 
 pytestmark = pytest.mark.any_pins
 

@@ -15,11 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ikp.core import abi
-from ikp.core.abi import Language
-from ikp.core.segment import Spec
-from ikp.errors import KernelError
-from ikp.targets.ptx import Asm, Record
+from ikp.plugins import KernelError, Spec, abi, ptx
 
 _ARCHITECTURES = ("gfx942", "gfx950")
 WARP = 64
@@ -73,50 +69,50 @@ def checked(spec: Spec, arch: str) -> Spec:
     return spec
 
 
-def init(spec: Spec, language: Language) -> Asm:
+def init(spec: Spec, language: abi.Language) -> ptx.Asm:
     """Operands: the segment's address, bytes for slots (u32; 0 turns recording off)."""
     return _marked(_Verb("init", (str(int(language)), str(spec))), 2)
 
 
-def start(comment: str) -> Asm:
+def start(comment: str) -> ptx.Asm:
     """No operands; the result is the start word. ``comment`` names the opened region."""
     return _marked(_Verb("start", (comment,) if comment else ()), 0)
 
 
-def end(record: Record) -> Asm:
+def end(record: ptx.Record) -> ptx.Asm:
     """Store one range. Operands: [tag], start word, payload, [where], [index]."""
     return _record("end", record, 2)
 
 
-def instant(record: Record) -> Asm:
+def instant(record: ptx.Record) -> ptx.Asm:
     """Store one instant. Operands: [tag], payload, [where], [index]."""
     return _record("instant", record, 1)
 
 
-def role(number: int, comment: str) -> Asm:
+def role(number: int, comment: str) -> ptx.Asm:
     """No operands. Writes the id of the role's name to the slot header."""
     return _marked(_Verb("role", (str(number), comment)), 0)
 
 
-def whole(comment: str) -> Asm:
+def whole(comment: str) -> ptx.Asm:
     """No operands. Asks ``finish`` for the record of a range that began where ``init`` did."""
     return _marked(_Verb("whole", (comment,)), 0)
 
 
-def finish() -> Asm:
+def finish() -> ptx.Asm:
     """No operands. The mark is taken out: finish runs at every exit."""
     return _marked(_Verb("finish", ()), 0)
 
 
-def _record(name: str, record: Record, operands: int) -> Asm:
+def _record(name: str, record: ptx.Record, operands: int) -> ptx.Asm:
     tag = "-" if record.tag is None else f"{record.tag:#x}"
     flags = f"{int(record.where)}{int(record.index)}"
     operands += (record.tag is None) + record.where + record.index
     return _marked(_Verb(name, (tag, flags, record.comment)), operands)
 
 
-def _marked(verb: _Verb, operands: int) -> Asm:
-    return Asm(f"{verb.line}\n{_UNPLACED}", ",".join(["=v", *"v" * operands]))
+def _marked(verb: _Verb, operands: int) -> ptx.Asm:
+    return ptx.Asm(f"{verb.line}\n{_UNPLACED}", ",".join(["=v", *"v" * operands]))
 
 
 SHIFT = abi.RECORD_BYTES.bit_length() - 1

@@ -11,17 +11,17 @@ import triton
 from triton import knobs
 from triton.experimental.gluon._runtime import GluonASTSource
 
+from gcn import gluon_kernels as amd_kernels
+from gcn.compiling import ARCHITECTURES, SCRATCH, AmdCode, target
+from gcn.machine import GcnMachine
 from ikp.backends.triton._hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
-from tests.backends.amd import ARCHITECTURES, SCRATCH, AmdCode, target
-from tests.backends.gluon import amd_kernels
 from tests.backends.sass import source, spec
 from tests.backends.triton.test_compiled_kernels import records
 from tests.kernels.stripped import stripped
-from tests.machines.gcn_machine import GcnMachine
 
 pytestmark = pytest.mark.compiled
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.machines.gcn_opcodes import run_scalar, run_vector
-from tests.machines.gcn_program import Instruction, Operand, Program, Register
+from gcn.opcodes import run_scalar, run_vector
+from gcn.program import Instruction, Operand, Program, Register
 from tests.machines.ptx_machine import MAX_THREADS, Dim, Memory
 from tests.machines.ptx_program import FaultError
 

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 from triton import knobs
 
+from gcn import kernels
+from gcn.compiling import ARCHITECTURES, AmdCode, compile_amd
+from gcn.machine import GcnMachine
 from ikp.backends.triton._hooks import names_in_code
-from ikp.backends.triton.amd import _registers as registers
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import WORDS_AT, Selection, Spec
 from ikp.core.trace import Trace
-from tests.backends.amd import ARCHITECTURES, AmdCode, compile_amd
+from ikp_amd import _registers as registers
 from tests.backends.sass import spec
 from tests.backends.triton.test_compiled_kernels import (
     FLOATS,
@@ -29,9 +31,8 @@ from tests.backends.triton.test_compiled_kernels import (
     records,
 )
 from tests.extended import check, extend
-from tests.kernels import amd, choices, control
+from tests.kernels import choices, control
 from tests.kernels.expected import KERNELS, PAYLOADS
-from tests.machines.gcn_machine import GcnMachine
 from tests.machines.ptx_machine import Dim
 from tests.machines.ptx_program import FaultError
 from tests.products import pairwise
@@ -289,7 +290,7 @@ def replace_text(code: AmdCode, text: str) -> AmdCode:
 @ARCHS
 @pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER], ids=lambda c: c.name)
 def test_the_range_of_a_kernel_lasts_from_init_to_each_exit(arch: str, clock: ClockKind) -> None:
-    code = compile_amd(amd.kept, OUT_AND_N, spec(clock=clock), arch=arch, num_warps=1)
+    code = compile_amd(kernels.kept, OUT_AND_N, spec(clock=clock), arch=arch, num_warps=1)
     trace = run(code, (3, 1, 1), 4, 1)
     both = [("store", 0.0), ("all of it", None)]
     assert records(trace) == [both, [("all of it", None)], [("store", 2.0), ("all of it", None)]]

@@ -27,13 +27,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ikp.backends.triton.amd import _slot as slot
-from ikp.backends.triton.amd._llvm_lines import NONE, SAVE, Lines, masked
-from ikp.backends.triton.amd._marks import BARRIERS, MARK, OPTIONS, SHIFT
-from ikp.core import abi
-from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType
-from ikp.core.segment import Spec
-from ikp.errors import KernelError
+from ikp.plugins import KernelError, Spec, abi
+from ikp_amd import _slot as slot
+from ikp_amd._llvm_lines import NONE, SAVE, Lines, masked
+from ikp_amd._marks import BARRIERS, MARK, OPTIONS, SHIFT
 
 _MARKED = re.compile(
     rf'^ *(?P<result>%[\w.]+) = (?:tail )?call i32 asm sideeffect "{re.escape(MARK)}(?P<verb>\w+) ?'
@@ -129,7 +126,11 @@ class _Kernel:
             )
         self._whole = next((mark.words for mark in marks if mark.verb == "whole"), "")
         language, _, spec = inits[0].words.partition(" ")
-        self._init, self._language, self._spec = inits[0], Language(int(language)), Spec.parse(spec)
+        self._init, self._language, self._spec = (
+            inits[0],
+            abi.Language(int(language)),
+            Spec.parse(spec),
+        )
 
     def completed(self) -> Iterator[str]:
         """Yield the kernel's lines."""
@@ -156,8 +157,8 @@ class _Kernel:
         """Return finish, with the record of the whole kernel where a mark asks for it."""
         clocks = slot.anchor(lines)
         if self._whole:
-            word = 0 if self._spec.clock is ClockKind.GLOBALTIMER else 2  # low halves
-            tag = abi.tag(Kind.RANGE, PayloadType.NONE, int(self._whole.split()[0]))
+            word = 0 if self._spec.clock is abi.ClockKind.GLOBALTIMER else 2  # low halves
+            tag = abi.tag(abi.Kind.RANGE, abi.PayloadType.NONE, int(self._whole.split()[0]))
             record = lines.vector(str(tag), self._entered[word], clocks[word], "0")
             code = [f"; ikp.whole {self._whole}", *_store(self._spec, False, False)]
             lines.assembly(code, [NONE, f"<4 x i32> {record}"])
@@ -192,13 +193,13 @@ class _Kernel:
         barriers = self._spec.option(BARRIERS, OPTIONS[BARRIERS])
         if barriers:
             lines.do(barrier)
-        if self._spec.clock is ClockKind.GLOBALTIMER:
+        if self._spec.clock is abi.ClockKind.GLOBALTIMER:
             read = slot.read_timer(lines)
         else:
             read = slot.read_cycles(lines)
         if barriers:
             lines.do(barrier)
-        if self._spec.clock is ClockKind.GLOBALTIMER:
+        if self._spec.clock is abi.ClockKind.GLOBALTIMER:
             read = slot.nanoseconds(lines, read)
         if into:
             return lines.let_as(into, f"trunc i64 {read} to i32")
@@ -221,7 +222,7 @@ class _Kernel:
 def _store(spec: Spec, where: bool, index: bool) -> list[str]:
     """Return assembly on: zero, the record, [where], [index]."""
     condition, given = "$2", f"${2 + where}"
-    ring = spec.overflow is OverflowMode.WRAP
+    ring = spec.overflow is abi.OverflowMode.WRAP
     at, limit = ("s[ikp_low]" if index else "s[ikp_cur]"), "s[ikp_lim]"
     code = ["s_nop 0"] if where or index else []  # wait state before a vector register is read
     if index:

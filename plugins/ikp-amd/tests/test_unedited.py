@@ -11,6 +11,9 @@ import pytest
 import triton
 import triton.language as tl
 
+from gcn.compiling import SCRATCH, AmdCode
+from gcn.launching import AmdDriver, compiled
+from gcn.machine import GcnMachine
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton._hooks import names_in_code
 from ikp.backends.triton.unedited._mark_nodes import PROF
@@ -19,14 +22,12 @@ from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.unedited.plan import BY_HAND, Plan
-from tests.backends.amd import SCRATCH, AmdCode
-from tests.backends.triton.unedited.compiling import AmdDriver, buffer, compiled
+from tests.backends.triton.unedited.compiling import buffer
 from tests.kernels import unedited
-from tests.machines.gcn_machine import GcnMachine
 
 pytestmark = pytest.mark.compiled
 
-CHECKOUT = str(Path(__file__).parents[4])
+CHECKOUT = str(Path(__file__).parents[3])
 """Line info names the kernel's file: the folder may be called anything."""
 OPTIONS = {"num_warps": 8, "num_stages": 1, "BM": 128, "BN": 128, "BK": 64}
 DETAILS = pytest.mark.parametrize("detail", ["kernel", "loops", "ops"])

@@ -1,26 +1,37 @@
-"""Verifies a patched cubin against the plain one and the declared differences, before a launch."""
+"""Verifies a patched cubin against the plain one and the declared differences, before a launch.
+
+Readers of files and of text, and tables of what each instruction reads and writes, are those of
+``ikp.sass``. No analysis is: a fault of what patches is none of what verifies.
+
+Both files are read so that places in the code are numbers of original instructions. Then what is
+declared is done to the facts of the plain one, and both must be equal.
+"""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
-from ikp.verifier import original
-from ikp.verifier.beside_code import Facts, branches, differences
-from ikp.verifier.dataflow import Flow
+from ikp.errors import IkpError
+from ikp.sass.cubins import attributes
+from ikp.sass.cubins.attributes import HOLDS_PLACES, Attribute
+from ikp.sass.cubins.attributes import Code as Known
+from ikp.sass.cubins.elf import Elf, Kind, Section
+from ikp.sass.disassembly.listing import Instruction, parse
+from ikp.verifier.code import Flow, Matched
 from ikp.verifier.declared import Declared, VerifyError
-from ikp.verifier.moved import BYTES, Moved
-from ikp.verifier.provenance import Values
-from ikp.verifier.stored import TABLES, Elf
 
-_MOST = 3
-_BRANCHES = 0x34
-_FUNCTION, _BEFORE = 2, 128
-_ASSERTS = ("__assertfail", "__assert_fail")
+_MOST, _ASSERTS, _BEFORE = 3, ("__assertfail", "__assert_fail"), 128
+_DEBUGGING = (".debug_line", ".debug_frame", ".nv_debug_line_sass")  # no kernel runs by these
+_CELLS = (".nv.constant3", ".nv.merc.nv.constant.user")
+_BASES = {8: 0x160, 9: 0x210, 10: 0x380, 12: 0x380}  # of parameters, for kernels that have none
+_IN_A_PART, _PARTS, _PORTION, _WARP, _ALLOCATED = 16384, 4, 8, 32, 2
+_ALIGN, _INFO, _CONTENT = 4, -2, -1  # of a section's facts
 
 
 def verify(before: bytes, after: bytes, text: str, declared: Declared) -> None:
@@ -35,8 +46,7 @@ def verify(before: bytes, after: bytes, text: str, declared: Declared) -> None:
     Raises:
         VerifyError: it is not; the message has the first reasons.
     """
-    found = faults(before, after, text, declared)
-    if found:
+    if found := faults(before, after, text, declared):
         more = "" if len(found) <= _MOST else " There is more."
         raise VerifyError(
             f"The patched code of {declared.kernel} failed its verification, so it is not launched:"
@@ -48,74 +58,257 @@ def faults(before: bytes, after: bytes, text: str, declared: Declared) -> list[s
     """Return what is wrong with a patched cubin: nothing, if it was verified; see ``verify``."""
     try:
         return list(islice(_faults(Elf.read(before), Elf.read(after), text, declared), 2 * _MOST))
-    except (struct.error, ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except (IkpError, struct.error, ArithmeticError, LookupError, TypeError, ValueError) as error:
         return [f"it can't be read: {error}"]
 
 
 def _faults(old: Elf, new: Elf, text: str, declared: Declared) -> Iterator[str]:
-    name = f".text.{declared.kernel}"
-    codes = [np.frombuffer(each.find(name).data, "<u8").reshape(-1, 2) for each in (old, new)]
-    index = old.sections.index(old.find(name))
-    moved = Moved.match(
-        *(original.read(text, declared.kernel), codes[0], codes[1], old.sm, _linked(old, index)),
-        *(_functions(old, index), declared.inserted, declared.beside),
-    )
-    yield from (wrong := list(moved.check()))
+    facts, code = _Facts(old, declared.kernel), _matched(old, new, text, declared)
+    yield from (wrong := list(code.check()))
     if wrong:
         return  # the other checks need a whole match of instructions
-    plain_facts, facts = Facts(old, declared.kernel, None), Facts(new, declared.kernel, moved)
-    yield from differences(plain_facts, facts, declared)
+    found = _Facts(new, declared.kernel, code)
+    yield from _differences(facts, found, declared)
     tables = {
-        moved.origin[at // BYTES]: [each // BYTES for each in to]
-        for code, value in facts.listed
-        if code == _BRANCHES
-        for at, to in branches(value)
+        code.origin[each.branch // 16]: [to // 16 for to in each.targets]
+        for each in found.branches()
     }
-    values = Values(
-        flow := Flow(moved, tables, _asserts(old, moved.text.lines)),
-        declared,
-        plain_facts.parameters[0],
+    flow = Flow(code, tables, _asserts(facts, code.text), declared, facts.parameters[0])
+    yield from flow.check()
+
+
+def _matched(old: Elf, new: Elf, text: str, declared: Declared) -> Matched:
+    name = f".text.{declared.kernel}"
+    printed = next((each for each in parse(text) if each.name == declared.kernel), None)
+    if printed is None:
+        raise ValueError(f"the disassembly has no code of {declared.kernel}")
+    old_words, new_words = [
+        [low | high << 64 for low, high in np.frombuffer(data, "<u8").reshape(-1, 2).tolist()]
+        for data in (_section(each, name).data for each in (old, new))
+    ]
+    index, symbols = old.sections.index(_section(old, name)), old.symbols()
+    mine = symbols[(symbols["section"] == index) & (symbols["info"] & 15 == 2)]
+    at = [entries["offset"] // 16 for table, entries in old.relocations() if table.info == index]
+    linked = {int(each) for some in at for each in some}
+    sm = old.flags & 0xFF if old.abi == 7 else old.flags >> 8 & 0xFFFF
+    functions = set((mine["value"] // 16).tolist())
+    return Matched(printed, old_words, new_words, sm, linked, functions, declared)
+
+
+def _section(elf: Elf, name: str) -> Section:
+    found = [each for each in elf.sections if each.name == name]
+    if len(found) != 1:
+        raise LookupError(f"{len(found)} sections are called {name}")
+    return found[0]
+
+
+class _Facts:
+    """A cubin beside a kernel's code; ``code`` is None for the plain one."""
+
+    def __init__(self, elf: Elf, kernel: str, code: Matched | None = None) -> None:
+        self.elf, self.kernel, self.code = elf, kernel, code
+        self.symbols, self.names = elf.symbols().tolist(), elf.symbol_names()
+        self.text = elf.sections.index(_section(elf, f".text.{kernel}"))
+        self.attributes = attributes.parse(_section(elf, f".nv.info.{kernel}").data)
+        placed = next((e.numbers(2)[1] for e in self.attributes if e.code == Known.PARAM_CBANK), 0)
+        sm = elf.flags & 0xFF if elf.abi == 7 else elf.flags >> 8 & 0xFFFF
+        self.parameters = (
+            (placed & 0xFFFF, placed >> 16) if placed else (_BASES.get(sm // 10, 0), 0)
+        )
+
+    def read(self) -> dict[str, list[Any]]:
+        """Return the facts of each section: the last two are its info and what is in it."""
+        head, found = self.elf.original, dict[str, list[Any]]()
+        found["the header "] = [head[:32], head[48:56], head[58:60], head[62:64]]
+        for number, each in enumerate(self.elf.sections):
+            if each.kind != Kind.STRTAB and (
+                each.name not in _DEBUGGING or each.flags & _ALLOCATED
+            ):
+                size = each.size if each.kind == Kind.NOBITS else 0
+                row = [each.kind, each.flags, each.address, each.link, each.align, each.entry, size]
+                found[f"{each.name} {number}"] = [*row, each.info, self._content(each)]
+        for table, entries in self.elf.relocations():
+            number = self.elf.sections.index(table)
+            if (name := f"{table.name} {number}") in found:
+                found[name][_CONTENT] = self._relocations(table.info, entries.tolist())
+        return found
+
+    def branches(self) -> list[attributes.Table]:
+        """Return the indirect branches that the attributes list."""
+        listed = (e for e in self.attributes if e.code == Known.INDIRECT_BRANCH_TARGETS)
+        return [table for each in listed for table in attributes.indirect_branches(each)]
+
+    def _content(self, each: Section) -> Any:
+        if each.kind == Kind.SYMTAB:
+            return [self._symbol(*entry) for entry in zip(self.names, self.symbols, strict=True)]
+        if each.name == ".nv.info":
+            return [(e.format, e.code, e.value) for e in attributes.parse(each.data)]
+        if each.name == f".nv.info.{self.kernel}":
+            return [(e.format, e.code, self._places(e)) for e in self.attributes]
+        if each.name == f".nv.constant2.{self.kernel}" and (tables := self.branches()):
+            known = {to for table in tables for to in table.targets}
+            words = np.frombuffer(each.data[: len(each.data) // 4 * 4], "<u4").tolist()
+            return [(self._reached(to), to in known) for to in words]
+        return b"" if each.name == f".text.{self.kernel}" else each.data
+
+    def _reached(self, byte: int) -> Any:
+        """Return the original instruction that control reaches from a byte of the code."""
+        if self.code is None or byte == 0:
+            return byte / 16
+        found = self.code.reached(byte // 16)
+        return next(iter(found))[1] if len(found) == 1 and byte % 16 == 0 else None
+
+    def _placed(self, byte: int) -> tuple[int, int]:
+        """Return the original instruction that is at a byte, and the byte in it."""
+        return (byte // 16 if self.code is None else self.code.origin[byte // 16]), byte % 16
+
+    def _places(self, each: Attribute) -> Any:
+        """Return the value of an attribute, which lists places again for a second plain code."""
+        if each.code == Known.INDIRECT_BRANCH_TARGETS:
+            tables = attributes.indirect_branches(each)
+            return [(self._placed(t.branch), [*map(self._reached, t.targets)]) for t in tables]
+        if (form := HOLDS_PLACES.get(each.code)) is None:
+            return each.value
+        entries = [each.data[n : n + form.entry] for n in range(0, len(each.data), form.entry)]
+        at = [self._placed(*struct.unpack_from("<I", entry, form.at)) for entry in entries]
+        found = [(n, e[: form.at], e[form.at + 4 :]) for n, e in zip(at, entries, strict=True)]
+        once = found[: len(found) // len(self.code.parts)] if self.code else found
+        return once if self.code is None or found == once * len(self.code.parts) else None
+
+    def _symbol(self, name: str, entry: tuple[int, ...]) -> tuple[Any, ...]:
+        _, info, other, section, at, nbytes = entry
+        if section != self.text:
+            return name, info, other, section, at, nbytes
+        whole = at + nbytes == len(self.elf.sections[section].data)
+        end = "end" if whole else self._reached(at + nbytes) if nbytes else 0
+        return name, info, other, section, self._reached(at), end
+
+    def _relocations(self, info: int, entries: list[tuple[int, ...]]) -> Any:
+        if self.elf.sections[info].name in _DEBUGGING:
+            return None
+        found = []
+        for offset, kind, symbol, *addend in entries:
+            _, _, _, section, base, _ = self.symbols[symbol]
+            to = [self._reached(base + n) if section == self.text and n else n for n in addend]
+            found.append((self._placed(offset) if info == self.text else offset, kind, symbol, to))
+        return found
+
+
+def _differences(old: _Facts, new: _Facts, declared: Declared) -> Iterator[str]:
+    """Yield the differences between two files that are not declared."""
+    expected, found = old.read(), new.read()
+    base, end = old.parameters
+    added = declared.bank == 0 and declared.cell >= base + end
+    for key, facts in expected.items():
+        _declare(key.rpartition(" ")[0], facts, old, declared, added)
+        if facts[0] == Kind.SYMTAB and key in found:
+            more = found[key][_CONTENT][len(facts[_CONTENT]) :]
+            mine = [each for each in more if each[-2:] == (declared.cell, declared.nbytes)]
+            if len(mine) != bool(declared.bank) or len(more) > 2:
+                yield "its symbols are not what is declared"
+            facts[_CONTENT] += more
+            facts[_INFO] = found[key][_INFO]
+        if found.get(key) != facts:
+            yield f"{key.rpartition(' ')[0]} is not what is declared"
+    made = [key.rpartition(" ")[0] for key in found if key not in expected]
+    if made and not (declared.bank and made == [_CELLS[0]]):
+        yield f"it has more sections: {', '.join(made)}"
+    if _loaded(old.elf, bool(made)) != _loaded(new.elf, bool(made)):
+        yield "what is loaded together differs"
+    yield from _unfit(old, new, declared, added)
+
+
+def _declare(name: str, facts: list[Any], old: _Facts, declared: Declared, added: bool) -> None:
+    """Do to the facts of a section of the plain file what is declared."""
+    kernel, content = declared.kernel, facts[_CONTENT]
+    if name == f".text.{kernel}" and facts[_INFO] >> 24:
+        facts[_INFO] = facts[_INFO] & 0xFFFFFF | declared.registers << 24
+    elif name == ".nv.info":
+        for n, (form, code, value) in enumerate(content):
+            if code == Known.REGCOUNT and old.names[struct.unpack_from("<I", value)[0]] == kernel:
+                content[n] = form, code, value[:4] + struct.pack("<I", declared.registers)
+    elif name == f".nv.info.{kernel}" and added:
+        base, offset = old.parameters[0], declared.cell - old.parameters[0]
+        last = offset + declared.nbytes
+        for n, (form, code, value) in enumerate(content):
+            if code == Known.CBANK_PARAM_SIZE:
+                content[n] = form, code, last
+            elif code == Known.PARAM_CBANK:
+                content[n] = form, code, value[:4] + struct.pack("<I", base | last << 16)
+        facts_of = 0, declared.ordinal or 0, offset, 0x1F000 | declared.nbytes << 18
+        first = next(n for n, each in enumerate(content) if each[1] == Known.KPARAM_INFO)
+        content.insert(first, (4, Known.KPARAM_INFO, struct.pack("<IHHI", *facts_of)))
+    elif (name == f".nv.constant0.{kernel}" and added) or (name in _CELLS and declared.bank):
+        facts[_CONTENT] += bytes(max(declared.cell + declared.nbytes - len(content), 0))
+        facts[_ALIGN] = max(facts[_ALIGN], 16) if declared.bank else facts[_ALIGN]
+
+
+def _unfit(old: _Facts, new: _Facts, declared: Declared, added: bool) -> Iterator[str]:
+    """Yield why a kernel can't have the declared registers or parameter."""
+    count, base = declared.registers, old.parameters[0]
+    sizes = [e.words for e in old.attributes if e.code in (Known.MAX_THREADS, Known.REQNTID)]
+    held = _IN_A_PART // (-(-count // _PORTION) * _PORTION * _WARP) * _PARTS
+    if count > 255 or any(-(-int(np.prod(each)) // _WARP) > held for each in sizes):
+        yield f"its threads can't have {count} registers each"
+    first, last = declared.cell - base, declared.cell - base + declared.nbytes
+    ordinals = [
+        each.ordinal
+        for each in attributes.parameters(old.attributes)
+        if not declared.bank and each.offset < last and first < each.offset + each.size
+    ]
+    own = declared.ordinal or 0  # an unread argument in its place is two of 64 bits
+    if sorted(ordinals) != ([] if added or declared.bank else [own, own + 1]):
+        yield "the argument that is declared overlaps others"
+    for each in new.code.text if new.code is not None and ordinals else ():
+        if _reads(each.text, declared.cell, declared.cell + declared.nbytes):
+            yield f"{each.text!r} reads the argument that is declared"
+
+
+def _reads(line: str, begin: int, end: int) -> bool:
+    """Whether an instruction may read some bytes of a kernel's parameters."""
+    wide = 16 if ".128" in line else 8 if re.search(r"\.64|\.WIDE|\bD[A-Z]+", line) else 4
+    return any(
+        "R" in at or begin - wide < int(at or "0", 16) < end
+        for at in re.findall(r"c\[0x0\]\[(?:U?RZ)?\+?([^\]]*)\]", line)
     )
-    yield from values.check()
-    yield from flow.needed(values.restored, values.addresses)
-    yield from flow.pending()
 
 
-def _linked(elf: Elf, index: int) -> frozenset[int]:
-    """Return the instructions of a section that relocations change when the cubin is loaded."""
-    tables = [each.table for each in elf.sections if each.kind in TABLES and each.info == index]
-    return frozenset(int(at) // BYTES for table in tables for at in table["offset"])
+def _loaded(elf: Elf, made: bool) -> list[Any]:
+    """Return the sections that each segment loads, but for the constants that the host writes."""
+    found = []
+    for segment in elf.segments:
+        names = []
+        for each in elf.sections if segment.file_size or segment.memory_size else ():
+            size = each.size if each.kind == Kind.NOBITS else len(each.data)
+            room = segment.memory_size if each.kind == Kind.NOBITS else segment.file_size
+            inside = segment.offset <= each.offset and each.offset + size - segment.offset <= room
+            if each.flags & _ALLOCATED and size and inside and each.name != _CELLS[0]:
+                names.append(each.name)
+        if names or not made:
+            found.append((segment.kind, segment.flags, segment.align, names))
+    return found
 
 
-def _functions(elf: Elf, index: int) -> frozenset[int]:
-    """Return the first instructions of the functions in a section."""
-    return frozenset(
-        int(each["at"]) // BYTES
-        for each in elf.symbols.table
-        if each["section"] == index and each["kind"] & 15 == _FUNCTION
-    )
-
-
-def _asserts(elf: Elf, lines: Sequence[str]) -> frozenset[int]:
+def _asserts(facts: _Facts, text: tuple[Instruction, ...]) -> set[int]:
     """Return the calls of external assert functions, which never return, by the address table."""
-    symbols = elf.symbols
-    names = elf.sections[symbols.rest[2]].data
-    ending = set()
-    for table in elf.sections:
-        if table.kind in TABLES and elf.sections[table.info].name == ".nv.constant4":
-            for offset, _, symbol, *_ in table.table.tolist():
-                name = int(symbols.table[symbol]["name"])
-                if names[name : names.index(b"\0", name)].decode() in _ASSERTS:
-                    ending.add(offset)
-    calls = [at for at, line in enumerate(lines) if "CALL.ABS" in line]
-    return frozenset(at for at in calls if _address(lines, at) in ending)
+    ending = {
+        offset
+        for table, entries in facts.elf.relocations()
+        if facts.elf.sections[table.info].name == ".nv.constant4"
+        for offset, _, symbol, *_ in entries.tolist()
+        if facts.names[symbol] in _ASSERTS
+    }
+    calls = (
+        [at for at, each in enumerate(text) if each.opcode.startswith("CALL.ABS")] if ending else []
+    )
+    return {at for at in calls if _address(text, at) in ending}
 
 
-def _address(lines: Sequence[str], call: int) -> int | None:
+def _address(text: tuple[Instruction, ...], call: int) -> int | None:
     """Return the offset in the table of a call's address; None if the code does not show it."""
-    wanted, load = lines[call].split()[-1], r"LDC\.64 {}, c\[0x4\]\[(\w+)\]"
-    for line in reversed(lines[max(call - _BEFORE, 0) : call]):
-        if found := re.fullmatch(load.format(wanted), line):
+    wanted, load = text[call].operands[-1], r"LDC\.64 {}, c\[0x4\]\[(\w+)\]"
+    for each in reversed(text[max(call - _BEFORE, 0) : call]):
+        if found := re.fullmatch(load.format(wanted), each.text):
             wanted, load = found[1], r"(?:MOV|IMAD\.MOV\.U32) {}, (?:RZ, RZ, )?(0x\w+)"
             if wanted.startswith("0x"):
                 return int(wanted, 16)

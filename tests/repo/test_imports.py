@@ -38,7 +38,7 @@ EVERY_FORMAT = ("core", "plugins", "exporters", "exporters.timeline")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("errors", "compiling"),
     "targets": ("core",),
-    "verifier": (),
+    "verifier": ("sass.cubins", "sass.disassembly"),
     "sass": (),
     "sass.cubins": (),
     "sass.disassembly": (),

@@ -18,8 +18,7 @@ from ikp.sass.disassembly.form_texts import FormText, FormTexts, learned
 from ikp.sass.disassembly.listing import Code, parse
 from ikp.sass.disassembly.tool_paths import tool
 from ikp.sass.disassembly.word_forms import Forms, forms_of, packed, unpacked
-from ikp.verifier import original
-from tests.sass import compiled, module
+from tests.sass import compiled, module, second_reading
 from tests.sass.module import corpus
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -53,7 +52,7 @@ def _assert_the_same(cubin: bytes, name: str) -> bool:
     want = next(each for each in parse(printed) if each.name == name)
     assert (code.name, code.target) == (want.name, want.target)
     assert _facts(code) == _facts(want)
-    ours, theirs = original.read(made, name), original.read(printed, name)
+    ours, theirs = second_reading.read(made, name), second_reading.read(printed, name)
     assert (ours.words == theirs.words).all()
     assert len(ours.lines) == len(theirs.lines)
     return True

@@ -12,7 +12,8 @@ import pytest
 
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow.hazards import ScoreboardHazards
-from ikp.verifier.original import effect, read
+from ikp.sass.disassembly.effects import effects
+from ikp.sass.disassembly.listing import parse
 from ikp.verifier.verify import VerifyError, verify
 from tests.probes.test_gathering import LOADS
 from tests.sass.assembled import cubin
@@ -150,12 +151,13 @@ def test_a_clock_in_the_place_of_an_address_is_found(name: str) -> None:
 def test_a_clock_in_a_register_that_the_kernel_needs_is_found(name: str) -> None:
     """As by a liveness that takes a guarded write for a sure one."""
     one, tried = case(name), 0
-    lines = read(one.text, one.declared.kernel).lines
+    code = next(each for each in parse(one.text) if each.name == one.declared.kernel)
     numbers = {place: number for number, place in enumerate(one.originals)}
     for place in (n for n in one.ours if one.words[n] & 0xFFF == CS2R):
         behind = next((n for n in range(place, len(one.words)) if n in numbers), None)
-        needed = effect(lines[numbers[behind]]).reads % (1 << 255) if behind is not None else 0
-        if needed and numbers[behind]:
+        reads = 0 if behind is None else effects(code.instructions[numbers[behind]]).reads
+        needed = reads % (1 << 255)
+        if needed and behind is not None and numbers[behind]:
             own = needed.bit_length() - 1
             tried += 1
             assert one.with_word(place, one.words[place] & ~(0xFF << 16) | own << 16).faults, place

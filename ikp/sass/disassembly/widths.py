@@ -176,7 +176,7 @@ def _texture(_: str) -> Shape:
 
 
 def _indirect(_: str) -> Shape:
-    return Shape(0, 0, (2,))
+    return Shape(0, 0, (2,), 2)
 
 
 def _reduction(_: str) -> Shape:

@@ -1,6 +1,6 @@
-"""Register effects of the plain kernel's instructions, by the disassembler's text.
+"""A second reading of what instructions read and write, which shares nothing with that of ``ikp``.
 
-``moved`` compares the text with the cubin's words first, so a cut or a stale one is found. Sets of
+The patcher and the verifier take both from one table: here a wrong entry is found. Sets of
 registers are bits: R0 is the first; then predicates, uniform registers, uniform predicates. Where
 a width is not known, an instruction is taken to read more, and to overwrite less.
 """
@@ -148,7 +148,7 @@ _RULES: dict[str, _Maker] = {
     **_named("SHF", lambda *_: _Rule(1, 1, (1,), 2)),  # of 64 bits, one half is made
     **_named("SYNCS", lambda *_: _Rule(1, 2, (1,), 2)),
     **_named("IMAD UIMAD IMUL", _multiplied),
-    **_named("CS2R", lambda parts, *_: _Rule(1 if "32" in parts else 2, 2)),
+    **_named("CS2R", lambda parts, *_: _Rule(*([1] * 2 if "32" in parts else [2] * 2))),
     **_named("RET BRX BRXU JMX JMXU CALL", lambda *_: _Rule(0, 0, (2,), 2)),
     **_named("RED REDG REDAS", lambda *_: _Rule(0, 0, (4,))),
     **_named("ATOMS", lambda _, size, __: _Rule(size, size, (size,))),
@@ -209,7 +209,7 @@ def _product(op: str, opcode: str, parts: frozenset[str]) -> _Rule | None:
 
 
 class _Operand(NamedTuple):
-    kind: str  # R, UR, P, UP: one register of that file; PR: all predicates; "": anything else
+    kind: str  # R, UR, P, UP: one register; PR: all predicates; number; "": anything else
     first: int = -1  # its bit; -1 for RZ, URZ, PT and UPT
     width: int = 1
     negated: bool = False
@@ -236,7 +236,8 @@ def _operand(text: str) -> _Operand:
             width = 2 if ".64" in parts else 1
             bare |= 0 if ".64" in parts or ".U32" in parts else 1 << R + int(number)
         reads |= (1 << width) - 1 << FILES[file] + int(number)
-    return _Operand("", reads=reads, bare=bare)
+    number = not reads and not re.fullmatch(r"(gsb|SB|B)\d+", text)
+    return _Operand("number" if number else "", reads=reads, bare=bare)
 
 
 def effect(line: str) -> Effect:
@@ -277,7 +278,7 @@ def _written(parts: list[_Operand], rule: _Rule) -> tuple[int, int]:
 
 
 def _read(parts: list[_Operand], rule: _Rule, extended: bool) -> int:
-    numbers = [each.kind in ("R", "UR") or not (each.kind or each.reads) for each in parts]
+    numbers = [each.kind in ("R", "UR") or each.kind == "number" for each in parts]
     at = max(len(rule.sources) - sum(numbers), 0)  # the first source may be missing
     reads = 0
     for part, number in zip(parts, numbers, strict=True):

@@ -88,6 +88,22 @@ def _figures(access: Recorded, tables: Numbers, warps: int, capacity: int) -> Ac
     )
 
 
+def request_costs(
+    space: str, kind: str, width: int, address: Numbers, active: Flags
+) -> tuple[Numbers, Numbers]:
+    """Return the sectors, or wavefronts of shared memory, of requests, and how few would do.
+
+    Args:
+        space: "global", "shared" or "local".
+        kind: "load", "store" or "atomic".
+        width: bytes of a lane.
+        address: of each request's 32 lanes, shape (requests, 32).
+        active: which lanes take part, of the same shape.
+    """
+    access = Recorded("", "", "", space, kind, width, _LANES, 0)
+    return _cost(access, _Requests(np.arange(len(address)), active, address))
+
+
 def _mean(values: NDArray[np.generic]) -> float:
     return round(float(values.mean()), _DIGITS)
 

@@ -36,7 +36,8 @@ class AccessFacts:
     behind a look-up. ``depends`` has a letter for each thing that the address depends on: ``l``
     lanes, ``w`` the warp, ``b`` the block, ``d`` loaded data, ``i`` the iteration of the innermost
     loop around, ``p`` a parameter whose value is assumed;
-    ``m``: addresses of lanes were recorded in a further run.
+    ``s``: it loads what the same block has stored; ``m``: addresses of lanes were recorded in a
+    further run.
     """
 
     unit: str
@@ -52,6 +53,8 @@ class AccessFacts:
     lanes: float = 32.0  # that are active in a request
     span: int | None = None  # bytes from the lowest to the highest address of all that is looked at
     keys: tuple[int, ...] = ()  # each of some addresses, equal for equal ones; not of unknown ones
+    together: float | None = None  # sectors of a request that no other of its line and range asks
+    align: int | None = None  # of global memory: what its first addresses are a multiple of
 
     def to_json(self) -> list[Any]:
         """Return it as a list."""
@@ -60,6 +63,7 @@ class AccessFacts:
             *(self.depends, self.in_loop, self.blocks_share, self.reused_share, self.lanes),
             self.span,
             list(self.keys),
+            *(self.together, self.align),
         ]
 
     @classmethod
@@ -70,7 +74,8 @@ class AccessFacts:
             ValueError, TypeError: it is none.
         """
         unit, count, line, cost, least, addresses, depends, in_loop, *more = said
-        share, reused, lanes, span, keys = more
+        share, reused, lanes, span, keys, *last = more
+        together, align = last or (None, None)
         if not _ACCESS.fullmatch(str(unit)):
             raise ValueError(f"{unit!r} is no access")
         return cls(
@@ -87,7 +92,28 @@ class AccessFacts:
             size(lanes),
             None if span is None else int(size(span)),
             tuple(map(int, keys)),
+            _number(together),
+            None if align is None else int(size(align)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LineFacts:
+    """A source line of a range: its instructions in one execution, and what is slow in it."""
+
+    line: str  # "/path/matmul.py:93"
+    count: float
+    slow: Mapping[str, float] = field(default_factory=dict)  # "power" -> how many
+
+    def to_json(self) -> list[Any]:
+        """Return it as a list."""
+        return [self.line, self.count, dict(self.slow)]
+
+    @classmethod
+    def of_json(cls, said: list[Any]) -> LineFacts:
+        """Return it from that list; ValueError and TypeError where it is none."""
+        line, count, slow = said
+        return cls(str(line), size(count), {str(name): size(n) for name, n in slow.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +185,8 @@ class RangeFacts:
     sums: float = 0.0  # FP32 multiply-adds onto a register of their own
     polls: str = ""  # the line of a loop that reads memory until another thread changes it
     bulk_bytes: float | None = None  # that bulk copies were announced with, of one execution
+    lines: tuple[LineFacts, ...] = ()  # of most instructions
+    needless: float = 0.0  # barriers of the block that order no accesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +237,8 @@ class CodeFacts:
                     "products": each.products,
                     "bulk_bytes": each.bulk_bytes,
                     "polls": each.polls,
+                    "lines": [one.to_json() for one in each.lines],
+                    "needless": each.needless,
                 }
                 for name, each in self.ranges.items()
                 if each.mix
@@ -283,6 +313,8 @@ def _with_work(facts: RangeFacts, said: dict[str, Any]) -> RangeFacts:
         products=None if said["products"] is None else size(said["products"]),
         polls=str(said["polls"]),
         bulk_bytes=None if said["bulk_bytes"] is None else size(said["bulk_bytes"]),
+        lines=tuple(LineFacts.of_json(each) for each in said.get("lines", ())),
+        needless=size(said.get("needless", 0)),
     )
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.address_tables import request_costs
 from ikp.core.code_facts import AccessFacts
 from ikp.inspection._work import Often
-from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.lane_state import (
     ASSUMED,
     BLOCK,
@@ -29,13 +31,17 @@ from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import unit_of
 
 _SECTOR = 32
-_BANKS = 32
 _WORD = 4
-_ROW = 128
-"""Bytes of shared memory in one cycle."""
 _ROWS = 8
 """Lanes that give the addresses of one matrix of LDSM and STSM."""
+_MATRIX_ROW = 16
+"""Bytes of such a matrix that each of them names."""
+_WIDEST = 16
+"""Bytes of the widest access of a lane, beyond which no alignment counts."""
 _LETTERS = {LANE: "l", WARP: "w", BLOCK: "b", DATA: "d", ASSUMED: "p"}
+_OVERLAP = 0.25
+"""Part of a load's sectors that its block has stored to, from which on it reads them back: layouts
+of stores and loads may differ, and not all warps are looked at."""
 _KINDS = ("load", "store", "atomic", "copy")
 _SOME_BLOCKS = 2
 """Blocks of which requests are looked at one by one."""
@@ -43,6 +49,9 @@ _KEYS = 8
 """Addresses by which an access is known again."""
 _MOST = 24
 """Accesses that are kept of one range, those of most instructions."""
+
+
+Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -54,12 +63,14 @@ class Accesses:
         shape: how it was launched.
         first_parameter: where parameters begin in the constant bank.
         parameters: their 32-bit values, by their offset in it, as far as they are known.
+        ours: the instructions of records.
     """
 
     flow: Flow
     shape: Shape
     first_parameter: int
     parameters: Mapping[int, int] = field(default_factory=dict)
+    ours: Collection[int] = ()
 
     @cached_property
     def values(self) -> LaneValues:
@@ -70,6 +81,7 @@ class Accesses:
         """Return the accesses among some instructions; those that are alike are one."""
         found: dict[tuple[object, ...], list[int]] = defaultdict(list)
         counts: dict[tuple[object, ...], float] = defaultdict(float)
+        lines: dict[tuple[str, str], list[int]] = defaultdict(list)
         for at, often in how_often.items():
             each = self.flow.code.instructions[at]
             unit = unit_of(each)
@@ -77,14 +89,57 @@ class Accesses:
                 one, key = self._one(at, each, unit)
                 found[one].append(key)
                 counts[one] += often.expected
+                lines[unit, str(one[1])].append(at)
         order = sorted(found.items(), key=lambda item: (-counts[item[0]], -len(item[1])))[:_MOST]
         return tuple(
             replace(
                 AccessFacts(str(unit), round(counts[unit, line, *rest], 3), str(line), *rest),  # type: ignore[arg-type]
                 keys=tuple(sorted({*keys} - {0}))[:_KEYS],
+                **self._side_by_side(str(unit), lines[str(unit), str(line)]),
             )
             for (unit, line, *rest), keys in order
         )
+
+    def _side_by_side(self, unit: str, ats: list[int]) -> dict[str, Any]:
+        """Return what the requests of one line ask for together, where all addresses are known."""
+        if ".global." not in unit:
+            return {}
+        some = _SOME_BLOCKS * self.shape.warps * LANES
+        known = [
+            (bits[:some], self.values.active(at)[:some])
+            for at in ats
+            if (bits := self.values.address(at).bits) is not None
+        ]
+        if len(known) < len(ats):
+            return {}
+        together, align = _together(known, int(unit.rsplit(".", 1)[1]))
+        return {"together": together, "align": align}
+
+    @cached_property
+    def _stored(self) -> list[tuple[int, Numbers]]:
+        """The stores to global memory, with the sectors that the first block's warps store to."""
+        found = []
+        for at, each in enumerate(self.flow.code.instructions):
+            if at not in self.ours and each.op == "STG" and len(mine := self._sectors(at)):
+                found.append((at, mine))
+        return found
+
+    def _sectors(self, at: int) -> Numbers:
+        """Return the sectors that the first block's warps access; none where they are not known."""
+        bits = self.values.address(at).bits
+        if bits is None:
+            return np.empty(0, np.int64)
+        some = self.shape.warps * LANES
+        return np.unique(bits[:some][self.values.active(at)[:some]] // _SECTOR)
+
+    def _reads_back(self, at: int, loop: Loop | None, *, moves: bool) -> bool:
+        """Whether a load follows a store of its own block to the same addresses."""
+        mine = self._sectors(at)
+        for stored, others in self._stored if len(mine) else ():
+            again = loop is not None and not moves and stored in loop.body
+            if (stored < at or again) and np.isin(mine, others).mean() >= _OVERLAP:
+                return True
+        return False
 
     def bulk_bytes(self, how_often: Mapping[int, Often]) -> float | None:
         """Return the bytes that bulk copies are announced with; None where that is not known."""
@@ -104,8 +159,8 @@ class Accesses:
         value, active = self.values.address(at), self.values.active(at)
         loop = self.flow.loop_of(at)
         letters = "".join(letter for bit, letter in _LETTERS.items() if value.depends & bit)
-        if loop is not None and self.values.moves(at, loop.header):
-            letters += "i"
+        moves = loop is not None and self.values.moves(at, loop.header)
+        letters += "i" * moves
         cost, least, addresses, share, reused, key = None, None, None, None, None, 0
         lanes, span = _lanes(active), None
         if value.bits is not None:
@@ -118,6 +173,8 @@ class Accesses:
                 if len(far) > 1:
                     reused = _shared_by_blocks(value.bits, active, self.shape.warps, far)
                 key = zlib.crc32(value.bits.tobytes())
+                if each.op == "LDG" and self._reads_back(at, loop, moves=moves):
+                    letters += "s"
                 if active.any():
                     span = int(np.ptp(value.bits[active])) + int(unit.rsplit(".", 1)[1])
         line = f"{each.lines[-1].file}:{each.lines[-1].number}" if each.lines else ""
@@ -147,49 +204,45 @@ def _of_warps(
 ) -> tuple[float | None, float | None, int | None]:
     """Return the cost of a warp's request, its least cost, and its distinct addresses: medians."""
     size = int(unit.rsplit(".", 1)[1])
-    found = []
-    for lanes, on in zip(bits.reshape(-1, LANES), active.reshape(-1, LANES), strict=True):
-        some = lanes[on]
-        if not len(some):
-            continue
-        if each.op in ("LDSM", "STSM"):
-            cost, least = _matrices(some, size // _WORD), size // _WORD
-        elif ".shared." in unit:
-            cost, least = _cycles(some, size), max(-(-len(some) * size // _ROW), 1)
-        else:
-            cost = _sectors(some, size)
-            least = max(-(-len(np.unique(some)) * size // _SECTOR), 1)
-        found.append((cost, least, len(np.unique(some))))
-    if not found:
+    address, on = bits.reshape(-1, LANES), active.reshape(-1, LANES)
+    address, on = address[on.any(axis=1)], on[on.any(axis=1)]
+    if not len(address):
         return None, None, None
-    cost, least, addresses = np.median(np.array(found), axis=0).tolist()
-    return float(cost), float(least), int(addresses)
+    distinct = np.array([len(np.unique(row[one])) for row, one in zip(address, on, strict=True)])
+    kind, space = unit.split(".")[:2]
+    if each.op in ("LDSM", "STSM"):  # of each matrix, eight lanes give the rows
+        on = on & (np.arange(LANES) < _ROWS * (size // _WORD))
+        cost, least = request_costs(space, kind, _MATRIX_ROW, address, on)
+    else:
+        cost, least = request_costs(space, kind, size, address, on)
+    if space == "global":  # lanes with one address need it once
+        least = np.maximum(-(-distinct * size // _SECTOR), 1)
+    middle = np.median(np.stack([cost, least, distinct]), axis=1).tolist()
+    return float(middle[0]), float(middle[1]), int(middle[2])
 
 
-def _sectors(addresses: NDArray[np.int64], size: int) -> int:
-    first, last = addresses // _SECTOR, (addresses + size - 1) // _SECTOR
-    return len(np.unique(np.concatenate([first, last])))
+def _together(
+    bits: Sequence[tuple[NDArray[np.int64], NDArray[np.bool_]]], size: int
+) -> tuple[float, int]:
+    """Return the sectors that a request adds to those of the others, and the alignment of all.
 
-
-def _cycles(addresses: NDArray[np.int64], size: int) -> int:
-    """Return the cycles of an access: lanes of at most 128 bytes at once, a row for each bank."""
-    at_once = min(_ROW // max(size, _WORD), LANES)
-    total = 0
-    for first in range(0, len(addresses), at_once):
-        some = addresses[first : first + at_once]
-        words = np.unique((some[:, None] + np.arange(0, size, _WORD)) // _WORD)
-        total += int(np.bincount(words % _BANKS).max())
-    return total
-
-
-def _matrices(addresses: NDArray[np.int64], count: int) -> int:
-    total = 0
-    for first in range(0, _ROWS * count, _ROWS):
-        rows = addresses[first : first + _ROWS]
-        if len(rows):
-            words = np.unique((rows[:, None] + np.arange(0, 16, _WORD)) // _WORD)
-            total += int(np.bincount(words % _BANKS).max())
-    return total
+    Args:
+        bits: addresses of threads, and which of them take part, of each of some requests.
+        size: bytes of a lane.
+    """
+    counts, lowest = [], []
+    for warp in range(len(bits[0][0]) // LANES):
+        lanes = slice(warp * LANES, (warp + 1) * LANES)
+        some = [address[lanes][on[lanes]] for address, on in bits if on[lanes].any()]
+        if some:
+            every = np.concatenate(some)
+            ends = np.concatenate([every // _SECTOR, (every + size - 1) // _SECTOR])
+            counts.append(len(np.unique(ends)) / len(some))
+            lowest.append(int(every.min()))
+    if not counts:
+        return 0.0, _WIDEST
+    joint = int(np.bitwise_or.reduce(np.array(lowest, np.int64))) | _WIDEST
+    return round(float(np.median(counts)), 2), joint & -joint
 
 
 def _shared_by_blocks(

@@ -127,9 +127,15 @@ def sums(flow: Flow, how_often: Mapping[int, Often]) -> float:
 
     So do products of matrices, whatever they are written as.
     """
-    found = sum(
-        often.expected for at, often in how_often.items() if _sums(flow.code.instructions[at])
-    )
+    found, made, block = 0.0, dict[str, str](), -1
+    for at, often in sorted(how_often.items()):
+        each = flow.code.instructions[at]
+        if flow.graph.block(at) != block:
+            made, block = {}, flow.graph.block(at)
+        if _sums(each, made):
+            found += often.expected
+        if each.operands:
+            made[each.operands[0]] = each.op
     return round(float(found), _DIGITS)
 
 
@@ -146,14 +152,22 @@ def products(flow: Flow, how_often: Mapping[int, Often]) -> float | None:
     return total
 
 
-def _sums(each: Instruction) -> bool:
-    if each.op not in ("FFMA", "FFMA2", "DFMA") or len(each.operands) < 4:
+_MULTIPLY_ADDS = ("FFMA", "FFMA2", "DFMA")
+
+
+def _sums(each: Instruction, made: Mapping[str, str]) -> bool:
+    """Whether an instruction adds a product to a sum: to its own target, or to another sum.
+
+    Args:
+        each: the instruction.
+        made: which instruction wrote each register before, in its basic block.
+    """
+    if each.op not in _MULTIPLY_ADDS or len(each.operands) < 4:
         return False
     target, a, b, c = each.operands[:4]
     factors = {a.lstrip("-"), b.lstrip("-")}
-    return (
-        c == target and all(one[0] == "R" and one != "RZ" for one in factors) and c not in factors
-    )
+    adds = c == target or made.get(c) in _MULTIPLY_ADDS
+    return adds and all(one[0] == "R" and one != "RZ" for one in factors) and c not in factors
 
 
 def line_of(flow: Flow, instructions: Iterable[int]) -> str:
@@ -173,7 +187,8 @@ def line_of(flow: Flow, instructions: Iterable[int]) -> str:
 def polls(flow: Flow, values: LaneValues, instructions: Collection[int]) -> str:
     """Return the line of a loop, among some instructions, that only reads memory until it changes.
 
-    It loads, or operates atomically, at an address that no iteration moves, and does nothing else.
+    It loads, or operates atomically, at an address that no iteration moves, and does nothing else
+    but hand the answer of one thread to the others through shared memory.
     """
     for loop in flow.loops:
         asks = [at for at in loop.body if _asks(flow.code.instructions[at])]
@@ -196,10 +211,16 @@ def _asks(each: Instruction) -> bool:
 
 
 def _works(each: Instruction) -> bool:
-    works = (Work.STORE, Work.SHARED, Work.TENSOR, Work.FLOAT, Work.COPY, Work.LOCAL)
-    return work_of(each) in works or (each.op == "LDG" and ".STRONG" not in each.opcode)
+    works = (Work.STORE, Work.TENSOR, Work.FLOAT, Work.COPY, Work.LOCAL)
+    if each.op == "LDG":
+        return ".STRONG" not in each.opcode
+    return work_of(each) in works and any(_REGISTER.fullmatch(one) for one in each.operands[1:])
 
 
+_COMPARES = ("FSETP", "DSETP", "HSETP2")
+_PREDICATE = re.compile(r"\bP\d\b")
+_REGISTER = re.compile(r"[-|]*R\d+\|?|.*\[.*R\d+.*\].*")
+"""An operand that is a register, or an address in one: constants are made without."""
 _SHORT = 12
 """Instructions below which a condition costs little on either side."""
 
@@ -218,10 +239,13 @@ class Divergence:
         for block in graph.order:
             ways = {*graph.after[block]}
             last = graph.blocks[block].end - 1
-            if len(ways) < 2 or not self._by_data(last):
+            if len(ways) < 2:
                 continue
             body = self._innermost(block)
-            if body and any(self._beyond(way, body) for way in ways):
+            leaves = bool(body) and any(self._beyond(way, body) for way in ways)
+            if not self._by_data(last) and not (leaves and self._at_will(last, body)):
+                continue
+            if leaves:
                 found |= body
             region = self.flow.until_joined(block)
             found |= set() if self._rare(region) else region
@@ -233,6 +257,18 @@ class Divergence:
         ats = [at for block in region for at in self._of_block(block)]
         calls = any(self.flow.code.instructions[at].op == "CALL" for at in ats)
         return calls or len(ats) < _SHORT
+
+    def _at_will(self, jump: int, body: frozenset[int]) -> bool:
+        """Whether each lane leaves a loop when a number says so that it calculates as it goes."""
+        each = self.flow.code.instructions[jump]
+        decides = {*_PREDICATE.findall(f"{each.guard} {each.rest}")}
+        compared = {
+            other.operands[0]
+            for block in body
+            for at in self._of_block(block)
+            if (other := self.flow.code.instructions[at]).op in _COMPARES
+        }
+        return bool(decides & compared) and bool(self.values.branch(jump) & LANE)
 
     def _by_data(self, jump: int) -> bool:
         depends = self.values.branch(jump)

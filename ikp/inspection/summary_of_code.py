@@ -20,6 +20,8 @@ from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
 from ikp.inspection._accesses import Accesses
+from ikp.inspection._barriers import needless_barriers
+from ikp.inspection._expansions import lines
 from ikp.inspection._find_records import find
 from ikp.inspection._images import Marks, codes
 from ikp.inspection._plain_kernel import plain_facts
@@ -181,6 +183,8 @@ class _Summary:
             products=_work.products(self.flow, how_often),
             bulk_bytes=self._accesses.bulk_bytes(how_often),
             polls=_work.polls(self.flow, self._accesses.values, how_often),
+            lines=lines(self.flow, how_often),
+            needless=sum(each.expected for at, each in how_often.items() if at in self._needless),
         )
 
     def _how_often(self, record: Record) -> dict[int, Often]:
@@ -244,7 +248,11 @@ class _Summary:
     @cached_property
     def _accesses(self) -> Accesses:
         known = self.shape.parameters(self.first_parameter)
-        return Accesses(self.flow, self.shape, self.first_parameter, known)
+        return Accesses(self.flow, self.shape, self.first_parameter, known, self._of_records)
+
+    @cached_property
+    def _needless(self) -> frozenset[int]:
+        return needless_barriers(self.flow, self._of_records)
 
     @cached_property
     def _divergence(self) -> _work.Divergence:

@@ -327,3 +327,68 @@ def test_an_address_that_is_not_known_in_the_next_iteration_moves() -> None:
         made, values = loop_of(text.format(change))
         at = next(n for n, one in enumerate(made.code.instructions) if one.op == "LDG")
         assert values.moves(at, made.loops[0].header) == moves, change
+
+
+def test_requests_of_one_line_bring_a_sector_once() -> None:
+    """Lanes at every other 16 bytes: the next request asks for what lies between."""
+    text = f"{INDEX}IMAD.WIDE R2, R7, 0x20, R2\n"
+    first, second = (f"LDG.E.128 R8, desc[UR4][R2.64{at}]\n" for at in ("", "+0x10"))
+    made = flow(text + first + second)
+    made = Flow(replace(made.code, instructions=lined(made)))
+    every = dict.fromkeys(range(len(made.code.instructions)), Often(1.0))
+    (both,) = Accesses(made, SHAPE, 0x210).of(every)
+    assert (both.count, both.cost, both.least, both.together) == (2, 32, 16, 16)
+    (one,) = accesses(text + first)
+    assert (one.cost, one.together) == (32, 32)
+
+
+@pytest.mark.parametrize(("beyond", "align"), [("", 16), ("+0x2", 2), ("+0x8", 8)])
+def test_what_first_addresses_are_a_multiple_of(beyond: str, align: int) -> None:
+    (one,) = accesses(f"{INDEX}IMAD.WIDE R2, R7, 0x2, R2\nLDG.E.U16 R8, desc[UR4][R2.64{beyond}]")
+    assert one.align == align
+
+
+@pytest.mark.parametrize(
+    ("stored", "order", "back"),
+    [("", "STG LDG", True), ("+0x100000", "STG LDG", False), ("", "LDG STG", False)],
+)
+def test_loads_of_what_the_block_has_stored(stored: str, order: str, back: bool) -> None:
+    """Another width has other lanes: the sectors are the same. A load before a store is none."""
+    each = {
+        "STG": f"STG.E desc[UR4][R2.64{stored}], R9",
+        "LDG": "LDG.E.64 R8, desc[UR4][R2.64]",
+    }
+    text = f"{INDEX}IMAD.WIDE R2, R7, 0x8, R2\n" + "\n".join(each[op] for op in order.split())
+    load = next(one for one in accesses(text) if one.unit.startswith("load"))
+    assert ("s" in load.depends) == back
+
+
+def test_one_thread_asks_for_all_through_shared_memory() -> None:
+    """As Triton's atomic operations on a scalar do: HFMA2 makes a constant, and no product."""
+    text = (
+        f"{INDEX}.L_x_0:\nHFMA2.MMA R8, -RZ, RZ, 0, 0\n"
+        "ATOMG.E.CAS.STRONG.GPU PT, R8, [R2], R8, R9\n"
+        "STS [UR4], R8\nBAR.SYNC.DEFER_BLOCKING 0x0\nLDS R9, [UR4]\n"
+        "ISETP.NE.U32.AND P2, PT, R9, 0x1, PT\n@!P2 BRA `(.L_x_0)"
+    )
+    made = flow(text)
+    values = Accesses(made, SHAPE, 0x210).values
+    every = range(len(made.code.instructions))
+    assert polls(Flow(replace(made.code, instructions=lined(made))), values, every)
+
+
+@pytest.mark.parametrize(
+    ("compare", "apart"),
+    [
+        ("FSETP.LT.AND P0, PT, R8, 4, PT", True),
+        ("ISETP.LT.AND P0, PT, R7, c[0x0][0x21c], PT", False),
+    ],
+)
+def test_lanes_that_go_round_as_often_as_their_own_numbers_say(compare: str, apart: bool) -> None:
+    """A loop from the lane's number on, in steps of a warp, ends for all lanes at about once."""
+    body = "FFMA R8, R8, R8, R9\nIADD3 R7, R7, 0x20, RZ"
+    made, values = loop_of(
+        f"{INDEX}I2FP.F32.S32 R8, R7\n.L_x_0:\n{body}\n{compare}\n@P0 BRA `(.L_x_0)"
+    )
+    found = {made.code.instructions[at].op for at in Divergence(made, values).apart}
+    assert ("FFMA" in found) == apart

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Final
 
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest, roofs
+from ikp.analysis.explain.roofs import NEAR, nearest, roofs
 from ikp.analysis.explain.stakes import enough
 from ikp.analysis.explain.verdict import Finding
 
 _NAMES: Final = (
     "local-memory uncoalesced bank-conflicts atomics no-tensor-cores slow-arithmetic "
-    "repeated-loads divergence small-tiles flag-wait block-order unstaged-loads"
+    "repeated-loads divergence small-tiles flag-wait block-order unstaged-loads "
+    "needless-barrier needless-pass"
 )
 _COUNTED: Final = frozenset(_NAMES.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""
@@ -22,8 +23,14 @@ _BETWEEN: Final = "launch-gaps"
 
 
 def below_roofs(launch: Prepared, found: list[Finding]) -> list[Finding]:
-    """Return findings with bounds that no roof forbids; those with too little left are dropped."""
-    kept = (_capped(launch, _of_a_part(launch, one)) for one in found)
+    """Return findings with bounds that no roof forbids; those with too little left are dropped.
+
+    Of a launch at a roof only those are left that change what is asked of it: it would wait for
+    that unit in any order.
+    """
+    at_roof = any(one.share >= NEAR for one in roofs(launch))
+    some = [one for one in found if not at_roof or one.id in _COUNTED or one.id == _BETWEEN]
+    kept = (_capped(launch, _of_a_part(launch, one)) for one in some)
     return [one for one in kept if one.id == _BETWEEN or enough(launch, one.bound_ns)]
 
 

@@ -13,16 +13,22 @@ from functools import cached_property
 from math import prod
 from typing import Final, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ikp.analysis.explain.peaks import CYCLES, ISSUE, Peak, peak_of
 from ikp.analysis.explain.prepared import Prepared, once
 from ikp.analysis.explain.recorded_accesses import with_recorded
 from ikp.core.code_facts import AccessFacts, RangeFacts
+from ikp.core.sorting import sum_by
 
 _LANES: Final = 32
 _MAYBE: Final = 0.5
 """How often an instruction is taken to be executed that a condition guards."""
 SECTOR: Final = 32
 """Bytes of a sector, in which L1, L2 and memory move data."""
+READS_BACK: Final = "s"
+"""The letter of loads of what the same block has stored."""
 _ROW: Final = 128
 """Bytes that L1 and shared memory give in a cycle."""
 _SECTORS: Final = 4
@@ -122,9 +128,12 @@ def lane_bytes(unit: str) -> int:
 
 
 def sectors(access: AccessFacts) -> float:
-    """Return the sectors of a request; as if lanes were adjacent, where addresses are unknown."""
+    """Return the sectors that a request brings; as if lanes were adjacent, where they are unknown.
+
+    Those that the requests of one line share, they bring once: they follow each other.
+    """
     if access.cost is not None:
-        return access.cost
+        return access.cost if access.together is None else min(access.cost, access.together)
     return max(lane_bytes(access.unit) * _LANES / SECTOR, 1.0)
 
 
@@ -147,19 +156,46 @@ def counted_work(launch: Prepared) -> CountedWork | None:
     facts, peak = launch.facts, peak_of(launch.launch.device)
     if facts is None or peak is None or not any(one.mix for one in facts.ranges.values()):
         return None
-    factor = _all_of_recorded(launch)
-    counts = dict(zip(launch.names, launch.counts.tolist(), strict=True))
+    executed = dict(zip(launch.names, _executed(launch).tolist(), strict=True))
     found = []
     for name, one in facts.ranges.items():
-        if name == facts.kernel and not counts.get(name):
+        executions = executed.get(name, 0.0)
+        if name == facts.kernel and not executions:
             executions = float(prod(launch.launch.grid) * launch.launch.warps_per_block)
-        else:
-            executions = counts.get(name, 0) * factor
         if one.mix and executions:
             found.append(RangeWork(name, executions, with_recorded(launch, one)))
     clock = launch.launch.clock
     rate = 1 / clock.ns_per_tick if clock.kind == "cycles" and clock.ns_per_tick else _NOMINAL
     return CountedWork(tuple(found), peak, rate, facts.kernel) if found else None
+
+
+def _executed(launch: Prepared) -> NDArray[np.float64]:
+    """Return how many ranges of each region all blocks made, at least.
+
+    A block that did far more than others stands for itself, and not for those without records:
+    how many there are like it, a sample does not say, and a roof is a lower bound.
+    """
+    factor, each = _all_of_recorded(launch), launch.by_warp
+    regions, blocks = len(launch.names), len(launch.block_ids)
+    if factor <= 1 or blocks < _SEVERAL:
+        return np.multiply(launch.counts, factor, dtype=np.float64)
+    key = launch.block_of[each.slot] * regions + each.region
+    counts = sum_by(key, each.count, regions * blocks).reshape(blocks, regions)
+    some = np.count_nonzero(counts, axis=0)  # blocks that have the region: the last rows, in order
+    middle = np.sort(counts, axis=0)[
+        np.minimum(blocks - (some + 1) // 2, blocks - 1), np.arange(regions)
+    ]
+    usual = np.minimum(counts, np.where(some < _RARE * blocks, 0, _FAR * middle))
+    found: NDArray[np.float64] = usual.sum(axis=0) * factor + (counts - usual).sum(axis=0)
+    return found
+
+
+_SEVERAL: Final = 32
+"""Blocks with records from which on their median says what is usual."""
+_FAR: Final = 8.0
+"""Times the median from which on a block is none of the usual ones."""
+_RARE: Final = 1 / 32
+"""Part of the blocks below which those that record a region are none of the usual ones."""
 
 
 def _all_of_recorded(launch: Prepared) -> float:

@@ -22,6 +22,7 @@ from ikp.analysis.explain.findings.late_groups import connections, late_groups
 from ikp.analysis.explain.findings.launch_gaps import launch_gaps
 from ikp.analysis.explain.findings.local_memory import local_memory
 from ikp.analysis.explain.findings.lone_waits import lone_waits
+from ikp.analysis.explain.findings.needless_barriers import needless_barriers
 from ikp.analysis.explain.findings.occupancy_limits import occupancy_limits
 from ikp.analysis.explain.findings.parted_lanes import divergence
 from ikp.analysis.explain.findings.repeated_loads import repeated_loads
@@ -50,6 +51,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     uneven_blocks,
     late_groups,
     barrier_skew,
+    needless_barriers,
     idle_products,
     lone_waits,
     copy_issue,

@@ -65,6 +65,12 @@ def room_of(launch: Prepared) -> Room:
     )
 
 
+def most_blocks(launch: Prepared) -> int | None:
+    """Return how many blocks an SM has room for, by the device alone; None of an unknown one."""
+    peak = peak_of(launch.launch.device)
+    return min(peak.warps // launch.launch.warps_per_block, _MOST_BLOCKS) if peak else None
+
+
 def _held(launch: Prepared) -> int | None:
     """Return how many blocks the median SM held at once; None where not all recorded."""
     if not launch.every_block:

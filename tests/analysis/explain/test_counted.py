@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
-from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, RangeFacts
+from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, LineFacts, RangeFacts
 from tests.analysis.explain.launches import Scene, Warp
 
 pytestmark = pytest.mark.any_pins
@@ -129,7 +129,7 @@ def test_loads_that_l1_may_serve_are_not_asked_of_l2() -> None:
 
 
 def test_tiles_with_few_operations_for_a_byte() -> None:
-    copies = access("copy.global.16", cost=16.0, least=16.0)
+    copies = access("copy.global.16", cost=16.0, least=16.0, blocks_share=0.9)
     some = (replace(copies.accesses[0], count=4),)
     mix = {"copy.global.16": (4, 0, 0), "tensor.2": (10, 0, 0)}
     small = replace(copies, activity="mma", mix=mix, accesses=some, products=4 * 512 * 20)
@@ -263,3 +263,110 @@ def test_narrow_loads_of_halves() -> None:
     facts = replace(every, accesses=(replace(every.accesses[0], count=4.0),))
     assert found(replace(facts, lane_bytes=2), "narrow-loads") is not None
     assert found(replace(facts, lane_bytes=4), "narrow-loads") is None
+
+
+def slow(share: float, **functions: float) -> RangeFacts:
+    """Return the facts of a range, so many of whose 400 instructions stand at one slow line."""
+    names = {name.replace("_", " "): count for name, count in functions.items()}
+    lines = (LineFacts("/src/k.py:24", 400 * share, names), LineFacts("/src/k.py:30", 20.0))
+    return RangeFacts("compute", mix={"fma": (250, 0, 0), "integer": (150, 0, 0)}, lines=lines)
+
+
+def test_powers_and_divisions_are_told_by_their_line() -> None:
+    one = found(slow(0.9, power=8.0), "slow-arithmetic")
+    assert one is not None and one.confidence == "likely"
+    assert "k.py:24 calculates powers" in one.title and "90 %" in one.title
+    assert one.where.lines[0] == "/src/k.py:24" and "x * x * x" in one.suggestion
+    indices = found(slow(0.9, integer_division=8.0), "slow-arithmetic")
+    assert indices is not None and "grid's dimensions" in indices.suggestion
+    assert found(slow(0.1, power=1.0), "slow-arithmetic") is None, "a tenth of the instructions"
+    assert found(slow(0.9), "slow-arithmetic") is None, "nothing slow in it"
+
+
+def test_slow_functions_that_memory_hides_are_only_possible() -> None:
+    """At 71 % of memory's rate, and 47 % of the issue slots, arithmetic is not the nearest roof."""
+    load = AccessFacts("load.global.16", 3.6, "", 16.0, 16.0, 32, "lwbi", True, 0.0, 0.0)
+    mix = {"fma": (236, 0, 0), "load.global.16": (4, 0, 0)}
+    lines = (LineFacts("/src/k.py:24", 230.0, {"power": 2.0}),)
+    facts = RangeFacts("compute", mix=mix, lines=lines, accesses=(replace(load, count=3.2),))
+    one = found(facts, "slow-arithmetic")
+    assert one is not None and one.confidence == "possible"
+
+
+def test_barriers_that_order_nothing() -> None:
+    scene = Scene()
+    for block in range(132):
+        for warp in range(4):
+            ranges = [("a", 0, 6000), ("barrier @k.cu:9", 6000, 8000), ("a", 8000, 10_000)]
+            scene.add(Warp(block, warp, block, 0, 10_000, ranges))
+    trace = scene.trace(device="NVIDIA H200")
+    work = RangeFacts("compute", mix={"fma": (100, 0, 0)})
+    for needless, told in ((1.0, True), (0.0, False)):
+        wait = RangeFacts("wait:barrier", mix={"barrier": (1, 0, 0)}, needless=needless)
+        code = CodeFacts("sm_90a", 64, ranges={"a": work, "barrier @k.cu:9": wait})
+        findings = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain().findings
+        names = [one.id for one in findings]
+        assert ("needless-barrier" in names) == told and ("barriers" in names) != told
+        if told:
+            one = findings[names.index("needless-barrier")]
+            assert one.confidence == "measured" and one.bound_share == pytest.approx(0.2)
+
+
+def test_a_barrier_at_which_one_warp_never_waits_ends_with_it() -> None:
+    """Without the barrier, the block would end as that warp does."""
+    scene = Scene()
+    for block in range(132):
+        for warp in range(4):
+            ranges = [("a", 0, 9000 if not warp else 1000), ("barrier @k.cu:9", 9000, 9010)]
+            ranges[1:] = [("barrier @k.cu:9", ranges[0][2], 9010)]
+            scene.add(Warp(block, warp, block, 0, 9010, ranges))
+    wait = RangeFacts("wait:barrier", mix={"barrier": (1, 0, 0)}, needless=1.0)
+    code = CodeFacts("sm_90a", 64, ranges={"barrier @k.cu:9": wait})
+    trace = scene.trace(device="NVIDIA H200")
+    said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    assert "needless-barrier" not in [one.id for one in said.findings]
+
+
+def test_what_a_block_stores_and_loads_again() -> None:
+    moves = access("load.global.16", cost=16.0, least=16.0)
+    store = replace(moves.accesses[0], unit="store.global.16", count=3.0)
+    for depends, told in (("lwbs", True), ("lwb", False)):
+        load = replace(store, unit="load.global.16", depends=depends)
+        facts = replace(moves, accesses=(load, store), mix={"load.global.16": (3, 0, 0)})
+        one = found(facts, "needless-pass")
+        assert (one is not None) == told
+        assert one is None or (one.confidence == "likely" and one.number.value == 1.0)
+
+
+def test_pieces_that_requests_of_one_line_share_are_no_stride() -> None:
+    more = {"align": 2, "depends": "lwi", "blocks_share": 0.9}
+    strided = access("load.global.4", cost=16.0, least=4.0, **more)
+    one = replace(strided.accesses[0], count=15.0)
+    sparse = found(replace(strided, accesses=(one,)), "uncoalesced")
+    dense = found(replace(strided, accesses=(replace(one, together=4.0),)), "uncoalesced")
+    assert sparse is not None and dense is not None
+    assert "strided by lane" in sparse.title and "piece by piece" in dense.title
+    assert "aligned to 2 bytes" in dense.title and "align rows" in dense.suggestion
+    assert dense.bound_share < sparse.bound_share, "L2 brings each sector once"
+
+
+def test_blocks_that_do_far_more_stand_for_themselves() -> None:
+    """One of 64 blocks with records loops 300 times: 31 others for it would be beyond a roof."""
+    scene, grid = Scene(), 64 * 31
+    for block in range(64):
+        steps = 300 if block == 63 else 1
+        ranges = [("step", 30 * i, 30 * (i + 1)) for i in range(steps)]
+        scene.add(Warp(block, 0, block, 0, 30 * steps, ranges))
+    code = CodeFacts("sm_90a", 64, ranges={"step": RangeFacts("compute", mix={"fma": (8, 0, 0)})})
+    trace = scene.trace(device="NVIDIA H200", grid=(grid, 1, 1))
+    said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    (unit,) = said.mix
+    assert unit.count == 8 * ((63 + 8) * 31 + 292)
+
+
+def test_tiles_don_t_move_bytes_that_are_asked_for_once() -> None:
+    copies = access("copy.global.16", cost=16.0, least=16.0)
+    some = (replace(copies.accesses[0], count=4),)
+    mix = {"copy.global.16": (4, 0, 0), "tensor.2": (10, 0, 0)}
+    facts = replace(copies, activity="mma", mix=mix, accesses=some, products=4 * 512 * 20)
+    assert found(facts, "small-tiles") is None, "memory is at its rate"

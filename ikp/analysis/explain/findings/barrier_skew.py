@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.findings.needless_barriers import needless
 from ikp.analysis.explain.instances import Meetings, meetings
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.stakes import enough, finding
@@ -17,8 +18,9 @@ from ikp.core.sorting import sum_by
 
 def barrier_skew(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding for each barrier that warps come to apart."""
+    removed = {*needless(launch)}
     for region in launch.regions([Activity.WAIT_BARRIER, Activity.WAIT_COPY]).tolist():
-        met = meetings(launch, region)
+        met = None if region in removed else meetings(launch, region)
         if met is not None:
             yield from _skew(launch, region, met)
 
@@ -53,9 +55,9 @@ def _skew(launch: Prepared, region: int, met: Meetings) -> Iterator[Finding]:
         number=Number("last arrival after the mean one, of the blocks' time", share, "share"),
         at_stake=at_stake,
         without="with the same work spread evenly over the warps",
-        confidence=_confidence(float(lost.mean()), of_meetings),
+        confidence=_confidence(float(lost.mean()), of_meetings, _beside(launch)),
         rationale="the same warps leave it together, as the last one comes; only warps that "
-        "recorded count.",
+        "recorded count. Where an SM holds several blocks, the others may work meanwhile.",
         where=Where(
             regions=(name, *([doing] if doing else [])),
             warps=tuple(launch.warp(int(slot)) for slot in dict.fromkeys(launch.slot[worst])),
@@ -67,10 +69,21 @@ def _skew(launch: Prepared, region: int, met: Meetings) -> Iterator[Finding]:
     )
 
 
-def _confidence(lost: float, of_meetings: float) -> str:
+def _confidence(lost: float, of_meetings: float, blocks: int) -> str:
     """Return how sure it is that work could be spread: small skews are how warps are scheduled."""
     same = of_meetings > _USUALLY
-    return "measured" if lost >= (_SMALL if same else _LARGE) else "possible"
+    if lost < (_SMALL if same else _LARGE):
+        return "possible"
+    return "measured" if blocks <= _FEW_BLOCKS else "possible"
+
+
+def _beside(launch: Prepared) -> int:
+    """Return how many blocks an SM holds at once; 1 where that is not known."""
+    return int(np.median(launch.lanes.lanes)) if launch.every_block else 1
+
+
+_FEW_BLOCKS: Final = 2
+"""Blocks of an SM up to which all of them wait at a barrier at times."""
 
 
 _USUALLY: Final = 0.5

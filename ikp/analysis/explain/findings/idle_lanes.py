@@ -10,6 +10,8 @@ import numpy as np
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest, roofs
+from ikp.analysis.explain.room_on_sms import most_blocks
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory
 from ikp.analysis.explain.verdict import Finding, Number, Where
@@ -17,8 +19,10 @@ from ikp.analysis.explain.verdict import Finding, Number, Where
 _LATE: Final = 0.1
 """A launch's blocks start within a microsecond or so on any kernel. Of a long launch that is
 nothing; of a short one only a longer kernel, or fewer launches, would win it back."""
-_UNUSED: Final = 0.1
+UNUSED: Final = 0.1
 """Share of SMs without a block: below, a grid is about as wide as the device."""
+_FAR: Final = 0.7
+"""Share of the nearest roof below which the other SMs would add to what the launch reaches."""
 
 
 def idle_lanes(launch: Prepared) -> Iterator[Finding]:
@@ -93,8 +97,18 @@ def _late_start(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     )
 
 
+def _not_busy(launch: Prepared, lanes: LaneTime) -> float:
+    """Return the time in which a CTA slot has no block, of as many as an SM has room for.
+
+    Where blocks seem to overlap, an SM seems to have more: clocks of SMs are fitted.
+    """
+    room = most_blocks(launch)
+    slots = lanes.count if not room else int(np.minimum(lanes.lanes, room).sum())
+    return max(launch.duration - lanes.busy / max(slots, 1), 0.0)
+
+
 def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
-    at_stake = lanes.mean(lanes.switch)
+    at_stake = min(lanes.mean(lanes.switch), _not_busy(launch, lanes))
     if not enough(launch, at_stake):
         return
     switches = max(int(lanes.blocks.sum()) - lanes.count, 1)
@@ -128,8 +142,9 @@ def _unused(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     if peak is None:
         return
     idle = 1 - len(lanes.sms) / peak.sms
-    if idle < _UNUSED:
+    if idle < UNUSED:
         return
+    sure = bool(roofs(launch)) and nearest(launch) < _FAR
     yield finding(
         launch,
         "few-blocks",
@@ -137,7 +152,7 @@ def _unused(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         number=Number("SMs without a block", idle, "share"),
         at_stake=idle * launch.duration,
         without="with the same work spread over all SMs",
-        confidence="possible",
+        confidence="likely" if sure else "possible",
         rationale="SMs counted; that the work can be cut finer, at no cost, is assumed: a block "
         "with half the work takes more than half the time where it waits for one step after "
         "another.",

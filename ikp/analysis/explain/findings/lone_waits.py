@@ -9,8 +9,10 @@ import numpy as np
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import counted_work
+from ikp.analysis.explain.findings.needless_barriers import needless
 from ikp.analysis.explain.instances import meetings
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.shares import group_shares
 from ikp.analysis.explain.stakes import LEAST, enough, finding
@@ -33,21 +35,37 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
     """Yield findings on the regions in which warps wait longest, and for no late role."""
     shares = group_shares(launch)
     alone = np.count_nonzero(shares.recorded) == 1
-    found = []
+    found, removed = [], {*needless(launch)}
     for region in launch.regions(_KINDS).tolist():
+        if region in removed:
+            continue
         kind = launch.known[region].activity
         if kind is not Activity.WAIT_MEMORY and not alone:
             continue  # told of with the groups that are late
         group = int(shares.own[:, region].argmax())
         share = float(shares.own[group, region])
         saved = min(share, 1 - shares.limit(group))
+        if kind is Activity.WAIT_MEMORY and (products := float(shares.products[group])):
+            saved = max(saved, 1 - max(products, nearest(launch)))
         least = _UNSEEN if _kind(launch, region) == "unseen-wait" else LEAST
         if not enough(launch, saved * launch.duration, least):
             continue
         if kind is Activity.WAIT_MEMORY or not meetings(launch, region):  # told of with the last
             found.append(_found(launch, region, group, share, saved))
-    found.sort(key=lambda one: -one.bound_ns)
-    yield from found[:_MOST]
+    found.sort(key=lambda one: (-one.bound_ns, -one.number.value))
+    yield from _one_pipeline(launch, found)[:_MOST]
+
+
+def _one_pipeline(launch: Prepared, found: list[Finding]) -> list[Finding]:
+    """Return findings with the first of those on loads alone where warps make products, too.
+
+    A pipeline that overlaps loads and products takes away all these waits, and barriers and stores
+    to shared memory beside them: its bound is what the longer of both leaves.
+    """
+    if not launch.regions([Activity.MMA]).size:
+        return found
+    loads = [one for one in found if one.id == _KINDS[Activity.WAIT_MEMORY]]
+    return [one for one in found if one not in loads[1:]]
 
 
 def _kind(launch: Prepared, region: int) -> str:

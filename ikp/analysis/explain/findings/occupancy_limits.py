@@ -8,6 +8,8 @@ from typing import Final
 from ikp.analysis.evidence import plural
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import counted_work
+from ikp.analysis.explain.findings.idle_lanes import UNUSED
+from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.room_on_sms import Room, room_of
@@ -74,7 +76,7 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
     """
     if room.warps is None or room.possible is None or room.limited_by != "the grid":
         return
-    if launch.regions([Activity.MMA]).size or len(launch.groups) > 1:
+    if launch.regions([Activity.MMA]).size or len(launch.groups) > 1 or _leaves_sms(launch):
         return
     full = room.warps / room.possible
     most = max(full, asked_of_memory(launch) or 0.0, nearest(launch))
@@ -109,6 +111,16 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
         suggestion="more warps for each block (num_warps) with less for each lane, or more, "
         "smaller blocks",
     )
+
+
+def _leaves_sms(launch: Prepared) -> bool:
+    """Whether SMs have no block at all: that is told of, and comes first."""
+    peak = peak_of(launch.launch.device)
+    return launch.every_block and peak is not None and _empty(launch, peak.sms) >= UNUSED
+
+
+def _empty(launch: Prepared, sms: int) -> float:
+    return 1 - len(launch.lanes.sms) / sms
 
 
 _NOT_COUNTED: Final = "not all blocks recorded: an SM held no more than this, perhaps fewer; "

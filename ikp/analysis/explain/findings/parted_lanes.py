@@ -18,8 +18,9 @@ _PART: Final = 0.5
 """Part of a range's instructions that lanes run apart, from which on it diverges."""
 _LONG: Final = 0.25
 """Share of the warps' time in such ranges, from which on that is a finding."""
-_UNEVEN: Final = 0.3
-"""Standard deviation of the warps' times, over the mean, from which on warps differ, not lanes."""
+_UNEVEN: Final = 0.5
+"""Distance of the quartiles of the warps' times, over the median, from which on warps differ, not
+lanes: the longest of 32 lanes with times of their own varies less."""
 _ALL_BUT_ONE: Final = 31 / 32
 _SLOW_PATHS: Final = 0.02
 """Part of divisions and calls from which on what lanes run apart is taken for their slow paths."""
@@ -52,8 +53,8 @@ def divergence(launch: Prepared) -> Iterator[Finding]:
         without="with all lanes at work in each instruction",
         confidence="possible",
         rationale=f"counted: {apart:,} instructions under conditions, or in loops, that loaded "
-        "data decide for each lane; how many lanes run each, the code does not say. Refuted if "
-        "neighbouring lanes have like data.",
+        "data, or values of their own, decide for each lane; how many lanes run each, the code "
+        "does not say. Refuted if neighbouring lanes have like data.",
         where=where_of(launch, some),
         suggestion="give the lanes of a warp like work: sort or bin the data by how much there is "
         "to do, a warp for each item, or work that lanes take from a queue",
@@ -63,7 +64,9 @@ def divergence(launch: Prepared) -> Iterator[Finding]:
 def _diverges(one: RangeWork) -> bool:
     total = sum(sum(counts) for counts in one.facts.mix.values())
     slow = sum(sum(one.facts.mix.get(unit, ())) for unit in ("divide", "call"))
-    return slow < _SLOW_PATHS * total and one.facts.apart >= max(_PART * total, _CHEAP)
+    looped = sum(one.uncounted.values())  # a loop whose trips no record counts is most of the time
+    most = looped if looped >= _CHEAP else total
+    return slow < _SLOW_PATHS * total and one.facts.apart >= max(_PART * most, _CHEAP)
 
 
 def _evenly(launch: Prepared, some: list[RangeWork], kernel: str) -> bool:
@@ -80,5 +83,5 @@ def _evenly(launch: Prepared, some: list[RangeWork], kernel: str) -> bool:
     ).astype(np.float64)
     if kernel in names and not wanted[[i for i, n in enumerate(launch.names) if n == kernel]].any():
         took += launch.end - launch.start - launch.inside
-    mean = float(took.mean()) if len(took) else 0.0
-    return mean > 0 and float(took.std()) / mean < _UNEVEN
+    low, middle, high = np.percentile(took, (25, 50, 75)) if len(took) else (0.0, 0.0, 0.0)
+    return bool(middle > 0 and (high - low) / middle < _UNEVEN)

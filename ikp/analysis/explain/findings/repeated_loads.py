@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from ikp.analysis.explain.counted_work import (
+    READS_BACK,
     SECTOR,
     Access,
     CountedWork,
     counted_work,
     request_cycles,
+    sectors,
 )
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
@@ -34,8 +36,45 @@ def repeated_loads(launch: Prepared) -> Iterator[Finding]:
     if work is None:
         return
     loads = [each for each in work.accesses() if each[1].unit.startswith(("load.g", "copy.g"))]
+    yield from _passed_through(launch, work, loads)
+    loads = [each for each in loads if READS_BACK not in each[1].depends]
     yield from _invariant(launch, work, loads)
     yield from _again(launch, work, loads)
+
+
+def _passed_through(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:
+    """Yield a finding on bytes that a block stores to global memory and loads again."""
+    back = [each for each in loads if READS_BACK in each[1].depends]
+    own = [each for each in work.accesses() if ".global." in each[1].unit]
+    whole = sum(_moved(each) for each in own)
+    again = sum(_moved(each) for each in back)
+    stores = sum(_moved(each) for each in own if each[1].unit.startswith("store"))
+    share = (again + min(again, stores)) / max(whole, 1.0)
+    at_l2 = (again + min(again, stores)) / work.peak.l2_gb_per_s / launch.duration
+    if share < _AGAIN or at_l2 < _LEAST:
+        return
+    saved = min(share, 1 - nearest(launch, ("L1", "L2", "DRAM", "issue")))
+    back.sort(key=lambda each: -_moved(each))
+    yield finding(
+        launch,
+        "needless-pass",
+        title=f"{_at(back[0])} loads what its own block has stored to global memory: "
+        f"{100 * share:.0f} % of all bytes that pass are stored and loaded for it",
+        number=Number("bytes stored and loaded again, of all that pass", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with these values in registers or shared memory",
+        confidence="likely",
+        rationale="counted: stores and, behind them, loads of one block at equal addresses. "
+        "Refuted if neither registers nor shared memory have room for them.",
+        where=where_of_accesses(launch, back),
+        suggestion="keep the values in registers or shared memory between the two passes; store "
+        "what is needed behind the kernel, once",
+    )
+
+
+def _moved(each: Access) -> float:
+    """Return the bytes that an access moves."""
+    return each[2] * sectors(each[1]) * SECTOR
 
 
 def _invariant(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:

@@ -7,9 +7,11 @@ in numbers that make their units a limit.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
+from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.places import where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
@@ -27,11 +29,11 @@ _FMA: Final = 0.15
 _SLOW: Final = 0.1
 """The same for slow units."""
 _SURE: Final = 0.3
+_HALF: Final = 0.5
+"""Part of all instructions from which on they are the cause."""
 _BOUND: Final = 4.0
 """How many times as long as at the full rate slow instructions may take: they wait for each other,
 and come with others that convert and combine."""
-_PER_DIVISION: Final = 10.0
-"""Instructions of a division that rounds correctly: an estimate, four steps, a test, a branch."""
 _LIGHT: Final = 2.0
 """Loads of shared memory for each sum, above which it is no product of tiles in registers."""
 
@@ -74,7 +76,8 @@ def _no_tensor_cores(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     )
 
 
-_HALVES: Final = ("load.global.2", "load.shared.2")
+_HALVES: Final = ("load.global.2", "load.shared.2", "convert")
+"""Units of operands that were narrower than FP32, whose products tensor cores have exactly."""
 
 
 def _multiplies(one: RangeWork) -> bool:
@@ -122,31 +125,91 @@ _FEW: Final = 0.02
 
 
 def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
-    """Yield a finding on divisions and transcendental functions."""
-    divisions = work.issued.get("divide", 0.0)
+    """Yield a finding on slow functions, or on transcendental instructions, that fill a unit."""
+    slow = _slow_lines(work)
+    count = sum(slow.instructions.values())
     xu = work.ns(work.cycles("xu")) / launch.duration
-    issue = work.ns(divisions * _PER_DIVISION / 4) / launch.duration
-    share = max(xu, issue)
-    if share < (_SURE if xu >= issue else _SURE / 2):
+    issue = work.ns(count * ISSUE) / launch.duration
+    if issue >= _SURE / 2:
+        share, gone = issue, count / max(work.total, 1.0)
+        what = _counted(slow.functions)
+        suggestion = " ".join(_DO[name] for name in _DO if name in slow.functions)
+    elif xu >= _SURE:
+        share, gone = xu, work.issued.get("xu", 0.0) / max(work.total, 1.0)
+        what = f"{work.issued.get('xu', 0.0):,.0f} transcendental instructions"
+        suggestion = _TRANSCENDENTAL
+    else:
         return
-    gone = (work.issued.get("xu", 0.0) + divisions * _PER_DIVISION) / max(work.total, 1.0)
-    saved = min(1 - nearest(launch, ("XU", "FMA", "integer"), gone), _BOUND * share)
+    left = nearest(launch, ("XU", "FMA", "integer", "FP64"), gone)
+    saved = min(1 - left, _BOUND * share)
+    first = nearest(launch) > nearest(launch, ("XU", "FMA", "integer", "FP64", "issue"))
     if not enough(launch, saved * launch.duration):
         return
-    unit = "divide" if issue >= xu else "xu"
-    some = sorted(work.ranges, key=lambda one: -one.issued.get(unit, 0.0))
+    some = sorted(work.ranges, key=lambda one: -_slow_of(one) if count else -_xu_of(one))
+    lines = sorted(slow.instructions, key=lambda line: -slow.instructions[line])
+    place = f"{lines[0].rpartition('/')[2]} calculates " if issue >= _SURE / 2 else ""
     yield finding(
         launch,
         "slow-arithmetic",
-        title=f"{divisions:,.0f} divisions and {work.issued.get('xu', 0.0):,.0f} transcendental "
-        f"instructions need {100 * share:.0f} % of the launch at the full rate",
+        title=f"{place}{what}, which need {100 * share:.0f} % of the launch at the full rate"
+        + (f": {100 * gone:.0f} % of all instructions" if place else ""),
         number=Number("their time at the full rate, of the launch", share, "share"),
         at_stake=saved * launch.duration,
         without="with none of them",
-        confidence="possible",
-        rationale="counted: MUFU (a quarter of a warp in four cycles), and divisions that round "
-        "correctly. Refuted if the work needs each of them.",
-        where=where_of(launch, [one for one in some[:3] if one.issued.get(unit)]),
-        suggestion="multiply by a reciprocal that is calculated once, __fdividef or -use_fast_math;"
-        " exp2 with a scaled argument in place of exp; a polynomial for some of them",
+        confidence="likely" if place and first and gone >= _HALF else "possible",
+        rationale="counted: the instructions of the lines with such functions, which a compiler "
+        "expands into tens of instructions each, at one for each scheduler in a cycle. "
+        "Refuted if the work needs each of them."
+        if place
+        else "counted: MUFU, a quarter of a warp in four cycles. Refuted if the work needs each.",
+        where=where_of(launch, some[:3], lines),
+        suggestion=suggestion,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    instructions: dict[str, float]  # of all warps, by line
+    functions: dict[str, float]
+
+
+def _slow_lines(work: CountedWork) -> _Slow:
+    """Return the instructions of lines with slow functions, and how many of these a launch has."""
+    found = _Slow({}, {})
+    for one in work.ranges:
+        for line in one.facts.lines:
+            if line.slow:
+                before = found.instructions.get(line.line, 0.0)
+                found.instructions[line.line] = before + line.count * one.executions
+            for name, count in line.slow.items():
+                found.functions[name] = found.functions.get(name, 0.0) + count * one.executions
+    return found
+
+
+def _slow_of(one: RangeWork) -> float:
+    return one.executions * sum(line.count for line in one.facts.lines if line.slow)
+
+
+def _xu_of(one: RangeWork) -> float:
+    return one.issued.get("xu", 0.0)
+
+
+def _counted(functions: dict[str, float]) -> str:
+    most = sorted(functions, key=lambda name: -functions[name])[:2]
+    return " and ".join(f"{name}s ({functions[name]:,.0f})" for name in most)
+
+
+_INDICES: Final = (
+    "Let the grid's dimensions give the indices, or carry them from one iteration to the next; "
+    "divide in 32 bits, or by constants (tl.constexpr, templates); shift and mask by powers of 2."
+)
+_DO: Final = {
+    "power": "Multiply (x * x * x) in place of pow with a small exponent.",
+    "64-bit integer division": _INDICES,
+    "integer division": _INDICES,
+    "division": "Multiply by a reciprocal that is calculated once; __fdividef or -use_fast_math.",
+    "square root": "Use rsqrtf, or -use_fast_math.",
+}
+_TRANSCENDENTAL: Final = (
+    "exp2 with a scaled argument in place of exp; a polynomial for some of them; -use_fast_math"
+)

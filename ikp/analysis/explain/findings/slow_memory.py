@@ -10,6 +10,7 @@ import numpy as np
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.beside import with_beside
 from ikp.analysis.explain.counted_work import counted_work
+from ikp.analysis.explain.findings.costly_accesses import misaligned
 from ikp.analysis.explain.issue import cycles_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.room_on_sms import room_of
@@ -120,10 +121,11 @@ def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
         return
     name = launch.names[region]
     others = [launch.names[each] for each in waiting]
+    unaligned = _unaligned(launch, name)
     yield finding(
         launch,
         "narrow-loads",
-        title=f"{name} loads {width} bytes a lane at a time, several in a row"
+        title=f"{name} loads {width} bytes a lane at a time, several in a row{unaligned}"
         + (f", which {', '.join(others[:2])} waits for" if others else "")
         + f": {100 * share:.0f} % of the warps' time",
         number=Number(f"{name} and waits for it, of the warps' time", share, "share"),
@@ -136,8 +138,17 @@ def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
         "The loads themselves need some of this time.",
         where=_where(launch, region),
         suggestion="let neighbouring lanes read neighbouring addresses: another layout, or a "
-        "transposition in shared memory",
+        "transposition in shared memory"
+        + ("; or wide loads: align rows and first addresses to 16 bytes (pad or copy)")
+        * bool(unaligned),
     )
+
+
+def _unaligned(launch: Prepared, name: str) -> str:
+    """Return words on a range's loads that can't be wider; empty where they could, or may."""
+    accesses = launch.facts.ranges[name].accesses if launch.facts else ()
+    words = (misaligned(one) for one in accesses if one.unit.startswith("load.global"))
+    return next((each for each in words if each), "")
 
 
 def _kernels(launch: Prepared) -> int:

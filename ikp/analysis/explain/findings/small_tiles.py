@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ikp.analysis.explain.counted_work import SECTOR, CountedWork, counted_work, sectors
+from ikp.analysis.explain.counted_work import (
+    READS_BACK,
+    SECTOR,
+    CountedWork,
+    counted_work,
+    sectors,
+)
 from ikp.analysis.explain.places import where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import flop_of, nearest, roofs
@@ -68,8 +74,8 @@ def _others(launch: Prepared) -> float:
     return max((one.share for one in roofs(launch) if one.name in ("L1", "L2")), default=0.0)
 
 
-_MOVED: Final = ("L2", "L1", "issue", "integer", "FMA", "DRAM")
-"""Roofs that larger tiles move away."""
+_MOVED: Final = ("L2", "L1", "issue", "integer", "FMA")
+"""Roofs that larger tiles move away: bytes that are asked for once (DRAM) they don't."""
 
 
 def _operand_bytes(work: CountedWork) -> float:
@@ -78,5 +84,6 @@ def _operand_bytes(work: CountedWork) -> float:
         sectors(access) * SECTOR * requests
         for _, access, requests in work.accesses()
         if access.unit.startswith(("load.global", "copy.global"))
+        and READS_BACK not in access.depends
     )
     return found + sum((one.facts.bulk_bytes or 0) * one.executions for one in work.ranges)

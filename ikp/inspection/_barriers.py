@@ -1,0 +1,101 @@
+"""Barriers of a block that order nothing: no access before one meets an access behind it.
+
+A barrier orders two accesses where one of them writes, and no other barrier stands between. Which
+addresses they have is not asked: any two accesses of one memory space may meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.opcodes import Work, work_of
+
+_READS_SHARED, _WRITES_SHARED, _READS_GLOBAL, _WRITES_GLOBAL = 1, 2, 4, 8
+_ANYTHING = 15
+_ASYNCHRONOUS = (Work.COPY, Work.TENSOR, Work.TMEM, Work.SIGNAL)
+"""Work whose accesses end at a time that no instruction's place says."""
+
+
+def needless_barriers(flow: Flow, ours: Collection[int] = ()) -> frozenset[int]:
+    """Return the barriers that can be removed, all of them together.
+
+    None in code with asynchronous accesses to shared memory.
+
+    Args:
+        flow: the kernel.
+        ours: the instructions of records, whose stores no thread reads.
+    """
+    instructions = flow.code.instructions
+    kept = {at for at, each in enumerate(instructions) if _is_full(each)}
+    if not kept or any(_is_asynchronous(each) for each in instructions):
+        return frozenset()
+    masks = [0 if at in ours else _accesses(each) for at, each in enumerate(instructions)]
+    found = set[int]()
+    for at in sorted(kept, key=lambda one: -_depth(flow, one)):
+        before, behind = _sides(flow, masks, kept, at)
+        if not _meet(before, behind):
+            kept.remove(at)
+            found.add(at)
+    return frozenset(found)
+
+
+def _depth(flow: Flow, at: int) -> int:
+    return sum(at in loop.body for loop in flow.loops)
+
+
+def _is_full(each: Instruction) -> bool:
+    """Whether an instruction is a barrier of all warps of the block, and nothing else."""
+    return each.opcode.startswith("BAR.SYNC") and each.operands == ("0x0",) and not each.guard
+
+
+def _is_asynchronous(each: Instruction) -> bool:
+    work = work_of(each)
+    return work in _ASYNCHRONOUS and not each.opcode.startswith(("HMMA", "IMMA", "DMMA", "BMMA"))
+
+
+def _accesses(each: Instruction) -> int:
+    work = work_of(each)
+    if each.op in ("LD", "ST", "CALL", "MEMBAR"):
+        return _ANYTHING
+    if work is Work.SHARED:
+        return _READS_SHARED if each.op.startswith("LD") else _WRITES_SHARED
+    if work is Work.LOAD:
+        return 0 if ".CONSTANT" in each.opcode else _READS_GLOBAL
+    if work is Work.STORE:
+        return _WRITES_GLOBAL
+    if work is Work.ATOMIC:
+        return _WRITES_SHARED if each.op == "ATOMS" else _WRITES_GLOBAL
+    return 0
+
+
+def _meet(before: int, behind: int) -> bool:
+    pairs = ((_READS_SHARED, _WRITES_SHARED), (_READS_GLOBAL, _WRITES_GLOBAL))
+    return any(
+        (before & writes and behind & (reads | writes)) or (before & reads and behind & writes)
+        for reads, writes in pairs
+    )
+
+
+def _sides(flow: Flow, masks: list[int], kept: set[int], barrier: int) -> tuple[int, int]:
+    """Return the accesses between a barrier and the kept ones before it, and behind it."""
+
+    def back(at: int) -> list[int]:
+        return [edge.source for edge in flow.before[at]]
+
+    return _reached(back, masks, kept, barrier), _reached(flow.after, masks, kept, barrier)
+
+
+def _reached(
+    ways: Callable[[int], list[int]], masks: list[int], kept: set[int], barrier: int
+) -> int:
+    found, seen, work = 0, set[int](), ways(barrier)
+    while work:
+        at = work.pop()
+        if at in seen or at in kept:
+            continue
+        seen.add(at)
+        found |= masks[at]
+        work += ways(at)
+    return found

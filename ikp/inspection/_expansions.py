@@ -1,0 +1,70 @@
+"""Source lines by the instructions that they take, and the slow functions that stand in them.
+
+A compiler expands divisions, roots and powers into sequences with marks that nothing else has: a
+conversion that rounds up (``I2F.RP``) begins the division of integers, ``FCHK`` checks a division
+of floats, and the slow paths are functions with known names. A power is a logarithm and an
+exponential in FP32: an exponent that becomes a number, rounded, and an exponent again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from ikp.core.code_facts import LineFacts
+from ikp.inspection._work import Often
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.opcodes import unit_of
+
+_MOST = 4
+"""Lines that are kept of a range, those of most instructions."""
+_DIGITS = 1
+_WIDE = re.compile(r"_(?:div|rem)_[su]64\b")
+_ROOT = re.compile(r"_sqrt_rn")
+_POWER = ("from exponent", "rounded", "to exponent")
+
+
+def lines(flow: Flow, how_often: Mapping[int, Often]) -> tuple[LineFacts, ...]:
+    """Return the source lines of most instructions, with the slow functions that they calculate."""
+    counts: defaultdict[str, float] = defaultdict(float)
+    marks: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for at, often in how_often.items():
+        each = flow.code.instructions[at]
+        if not often.looped and each.lines and unit_of(each):
+            line = f"{each.lines[-1].file}:{each.lines[-1].number}"
+            counts[line] += often.expected
+            if mark := _mark(each):
+                marks[line][mark] += often.times  # type: ignore[assignment]
+    most = sorted(counts, key=lambda line: (-counts[line], line))[:_MOST]
+    return tuple(
+        LineFacts(line, round(counts[line], _DIGITS), _functions(marks[line])) for line in most
+    )
+
+
+def _mark(each: Instruction) -> str:
+    """Return what an instruction is a mark of; empty for none."""
+    opcode = each.opcode
+    if each.op == "CALL":
+        text = each.text
+        return "wide" if _WIDE.search(text) else "root" if _ROOT.search(text) else ""
+    if each.op == "FCHK":
+        return "divides"
+    if each.op == "I2F" and ".RP" in opcode:
+        return "integers"
+    by_op = {"I2FP": "from exponent", "FRND": "rounded", "F2I": "to exponent"}
+    return by_op.get(each.op, "")
+
+
+def _functions(marks: Counter[str]) -> dict[str, float]:
+    """Return how many slow functions a line calculates, by their names."""
+    wide = marks["wide"]
+    found = {
+        "64-bit integer division": wide,
+        "integer division": max(marks["integers"] - wide, 0),
+        "division": marks["divides"],
+        "square root": marks["root"],
+        "power": min(marks[one] for one in _POWER),
+    }
+    return {name: float(count) for name, count in found.items() if count}

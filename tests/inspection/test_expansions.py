@@ -1,0 +1,56 @@
+"""Slow functions in machine code: by the instructions that nothing else has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ikp.inspection._expansions import lines
+from ikp.inspection._work import Often
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.listing import Instruction, Line
+from tests.sass.texts import sass
+
+pytestmark = pytest.mark.any_pins
+
+DIVISION = ("MUFU.RCP R1, R2", "FCHK P0, R3, R2", "FFMA R4, R1, R2, 1")
+INTEGERS = ("I2F.U32.RP R1, R2", "MUFU.RCP R1, R1", "F2I.FTZ.U32.TRUNC.NTZ R1, R1")
+POWER = ("I2FP.F32.S32 R1, R2", "FFMA R3, R3, R4, R5", "FRND R6, R3", "F2I.NTZ R7, R3")
+WIDE = ("CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_s64)", "I2F.U32.RP R1, R2")
+
+
+@pytest.mark.parametrize(
+    ("text", "slow"),
+    [
+        (DIVISION, {"division": 1}),
+        (INTEGERS, {"integer division": 1}),
+        (POWER, {"power": 1}),
+        (POWER[:3], {}),  # an exponential alone
+        (WIDE, {"64-bit integer division": 1}),
+        (
+            ("CALL.REL.NOINC `($__internal_1_$__cuda_sm20_sqrt_rn_f32_slowpath)",),
+            {"square root": 1},
+        ),
+        (("I2F.U32 R1, R2", "MUFU.RCP R1, R1"), {}),  # a conversion that rounds to nearest
+    ],
+)
+def test_slow_functions_of_a_line(text: tuple[str, ...], slow: dict[str, float]) -> None:
+    (found,) = of_lines({93: text})
+    assert (found.line, found.count, found.slow) == ("/src/k.py:93", len(text), slow)
+
+
+def test_the_lines_of_most_instructions_come_first() -> None:
+    found = of_lines({number: POWER * number for number in range(1, 7)})
+    assert [one.line for one in found] == [f"/src/k.py:{number}" for number in (6, 5, 4, 3)]
+
+
+def of_lines(texts: dict[int, tuple[str, ...]]):
+    code = sass(*(line for text in texts.values() for line in text))
+    numbers = [number for number, text in texts.items() for _ in text]
+    instructions = tuple(
+        Instruction(one.address, one.guard, one.opcode, one.rest, (Line("/src/k.py", number),))
+        for one, number in zip(code.instructions, numbers, strict=True)
+    )
+    every = dict.fromkeys(range(len(instructions)), Often(1.0))
+    return lines(Flow(replace(code, instructions=instructions)), every)

@@ -1,6 +1,6 @@
 """Barriers of a block that order nothing: no access before one meets an access behind it.
 
-A barrier orders two accesses where one of them writes, and no other barrier stands between. Which
+A barrier orders two accesses where one of them writes, and no other barrier is between. Which
 addresses they have is not asked: any two accesses of one memory space may meet.
 """
 

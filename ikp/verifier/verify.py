@@ -23,8 +23,8 @@ from ikp.sass.cubins.attributes import HOLDS_PLACES, Attribute
 from ikp.sass.cubins.attributes import Code as Known
 from ikp.sass.cubins.elf import Elf, Kind, Section
 from ikp.sass.disassembly.listing import Instruction, parse
-from ikp.verifier.matched_code import Flow, Matched
 from ikp.verifier.declared import Declared, VerifyError
+from ikp.verifier.matched_code import Flow, Matched
 
 _MOST, _ASSERTS, _BEFORE = 3, ("__assertfail", "__assert_fail"), 128
 _DEBUGGING = (".debug_line", ".debug_frame", ".nv_debug_line_sass")  # no kernel runs by these

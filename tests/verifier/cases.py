@@ -15,8 +15,8 @@ from ikp.core.segment import Selection
 from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow.reading import text_of
-from ikp.verifier.matched_code import FORMS
 from ikp.verifier.declared import Declared
+from ikp.verifier.matched_code import FORMS
 from ikp.verifier.verify import faults
 from tests.sass import module
 from tests.sass.assembled import cubin

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.any_pins
 
 SHARED = {
     "adapter": "what the verbs ask of a language",
-    "dataflow": "facts that hold before each instruction, on every way there or from there",
     "driver": "the CUDA driver: asked in one room, launches that reach it met in another",
     "events": "ranges and instants in a format",
     "first_look": "what a viewer shows first",

@@ -3,7 +3,7 @@
 A compiler expands divisions, roots and powers into sequences with marks that nothing else has: a
 conversion that rounds up (``I2F.RP``) begins the division of integers, ``FCHK`` checks a division
 of floats, and the slow paths are functions with known names. A power is a logarithm and an
-exponential in FP32: an exponent that becomes a number, rounded, and an exponent again.
+exponential in FP32: an exponent that becomes a number, what is rounded, and an exponent again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _MOST = 4
 _DIGITS = 1
 _WIDE = re.compile(r"_(?:div|rem)_[su]64\b")
 _ROOT = re.compile(r"_sqrt_rn")
-_POWER = ("from exponent", "rounded", "to exponent")
 
 
 def lines(flow: Flow, how_often: Mapping[int, Often]) -> tuple[LineFacts, ...]:
@@ -53,7 +52,9 @@ def _mark(each: Instruction) -> str:
         return "divides"
     if each.op == "I2F" and ".RP" in opcode:
         return "integers"
-    by_op = {"I2FP": "from exponent", "FRND": "rounded", "F2I": "to exponent"}
+    if opcode.startswith("MUFU.EX2"):
+        return "exponential"
+    by_op = {"I2FP": "from exponent", "I2F": "from exponent", "FRND": "rounded", "F2I": "exponent"}
     return by_op.get(each.op, "")
 
 
@@ -65,6 +66,8 @@ def _functions(marks: Counter[str]) -> dict[str, float]:
         "integer division": max(marks["integers"] - wide, 0),
         "division": marks["divides"],
         "square root": marks["root"],
-        "power": min(marks[one] for one in _POWER),
+        "power": min(
+            marks["from exponent"], marks["rounded"], marks["exponent"] + marks["exponential"]
+        ),
     }
     return {name: float(count) for name, count in found.items() if count}

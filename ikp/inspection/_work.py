@@ -166,7 +166,7 @@ def _sums(each: Instruction, made: Mapping[str, str]) -> bool:
         return False
     target, a, b, c = each.operands[:4]
     factors = {a.lstrip("-"), b.lstrip("-")}
-    adds = c == target or made.get(c) in _MULTIPLY_ADDS
+    adds = (c == target or made.get(c) in _MULTIPLY_ADDS) and len(factors) > 1
     return adds and all(one[0] == "R" and one != "RZ" for one in factors) and c not in factors
 
 
@@ -184,17 +184,20 @@ def line_of(flow: Flow, instructions: Iterable[int]) -> str:
     return f"{line.file}:{line.number}"
 
 
-def polls(flow: Flow, values: LaneValues, instructions: Collection[int]) -> str:
+def polls(
+    flow: Flow, values: LaneValues, instructions: Collection[int], ours: Collection[int] = ()
+) -> str:
     """Return the line of a loop, among some instructions, that only reads memory until it changes.
 
     It loads, or operates atomically, at an address that no iteration moves, and does nothing else
     but hand the answer of one thread to the others through shared memory.
     """
     for loop in flow.loops:
-        asks = [at for at in loop.body if _asks(flow.code.instructions[at])]
-        if len(loop.body) > _MOST_OF_A_POLL or not asks or not loop.body & {*instructions}:
+        body = loop.body - {*ours}  # without the instructions of records
+        asks = [at for at in body if _asks(flow.code.instructions[at])]
+        if len(body) > _MOST_OF_A_POLL or not asks or not loop.body & {*instructions}:
             continue
-        works = any(_works(flow.code.instructions[at]) for at in loop.body)
+        works = any(_works(flow.code.instructions[at]) for at in body)
         moves = any(values.depends_on_loop(values.address(at).depends, loop.header) for at in asks)
         if not works and not moves and values.trips(loop.header) is None:
             return line_of(flow, asks)

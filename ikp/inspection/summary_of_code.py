@@ -182,7 +182,7 @@ class _Summary:
             sums=_work.sums(self.flow, how_often),
             products=_work.products(self.flow, how_often),
             bulk_bytes=self._accesses.bulk_bytes(how_often),
-            polls=_work.polls(self.flow, self._accesses.values, how_often),
+            polls=_work.polls(self.flow, self._accesses.values, how_often, self._of_records),
             lines=lines(self.flow, how_often),
             needless=sum(each.expected for at, each in how_often.items() if at in self._needless),
         )

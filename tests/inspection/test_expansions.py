@@ -26,7 +26,9 @@ WIDE = ("CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_s64)", "I2F.U32.RP R1, 
         (DIVISION, {"division": 1}),
         (INTEGERS, {"integer division": 1}),
         (POWER, {"power": 1}),
-        (POWER[:3], {}),  # an exponential alone
+        ((*POWER[:3], "MUFU.EX2 R7, R3"), {"power": 1}),
+        (POWER[1:], {}),  # an exponential alone
+        (POWER[:3], {}),  # numbers that are rounded
         (WIDE, {"64-bit integer division": 1}),
         (
             ("CALL.REL.NOINC `($__internal_1_$__cuda_sm20_sqrt_rn_f32_slowpath)",),

@@ -8,7 +8,7 @@ import pytest
 
 from ikp.core.code_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
-from ikp.inspection._work import Divergence, Often, polls
+from ikp.inspection._work import Divergence, Often, polls, sums
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.lane_state import Launched, Shape
 from ikp.sass.dataflow.lane_values import LaneValues
@@ -374,7 +374,13 @@ def test_one_thread_asks_for_all_through_shared_memory() -> None:
     made = flow(text)
     values = Accesses(made, SHAPE, 0x210).values
     every = range(len(made.code.instructions))
-    assert polls(Flow(replace(made.code, instructions=lined(made))), values, every)
+    seen = Flow(replace(made.code, instructions=lined(made)))
+    assert polls(seen, values, every)
+    recorded = flow(text.replace("LDS R9", "STG.E desc[UR4][R2.64], R9\nLDS R9"))
+    seen = Flow(replace(recorded.code, instructions=lined(recorded)))
+    store = next(at for at, one in enumerate(seen.code.instructions) if one.op == "STG")
+    assert not polls(seen, values, every)
+    assert polls(seen, values, every, {store}), "the store of a record"
 
 
 @pytest.mark.parametrize(
@@ -392,3 +398,18 @@ def test_lanes_that_go_round_as_often_as_their_own_numbers_say(compare: str, apa
     )
     found = {made.code.instructions[at].op for at in Divergence(made, values).apart}
     assert ("FFMA" in found) == apart
+
+
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        (("FFMA R4, R5, R6, R4",), 1),  # onto its own target
+        (("FFMA R4, R5, R6, R7", "FFMA R8, R9, R10, R4"), 1),  # onto another sum
+        (("FFMA R4, R5, R6, R7", "FFMA R8, R4, R10, R11"), 0),  # a polynomial
+        (("FMUL R4, R5, R6", "FFMA R4, R5, R5, R4"), 0),  # a square: the length of a vector
+    ],
+)
+def test_multiply_adds_that_sum_up_products(chain: tuple[str, ...], expected: int) -> None:
+    made = flow("\n".join(chain))
+    every = dict.fromkeys(range(len(made.code.instructions)), Often(1.0))
+    assert sums(made, every) == expected

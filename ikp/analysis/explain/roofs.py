@@ -129,7 +129,7 @@ def memory_bytes(work: CountedWork) -> float:
     for _, one, requests in work.accesses():
         if is_own(one) and not seen & {*one.keys}:
             seen |= {*one.keys}
-            total += requests * (one.least or 0.0) * SECTOR * _used(one)
+            total += requests * min(one.least or 0.0, sectors(one)) * SECTOR * _used(one)
     return total
 
 

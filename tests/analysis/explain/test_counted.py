@@ -370,3 +370,50 @@ def test_tiles_don_t_move_bytes_that_are_asked_for_once() -> None:
     mix = {"copy.global.16": (4, 0, 0), "tensor.2": (10, 0, 0)}
     facts = replace(copies, activity="mma", mix=mix, accesses=some, products=4 * 512 * 20)
     assert found(facts, "small-tiles") is None, "memory is at its rate"
+
+
+def test_narrow_loads_that_leave_memory_idle() -> None:
+    """128 bytes of each of 16 warps are under way on an SM; an H200 needs 17.8 KB."""
+    one = AccessFacts("load.global.2", 2, "", 2.0, 2.0, 32, "lwb", False, 0.0, 0.0)
+    load = RangeFacts("load", mix={"load.global.2": (2, 0, 0)}, accesses=(one,))
+    for facts, waits, told in (
+        (load, 900, True),
+        (load, 200, False),  # it does something else
+        (replace(load, accesses=(replace(one, unit="load.global.16", least=16.0),)), 900, False),
+    ):
+        scene = Scene()
+        for block in range(264):
+            for warp in range(8):
+                ranges = [("load", 0, 10), ("wait for x @k.cu:4", 10, 10 + waits)]
+                scene.add(Warp(block, warp, block % 132, 0, 1000, ranges))
+        wait = RangeFacts("wait:memory", mix={"integer": (1, 0, 0)})
+        code = CodeFacts("sm_90a", 32, ranges={"load": facts, "wait for x @k.cu:4": wait})
+        trace = scene.trace(device="NVIDIA H200")
+        said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+        found = [one for one in said.findings if one.id == "narrow-loads"]
+        assert bool(found) == told
+        assert not told or ("2.0 KB" in found[0].title and "17.8" in found[0].title)
+
+
+def test_bytes_that_requests_of_one_line_share_are_memorys_once() -> None:
+    one = AccessFacts("load.global.16", 4, "", 16.0, 16.0, 32, "lwbi", True, 0.0, 0.0)
+    facts = RangeFacts("load", mix={"load.global.16": (4, 0, 0)}, accesses=(one,))
+    half = replace(facts, accesses=(replace(one, together=8.0),))
+    shares = [
+        next(roof.share for roof in verdict(each).roofs if roof.name == "DRAM")
+        for each in (facts, half)
+    ]
+    assert shares[1] == pytest.approx(shares[0] / 2)
+
+
+def test_the_tail_of_sms_that_still_have_blocks_is_only_possible() -> None:
+    """Of 10 blocks that an SM has room for, one is left in the second wave: it has the room."""
+    scene = Scene()
+    for block in range(132 * 10 + 132):
+        begin = 0 if block < 1320 else 10_000
+        ends = begin + 10_000 + block % 132 % 2
+        scene.add(Warp(block, 0, block % 132, begin, ends, [("a", begin, ends)]))
+    scene.add(Warp(1452, 0, 0, 10_000, 20_010, [("a", 10_000, 20_010)]))
+    said = scene.trace(device="NVIDIA H200").explain()
+    tails = [one.confidence for one in said.findings if one.id == "tail"]
+    assert tails == ["possible"]

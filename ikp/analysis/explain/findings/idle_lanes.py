@@ -16,6 +16,8 @@ from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
+_PART: Final = 0.5
+"""Part of the time of empty CTA slots, from which on it is that of empty SMs."""
 _LATE: Final = 0.1
 """A launch's blocks start within a microsecond or so on any kernel. Of a long launch that is
 nothing; of a short one only a longer kernel, or fewer launches, would win it back."""
@@ -42,6 +44,7 @@ def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     if not lanes.dealt_unevenly or not enough(launch, at_stake):
         return
     ran = launch.blocks
+    empty = float(np.mean(launch.duration - lanes.ends))
     last = np.argsort(-ran.end, kind="stable")[:3]
     usual = int(np.median(lanes.blocks))
     rest = int(np.maximum(lanes.blocks - usual, 0).sum())
@@ -55,9 +58,10 @@ def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         ),
         at_stake=at_stake,
         without="with every lane full to the end",
-        confidence="measured",
+        confidence="measured" if empty >= _PART * at_stake else "possible",
         rationale="the end of lanes, counted; that the same blocks can be spread evenly is "
-        "assumed.",
+        f"assumed. In {100 * empty / launch.duration:.1f} % of the time an SM has no block at all; "
+        "in the rest, its other blocks may take the room.",
         where=Where(
             warps=tuple((int(ran.ids[i]), 0) for i in last.tolist()),
             sms=tuple(dict.fromkeys(ran.sm[last].tolist())),

@@ -65,7 +65,7 @@ def _no_tensor_cores(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         number=Number("time of the sums at the full FP32 rate, of the launch", share, "share"),
         at_stake=saved * launch.duration,
         without="with the products on tensor cores",
-        confidence="likely" if halves or share >= _SURE else "possible",
+        confidence="likely" if halves else "possible",
         rationale="counted: multiply-adds that sum products of two registers into a third, in code "
         "with no tensor-core instruction; they need "
         f"{100 * share:.0f} % of the launch at the full rate. Refuted if the sums are no product "

@@ -9,10 +9,12 @@ import numpy as np
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.beside import with_beside
-from ikp.analysis.explain.counted_work import counted_work
+from ikp.analysis.explain.counted_work import SECTOR, Access, counted_work, lane_bytes
 from ikp.analysis.explain.findings.costly_accesses import misaligned
 from ikp.analysis.explain.issue import cycles_of
+from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
@@ -45,6 +47,7 @@ def slow_memory(launch: Prepared) -> Iterator[Finding]:
             known = facts.get(launch.names[region])
             if known and known.lane_bytes and known.lane_bytes <= _HALF:
                 yield from _narrow(launch, region, known.lane_bytes)
+        yield from _few_bytes(launch)
         return
     for region in np.flatnonzero(launch.counts).tolist():
         known = facts.get(launch.names[region])
@@ -149,6 +152,49 @@ def _unaligned(launch: Prepared, name: str) -> str:
     accesses = launch.facts.ranges[name].accesses if launch.facts else ()
     words = (misaligned(one) for one in accesses if one.unit.startswith("load.global"))
     return next((each for each in words if each), "")
+
+
+def _few_bytes(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on narrow loads that are too few bytes under way to fill memory's rate."""
+    work, room = counted_work(launch), room_of(launch)
+    loads = [one for one in work.accesses() if one[1].unit.startswith("load.g")] if work else []
+    if work is None or not room.warps or not loads or not all(map(_is_scalar, loads)):
+        return
+    warp = sum(one.count * (one.least or 0.0) * SECTOR for _, one, _ in loads)
+    under_way = warp * min(room.warps, work.peak.warps)
+    needed = _LATENCY_NS * work.peak.gb_per_s / work.peak.sms
+    waits = launch.regions([Activity.WAIT_MEMORY])
+    share = float(launch.own_by_region[waits].sum()) / max(launch.warp_time, 1)
+    saved = 1 - nearest(launch)
+    if under_way >= needed or share < _MOSTLY or not enough(launch, saved * launch.duration):
+        return
+    width = max(lane_bytes(one.unit) for _, one, _ in loads)
+    yield finding(
+        launch,
+        "narrow-loads",
+        title=f"each lane loads {width} bytes a lane at a time: {under_way / 1024:.1f} KB are "
+        f"under way on an SM, and memory's rate needs {needed / 1024:.1f}",
+        number=Number("bytes under way on an SM over those needed", under_way / needed, "ratio"),
+        at_stake=saved * launch.duration,
+        without="with memory at its rate",
+        confidence="likely",
+        rationale="counted: bytes that all warps of an SM wait for at once; memory answers after "
+        f"{_LATENCY_NS:.0f} ns at least, and {100 * share:.0f} % of the warps' time is that wait. "
+        "Refuted if wider loads take as long.",
+        where=where_of_accesses(launch, loads),
+        suggestion="let each lane load 16 bytes at once (vectors of 8 halves, more elements for "
+        "each thread), or make several loads before the first value is used",
+    )
+
+
+_LATENCY_NS: Final = 500.0
+"""Of a load from an idle memory, H100 and A100, as microbenchmarks measure it."""
+
+
+def _is_scalar(access: Access) -> bool:
+    """Whether lanes load one narrow number each, once."""
+    one = access[1]
+    return lane_bytes(one.unit) <= _HALF and one.cost is not None and not one.in_loop
 
 
 def _kernels(launch: Prepared) -> int:

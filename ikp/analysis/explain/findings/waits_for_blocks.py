@@ -38,7 +38,8 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
         measured = False
     else:
         return
-    saved = min(share, 1 - nearest(launch)) if share < _MOSTLY else 1 - nearest(launch)
+    left = 1 - nearest(launch, _SPINNING)  # a loop that asks again issues, and does no work
+    saved = min(share, left) if share < _MOSTLY else left
     if share < (_LEAST if measured else _MOSTLY) or not enough(launch, saved * launch.duration):
         return
     lines = [one.facts.polls for one in ranges]
@@ -53,7 +54,7 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
         number=Number("waits for flags, of the blocks' time", share, "share"),
         at_stake=saved * launch.duration,
         without="without waits for other blocks",
-        confidence="likely",
+        confidence="likely" if measured else "possible",
         rationale="a loop reads a flag, or a lock, in memory until another block writes it"
         + (
             "; its time is measured."
@@ -80,5 +81,7 @@ def _of_blocks(launch: Prepared, regions: list[int]) -> float:
 
 _BUSY: Final = 0.4
 """Share of the nearest roof from which on a kernel does more than to wait."""
+_SPINNING: Final = ("issue", "integer", "L1")
+"""Roofs of instructions that waits themselves may be."""
 _MOSTLY: Final = 0.5
 """Share from which on waits of blocks may be the whole launch: one after another holds the lock."""

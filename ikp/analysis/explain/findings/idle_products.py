@@ -51,7 +51,12 @@ def idle_products(launch: Prepared) -> Iterator[Finding]:
         (each if count >= _EACH * made.count else apart).append(region)
     for name, regions in (("serial-mma", each), ("epilogue", apart)):
         rows = _counted(launch, made, regions, but_last=regions is apart)
-        share = _idle(launch, made, rows, launch.opens[rows], launch.closes[rows]) / max(life, 1.0)
+        idle = (
+            int(exposed[regions].sum())
+            if regions is each
+            else _idle(launch, made, rows, launch.opens[rows], launch.closes[rows])
+        )
+        share = idle / max(life, 1.0)
         if len(rows) and enough(launch, min(share, busy) * launch.duration, _INEXACT):
             regions.sort(key=lambda region: -exposed[region])
             beside = _idle(launch, made, rows, *with_beside(launch, rows)) / max(life, 1.0)

@@ -135,6 +135,7 @@ def test_tables_of_accesses_fit_and_come_from_some_blocks(
     sample, tables = _layout(count, (blocks, 1, 1), (threads, 1, 1))
     assert tables.capacity >= 32 and tables.capacity % 32 == 0
     assert count * sample.slots * (16 + 16 * tables.capacity) <= MOST_BYTES
+    assert count * (16 + 16 * tables.capacity) <= 1 << 23, "an offset in an instruction"
     assert sample.blocks >= 1 and sample.warps == -(-threads // 32)
     if blocks >= 4 and count * 7 * sample.warps * (16 + 16 * 32) <= MOST_BYTES:
         assert 4 <= sample.blocks <= 8 or tables.capacity < 64

@@ -370,3 +370,30 @@ def test_probes_write_no_uniform_register_but_their_own(frame) -> None:
     for steps in kernel(frame):
         for step in steps:
             assert {number for file, number in step.writes if file == "U"} <= frame.all | free
+
+
+@pytest.mark.parametrize("frame", [FRAME, PAIRS])
+def test_whoever_leaves_needs_one_row(frame) -> None:
+    free = {24, 25, 26, 27, 20, *(() if frame.near else (21,))}
+    steps = header_code.leave(frame, QUADS[:1], 20, 3)
+    assert {number for step in steps for file, number in step.writes if file == "R"} <= free
+
+
+@pytest.mark.parametrize(
+    ("scratch", "stores"),
+    [
+        (SCRATCH, {(0, 24)}),
+        (APART, {(0, 14), (8, 17)}),
+        (replace(APART, apart=15, first=19, last=17), {(0, 19), (4, 15), (8, 17)}),
+        (replace(APART, apart=15, first=17, last=17), {(0, 17), (4, 15), (8, 17)}),
+    ],
+)
+def test_a_records_words_are_stored_where_the_format_has_them(scratch, stores) -> None:
+    for number in range(3):
+        steps = range_code._words(FRAME, scratch, range_code.range_tag(INNER), None, number)
+        found = {
+            ((step.low >> 40 & 0xFFFFFF) - number * abi.RECORD_BYTES, step.low >> 32 & 0xFF)
+            for step in steps
+            if step.low & 0xFFF == 0x986
+        }
+        assert found == stores

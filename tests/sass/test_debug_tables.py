@@ -12,7 +12,13 @@ import pytest
 from ikp.errors import PatchError
 from ikp.sass.cubins.cubin import Kernel
 from ikp.sass.cubins.elf import RELA, Elf, Kind, Section
-from ikp.sass.cubins.source_lines import UnknownTableError, source_lines
+from ikp.sass.cubins.source_lines import (
+    UnknownTableError,
+    encoded_leb,
+    end_of_leb,
+    read_uleb,
+    source_lines,
+)
 from ikp.sass.insertion._debug_tables import follow_frames, follow_lines
 from ikp.sass.insertion.displacement import Displacement, Insertion, shift
 
@@ -394,3 +400,10 @@ def test_an_unknown_operation_on_a_frame_is_refused() -> None:
     elf = frames_file(steps=[b"\x2e\x10"])
     with pytest.raises(PatchError, match="operation 0x2e"):
         follow_frames(elf, kernel(elf), displaced((0, 1)), 0)
+
+
+def test_a_number_takes_as_few_bytes_as_it_can() -> None:
+    for value, size in {0: 1, 1: 1, 127: 1, 128: 2, 16383: 2, 16384: 3}.items():
+        made = encoded_leb(value)
+        assert len(made) == size and read_uleb(made, 0) == (value, size)
+        assert end_of_leb(made, 0) == size

@@ -330,6 +330,37 @@ def test_other_functions_of_floats_are_not_evaluated(text: str) -> None:
     assert value.bits is None and value.depends & LANE
 
 
+SPECIAL = {
+    "S2R R0, SR_TID.X": LANE | WARP,
+    "S2R R0, SR_TID.Y": WARP,
+    "S2R R0, SR_LANEID": LANE,
+    "S2R R0, SR_CTAID.X": BLOCK,
+    "S2R R0, SR_CTAID.Y": 0,
+    "S2UR UR0, SR_CTAID.X": BLOCK,
+    "S2UR UR0, SR_CgaCtaId": 0,
+    "CS2R.32 R0, SRZ": 0,
+}
+
+
+@pytest.mark.parametrize("text", SPECIAL)
+def test_a_special_register_depends_on_what_it_numbers(text: str) -> None:
+    (made,) = after(text).values()
+    assert made.bits is not None and made.depends == SPECIAL[text]
+
+
+def test_a_special_register_may_be_a_pair_or_unknown() -> None:
+    assert {name: value.depends for name, value in after("CS2R R4, SRZ").items()} == {
+        "R4": 0,
+        "R5": 0,
+    }
+    assert after("S2R R0, SR_SMID")["R0"].bits is None
+
+
+def test_a_comparison_that_is_not_known_is_not_evaluated() -> None:
+    made = after("ISETP.ODD.AND P2, PT, R1, R2, P0")
+    assert made == {"P2": Value(None, LANE | WARP | DATA)}
+
+
 def test_a_zero_register_keeps_its_value() -> None:
     for text in ("MOV RZ, R1", "IADD3 RZ, P2, R1, R2, RZ", "R2UR URZ, R1"):
         assert not {"RZ", "URZ", "R255"} & {*after(text)}

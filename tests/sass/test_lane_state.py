@@ -105,6 +105,7 @@ ADDRESSES = {
     "LDG.E R9, desc[UR4][R5.U32+0x8]": 0xB,
     "LDG.E R9, desc[UR4][UR6.64]": 3 << 32 | 0x200,
     "LDG.E R9, desc[UR4][R5.U32+UR6]": 3 << 32 | 0x203,
+    "LDGSTS.E R5, desc[UR4][R2.64]": 1 << 32 | 0x100,
     "LDGSTS.E [R5], desc[UR4][R2.64]": 1 << 32 | 0x100,
 }
 

@@ -61,7 +61,7 @@ def test_a_session_of_steps_records_no_host(tmp_path: Path) -> None:
 
 
 def test_an_active_profiler_is_left_alone(tmp_path: Path) -> None:
-    with torch.profiler.profile() as active:
+    with torch.profiler.profile(acc_events=True) as active:
         with pytest.raises(UsageError, match="one is active already"):
             recorded(tmp_path / "x.pftrace")
         torch.ones(8).sum()

@@ -184,7 +184,9 @@ class _Summary:
             bulk_bytes=self._accesses.bulk_bytes(how_often),
             polls=_work.polls(self.flow, self._accesses.values, how_often, self._of_records),
             lines=lines(self.flow, how_often),
-            needless=sum(each.expected for at, each in how_often.items() if at in self._needless),
+            needless=float(
+                sum(each.expected for at, each in how_often.items() if at in self._needless)
+            ),
         )
 
     def _how_often(self, record: Record) -> dict[int, Often]:

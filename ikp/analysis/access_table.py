@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from ikp.core.run_figures import (
     ADDRESSES,
@@ -15,8 +15,11 @@ from ikp.core.run_figures import (
     AddressFigures,
     read_addresses,
 )
+from ikp.json_schema import headed
 from ikp.terminal import Column, Line, Sheet, lay_out, printable, shortened
 
+VERSION: Final = 1
+"""Version of the JSON of ``ikp stats --addresses``."""
 _INDENT: Final = "  "
 _COLUMNS: Final = (
     Column("access", name=True),
@@ -59,6 +62,26 @@ class AccessTable:
 
     def __rich__(self) -> Sheet:
         return Sheet(partial(_lines, self))
+
+
+class FileJson(TypedDict):
+    """The figures of one file as JSON."""
+
+    file: str
+    kernels: dict[str, AddressFigures]
+    refused: dict[str, str]
+
+
+class AddressesJson(TypedDict):
+    """The JSON of ``ikp stats --addresses``, without the head."""
+
+    tables: list[FileJson]
+
+
+def addresses_document(tables: Iterable[tuple[str, AccessTable]]) -> dict[str, Any]:
+    """Return the JSON of tables, each with the file that it is of."""
+    found = [{"file": path, **table.to_dict()} for path, table in tables]
+    return headed("addresses", VERSION, {"tables": found})
 
 
 def access_table(provenance: Mapping[str, str]) -> AccessTable:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple, dataclass, fields, replace
-from typing import Any
+from typing import Any, Final, TypedDict
 
 from ikp.analysis.evidence import Evidence, plural
 from ikp.errors import UsageError
+from ikp.json_schema import headed
 from ikp.patterns import Names, choose
 from ikp.printing import Printed, as_csv, as_json
 
+VERSION: Final = 1
+"""Version of the JSON of ``ikp stats``."""
 BY = ("rank", "sm", "block", "warp", "role", "iteration", "window")
 _SORT_KEYS = {
     "total": "total_ns",
@@ -190,25 +193,41 @@ class Stats(Printed):
         return replace(self, rows=rows, about=(note, *self.about))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return ``{"rows": [...], "residence": [...], "evidence": [...], "about": [...]}``: plain
-        values, in ns and cycles; and ``"histograms"``, where they were asked for.
+        """Return ``{"rows": [...], "evidence": [...], "about": [...], "residence": [...],
+        "histograms": [...]}``: plain values, in ns and cycles.
         """
-        spread = [asdict(one) for one in self.histograms]
-        return {
-            "rows": [asdict(row) for row in self.rows],
-            "residence": [asdict(one) for one in self.residence],
-            "evidence": [asdict(evidence) for evidence in self.evidence],
-            "about": list(self.about),
-            **({"histograms": spread} if spread else {}),
-        }
+        return asdict(self)
 
     def to_json(self) -> str:
-        """Return :meth:`to_dict` as indented JSON."""
-        return as_json(self.to_dict())
+        """Return the JSON of ``ikp stats``, indented: one table, of no file."""
+        return as_json(stats_document([((), self)]))
 
     def to_csv(self) -> str:
         """Return the rows as CSV with a header line; an absent figure is an empty field."""
         return as_csv(FIELDS, map(astuple, self.rows))
+
+
+class TableJson(TypedDict):
+    """A table of some files as JSON."""
+
+    files: list[str]
+    rows: list[RegionStats]
+    evidence: list[Evidence]
+    about: list[str]
+    residence: list[Residence]
+    histograms: list[Histogram]
+
+
+class StatsJson(TypedDict):
+    """The JSON of ``ikp stats``, without the head."""
+
+    tables: list[TableJson]
+
+
+def stats_document(tables: Iterable[tuple[Iterable[str], Stats]]) -> dict[str, Any]:
+    """Return the JSON of tables, each with the files that it is of."""
+    found = [{"files": list(files), **table.to_dict()} for files, table in tables]
+    return headed("stats", VERSION, {"tables": found})
 
 
 def _largest_first(row: RegionStats, name: str) -> tuple[float, str, str]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ikp.cli._plugins import aligned
+from ikp.json_schema import headed
+from ikp.printing import as_json
 from ikp.session.options import CLOCKS
 
 if TYPE_CHECKING:
     from ikp.core.overhead import Overhead
+
+
+VERSION: Final = 1
 
 
 @click.command("calibrate", short_help="What a record costs on this GPU.")
@@ -45,7 +49,8 @@ def command(
     from ikp.calibration.calibrate import calibrate
 
     found = calibrate(device=device, clock=clock, blocks=blocks, warps=int(warps), cache=cache)
-    click.echo(json.dumps(asdict(found), indent=2) if output == "json" else _as_text(found))
+    content = headed("calibrate", VERSION, asdict(found))
+    click.echo(as_json(content) if output == "json" else _as_text(found))
 
 
 def _as_text(overhead: Overhead) -> str:

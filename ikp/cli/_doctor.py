@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
+from typing import Final, TypedDict
 
 import click
 
@@ -15,6 +15,8 @@ from ikp.cli import _gpu as gpu
 from ikp.cli._plugins import Check, Plugin, aligned, check, registered
 from ikp.cli._reading import next_command
 from ikp.errors import PluginError
+from ikp.json_schema import headed
+from ikp.printing import as_json
 from ikp.terminal import message
 from ikp.version import __version__
 
@@ -25,6 +27,44 @@ VARIABLES = {
     "TRITON_INTERPRET": "1 runs Triton kernels on the CPU",
     "CUDA_VISIBLE_DEVICES": "the GPUs this process may see",
 }
+
+
+VERSION: Final = 1
+
+
+class PluginJson(TypedDict):
+    """A registered plugin, and whether it loads."""
+
+    namespace: str
+    name: str
+    target: str
+    package: str
+    version: str
+    loads: bool
+    absent: bool
+    error: str
+
+
+class GpusJson(TypedDict):
+    """The GPUs that a kernel could run on."""
+
+    names: list[str]
+    driver: str | None
+    note: str
+    problems: list[str]
+
+
+class DoctorJson(TypedDict):
+    """The JSON of ``ikp doctor``, without the head."""
+
+    python: str
+    system: str
+    ikp: str
+    packages: dict[str, str | None]
+    plugins: list[PluginJson]
+    gpus: GpusJson
+    environment: dict[str, str | None]
+    problems: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +164,35 @@ def _plugin_row(plugin: Plugin, result: Check) -> tuple[str, str]:
 
 
 def _as_json(report: _Report) -> str:
-    content = asdict(report)
-    content["plugins"] = [{**asdict(plugin), **asdict(result)} for plugin, result in report.plugins]
-    content["problems"] = report.problems
-    return json.dumps(content, indent=2)
+    content: DoctorJson = {
+        "python": report.python,
+        "system": report.system,
+        "ikp": report.ikp,
+        "packages": report.packages,
+        "plugins": [_plugin_json(plugin, result) for plugin, result in report.plugins],
+        "gpus": {
+            "names": list(report.gpus.names),
+            "driver": report.gpus.driver,
+            "note": report.gpus.note,
+            "problems": list(report.gpus.problems),
+        },
+        "environment": report.environment,
+        "problems": report.problems,
+    }
+    return as_json(headed("doctor", VERSION, content))
+
+
+def _plugin_json(plugin: Plugin, result: Check) -> PluginJson:
+    return {
+        "namespace": plugin.namespace,
+        "name": plugin.name,
+        "target": plugin.target,
+        "package": plugin.package,
+        "version": plugin.version,
+        "loads": result.loads,
+        "absent": result.absent,
+        "error": result.error,
+    }
 
 
 def _next(report: _Report) -> None:

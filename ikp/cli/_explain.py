@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 
 def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from ikp.analysis.explain.json_schema import json_schema
+        from ikp.cli._schema import text_of
 
-        click.echo(json.dumps(json_schema(), indent=2))
+        click.echo(text_of("explain"), nl=False)
         context.exit()
 
 

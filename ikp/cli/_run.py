@@ -172,6 +172,15 @@ from ikp.session.options import CLOCKS
     help="Record only while FILE is there; a trace for each such window.",
 )
 @click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: also write the end of the run as NAME.run.json beside the trace, with all kernels, "
+    "the verdict, and each process.",
+)
+@click.option(
     "--no-explain",
     is_flag=True,
     help="End with a table of ranges, and not with what took the time: kernels by their time, and "

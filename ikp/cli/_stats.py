@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ikp.analysis.stats import Stats
     from ikp.trace import Trace
 
+_Tables = list[tuple[tuple[Path, ...], "Stats"]]
 _OF_ROWS = ("region", "launch", "kind")
 """The options that choose rows. The others choose the warps that are counted."""
 
@@ -107,12 +108,12 @@ def command(
     chosen, sort = given(choice), sort or ("order" if by_events(by) else "total")
     if merge and len(files) > 1:
         found = _merged(files, by, chosen, workers or 1, keep_going)
-        tables = [(files[0], _rows(found, sort, top, chosen))]
+        tables = [(files, _rows(found, sort, top, chosen))]
         if output == "csv":  # a format without losses and errors of percentiles
             click.echo("\n".join(map(printable, found.about)), err=True)
     else:
         tables = [
-            (path, _table(path, by, sort, top, chosen, histogram=histogram)) for path in files
+            ((path,), _table(path, by, sort, top, chosen, histogram=histogram)) for path in files
         ]
     _print(tables, output)
     next_command("ikp", "view", files[0], why="the timeline, in your browser")
@@ -124,7 +125,7 @@ def _print_addresses(files: tuple[Path, ...], output: str) -> None:
     Raises:
         UsageError: a file has none.
     """
-    from ikp.analysis.access_table import access_table
+    from ikp.analysis.access_table import access_table, addresses_document
     from ikp.printing import as_json
 
     if output == "csv":
@@ -136,8 +137,7 @@ def _print_addresses(files: tuple[Path, ...], output: str) -> None:
                 f"{path} has no addresses: record them with ikp run --probe addresses."
             )
     if output == "json":
-        found = [{"file": str(path), **table.to_dict()} for path, table in tables.items()]
-        click.echo(as_json(found[0] if len(found) == 1 else found))
+        click.echo(as_json(addresses_document((str(path), each) for path, each in tables.items())))
     else:
         for table in tables.values():
             show(table)
@@ -194,9 +194,12 @@ def _rows(table: Stats, sort: str, top: int | None, choice: dict[str, Any]) -> S
     return chosen.sorted_by(sort) if top is None else chosen.top(top, sort)
 
 
-def _print(tables: list[tuple[Path, Stats]], output: str) -> None:
+def _print(tables: _Tables, output: str) -> None:
     if output == "json":
-        click.echo(_json(tables))
+        from ikp.analysis.stats import stats_document
+        from ikp.printing import as_json
+
+        click.echo(as_json(stats_document((map(str, paths), each) for paths, each in tables)))
     elif output == "csv":
         text = _csv(tables)
         click.echo(text if columns() is None else printable(text, keep="\n"), nl=False)
@@ -204,29 +207,20 @@ def _print(tables: list[tuple[Path, Stats]], output: str) -> None:
         _show(tables)
 
 
-def _json(tables: list[tuple[Path, Stats]]) -> str:
-    """Return one object; of several files a list of them, each with its file."""
-    from ikp.printing import as_json
-
-    if len(tables) == 1:
-        return tables[0][1].to_json()
-    return as_json([{"file": str(path), **table.to_dict()} for path, table in tables])
-
-
-def _csv(tables: list[tuple[Path, Stats]]) -> str:
+def _csv(tables: _Tables) -> str:
     """Return a header and rows; of several files with the file as first column."""
     if len(tables) == 1:
         return tables[0][1].to_csv()
     from ikp.analysis.stats import FIELDS
     from ikp.printing import as_csv
 
-    lines = [(path, *astuple(row)) for path, table in tables for row in table]
+    lines = [(path, *astuple(row)) for (path,), table in tables for row in table]
     return as_csv(("file", *FIELDS), lines)
 
 
-def _show(tables: list[tuple[Path, Stats]]) -> None:
-    for number, (path, table) in enumerate(tables):
+def _show(tables: _Tables) -> None:
+    for number, (paths, table) in enumerate(tables):
         if len(tables) > 1:
-            click.echo(f"{'' if not number else chr(10)}== {printable(str(path))}")
+            click.echo(f"{'' if not number else chr(10)}== {printable(str(paths[0]))}")
             sys.stdout.flush()
         show(table)

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
+from typing import Final, TypedDict
 
 import click
 
 from ikp.cli._reading import read_trace
+from ikp.json_schema import headed
+from ikp.printing import as_json
 from ikp.terminal import printable
+
+VERSION: Final = 1
+
+
+class KernelJson(TypedDict):
+    """What came of one kernel."""
+
+    kernel: str
+    state: str
+    path: str
+    faults: list[str]
+    why: str
+
+
+class VerifyJson(TypedDict):
+    """The JSON of ``ikp verify``, without the head."""
+
+    kernels: list[KernelJson]
 
 
 @click.command("verify", short_help="Whether patched kernels are the plain ones and their records.")
@@ -20,7 +40,7 @@ from ikp.terminal import printable
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="json is a list: kernel, path, state, faults and why.",
+    help="json has kernel, path, state, faults and why of each.",
 )
 def command(trace: Path, output: str) -> None:
     """Verify each patched kernel that TRACE was recorded with. No GPU is needed.
@@ -35,17 +55,17 @@ def command(trace: Path, output: str) -> None:
 
     found = verified(read_trace(trace))
     if output == "json":
-        rows = [
+        rows: list[KernelJson] = [
             {
                 "kernel": each.label,
-                "path": each.path,
                 "state": each.state,
+                "path": each.path,
                 "faults": list(each.faults),
                 "why": each.why,
             }
             for each in found
         ]
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(as_json(headed("verify", VERSION, {"kernels": rows})))
     else:
         for each in found:
             reasons = "; ".join(each.faults) or each.why

@@ -17,7 +17,7 @@ from ikp.version import __version__
 
 COMMANDS = (
     *("demo", "run", "stats", "explain", "diff", "report", "view", "join", "inspect", "convert"),
-    *("merge", "attach", "doctor", "verify", "calibrate", "plugins"),
+    *("merge", "attach", "doctor", "verify", "calibrate", "plugins", "schema"),
 )
 """In the order of a first visit. ``ikp.cli._<name>`` holds a click command called ``command``."""
 _READING = ("stats", "explain", "diff", "report", "view", "join", "convert", "merge")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, TypedDict
 
 from ikp.inspection._source import Source
+from ikp.json_schema import headed
 from ikp.printing import Printed, as_json
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, count, work_of
+
+VERSION: Final = 2
+"""Version of what :meth:`Report.to_dict` returns."""
 
 
 @dataclass(frozen=True)
@@ -144,14 +148,90 @@ class Report(Printed):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole report as JSON's types; addresses in bytes from the kernel's start."""
-        return {"version": 1, "kernels": [_kernel_dict(kernel) for kernel in self]}
+        return headed("inspect", VERSION, {"kernels": [_kernel_dict(kernel) for kernel in self]})
 
     def to_json(self) -> str:
         """Return the whole report as indented JSON."""
         return as_json(self.to_dict())
 
 
-def _kernel_dict(kernel: Kernel) -> dict[str, object]:
+class SourceJson(TypedDict):
+    """Lines of a file, and the calls in them, as JSON."""
+
+    file: str
+    first: int
+    last: int
+    calls: list[str]
+
+
+class InstructionJson(TypedDict):
+    """A machine instruction as JSON."""
+
+    address: int
+    text: str
+    work: str
+    file: str | None
+    line: int | None
+
+
+class CopyJson(TypedDict):
+    """A ``Copy`` as JSON."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    store: int
+    named: int | None
+    counts: dict[str, int]
+    instructions: list[InstructionJson]
+
+
+class RangeJson(TypedDict):
+    """A ``CodeRange`` as JSON."""
+
+    name: str
+    kind: str
+    source: SourceJson | None
+    copies: list[CopyJson]
+
+
+class GroupJson(TypedDict):
+    """A ``Group`` as JSON."""
+
+    work: str
+    place: str
+    ranges: tuple[str, ...]
+    instructions: list[InstructionJson]
+
+
+class WarningJson(TypedDict):
+    """A ``Finding`` as JSON."""
+
+    range: str
+    message: str
+    elsewhere: list[GroupJson]
+
+
+class KernelJson(TypedDict):
+    """A ``Kernel`` as JSON."""
+
+    name: str
+    target: str
+    origin: str
+    instructions: int
+    ranges: list[RangeJson]
+    in_no_range: list[GroupJson]
+    warnings: list[WarningJson]
+    unknown: list[str]
+    notes: list[str]
+
+
+class ReportJson(TypedDict):
+    """The JSON of ``ikp inspect``, without the head."""
+
+    kernels: list[KernelJson]
+
+
+def _kernel_dict(kernel: Kernel) -> KernelJson:
     return {
         "name": kernel.name,
         "target": kernel.target,
@@ -172,10 +252,15 @@ def _kernel_dict(kernel: Kernel) -> dict[str, object]:
     }
 
 
-def _range_dict(found: CodeRange) -> dict[str, object]:
-    source = asdict(found.source) if found.source else None
-    if source:
-        source["calls"] = sorted(source["calls"])
+def _range_dict(found: CodeRange) -> RangeJson:
+    source: SourceJson | None = None
+    if found.source:
+        source = {
+            "file": found.source.file,
+            "first": found.source.first,
+            "last": found.source.last,
+            "calls": sorted(found.source.calls),
+        }
     return {
         "name": found.name,
         "kind": found.kind,
@@ -185,7 +270,7 @@ def _range_dict(found: CodeRange) -> dict[str, object]:
                 "starts": copy.starts,
                 "ends": copy.ends,
                 "store": copy.store,
-                **({} if copy.named is None else {"named": copy.named}),
+                "named": copy.named,
                 "counts": {w.value: copy.counts[w] for w in Work if copy.counts[w]},
                 "instructions": [_instruction_dict(i) for i in copy.instructions],
             }
@@ -194,7 +279,7 @@ def _range_dict(found: CodeRange) -> dict[str, object]:
     }
 
 
-def _group_dict(group: Group) -> dict[str, object]:
+def _group_dict(group: Group) -> GroupJson:
     return {
         "work": group.work.value,
         "place": group.place,
@@ -203,7 +288,7 @@ def _group_dict(group: Group) -> dict[str, object]:
     }
 
 
-def _instruction_dict(instruction: Instruction) -> dict[str, object]:
+def _instruction_dict(instruction: Instruction) -> InstructionJson:
     line = instruction.lines[0] if instruction.lines else None
     return {
         "address": instruction.address,

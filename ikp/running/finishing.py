@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ikp.paths import put as write
+from ikp.printing import as_json
 from ikp.running._answer_text import as_lines, commands
 from ikp.running._following import parts_of
 from ikp.running._following import report as follow_up
 from ikp.running.answer import answer
+from ikp.running.document import beside, document
 from ikp.running.process_parts import Part
 from ikp.running.run_options import Options
 from ikp.running.startup.sitecustomize import put, say
@@ -31,6 +34,7 @@ def finish(
     traces: Mapping[str, Trace] | None = None,
     *,
     hasty: bool = False,
+    lines: Sequence[str] = (),
 ) -> None:
     """Print the end of a run, on stderr; no error in it is raised.
 
@@ -41,9 +45,10 @@ def finish(
         parts: what the first process recorded.
         traces: those in memory, by their files.
         hasty: whether a signal ends the process: nothing is explained then.
+        lines: warnings, and what went wrong: for the JSON.
     """
     try:
-        _finish(options, path, family, parts, traces or {}, hasty=hasty)
+        _finish(options, path, family, parts, traces or {}, hasty=hasty, lines=lines)
     except Exception as error:  # noqa: BLE001 - the traces are written, and the program is over
         pass_on(error)
         say(f"what took the time is not said: {type(error).__name__}: {error}")
@@ -60,11 +65,17 @@ def _finish(
     traces: Mapping[str, Trace],
     *,
     hasty: bool,
+    lines: Sequence[str],
 ) -> None:
     merge = () if family is None else follow_up(family, path, options.folder)
     every = [*parts, *(() if family is None else parts_of(family))]
     refused = _HASTY if hasty else "" if options.explain else _UNWANTED
     found = answer(every, traces, options.folder, refused=refused)
     found = replace(found, next=(*found.next, *merge))
+    if options.output == "json":
+        target = beside(options.path)
+        text = as_json(document(every, found, lines))  # ASCII
+        write(target, f"{text}\n".encode())
+        say(f"wrote {target}.")
     for line in as_lines(found) if options.explain else commands(found):
         put(line)

@@ -329,7 +329,7 @@ class Recording:
         except KeyboardInterrupt:
             say("interrupted: the trace may be lost.")
         if root and over:
-            self._finish(hasty=patience_s is not None)
+            self._finish(lines, hasty=patience_s is not None)
         elif self.family is not None and self.name:
             ended(self.family, self.name, lines, self.parts)
 
@@ -339,14 +339,16 @@ class Recording:
 
         self.parts.append(Part.of(self.launcher, trace, path))
 
-    def _finish(self, *, hasty: bool) -> None:
+    def _finish(self, lines: list[str], *, hasty: bool) -> None:
         """Print the end of the run, where there is anything to say of it."""
-        if self.parts or (self.family is not None and not self.family.is_alone):
+        followed = self.family is not None and not self.family.is_alone
+        if self.parts or followed or self.options.output == "json":
             with installed():
                 from ikp.running.finishing import finish
 
                 path = self.path or self.options.path
-                finish(self.options, path, self.family, self.parts, self.traces, hasty=hasty)
+                own = self.parts, self.traces
+                finish(self.options, path, self.family, *own, hasty=hasty, lines=lines)
         elif self.family is not None:
             self.family.end()
 
@@ -360,7 +362,7 @@ class Recording:
         trace = _trace(self.session) if self.launcher.recorded else None
         if trace is not None:
             self.traces[self.path] = trace
-        if self.launcher.recorded:
+        if self.launcher.recorded or self.launcher.plain:
             self._note(trace, self.path if wrote else None)
         if not root:
             return [*lines, *report_of_child(self.launcher, self.path, wrote=wrote)]
@@ -370,7 +372,7 @@ class Recording:
         if self.path != self.options.path:  # the program has become this one, by ``exec``
             self.options = replace(self.options, path=self.path)
         report(self.session, self.launcher, self.options, trace, wrote=wrote, followed=followed)
-        return []
+        return lines
 
     def _close(self, session: profile, patience_s: float | None) -> list[str]:
         """End the session; return what is to be said of it.

@@ -48,6 +48,7 @@ class Options:
     while_file: str | None = None  # which is open while this file is there
     template: str = ""  # the path as the user wrote it: each process has another one
     explain: bool = True  # end with what took the time
+    output: str = "text"  # or "json": the end of the run as a file, too
     folder: str = ""  # in which the command was typed
 
     def __str__(self) -> str:

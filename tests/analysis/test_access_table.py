@@ -13,6 +13,7 @@ from ikp.analysis.access_table import access_table, excess
 from ikp.cli.main import cli
 from ikp.core.run_figures import ADDRESSES, NO_ADDRESSES, AccessFigures, AddressFigures
 from tests.analysis.example import launch, trace
+from tests.documents import check_document
 
 pytestmark = pytest.mark.any_pins
 
@@ -57,8 +58,10 @@ def test_stats_prints_them_as_a_table_and_as_json(tmp_path: Path) -> None:
     assert shown.exit_code == 0 and "@a.py:7" in shown.output
     found = CliRunner().invoke(cli, ["stats", "--addresses", "--format", "json", str(path)])
     said = json.loads(found.stdout)
-    assert said["kernels"]["k"]["accesses"][1]["cost"] == 32
-    assert said["refused"] == {"other": "it is for sm_80"}
+    check_document(said, "addresses")
+    (table,) = said["tables"]
+    assert table["file"] == str(path) and table["refused"] == {"other": "it is for sm_80"}
+    assert table["kernels"]["k"]["accesses"][1]["cost"] == 32
     plain = tmp_path / "plain.pftrace"
     made.save(plain)
     failed = CliRunner().invoke(cli, ["stats", "--addresses", str(plain)])

@@ -62,7 +62,7 @@ def test_it_ends_with_the_next_command(done, folder):
 def test_ikp_stats_reads_the_same_numbers_from_the_file(done, folder):
     read = CliRunner().invoke(cli, ["stats", str(folder / demo.DEFAULT), "--format", "json"])
     assert read.exit_code == 0, read.stderr
-    rows = {row["region"]: row for row in json.loads(read.stdout)["rows"]}
+    rows = {row["region"]: row for row in json.loads(read.stdout)["tables"][0]["rows"]}
     assert set(rows) == REGIONS
     assert rows["load q"]["count"] == rows["store"]["count"] == rows["rows done"]["count"] == BLOCKS
     assert rows["tile"]["count"] == rows["softmax"]["count"] == TILES

@@ -41,7 +41,7 @@ def test_the_table_is_the_differences_own(files):
 def test_json_is_clean_on_stdout(files):
     result = invoke(files / "old.pftrace", files / "new.pftrace", "--format", "json")
     found = json.loads(result.stdout)
-    assert found["version"] == 1 and found["moved"]
+    assert found["version"] == 2 and found["moved"]
 
 
 @pytest.mark.parametrize(

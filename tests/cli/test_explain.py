@@ -41,14 +41,14 @@ def test_a_screen(path: Path) -> None:
 def test_json(path: Path) -> None:
     result = run("explain", str(path), "--format", "json")
     said = json.loads(result.stdout)
-    assert said["schema"] == 2 and said["findings"][0]["id"] == "tail"
+    assert said["schema"] == "ikp/explain" and said["findings"][0]["id"] == "tail"
     assert said == json.loads(run("explain", str(path), "--format", "json", "--launch", "0").stdout)
 
 
 def test_the_schema() -> None:
     result = run("explain", "--schema")
     assert result.exit_code == 0
-    assert json.loads(result.stdout)["properties"]["schema"] == {"const": 2}
+    assert json.loads(result.stdout)["properties"]["schema"] == {"const": "ikp/explain"}
 
 
 def test_a_launch_that_is_not_there(path: Path) -> None:

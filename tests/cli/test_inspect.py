@@ -15,6 +15,7 @@ import ikp
 from ikp.cli.main import cli
 from ikp.inspection.render import as_text
 from ikp.inspection.report import Report
+from tests.documents import check_document
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.compiled
@@ -59,7 +60,7 @@ def test_without_a_cache_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_json_holds_every_instruction(cache: Path) -> None:
     content = json.loads(invoke(cache / "HASH" / "gemm.cubin", "--format", "json").stdout)
-    assert content["version"] == 1
+    check_document(content, "inspect")
     (kernel,) = content["kernels"]
     ranges = {found["name"]: found for found in kernel["ranges"]}
     (dot,) = ranges["dot"]["copies"]

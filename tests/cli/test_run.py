@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import ikp
 from ikp.cli._run import _of_rank
 from ikp.cli.main import cli
 from ikp.running._choices import blocks, warps
+from tests.documents import check_document
 from tests.repo.tree import ROOT
 from tests.trace_processor import check_trace
 
@@ -124,7 +126,7 @@ def test_a_module_runs_like_python_m_and_what_to_record_can_be_chosen(tmp_path: 
     (package / "__init__.py").touch()
     (package / "__main__.py").write_text(PROGRAM)
     done = start(
-        *(tmp_path, "run", "--no-explain", "--mode", "totals"),
+        *(tmp_path, "run", "--no-explain", "--mode", "totals", "--format", "json"),
         *("--kernel", "__main__.add", "--launch", "1:2"),
         *("--lines", "__main__.py:11-12", "-m", "pack", "-q"),
     )
@@ -138,6 +140,10 @@ def test_a_module_runs_like_python_m_and_what_to_record_can_be_chosen(tmp_path: 
     assert "add: 1 of 3 launches recorded; 2 not among the chosen launches" in done.stderr
     assert "other:" not in done.stderr
     assert "\n  __main__.py:11-12 " in done.stderr  # the table of ranges
+    found = json.loads((tmp_path / "ikp-pack.run.json").read_text())
+    check_document(found, "run")
+    assert [each["label"] for each in found["kernels"]] == ["add"]
+    assert found["processes"][0]["recorded"] == {"add": 1}
     assert "kernel  launches" not in done.stderr and "next: ikp explain ikp-pack" in done.stderr
 
 

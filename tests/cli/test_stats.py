@@ -45,7 +45,9 @@ def test_it_ends_with_the_next_command_on_stderr(file):
 
 
 def test_json_and_csv_are_clean_on_stdout(made, file):
-    assert json.loads(invoke(file, "--format", "json").stdout) == json.loads(made.stats().to_json())
+    wanted = json.loads(made.stats().to_json())
+    wanted["tables"][0]["files"] = [str(file)]
+    assert json.loads(invoke(file, "--format", "json").stdout) == wanted
     rows = list(csv.DictReader(io.StringIO(invoke(file, "--format", "csv").stdout)))
     assert [(r["launch"], r["region"], r["total_ns"]) for r in rows] == [
         ("gemm", "load", "600"),
@@ -53,6 +55,12 @@ def test_json_and_csv_are_clean_on_stdout(made, file):
         ("gemm", "tile done", ""),
         ("norm", "dot", "700"),
     ]
+
+
+def rows_of(*words):
+    """Return the only table."""
+    (table,) = json.loads(invoke(*words, "--format", "json").stdout)["tables"]
+    return table
 
 
 def regions(*words):
@@ -70,15 +78,14 @@ def test_rows_are_chosen_and_sorted(file):
 
 
 def test_rows_that_are_chosen_keep_their_figures(made, file):
-    (row,) = json.loads(invoke(file, "--region", "load", "--format", "json").stdout)["rows"]
+    (row,) = rows_of(file, "--region", "load")["rows"]
     assert row == asdict(made.stats()["load"])
 
 
 def test_warps_that_are_chosen_are_what_is_counted(made, file):
-    result = invoke(file, "--launch", "gemm", "--block", "0", "--block", "1", "--format", "json")
-    found = json.loads(result.stdout)
+    found = rows_of(file, "--launch", "gemm", "--block", "0", "--block", "1")
     wanted = select(made, launch="gemm", block=[0, 1]).stats()
-    assert found["rows"] == json.loads(wanted.to_json())["rows"]
+    assert found["rows"] == json.loads(wanted.to_json())["tables"][0]["rows"]
     assert "select(block=(0, 1)) kept" in found["about"][-1]
     assert regions(file, "--sm", "2") == [("gemm", "load")]
 
@@ -93,9 +100,9 @@ def files(made, tmp_path):
 def test_several_files_each_on_its_own(made, files):
     shown = invoke(*files).stdout
     assert shown == "\n".join(f"== {file}\n{made.stats()}\n" for file in files)
-    loaded = json.loads(invoke(*files, "--format", "json").stdout)
-    assert [one["file"] for one in loaded] == list(map(str, files))
-    assert loaded[1]["rows"] == json.loads(made.stats().to_json())["rows"]
+    loaded = json.loads(invoke(*files, "--format", "json").stdout)["tables"]
+    assert [one["files"] for one in loaded] == [[str(file)] for file in files]
+    assert loaded[1]["rows"] == json.loads(made.stats().to_json())["tables"][0]["rows"]
     rows = list(csv.DictReader(io.StringIO(invoke(*files, "--format", "csv").stdout)))
     assert [row["file"] for row in rows] == [str(file) for file in files for _ in made.stats()]
     wrong = invoke(*files, "--region", "x")
@@ -103,7 +110,9 @@ def test_several_files_each_on_its_own(made, files):
 
 
 def test_several_files_counted_together(made, files):
-    rows = json.loads(invoke(*files, "--merge", "--format", "json").stdout)["rows"]
+    merged = rows_of(*files, "--merge")
+    assert merged["files"] == list(map(str, files))
+    rows = merged["rows"]
     assert [(row["region"], row["launches"], row["count"]) for row in rows] == [
         (row.region, 2 * row.launches, 2 * row.count) for row in made.stats()
     ]
@@ -150,5 +159,5 @@ def test_each_block_apart(made, file):
 def test_a_rank_is_chosen_of_several(tmp_path):
     ranks = [trace([(0, 0, 0, 100 + n)], launches=(launch("gemm", rank=n),)) for n in range(2)]
     concat(ranks).save(tmp_path / "x.pftrace")
-    found = json.loads(invoke(tmp_path / "x.pftrace", "--rank", "1", "--format", "json").stdout)
+    found = rows_of(tmp_path / "x.pftrace", "--rank", "1")
     assert [row["total_ns"] for row in found["rows"]] == [101]

@@ -14,6 +14,7 @@ from ikp.cli.main import cli
 from ikp.core.trace import of_class
 from ikp.probes.kept_code import KEPT, PLAIN, keep
 from ikp.probes.patch import patch
+from tests.documents import check_document
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.compiled
@@ -53,7 +54,9 @@ def test_a_kernel_that_was_changed_since_fails(
     path.write_bytes(data)
     shown = invoke(trace)
     assert shown.exit_code == 1 and shown.stdout.startswith("my loop: failed: ")
-    (row,) = json.loads(invoke(trace, "--format", "json").stdout)
+    found = json.loads(invoke(trace, "--format", "json").stdout)
+    check_document(found, "verify")
+    (row,) = found["kernels"]
     assert row["state"] == "failed" and row["faults"] and row["path"] == str(path)
 
 

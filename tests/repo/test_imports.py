@@ -21,6 +21,7 @@ pytestmark = pytest.mark.any_pins
 COMMON = (
     *("errors", "version", "progress", "terminal", "patterns", "paths", "named_files", "probing"),
     *("compiling", "signals", "children", "caches", "warning", "printing"),
+    "json_schema",
 )
 """What every room but the core may import, which takes the last of them only."""
 
@@ -54,6 +55,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "checking": ("driver", "sass.cubins"),
     "ptx": ("core", "targets", *MACHINE_CODE),
     "registry": (),
+    "schemas": (),
     "unedited": ("core",),
     "verbs": ("core", "targets", "registry"),
     "plugins": ("core", "targets", "registry", "verbs", "unedited"),
@@ -105,7 +107,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "cli": (
         *("core", "registry", "plugins", "session", "profiling", "edit", "analysis", "calibration"),
         *("exporters", "inspection", "viewer", "running", "trace", "many", "host_traces"),
-        "exporters.perfetto",
+        *("exporters.perfetto", "schemas"),
     ),
     "notebook": ("profiling", "trace"),
     "__main__": ("cli",),

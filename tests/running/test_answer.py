@@ -139,7 +139,7 @@ def test_an_error_while_explaining_is_a_line(
 
     trace = skewed()
     monkeypatch.setattr(Trace, "explain", fails)
-    options = SimpleNamespace(explain=True, folder="/w")
+    options = SimpleNamespace(explain=True, folder="/w", output="text")
     parts, traces = [part(trace, "/w/x.pftrace")], {"/w/x.pftrace": trace}
     finish(options, "/w/x.pftrace", None, parts, traces)  # type: ignore[arg-type]
     said = capfd.readouterr()
@@ -159,7 +159,7 @@ def test_an_error_while_explaining_is_a_line(
 
 def test_a_signal_leaves_no_time_to_explain(capfd: pytest.CaptureFixture[str]) -> None:
     trace = skewed()
-    options = SimpleNamespace(explain=True, folder="/w")
+    options = SimpleNamespace(explain=True, folder="/w", output="text")
     parts = [part(trace, "/w/x.pftrace")]
     finish(options, "/w/x.pftrace", None, parts, {"/w/x.pftrace": trace}, hasty=True)  # type: ignore[arg-type]
     said = capfd.readouterr().err

@@ -3,16 +3,65 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
+from ikp.json_schema import headed
 from ikp.printing import Printed, as_json
 
-SCHEMA: Final = 1
+VERSION: Final = 2
 """Version of what :meth:`Diff.to_dict` returns."""
 EVEN: Final = 0.01
 """Two figures are even if they surely differ by less than this part of the first one,"""
 EVEN_OF_KERNEL: Final = 0.002
 """or by less than this part of all the time of a warp, and so can't matter."""
+
+
+class PartsJson(TypedDict):
+    """A difference and its bounds, as parts of the figure before."""
+
+    difference: float | None
+    low: float | None
+    high: float | None
+
+
+class ChangeJson(TypedDict):
+    """A ``Change`` as JSON."""
+
+    before: float
+    after: float
+    difference: float
+    low: float | None
+    high: float | None
+    relative: PartsJson
+    verdict: str
+    why: str
+
+
+class RowJson(TypedDict):
+    """A ``Row`` as JSON."""
+
+    role: str
+    region: str
+    kind: str
+    only: str | None
+    count: tuple[float, float] | None
+    p50: tuple[float | None, float | None] | None
+    time: ChangeJson | None
+
+
+class KernelJson(TypedDict):
+    """A ``KernelChange`` as JSON."""
+
+    before: str
+    after: str
+    launches: tuple[int, int]
+    left_out: tuple[int, int]
+    design: str
+    duration: ChangeJson
+    residence: ChangeJson
+    ghz: tuple[float | None, float | None]
+    rows: list[RowJson]
+    notes: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +90,19 @@ class Change:
         """Return a difference as a part of ``before``; None where that is 0 or less."""
         return None if value is None or self.before <= 0 else value / self.before
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ChangeJson:
         """Return plain values; ``relative`` holds the difference and its bounds as parts of 1."""
-        values = (self.difference, self.low, self.high)
         return {
             "before": self.before,
             "after": self.after,
             "difference": self.difference,
             "low": self.low,
             "high": self.high,
-            "relative": dict(
-                zip(("difference", "low", "high"), map(self.part, values), strict=True)
-            ),
+            "relative": {
+                "difference": self.part(self.difference),
+                "low": self.part(self.low),
+                "high": self.part(self.high),
+            },
             "verdict": self.verdict,
             "why": self.why,
         }
@@ -77,7 +127,7 @@ class Row:
     time: Change | None = None
     only: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> RowJson:
         """Return plain values."""
         return {
             "role": self.role,
@@ -86,7 +136,7 @@ class Row:
             "only": self.only or None,
             "count": self.count,
             "p50": self.p50,
-            "time": self.time and self.time.to_dict(),
+            "time": None if self.time is None else self.time.to_dict(),
         }
 
 
@@ -110,7 +160,7 @@ class KernelChange:
     notes: tuple[str, ...] = ()
     durations: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> KernelJson:
         """Return plain values."""
         return {
             "before": self.before,
@@ -145,9 +195,18 @@ class Limit:
     verdict: str
     why: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
+
+class DiffJson(TypedDict):
+    """A ``Diff`` as JSON, without the head."""
+
+    unit: str
+    confidence: float
+    moved: bool | None
+    kernels: list[KernelJson]
+    only_before: list[str]
+    only_after: list[str]
+    notes: list[str]
+    limits: list[Limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +227,21 @@ class Diff(Printed):
     limits: tuple[Limit, ...] = ()
 
     @property
-    def moved(self) -> bool:
-        """Whether anything surely took longer or shorter."""
-        changes = (
-            change
+    def moved(self) -> bool | None:
+        """Whether anything surely took longer or shorter; None where that is not known."""
+        verdicts = {
+            change.verdict
             for kernel in self.kernels
             for change in (kernel.duration, *(row.time for row in kernel.rows))
-        )
-        return any(one is not None and one.verdict in ("longer", "shorter") for one in changes)
+            if change is not None
+        }
+        if verdicts & {"longer", "shorter"}:
+            return True
+        return None if "unknown" in verdicts or not verdicts else False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as ``docs/comparing.md`` lists them."""
-        return {
-            "schema": "ikp.diff",
-            "version": SCHEMA,
+        content: DiffJson = {
             "unit": self.unit,
             "confidence": self.confidence,
             "moved": self.moved,
@@ -189,8 +249,10 @@ class Diff(Printed):
             "only_before": list(self.only_before),
             "only_after": list(self.only_after),
             "notes": list(self.notes),
-            "limits": [limit.to_dict() for limit in self.limits],
+            "limits": list(self.limits),
         }
+        limits = [asdict(each) for each in self.limits]
+        return headed("diff", VERSION, {**content, "limits": limits})
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as indented JSON."""

@@ -1,4 +1,4 @@
-"""``Verdict`` and its parts: what ``ikp explain`` says of a launch, in the version ``SCHEMA``.
+"""``Verdict`` and its parts: what ``ikp explain`` says of a launch, in the version ``VERSION``.
 
 ``Verdict.to_dict`` holds the fields under the names that they have here. Times are nanoseconds,
 shares are of 1. A number that is not known is None (``null``), and ``unknown`` says why.
@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from ikp.analysis.perturbation import Perturbation
+from ikp.json_schema import headed
 from ikp.printing import Printed, json_of
 
-SCHEMA: Final = 2
+VERSION: Final = 3
 """Raised when a field goes or changes its meaning. New fields may come without."""
 MOST_BYTES: Final = 8192
 """The most that ``to_json`` takes in UTF-8; entries left out are counted in ``left_out``."""
@@ -289,12 +290,12 @@ class Verdict(Printed):
     tried: tuple[Tried, ...] = ()  # the largest gain first, with --try
     connected: tuple[str, ...] = ()  # which waits were joined with what, and how
     left_out: dict[str, int] = field(default_factory=dict)  # entries that there was no room for
-    schema: int = SCHEMA
+    version: int = VERSION
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON's types, floats with six significant digits."""
         plain: dict[str, Any] = _plain(asdict(self))
-        return {"schema": plain.pop("schema"), **plain}
+        return headed("explain", plain.pop("version"), plain)
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as JSON of at most ``MOST_BYTES``, less important entries cut."""

@@ -101,22 +101,21 @@ class Wait:
         if self.recording is not None:
             self.recording.end()
             return
-        if self._is_alone():
+        alone = self.family is None or self.family.is_alone
+        if alone:
             say(self.failure or (NO_KERNEL if self.family is None else NO_KERNELS))
+        if not alone or '"output": "json"' in self.options:
+            self._finish()
+        elif self.family is not None:
+            self.family.end()
         say_nothing_written(self.path)
 
-    def _is_alone(self) -> bool:
-        """Report what children recorded; return whether there is nothing of them."""
-        if self.family is None:
-            return True
-        alone = self.family.is_alone
-        if alone:
-            self.family.end()
-            return True
+    def _finish(self) -> None:
+        """Report what children recorded."""
         _import_ikp()
         options = import_module("ikp.running.run_options").Options.parse(self.options, self.path)
-        import_module("ikp.running.finishing").finish(options, self.path, self.family)
-        return False
+        lines = [self.failure] if self.failure else []
+        import_module("ikp.running.finishing").finish(options, self.path, self.family, lines=lines)
 
     def _end_child(self, *, forked: bool) -> None:
         if self.recording is None:

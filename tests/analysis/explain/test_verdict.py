@@ -12,45 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.json_schema import json_schema
 from ikp.analysis.explain.verdict import MOST_BYTES
 from ikp.core.abi import Kind
 from ikp.core.trace import ClockFit
 from ikp.errors import UsageError
 from ikp.trace import Trace
 from tests.analysis.explain.launches import Range, Scene, Warp
+from tests.documents import check_document, schema
 from tests.strategies import NAMES, traces, traces_with_totals
 
 pytestmark = pytest.mark.any_pins
-
-
-def check_schema(value: Any, schema: dict[str, Any], where: str = "") -> None:
-    """Compare a value with the part of JSON Schema that ours uses."""
-    if "anyOf" in schema:
-        for each in schema["anyOf"]:
-            try:
-                return check_schema(value, each, where)
-            except AssertionError:
-                continue
-        raise AssertionError(f"{where}: {value!r} is none of {schema['anyOf']}")
-    if "const" in schema:
-        assert value == schema["const"], where
-        return None
-    kinds: dict[str, Any] = {
-        "object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
-        "null": type(None),
-    }  # fmt: skip
-    assert isinstance(value, kinds[schema["type"]]), f"{where}: {value!r} is no {schema['type']}"
-    if schema["type"] == "object" and "properties" in schema:
-        assert {*schema["required"]} <= value.keys() <= schema["properties"].keys(), where
-        for name, each in value.items():
-            check_schema(each, schema["properties"][name], f"{where}.{name}")
-    if schema["type"] == "array":
-        parts = schema.get("prefixItems") or [schema["items"]] * len(value)
-        assert len(parts) == len(value), where
-        for i, (each, part) in enumerate(zip(value, parts, strict=True)):
-            check_schema(each, part, f"{where}[{i}]")
-    return None
 
 
 def checked(trace: Trace) -> dict[str, Any]:
@@ -59,7 +30,7 @@ def checked(trace: Trace) -> dict[str, Any]:
     text = verdict.to_json()
     assert len(text.encode()) <= MOST_BYTES
     said: dict[str, Any] = json.loads(text)
-    check_schema(said, json_schema())
+    check_document(said, "explain")
     assert all(len(line) <= 100 for line in str(verdict).splitlines())
     for one in verdict.findings:
         assert 0 <= one.bound_share <= 1 and one.speedup_at_most >= 1
@@ -182,9 +153,9 @@ def test_the_page_names_each_field_and_each_finding() -> None:
     from ikp.analysis.explain import findings
 
     root = Path(__file__).parents[3]
-    schema = (root / "docs" / "verdict.md").read_text()
-    for name in json_schema()["properties"]:
-        assert f"`{name}`" in schema, name
+    page = (root / "docs" / "verdict.md").read_text()
+    for name in schema("explain")["properties"]:
+        assert f"`{name}`" in page, name
     manual = (root / "docs" / "reading-a-trace.md").read_text()
     sources = "".join(p.read_text() for p in Path(findings.__path__[0]).glob("*.py"))
     for name in IDS:

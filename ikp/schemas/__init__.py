@@ -1,0 +1,1 @@
+"""The JSON Schemas of what ``ikp`` prints, as files that ``python -m tools.schemas`` makes."""

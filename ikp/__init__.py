@@ -16,6 +16,9 @@ from ikp.version import __version__
 if TYPE_CHECKING:
     from ikp import edit, many
     from ikp.analysis.diff.compare import diff
+    from ikp.analysis.diff.difference import Diff
+    from ikp.analysis.explain.verdict import Finding, Verdict
+    from ikp.analysis.stats import Stats
     from ikp.backends.argument import Argument
     from ikp.calibration.calibrate import calibrate
     from ikp.core.overhead import Figure, Overhead
@@ -53,6 +56,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ikp.analysis.diff.compare": "diff",
+    "ikp.analysis.diff.difference": "Diff",
+    "ikp.analysis.explain.verdict": "Finding Verdict",
+    "ikp.analysis.stats": "Stats",
     "ikp.backends.argument": "Argument",
     "ikp.calibration.calibrate": "calibrate",
     "ikp.core.overhead": "Figure Overhead",
@@ -81,8 +87,10 @@ __all__ = [
     "Argument",
     "BufferError",
     "DecodeError",
+    "Diff",
     "ExportError",
     "Figure",
+    "Finding",
     "IkpError",
     "IkpWarning",
     "InspectError",
@@ -90,8 +98,10 @@ __all__ = [
     "Overhead",
     "PluginError",
     "RegionError",
+    "Stats",
     "Trace",
     "UsageError",
+    "Verdict",
     "__version__",
     "calibrate",
     "capture",

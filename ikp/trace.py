@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ikp import registry
 from ikp.core import trace as core
-from ikp.errors import ExportError
+from ikp.errors import ExportError, UsageError
 from ikp.printing import Printer, bind
 
 if TYPE_CHECKING:
@@ -101,7 +101,15 @@ class Trace(core.Trace):
         ``.save("x.html")`` writes it, as one file that needs no network; ``.save("x.png")`` its
         pictures. A notebook shows it. With ``before``, it also has the changes from that trace to
         this one.
+
+        Raises:
+            UsageError: ``before`` is a path: ``save`` takes that.
         """
+        if isinstance(before, (str, PathLike)):
+            raise UsageError(
+                f"trace.report() takes a trace to compare with, not a path. To write the page: "
+                f"trace.report().save({fspath(before)!r})."
+            )
         from ikp.analysis.page.reporting import report
 
         return report(self, before)
@@ -177,11 +185,22 @@ def _of_diff() -> Printer:
 def _of_verdict() -> Printer:
     from rich.text import Text
 
-    from ikp.analysis.explain import fitting, screen
+    from ikp.analysis.explain import fitting, screen, verdict_html
 
-    return Printer(screen.as_text, lambda verdict: Text(str(verdict)), json=fitting.as_json)
+    return Printer(
+        screen.as_text, lambda one: Text(str(one)), verdict_html.verdict_html, json=fitting.as_json
+    )
+
+
+def _of_finding() -> Printer:
+    from rich.text import Text
+
+    from ikp.analysis.explain import screen, verdict_html
+
+    return Printer(screen.finding_text, lambda one: Text(str(one)), verdict_html.finding_html)
 
 
 bind("ikp.analysis.stats.Stats", _of_stats)
 bind("ikp.analysis.diff.difference.Diff", _of_diff)
 bind("ikp.analysis.explain.verdict.Verdict", _of_verdict)
+bind("ikp.analysis.explain.verdict.Finding", _of_finding)

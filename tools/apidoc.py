@@ -22,10 +22,10 @@ RESULTS = {
     "ikp.core.args": ("ArgColumn",),
     "ikp.core.objects": ("Range", "Instant"),
     "ikp.core.trace": ("Launch", "ClockFit", "Region", "Slots", "Events"),
-    "ikp.analysis.stats": ("Stats", "RegionStats", "Residence"),
+    "ikp.analysis.stats": ("RegionStats", "Residence"),
     "ikp.analysis.evidence": ("Evidence",),
     "ikp.analysis.page.reporting": ("Report",),
-    "ikp.analysis.diff.difference": ("Diff", "KernelChange", "Row", "Change", "Limit"),
+    "ikp.analysis.diff.difference": ("KernelChange", "Row", "Change", "Limit"),
 }
 """What users meet through a trace, but never construct."""
 INSPECTED = {
@@ -37,7 +37,7 @@ INSPECTED = {
 """What ``ikp.inspect`` returns."""
 EXPLAINED = {
     "ikp.analysis.explain.verdict": (
-        *("Verdict", "Finding", "Number", "Where", "Unknown", "Launched", "Lanes", "Doing"),
+        *("Number", "Where", "Unknown", "Launched", "Lanes", "Doing"),
         *("Group", "RegionUse", "Branch", "Phases", "Step", "Hardware"),
     ),
 }

@@ -105,7 +105,7 @@ class Histogram:
     counts: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Stats(Printed):
     """A table of :class:`RegionStats` with the evidence for it, one :class:`Evidence` per label.
 
@@ -118,6 +118,10 @@ class Stats(Printed):
     about: tuple[str, ...] = ()  # lines on the trace as a whole: finalize time, edits
     residence: tuple[Residence, ...] = ()  # by label and group
     histograms: tuple[Histogram, ...] = ()  # where they were asked for
+
+    def __repr__(self) -> str:
+        kernels = len({row.launch for row in self.rows})
+        return f"<ikp.Stats: {plural(len(self.rows), 'row')} of {plural(kernels, 'kernel')}>"
 
     def __iter__(self) -> Iterator[RegionStats]:
         return iter(self.rows)

@@ -7,9 +7,11 @@ from typing import Any, Final, TypedDict
 
 from ikp.json_schema import headed
 from ikp.printing import Printed, as_json
+from ikp.terminal import shortened
 
 VERSION: Final = 2
 """Version of what :meth:`Diff.to_dict` returns."""
+_SHOWN: Final = 4
 EVEN: Final = 0.01
 """Two figures are even if they surely differ by less than this part of the first one,"""
 EVEN_OF_KERNEL: Final = 0.002
@@ -209,7 +211,7 @@ class DiffJson(TypedDict):
     limits: list[Limit]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Diff(Printed):
     """What moved from one side to the other, kernel by kernel.
 
@@ -225,6 +227,11 @@ class Diff(Printed):
     only_after: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     limits: tuple[Limit, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = [f"{shortened(one.after)} {one.duration.verdict}" for one in self.kernels[:_SHOWN]]
+        shown += ["..."] * (len(self.kernels) > _SHOWN)
+        return f"<ikp.Diff: {', '.join(shown) or 'of no kernel'}>"
 
     @property
     def moved(self) -> bool | None:

@@ -38,8 +38,7 @@ _MOSTLY: Final = 0.3
 
 def as_text(verdict: Verdict, wide: int = _WIDE) -> str:
     """Return the screen, of lines no longer than ``wide``."""
-    parts = _head(verdict), _kernels(verdict), _time(verdict), _counted(verdict)
-    lines = [*chain(*parts), "", *_findings(verdict, _FINDINGS)]
+    lines = [*launch_lines(verdict), "", *_findings(verdict, _FINDINGS)]
     lines += [*_most(verdict), *_further(verdict), *_unknown(verdict)]
     wrapped = (_wrapped(line, wide) for line in lines)
     return "\n".join(wrapped).rstrip()
@@ -161,15 +160,34 @@ def _time(verdict: Verdict) -> Iterator[str]:
         )
 
 
+def finding_lines(one: Finding) -> Iterator[str]:
+    """Yield a finding's title, its bound, its place and its suggestion, a line each."""
+    yield printable(one.title)
+    yield f"{printable(one.what_if)} [{one.id}, {one.confidence}]"
+    if one.tried is not None:
+        yield f"tried: {_gained(one.tried)}"
+    if looks := _where(one):
+        yield f"look at {looks}"
+    yield printable(one.suggestion)
+
+
+def finding_text(one: Finding, wide: int = _WIDE) -> str:
+    """Return a finding as lines no longer than ``wide``."""
+    title, *rest = finding_lines(one)
+    return "\n".join(_wrapped(line, wide) for line in (title, *(f"  {each}" for each in rest)))
+
+
+def launch_lines(verdict: Verdict) -> list[str]:
+    """Return the lines on the launch and its time, above the findings."""
+    parts = _head(verdict), _kernels(verdict), _time(verdict), _counted(verdict)
+    return [*chain(*parts)]
+
+
 def _findings(verdict: Verdict, most: int) -> Iterator[str]:
     for place, one in enumerate(verdict.findings[:most], 1):
-        yield f"{place}. {printable(one.title)}"
-        yield f"   {printable(one.what_if)} [{one.id}, {one.confidence}]"
-        if one.tried is not None:
-            yield f"   tried: {_gained(one.tried)}"
-        if looks := _where(one):
-            yield f"   look at {looks}"
-        yield f"   {printable(one.suggestion)}"
+        title, *rest = finding_lines(one)
+        yield f"{place}. {title}"
+        yield from (f"   {line}" for line in rest)
     more = len(verdict.findings) - most
     if more > 0:
         yield f"   and {more} more, with less at stake"

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ikp.analysis.perturbation import Perturbation
 from ikp.json_schema import headed
 from ikp.printing import Printed, json_of
+from ikp.terminal import shortened
 
 VERSION: Final = 3
 """Raised when a field goes or changes its meaning. New fields may come without."""
@@ -76,9 +77,12 @@ class AccessUse:
     stride: int | None  # bytes from lane to lane
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One cause of lost time, with what a change could win at most."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Finding(Printed):
+    """One cause of lost time, with what a change could win at most.
+
+    Printing shows its title, its bound, its place and its suggestion.
+    """
 
     id: str  # "tail", "late-producer", ...: docs/reading-a-trace.md has one section for each
     title: str  # one sentence
@@ -92,6 +96,10 @@ class Finding:
     where: Where
     suggestion: str  # what a change could be, or what to look at
     tried: Tried | None = None  # the measured gain, with --try
+
+    def __repr__(self) -> str:
+        share = f"at most {100 * self.bound_share:.1f} % less time"
+        return f"<ikp.Finding: {self.id}, {share}, {self.confidence}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +271,7 @@ class Hardware:
     register_limit: int | None = None  # that the compiler was given
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Verdict(Printed):
     """What takes a kernel's time: findings in order of their time at stake, and their evidence.
 
@@ -291,6 +299,10 @@ class Verdict(Printed):
     connected: tuple[str, ...] = ()  # which waits were joined with what, and how
     left_out: dict[str, int] = field(default_factory=dict)  # entries that there was no room for
     version: int = VERSION
+
+    def __repr__(self) -> str:
+        of = "of no launch" if self.launch is None else shortened(self.launch.label)
+        return f"<ikp.Verdict: {of}: {', '.join(one.id for one in self.findings) or 'no finding'}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON's types, floats with six significant digits."""

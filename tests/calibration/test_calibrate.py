@@ -87,7 +87,8 @@ def test_the_command_prints_the_figures(runs: list[dict[str, Any]]) -> None:
     ]
     assert runs[0]["warps"] == 8
     done = CliRunner().invoke(cli, ["calibrate", "--format", "json"])
-    assert json.loads(done.output) == asdict(ikp.calibrate())
+    head = {"schema": "ikp/calibrate", "version": 1}
+    assert json.loads(done.output) == {**head, **asdict(ikp.calibrate())}
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ def triton_target(backend: str) -> Any | None:
     return _found(TARGETS, backend, made=False) if registered else None
 
 
+@cache
 def triton_targets() -> list[Any]:
     """Return the classes of all targets that load."""
     found = []
@@ -129,6 +130,7 @@ def triton_targets() -> list[Any]:
     return found
 
 
+@cache
 def triton_target_folders() -> list[Path]:
     """Return the folders of the packages of all targets; imports none of them."""
     packages = {point.value.partition(":")[0].partition(".")[0] for point in _points(TARGETS)}

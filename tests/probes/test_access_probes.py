@@ -181,20 +181,25 @@ FORMS_PTX = """
 }
 """
 R, HEX = r"R(\d+)", r"(0x[0-9a-f]+)"
+
+
+def below_without(into: int, a: int, value: int, p: int) -> lanes.Step:
+    """Return a comparison that holds only without a predicate."""
+    high = lanes.holds(into, p, negated=True).high
+    return lanes.below_constant(into, a, value, p)._replace(high=high)
+
+
 FORMS = {
     rf"VOTE\.ANY {R}, PT, P(\d)": lanes.ballot,
-    rf"VOTE\.ANY {R}, PT, !P(\d)": lambda into, p: replace(
-        lanes.ballot(into, p), high=lanes.ballot(into, p).high | 1 << 26
+    rf"VOTE\.ANY {R}, PT, !P(\d)": lambda into, p: lanes.ballot(into, p)._replace(
+        high=lanes.ballot(into, p).high | 1 << 26
     ),
     rf"ATOMG\.E\.ADD\.STRONG\.GPU PT, {R}, \[{R}\.64\+{HEX}\], {R}": lambda a, b, o, v: lanes.count(
         a, b, o, v, 0
     ),
     rf"IMAD {R}, {R}, {HEX}, {R}": lanes.multiply_add,
     rf"ISETP\.LT\.U32\.AND P(\d), PT, {R}, {HEX}, P(\d)": lanes.below_constant,
-    rf"ISETP\.LT\.U32\.AND P(\d), PT, {R}, {HEX}, !P(\d)": lambda into, a, value, p: replace(
-        lanes.below_constant(into, a, value, p),
-        high=lanes.holds(into, p, negated=True).high,
-    ),
+    rf"ISETP\.LT\.U32\.AND P(\d), PT, {R}, {HEX}, !P(\d)": below_without,
 }
 
 

@@ -96,7 +96,7 @@ def test_each_instruction_reads_a_thread_s_register_instead() -> None:
         forms.scaled(3, 5, FIRST + 1, 4).after(2),
         forms.add_uniform(20, 20, 1),
     ]
-    made = f.fitted(plain, own)
+    made = f.fitted_to_threads(plain, own)
     assert made[:2] == [forms.copy(12, 7), forms.copy(3, 13)]
     assert made[2].reads == {("R", 5), ("R", 12), ("P", 1), ("P", 3)} and made[2].guard == 3
     assert (made[2].low, made[2].high) == (
@@ -105,8 +105,8 @@ def test_each_instruction_reads_a_thread_s_register_instead() -> None:
     )
     assert made[3].waits == 2 and made[4] == plain[4]
     counts = [forms.copy_uniform(FIRST, forms.URZ), forms.add_uniform(FIRST, FIRST, 1)]
-    assert f.fitted(counts, own) == [forms.immediate(12, 0), forms.add(12, 12, 1)]
-    assert f.fitted(plain[:0], own) == []
+    assert f.fitted_to_threads(counts, own) == [forms.immediate(12, 0), forms.add(12, 12, 1)]
+    assert f.fitted_to_threads(plain[:0], own) == []
 
 
 @pytest.mark.compiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ikp.paths import put as write
@@ -73,9 +74,16 @@ def _finish(
     found = answer(every, traces, options.folder, refused=refused)
     found = replace(found, next=(*found.next, *merge))
     if options.output == "json":
-        target = beside(options.path)
-        text = as_json(document(every, found, lines))  # ASCII
-        write(target, f"{text}\n".encode())
-        say(f"wrote {target}.")
+        _save(beside(options.path), as_json(document(every, found, lines)))
     for line in as_lines(found) if options.explain else commands(found):
         put(line)
+
+
+def _save(target: Path, text: str) -> None:
+    """Write the JSON of a run, which is ASCII; print where it is, or why it is not there."""
+    try:
+        write(target, f"{text}\n".encode())
+    except OSError as error:
+        say(f"{target} was not written: {error}. `ikp explain FILE --format json` has the verdict.")
+    else:
+        say(f"wrote {target}.")

@@ -157,6 +157,19 @@ def test_an_error_while_explaining_is_a_line(
     assert said.out == ""
 
 
+def test_where_its_json_cannot_be_written_a_run_still_ends_with_the_answer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.run.json").mkdir()
+    path = str(tmp_path / "x.pftrace")
+    trace = skewed()
+    options = SimpleNamespace(explain=True, folder="/w", output="json", path=path)
+    finish(options, path, None, [part(trace, path)], {path: trace})  # type: ignore[arg-type]
+    said = capfd.readouterr().err
+    assert f"ikp: {tmp_path}/x.run.json was not written: [Errno 21] Is a directory" in said
+    assert "next: ikp explain" in said and "1. " in said
+
+
 def test_a_signal_leaves_no_time_to_explain(capfd: pytest.CaptureFixture[str]) -> None:
     trace = skewed()
     options = SimpleNamespace(explain=True, folder="/w", output="text")

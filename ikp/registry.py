@@ -118,7 +118,6 @@ def triton_target(backend: str) -> Any | None:
     return _found(TARGETS, backend, made=False) if registered else None
 
 
-@cache
 def triton_targets() -> list[Any]:
     """Return the classes of all targets that load."""
     found = []

@@ -5,23 +5,21 @@ python -m tools.schemas
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
-import ikp.schemas
 from ikp.analysis import access_table, stats
 from ikp.analysis.diff import difference
 from ikp.analysis.explain import verdict
 from ikp.cli import _calibrate as calibrate
 from ikp.cli import _doctor as doctor
 from ikp.cli import _verify as verify
+from ikp.cli._schema import FOLDER
 from ikp.core.overhead import Overhead
 from ikp.inspection import report as inspection
 from ikp.json_schema import schema_of
 from ikp.printing import as_json
 from ikp.running import document as run
 
-FOLDER: Final = Path(ikp.schemas.__path__[0])
 DOCUMENTS: Final[dict[str, tuple[int, Any]]] = {
     "addresses": (access_table.VERSION, access_table.AddressesJson),
     "calibrate": (calibrate.VERSION, Overhead),

@@ -59,9 +59,7 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
         launcher = options.launcher()
         if shadowed:  # launches need the packages: stevedore, which finds them, is found only now
             registry.packages()
-            registry.triton_targets()
             registry.triton_target_folders()
-            registry.triton_target("cuda")
     recording = Recording(options, launcher, family)
     with installed(), ExitStack() as undo:
         if options.is_idle:

@@ -43,10 +43,10 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         registry, "_points", lambda group: without[group] if group in without else points(group)
     )
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
-    for each in (registry.triton_target, registry.triton_targets, registry.triton_target_folders):
+    for each in (registry.triton_target, registry.triton_target_folders):
         each.cache_clear()
     yield
-    for each in (registry.triton_target, registry.triton_targets, registry.triton_target_folders):
+    for each in (registry.triton_target, registry.triton_target_folders):
         each.cache_clear()
 
 
@@ -123,7 +123,7 @@ def test_without_the_package_a_kernel_with_marks_in_its_source_is_refused(
 
 def test_a_package_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AmdTarget, "interface", 99)
-    for each in (registry.triton_target, registry.triton_targets, registry.triton_target_folders):
+    for each in (registry.triton_target, registry.triton_target_folders):
         each.cache_clear()
     with pytest.raises(KernelError, match=r"does not load: .*from ikp-amd, was written for inter"):
         gpu_targets.target("hip")

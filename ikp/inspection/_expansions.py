@@ -9,7 +9,7 @@ exponential in FP32: an exponent that becomes a number, what is rounded, and an 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 
 from ikp.core.code_facts import LineFacts
@@ -28,14 +28,14 @@ _ROOT = re.compile(r"_sqrt_rn")
 def lines(flow: Flow, how_often: Mapping[int, Often]) -> tuple[LineFacts, ...]:
     """Return the source lines of most instructions, with the slow functions that they calculate."""
     counts: defaultdict[str, float] = defaultdict(float)
-    marks: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    marks: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for at, often in how_often.items():
         each = flow.code.instructions[at]
         if not often.looped and each.lines and unit_of(each):
             line = f"{each.lines[-1].file}:{each.lines[-1].number}"
             counts[line] += often.expected
             if mark := _mark(each):
-                marks[line][mark] += often.times  # type: ignore[assignment]
+                marks[line][mark] += often.times
     most = sorted(counts, key=lambda line: (-counts[line], line))[:_MOST]
     return tuple(
         LineFacts(line, round(counts[line], _DIGITS), _functions(marks[line])) for line in most
@@ -58,7 +58,7 @@ def _mark(each: Instruction) -> str:
     return by_op.get(each.op, "")
 
 
-def _functions(marks: Counter[str]) -> dict[str, float]:
+def _functions(marks: defaultdict[str, float]) -> dict[str, float]:
     """Return how many slow functions a line calculates, by their names."""
     wide = marks["wide"]
     found = {

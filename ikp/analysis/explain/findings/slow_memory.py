@@ -141,10 +141,11 @@ def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
         "The loads themselves need some of this time.",
         where=_where(launch, region),
         suggestion="let neighbouring lanes read neighbouring addresses: another layout, or a "
-        "transposition in shared memory"
-        + ("; or wide loads: align rows and first addresses to 16 bytes (pad or copy)")
-        * bool(unaligned),
+        "transposition in shared memory" + (_ALIGN if unaligned else ""),
     )
+
+
+_ALIGN: Final = "; or wide loads: align rows and first addresses to 16 bytes (pad or copy)"
 
 
 def _unaligned(launch: Prepared, name: str) -> str:
@@ -172,7 +173,7 @@ def _few_bytes(launch: Prepared) -> Iterator[Finding]:
     yield finding(
         launch,
         "narrow-loads",
-        title=f"each lane loads {width} bytes a lane at a time: {under_way / 1024:.1f} KB are "
+        title=f"lanes load {width} bytes each at a time: {under_way / 1024:.1f} KB are "
         f"under way on an SM, and memory's rate needs {needed / 1024:.1f}",
         number=Number("bytes under way on an SM over those needed", under_way / needed, "ratio"),
         at_stake=saved * launch.duration,

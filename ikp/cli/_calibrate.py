@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ikp.cli._format_option import format_option
 from ikp.cli._plugins import aligned
 from ikp.json_schema import headed
 from ikp.printing import as_json
@@ -32,13 +33,7 @@ VERSION: Final = 1
     type=click.Path(path_type=Path, dir_okay=False),
     help="A JSON file of measurements, which is searched first.",
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-)
+@format_option("text", "json")
 def command(
     device: str | None, clock: str, blocks: int, warps: str, cache: Path | None, output: str
 ) -> None:

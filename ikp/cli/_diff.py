@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ikp.cli._format_option import format_option
 from ikp.cli._reading import next_command, read_trace
 from ikp.errors import ExportError
 from ikp.terminal import show
@@ -39,13 +40,7 @@ _TRACES: Final = (".pftrace", ".perfetto-trace")
     show_default=True,
     help="cycles don't change with the clock's rate.",
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-)
+@format_option("table", "json")
 def command(
     before: Path,
     after: Path,

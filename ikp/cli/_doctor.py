@@ -12,6 +12,7 @@ import click
 
 from ikp import registry
 from ikp.cli import _gpu as gpu
+from ikp.cli._format_option import format_option
 from ikp.cli._plugins import Check, Plugin, aligned, check, registered
 from ikp.cli._reading import next_command
 from ikp.errors import PluginError
@@ -120,13 +121,7 @@ def _version(package: str) -> str | None:
 
 
 @click.command("doctor", short_help="What is installed, what loads, and is there a GPU.")
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-)
+@format_option("text", "json")
 def command(output: str) -> None:
     """Say what is installed, which backends and exporters load, and which GPU is there.
 

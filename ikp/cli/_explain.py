@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ikp.cli._format_option import format_option
 from ikp.cli._reading import next_command, read_trace
 from ikp.terminal import columns, write
 
@@ -32,13 +33,10 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
     callback=_print_schema,
     help="Print the JSON Schema of --format json, and exit.",
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="json holds all numbers, in at most 8 KB.",
+@format_option(
+    "text",
+    "json",
+    text="json holds all numbers, in at most 8 KB.",
 )
 @click.option(
     "--launch",

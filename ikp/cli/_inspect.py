@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ikp.cli._format_option import format_option
 from ikp.cli._reading import read_trace
 from ikp.errors import InspectError
 from ikp.paths import triton_cache
@@ -23,13 +24,10 @@ if TYPE_CHECKING:
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 @click.option("--kernel", metavar="GLOB", help="Only kernels named so: gemm, *gemm*.")
 @click.option("--code", metavar="GLOB", help="List the instructions of the ranges named so.")
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="json holds every instruction of every range.",
+@format_option(
+    "table",
+    "json",
+    text="json holds every instruction of every range.",
 )
 def command(path: Path | None, kernel: str | None, code: str | None, output: str) -> None:
     """Show which machine instructions lie between the clock reads of each range. No GPU is needed.

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ikp.cli._format_option import format_option
 from ikp.cli._target import misplaced, resolved
 from ikp.errors import UsageError
 from ikp.paths import shown
@@ -171,13 +172,10 @@ from ikp.session.options import CLOCKS
     metavar="FILE",
     help="Record only while FILE is there; a trace for each such window.",
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="json: also write the end of the run as NAME.run.json beside the trace, with all kernels, "
+@format_option(
+    "text",
+    "json",
+    text="json: also write the end of the run as NAME.run.json beside the trace, with all kernels, "
     "the verdict, and each process.",
 )
 @click.option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ikp.cli._format_option import format_option
 from ikp.cli._part_options import choosing, given
 from ikp.cli._reading import check_file, next_command, read_trace
 from ikp.errors import UsageError
@@ -28,13 +29,11 @@ _OF_ROWS = ("region", "launch", "kind")
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="json and csv hold raw nanoseconds and cycles.",
+@format_option(
+    "table",
+    "json",
+    "csv",
+    text="json and csv hold raw nanoseconds and cycles.",
 )
 @choosing
 @click.option(

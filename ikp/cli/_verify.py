@@ -8,6 +8,7 @@ from typing import Final, TypedDict
 
 import click
 
+from ikp.cli._format_option import format_option
 from ikp.cli._reading import read_trace
 from ikp.json_schema import headed
 from ikp.printing import as_json
@@ -34,13 +35,10 @@ class VerifyJson(TypedDict):
 
 @click.command("verify", short_help="Whether patched kernels are the plain ones and their records.")
 @click.argument("trace", metavar="TRACE", type=click.Path(path_type=Path))
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="json has kernel, path, state, faults and why of each.",
+@format_option(
+    "text",
+    "json",
+    text="json has kernel, path, state, faults and why of each.",
 )
 def command(trace: Path, output: str) -> None:
     """Verify each patched kernel that TRACE was recorded with. No GPU is needed.

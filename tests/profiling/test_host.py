@@ -11,6 +11,7 @@ import ikp
 from ikp.core.trace import Trace
 from ikp.errors import IkpWarning, UsageError
 from ikp.profiling import _life as life
+from ikp.session import recorder
 from tests.kernels.relay import relay
 from tests.trace_processor.query import columns
 from tests.trace_processor.server import open_trace
@@ -83,6 +84,25 @@ def test_a_profiler_that_fails_takes_nothing_along(
     with pytest.warns(IkpWarning, match="what torch.profiler saw of the host is lost: gone"):
         made = recorded(tmp_path / "x.pftrace")
     assert ikp.load(tmp_path / "x.pftrace").launches == made.launches
+
+
+def test_a_kernel_that_does_not_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = life.HostRecording.stop
+    stopped: list[life.HostRecording] = []
+    monkeypatch.setattr(recorder, "ended_or_failed", lambda *_: (False, {}))
+    monkeypatch.setattr(life.HostRecording, "stop", stopped.append)
+    prof = ikp.profile(tmp_path / "x.pftrace", host=True).start()
+    prof.patience_s = 0.1  # as a signal that ends the process sets it
+    profiler = prof._recording.beside
+    tiles, out = (torch.zeros(3, dtype=torch.int32) for _ in range(2))
+    relay[(2,)](tiles, out, 3, prof.buffer("relay"))
+    with pytest.warns(IkpWarning) as caught:
+        prof.stop()
+    assert any("the host is lost: a kernel had not ended." in str(one.message) for one in caught)
+    stop(profiler)
+    assert stopped == [] and ikp.load(tmp_path / "x.pftrace").launches
 
 
 def test_a_host_that_does_not_fit_is_left_out(

@@ -1,8 +1,7 @@
-"""``ikp.schedule``: the steps of a program that a session records, and the cycles that follow.
+"""``ikp.schedule``: which steps of a program a session records, in cycles as torch.profiler has.
 
-``ikp.schedule``: the steps of a program that a session records, as torch.profiler has it.
-
-The cycles of a session's schedule: the current step, the file of each, and room on the disk.
+``Schedule`` has the phase of each step. ``Cycles`` has what changes in a session: the current step,
+the file of each cycle, and the room on the disk.
 """
 
 from __future__ import annotations

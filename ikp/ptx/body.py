@@ -1,6 +1,6 @@
 """One kernel of a PTX text: its instructions as code, their statements, and their source lines.
 
-Source lines of the instructions in a PTX text, from ``.file``, ``.loc`` and ``inlined_at``.
+The lines are from ``.file``, ``.loc`` and ``inlined_at``.
 """
 
 from __future__ import annotations

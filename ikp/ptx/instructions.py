@@ -1,21 +1,19 @@
 """PTX parsed: statements, and instructions with the registers that each reads and writes.
 
-Splits PTX text into statements; joined again, they are the text byte for byte.
-
 PTX is free-form, as C is: several statements may share a line, one may take several, and braces
-open scopes. Compilers write a line each, but hand-written inline assembly need not, so every pass
+open scopes. Compilers write a line each, but hand-written inline assembly need not. So every pass
 over PTX works on these statements (PTX ISA, chapter "Syntax"; "statement" is its word).
 
 A statement's text has its indentation and the rest of its line: moved, it takes its line along.
+Joined again, statements are the text byte for byte.
 
 An unknown operation is taken for the worst: it writes all that it names, after any time. Names are
 the language's identifiers, so no register is overlooked, however an assembly block names it.
 
-Removes the ``.loc`` directives inside inline assembly of compiled PTX: their lines are wrong.
-
-LLVM counts: it says that the n-th line of an assembly block comes from the n-th source line after
-the block's own. Code behind the block without a line of its own then seems to come from there, too.
-Debuggers, profilers and ``ikp inspect`` would show the wrong lines.
+The ``.loc`` directives inside inline assembly have wrong lines, and are removed
+(``without_counted_lines``). LLVM counts: it says that the n-th line of an assembly block comes from
+the n-th source line after the block's own. Code behind the block without a line of its own then
+seems to come from there, too. Debuggers, profilers and ``ikp inspect`` would show the wrong lines.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Instruments a kernel in its PTX, as far as its footprint on an SM allows, and has it assembled.
 
-A kernel's footprint on an SM, read from its cubin: registers, stack, and blocks per SM.
-
-Search for the most probe regions that a PTX kernel can record without spills or lost blocks.
-
 Records in PTX go through the assembler, which gives them registers. Where these are used up,
-registers spill, or an SM has room for fewer blocks: then the dearest regions are left out.
+registers spill, or an SM has room for fewer blocks. So a search finds the most probe regions
+without either; the dearest regions are left out. A footprint is read from the cubin: registers,
+stack, and blocks per SM.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Probe regions of a kernel in its PTX: loops, iterations, waits and groups of operations.
 
-Kinds of PTX opcodes: the landmark that each is, and the title of a group of them.
-
-A load's wait is none of them: only the machine code says which instruction waits for it.
+An opcode says which landmark an operation is, and the title of a group of them. A load's wait is no
+landmark here: only the machine code says which instruction waits for the load.
 """
 
 from __future__ import annotations

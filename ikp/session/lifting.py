@@ -1,9 +1,8 @@
 """The raw copy of a finished launch's segment to the host, and the parts of its memory to zero.
 
-Extents: the bytes of a segment that a launch wrote, as rows to read back and to zero again.
-
-It is made while the program runs, so it takes little: a few copies of rows, which need no kernel
-of the GPU. Records are decoded when the session ends.
+The copy is made while the program runs, so it takes little: a few copies of rows, which need no
+kernel of the GPU. Only the bytes that the launch wrote are read back, and zeroed again. Records are
+decoded when the session ends.
 """
 
 from __future__ import annotations

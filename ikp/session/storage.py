@@ -1,9 +1,11 @@
 """Storage of segments in memory of the host, the CUDA driver or torch, and torch's CUDA streams.
 
-CUDA streams, by torch: the user's current one, whether it is capturing, and one of ikp's own.
+On NVIDIA GPUs, the memory is the driver's (``ikp.driver.memory_pool``), which no framework sees.
+Torch's is for other GPUs, and where the driver has no pools. Both are used only in a thread of
+ikp's own.
 
-On NVIDIA GPUs it is the driver's (``ikp.driver.memory_pool``), which no framework sees. Torch's is
-for other GPUs, and where the driver has no pools. Both are used only in a thread of ikp's own.
+The streams are the user's current one, which may be capturing, the default one, and one of ikp's
+own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """PTX of ``init`` and ``finish``: a warp finds its slot, and writes launch and slot headers.
 
-PTX stores of the launch header, made from the table of its fields.
-
-The code around them has the address in ``a``, and in ``first`` whether this thread writes it.
+The stores of the launch header are made from the table of its fields. The code around them has the
+address in ``a``, and in ``first`` whether this thread writes it.
 
 Registers that other verbs use are declared by ``init`` at function scope (see ``ikp.targets.ptx``).
 All others, and labels, are inside braces, so that compilers may copy a block.

@@ -1,15 +1,13 @@
 """Selection of probe regions within an overhead budget, by an estimate of what records cost.
 
-A static estimate of the cycles of a loop iteration, from stall counts and awaited latencies.
-
-Instructions issue as their stalls say. A wait ends when the awaited instructions do: loads and
-copies take as long as from idle memory, products as long as tensor cores take. Other warps,
-bandwidth, barriers and caches are not known, so most loops take longer: a cost reported as a share
-of this time is rather too high than too low.
-
-The estimate is made before the launch: cycles that a record takes, as measured, over the cycles
-that an iteration of its loop takes, as its code says (``loop_pace``). The loop in which records
+The estimate is made before the launch. It is the cycles that a record takes, as measured, over the
+cycles that an iteration of its loop takes, as its code says (``Pace``). The loop in which records
 cost most decides; there, the regions that say least are left out first.
+
+In ``Pace``, instructions issue as their stalls say. A wait ends when the awaited instructions do:
+loads and copies take as long as from idle memory, products as long as tensor cores take. Other
+warps, bandwidth, barriers and caches are not known, so most loops take longer. So a cost reported
+as a share of this time is rather too high than too low.
 """
 
 from __future__ import annotations

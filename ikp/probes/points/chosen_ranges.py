@@ -1,6 +1,7 @@
-"""Probe regions of all lines and functions that a user chose; or why they have no code here.
+"""Probe regions of all lines and functions that a user chose, or messages on why there are none.
 
-Messages on why chosen lines or functions have no code in a kernel, and its lines per file.
+A message on lines or functions that have no code in a kernel names the lines or functions that
+have.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Source lines of an instruction: its own, the PTX's, or those of the instructions it awaits.
 
-Source lines that the machine code has wrong, taken from the kernel's PTX.
+Where the machine code has wrong lines, they are taken from the kernel's PTX:
 
-Warpgroups' products: ptxas gives them other lines, but keeps their order. Inline assembly of
-several lines: LLVM counts the source's line on with each of them (Triton 3.9 loads that way, CuTe
-waits for mbarriers). So its instructions seem to come from some lines below; the line before it is
-the right one. Inlined functions: Triton 3.6 names their callers in comments alone,
-``k.py:44:26 @[ k.py:63:60 ]``. Barriers keep their order, too: so in a function with several calls,
-each barrier gets the lines of its own call.
+- Warpgroups' products: ptxas gives them other lines, but keeps their order.
+- Inline assembly of several lines: LLVM counts the source's line on with each of them (Triton 3.9
+  loads that way, CuTe waits for mbarriers). So its instructions seem to come from some lines below;
+  the line before it is the right one.
+- Inlined functions: Triton 3.6 names their callers in comments alone,
+  ``k.py:44:26 @[ k.py:63:60 ]``. Barriers keep their order, too: so in a function with several
+  calls, each barrier gets the lines of its own call.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Probe regions of loops: entry and exits, iterations, and loops that only wait.
 
-Probe regions of loops, and of iterations, that end at several exits: a probe point for each.
-
-A loop ends on every way out by definition. But threads of one warp may leave by different exits, so
-the conditions that decide must be uniform.
+A loop ends on every way out by definition, so a loop or iteration with several exits has a probe
+point for each. But threads of one warp may leave by different exits, so the conditions that decide
+must be uniform.
 """
 
 from __future__ import annotations

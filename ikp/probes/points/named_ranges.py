@@ -1,11 +1,10 @@
 """Probe regions of the ranges that a kernel's source names, and messages on those without one.
 
-Probe regions for one range that the source names: one region if possible, else its clusters.
-
-A range in source means all code from its first line to its last, calls included. So the longest
-region is taken that holds nearly all its code, no landmark of other lines, and less of their work
-than of its own; one for each call of its function. A compiler may have spread the code, or unrolled
-the loop around it. Then each cluster of landmarks is a piece of its own, as with chosen lines.
+A range in source means all code from its first line to its last, calls included. So it is one
+region if possible, for each call of its function. The longest region is taken that holds nearly all
+its code, no landmark of other lines, and less of their work than of its own. A compiler may have
+spread the code, or unrolled the loop around it. Then each cluster of landmarks is a piece of its
+own, as with chosen lines.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Waits: instructions that wait for loads, or for counted groups of cp.async and wgmma.
 
-Instructions that wait for loads from global memory, found by scoreboards and wait masks.
-
-Counting waits for cp.async and wgmma groups: the committed instructions that each one awaits.
+Waits for loads from global memory are found by scoreboards and wait masks.
 
 A warpgroup's products are committed together, and so are copies to shared memory (cp.async). A wait
-says how many of the latest commits it leaves under way, and so, which ones it waits for: those that
-the wait before it did not. In a loop, commits and waits recur in each iteration.
+says how many of the latest commits it leaves under way. So it awaits those of the others that the
+wait before it did not. In a loop, commits and waits recur in each iteration.
 """
 
 from __future__ import annotations

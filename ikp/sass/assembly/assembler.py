@@ -2,9 +2,8 @@
 
 SASS schedules itself. Each word holds for how many cycles the next instruction is held back (its
 stall), and for which of six scoreboards it waits. ``assemble`` computes both for a sequence of
-instructions, from their latencies; it knows nothing of the code around them.
-
-List scheduler: ``reordered`` puts a sequence of instructions in an order with fewer stalls.
+instructions, from their latencies; it knows nothing of the code around them. ``reordered`` is a
+list scheduler, which puts a sequence in an order with fewer stalls.
 """
 
 from __future__ import annotations

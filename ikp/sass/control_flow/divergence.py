@@ -1,16 +1,15 @@
 """Divergence: where threads of one warp may be apart, and the code that they then run together.
 
-Collective bodies: code that the threads of a diverged warp run together.
-
-``WARPSYNC.COLLECTIVE`` gathers the threads of a mask, or all of them (``.ALL``). They run the
-instructions up to ``ENDCOLLECTIVE`` as one, and each goes on at the label that ``WARPSYNC`` names.
-Compilers put shuffles, votes and barriers there, on the slow path behind ``BRA.DIV``. A probe in
-such a body would run with lanes that are inactive around it, so no probe is inserted there.
-
 Where threads diverge and common code follows, a compiler marks the region (BSSY) and makes them
 reconverge (BSYNC). Where only the kernel's end follows, it does not: threads diverge for good, and
 run blocks that both paths reach more than once. A uniform jump causes no divergence. A jump of
 which one path only ends leaves one group of threads that still works.
+
+Collective bodies are code that the threads of a diverged warp run together. ``WARPSYNC.COLLECTIVE``
+gathers the threads of a mask, or all of them (``.ALL``). They run the instructions up to
+``ENDCOLLECTIVE`` as one, and each goes on at the label that ``WARPSYNC`` names. Compilers put
+shuffles, votes and barriers there, on the slow path behind ``BRA.DIV``. A probe in such a body
+would run with lanes that are inactive around it, so no probe is inserted there.
 """
 
 from __future__ import annotations

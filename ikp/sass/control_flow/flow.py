@@ -1,6 +1,6 @@
 """Control flow of one kernel: dominators, predecessors of instructions, and natural loops.
 
-Dominator tree of basic blocks, by the algorithm of Cooper, Harvey and Kennedy.
+The dominator tree of basic blocks is made by the algorithm of Cooper, Harvey and Kennedy.
 """
 
 from __future__ import annotations

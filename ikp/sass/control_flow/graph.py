@@ -1,9 +1,8 @@
 """Jumps, basic blocks, and the edges between them: the control-flow graph of one kernel.
 
-``Jumps``: branches, calls, returns and exits of one kernel, with targets and conditions.
-
-Where a jump may also fall through, an empty block lies on that edge. So each edge on which code can
-be inserted has a block, and dominance between two points is dominance between two blocks.
+Jumps are branches, calls, returns and exits, with targets and conditions. Where a jump may also
+fall through, an empty block lies on that edge. So each edge on which code can be inserted has a
+block, and dominance between two points is dominance between two blocks.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Additions to a kernel of a cubin: registers, constants that the host writes, one more parameter.
 
-Limits of an SM's register file: the most warps for a register count, and the reverse.
-
 An SM has four parts (sm_70 to sm_120), each with a quarter of its registers and a quarter of its
-warps: of a block of 19 warps, five are in one part. With 104 registers for each thread, only four
-fit there, and the driver does not launch the block, though all its registers are fewer than 65,536.
+warps. Of a block of 19 warps, five are in one part; with 104 registers for each thread, only four
+fit there. So the driver does not launch the block, though all its registers are fewer than 65,536.
 
-``add_argument``: give a kernel one more parameter, in which its launcher passes a buffer.
-
-The parameter lies behind all others, as ``ptxas`` would put it: the offsets of the others stay.
-From then on, every launch of the kernel has to pass it.
+In the added parameter, the kernel's launcher passes a buffer. The parameter lies behind all others,
+as ``ptxas`` would put it: the offsets of the others stay. From then on, every launch of the kernel
+has to pass it.
 """
 
 from __future__ import annotations

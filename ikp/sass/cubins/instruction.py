@@ -1,8 +1,8 @@
 """Instruction words of 128 bits: opcodes, guards, and the code addresses that they encode.
 
-An array of instructions has the shape (n, 2) and the type ``uint64``: low and high halves.
-
-Tables of opcodes that encode code addresses, such as branches; unknown opcodes are refused.
+An array of instructions has the shape (n, 2) and the type ``uint64``: low and high halves. Tables
+have the opcodes that encode code addresses, such as branches, and those that do not; unknown
+opcodes are refused.
 """
 
 from __future__ import annotations

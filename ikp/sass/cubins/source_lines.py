@@ -1,8 +1,7 @@
-"""DWARF in a cubin: its integers (LEB128), and the source lines of instructions (``.debug_line``).
-
-LEB128, DWARF's integers of variable length: decode, skip and encode.
+"""DWARF in a cubin: the source lines of instructions (``.debug_line``), and LEB128 integers.
 
 NVIDIA's compilers add an operation to DWARF's: a row may be inlined at the line of an earlier row.
+LEB128 is DWARF's form of integers of variable length.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Registers, predicates and scoreboards that inserted code may use, and barriers still pending.
 
-Pending barriers: instructions that may issue between a barrier's issue and its wait.
-
-A barrier blocks a warp not where it issues, but where the warp next reaches memory: reads of the
-clock, arithmetic and branches go on (measured on an H100 with a skew that is known: for 37 cycles
-at least). A ``NOP`` is held back, too, once the barrier has issued seven cycles before.
+A barrier is pending between its issue and its wait: it blocks a warp not where it issues, but where
+the warp next reaches memory. Reads of the clock, arithmetic and branches go on (measured on an H100
+with a skew that is known: for 37 cycles at least). A ``NOP`` is held back, too, once the barrier
+has issued seven cycles before.
 """
 
 from __future__ import annotations

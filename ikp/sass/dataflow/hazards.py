@@ -1,24 +1,19 @@
 """Hazards: registers that an instruction under way has yet to write or read, by scoreboard or time.
 
-Registers that a warp gives to a warpgroup's products (WGMMA) at each ``WARPGROUP.ARRIVE``.
-
-From that instruction on, before the first product, the registers may be written. A product was seen
-to overwrite a register that a store had not read yet, though its warp waited for that store between
-``WARPGROUP.ARRIVE`` and the product. Whether another warp's product did it is not known.
-
-Fixed-latency hazards: registers that the last instructions have yet to write or read.
-
-No scoreboard reports the end of these instructions. Most take a few cycles, less than any jump. A
-warp's product on the tensor cores takes two dozen: its pending writes are followed across blocks. A
-register of a product that no instruction reads is dead, and yet not free. A product reads for some
-cycles, too: compilers overwrite its operands after seven or more.
-
-Scoreboard hazards: registers that an instruction under way has yet to write, or to read.
-
-A register may be dead and yet not be free: a load whose result is unused still writes it, a store
+A register may be dead and yet not be free. A load whose result is unused still writes it; a store
 that was issued still reads it. Such an instruction takes a scoreboard, and the hazard ends with a
-wait for that one. A warpgroup's product takes none: its registers are its own from
-``WARPGROUP.ARRIVE`` until the wait for all of them.
+wait for that one.
+
+A warpgroup's product (WGMMA) takes none: its registers are its own from ``WARPGROUP.ARRIVE`` until
+the wait for all of them. From that instruction on, before the first product, the registers may be
+written. A product was seen to overwrite a register that a store had not read yet. Yet its warp
+waited for that store between ``WARPGROUP.ARRIVE`` and the product. Whether another warp's product
+did it is not known.
+
+No scoreboard reports the end of fixed-latency hazards. Most take a few cycles, less than any jump.
+A warp's product on the tensor cores takes two dozen: its pending writes are followed across blocks.
+A register of a product that no instruction reads is dead, and yet not free. A product reads for
+some cycles, too: compilers overwrite its operands after seven or more.
 """
 
 from __future__ import annotations

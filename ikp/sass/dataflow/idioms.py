@@ -1,21 +1,18 @@
 """Idioms of compilers: calls that never return, emulated 16-bit atomics, parameters never read.
 
-Calls of external functions: ``asserts`` finds those of ``__assertfail``, which never return.
+No code behind a call of ``__assertfail`` runs, not the next assert either. The called address is a
+constant, which the loader writes: its word in the constant bank 4 has a relocation that names the
+function.
 
-No code behind such a call runs, not the next assert either. The called address is a constant, which
-the loader writes: its word in the constant bank 4 has a relocation that names the function.
-
-Atomics of 16 bits that ptxas emulates with 32-bit ones: the register of the true address.
-
-The word around the 16 bits is loaded and exchanged at an aligned address. An attribute lists those
-instructions, each with the register that holds the lower half of the true address, for tools
-that report which address an instruction touches. So the instruction counts as a reader of that
-register, which inserted code must not overwrite there.
-
-A kernel's last two parameters, if 8 bytes each and never read: they can hold a buffer's address.
+ptxas emulates atomics of 16 bits with 32-bit ones: the word around the 16 bits is loaded and
+exchanged at an aligned address. An attribute lists those instructions, for tools that report which
+address an instruction touches. With each, it has the register that holds the lower half of the true
+address. So the instruction counts as a reader of that register, which inserted code must not
+overwrite there.
 
 Triton launches each kernel with two addresses behind its own arguments, of scratch memory and of a
 profiler's memory. Hardly a kernel uses either: they are null then, and no instruction reads them.
+So a kernel's last two parameters, if 8 bytes each and never read, can hold a buffer's address.
 """
 
 from __future__ import annotations

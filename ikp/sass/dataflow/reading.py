@@ -1,15 +1,12 @@
 """``read``: from the bytes of a cubin to its functions, disassembled, with flow and liveness.
 
-The text that nvdisasm prints of a kernel, made from its words and the texts of their forms.
-
-It is made only where all of it is known: a kernel with an instruction of another form, with a
-relocation in its code, or with a branch to an address in a register is left to nvdisasm.
-
-Check that the branch targets that nvdisasm prints are those decoded from the instructions' bits.
+A kernel's text as nvdisasm prints it is made from the words and the texts of their forms, where all
+of it is known. nvdisasm itself prints a kernel with an instruction of another form, a relocation in
+its code, or a branch to an address in a register.
 
 An instruction of an unknown form may name a code address, and would keep the old one when code is
-inserted before it. The disassembler prints a label for each such address, so text and bits must
-agree.
+inserted before it. nvdisasm prints a label for each such address. So ``check_targets`` checks that
+the printed targets are those in the instructions' bits.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 A warp that has given registers back must not touch those above its new number. One that asks for
 more tries until it has them. Where paths come together, the smallest number of all holds.
 
-Roles of a warp-specialised kernel: the code of each, found by register hand-over (setmaxnreg).
-
-Such a kernel has a role for each of its warpgroups: one loads, others compute. Each role has code
-that no other reaches. It begins where the warps give registers back, or have got those that they
-asked for. There, a warp is converged: ``setmaxnreg`` must be run by all threads of a warpgroup.
+A warp-specialised kernel has a role for each of its warpgroups: one loads, others compute. Each
+role has code that no other reaches. It begins where the warps give registers back, or have got
+those that they asked for. There, a warp is converged: ``setmaxnreg`` must be run by all threads of
+a warpgroup.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The registers that an instruction reads, may write, and always defines, by its operands.
 
-Parser of one SASS operand: its kind (register, predicate, address, constant) and registers.
+Each operand is parsed: its kind (register, predicate, address, constant) and registers.
 """
 
 from __future__ import annotations

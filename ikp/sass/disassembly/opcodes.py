@@ -1,11 +1,10 @@
 """Classification of instructions by opcode: kind of work, unit of an SM, landmarks of a region.
 
-Landmarks: instructions that say what a region of code does, such as MMAs, copies and waits.
+Landmarks say what a region of code does, such as MMAs, copies and waits.
 
-``unit_of``: the unit of an SM that executes an instruction, and what an access moves.
-
-A unit is a short text, which is a key of an instruction mix. Accesses to memory have three parts:
-what they do, the memory space, and the bytes of each lane, as in ``"load.global.16"``. The others:
+A unit is a short text, which is a key of an instruction mix (``unit_of``). It is the unit of an SM
+that executes an instruction, and what an access moves. Accesses to memory have three parts: what
+they do, the memory space, and the bytes of each lane, as in ``"load.global.16"``. The others:
 
 - ``"tensor.2"`` and ``"tensor.group.2"``: products of a warp, and of a warpgroup, of numbers of so
   many bytes;

@@ -1,11 +1,10 @@
-"""NVIDIA's command-line tools, found, run, and their output kept: nvdisasm on cubins, ptxas on PTX.
+"""NVIDIA's command-line tools: nvdisasm on cubins, with its output kept on disk, and ptxas on PTX.
 
-On-disk cache of nvdisasm's output, in the folder of Triton's cache.
-
-The disassembler takes some tenths of a second to start, for any input: longer than all processing
-of its text. The key is the disassembler's build, its options and the cubin's bytes; no part of it
-is ikp's. Machine code is patched by this text, so a text that is cut, another file's or another
-user's is not used. Where a text can't be kept or read, the disassembler runs again.
+nvdisasm takes some tenths of a second to start, for any input: longer than all processing of its
+text. So its texts are kept in the folder of Triton's cache. The key is the build of nvdisasm, its
+options and the cubin's bytes; no part of it is ikp's. Machine code is patched by this text, so a
+text that is cut, another file's or another user's is not used. Where a text can't be kept or read,
+nvdisasm runs again.
 """
 
 from __future__ import annotations

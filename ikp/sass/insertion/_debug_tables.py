@@ -1,11 +1,8 @@
 """DWARF of a kernel, updated to the displaced code: its line tables and call frame information.
 
-DWARF line tables (``.debug_line``, ``.nv_debug_line_sass``), rewritten for the displaced code.
-
-They are kept, not dropped, so that a profiler still names the lines of a patched kernel. Inserted
-code belongs to the line of the instruction behind it.
-
-DWARF call frame information (``.debug_frame``), updated to the displaced code.
+The line tables (``.debug_line``, ``.nv_debug_line_sass``) are kept, not dropped, so that a profiler
+still names the lines of a patched kernel. Inserted code belongs to the line of the instruction
+behind it. The call frame information is in ``.debug_frame``.
 """
 
 from __future__ import annotations

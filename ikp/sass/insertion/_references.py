@@ -1,8 +1,7 @@
 """References to code addresses, updated: symbols, relocations, jump tables, return addresses.
 
-Jump tables of indirect branches (BRX), updated to the displaced code.
-
-Return addresses of calls inside a kernel's code: the MOVs that set them (``return_moves``).
+Jump tables are those of indirect branches (BRX). Return addresses are those of calls inside a
+kernel's code, and ``return_moves`` finds the MOVs that set them.
 
 A called function ends in a RET.REL, which goes to an address in a register, counted from the start
 of the code. A MOV sets this register to the address after the call, and precedes the call. So it
@@ -17,7 +16,7 @@ A CALL.REL needs no MOV if its target is inside the same function: compilers use
 a loop.
 
 On Blackwell, a cubin holds the kernel a second time, in a form ("Mercury") that the driver finishes
-for other chips of the family; those sections describe that form and are left as they are.
+for other chips of the family. Those sections describe that form and are left as they are.
 """
 
 from __future__ import annotations

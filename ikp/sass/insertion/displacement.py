@@ -1,7 +1,4 @@
-"""Displacement: code to insert, an old instruction's new index, and rollback of refused changes.
-
-``attempt``: a context manager that rolls back changes to a kernel if one is refused.
-"""
+"""Displacement: code to insert, an old instruction's new index, and rollback of refused changes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """``insert``: put instructions into a kernel; ``PlainCode``: put a copy of its code before it.
 
-``PlainCode``: a copy of the plain code before the patched code, for blocks that do not record.
-
-The copy has the same words in the same order, so relative branches inside it stay inside it.
-Attributes that hold code addresses list those of the copy, too.
+The copy of the plain code is for blocks that do not record. It has the same words in the same
+order, so relative branches inside it stay inside it. Attributes that hold code addresses list those
+of the copy, too.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ _PRODUCT, _LOAD, _WAIT = "wgmma.mma_async", "ld.global", "mbarrier.t"
 """Parts of operations' names; the last one begins ``mbarrier.try_wait`` and ``.test_wait``."""
 
 _Chain = tuple[Line, ...]
+"""Lines of functions that are inlined in each other, the innermost first."""
 _Found = tuple[str, _Chain, _Chain]
 """An operation, its line as given, and its right line, each with the lines of the calls around."""
 
@@ -70,7 +71,7 @@ def _right_lines(code: Code, ptx: str, which: str) -> dict[Line, Line]:
     return {given: rights.pop() for given, rights in found.items() if len(rights) == 1}
 
 
-def callers(code: Code, ptx: str) -> dict[Line, tuple[Line, ...]]:
+def callers(code: Code, ptx: str) -> dict[Line, _Chain]:
     """Return lines of inlined functions -> those lines, and the lines of the calls they are in.
 
     Lines with several chains of calls are left out.
@@ -79,7 +80,7 @@ def callers(code: Code, ptx: str) -> dict[Line, tuple[Line, ...]]:
     return {line: next(iter(chains)) for line, chains in found if len(chains) == 1}
 
 
-def barrier_lines(code: Code, ptx: str) -> dict[int, tuple[Line, ...]]:
+def barrier_lines(code: Code, ptx: str) -> dict[int, _Chain]:
     """Return the lines of barriers and of their calls; nothing where PTX and code don't match.
 
     Barriers whose calls the PTX does not name are left out.
@@ -93,7 +94,7 @@ def barrier_lines(code: Code, ptx: str) -> dict[int, tuple[Line, ...]]:
     return {at: chain for at, chain in pairs if chain}
 
 
-def _barriers(ptx: str, kernel: str) -> Iterator[tuple[Line, ...]]:
+def _barriers(ptx: str, kernel: str) -> Iterator[_Chain]:
     paths, text = _by_name(dict(_FILE.findall(ptx)).values()), ""
     for line in _of_kernel(ptx, kernel).split("\n"):
         if _LOC.match(line):
@@ -102,17 +103,17 @@ def _barriers(ptx: str, kernel: str) -> Iterator[tuple[Line, ...]]:
             yield _chain(text, paths)
 
 
-def inlined(code: Code, ptx: str) -> dict[Line, set[tuple[Line, ...]]]:
+def inlined(code: Code, ptx: str) -> dict[Line, set[_Chain]]:
     """Return lines of inlined functions -> all their chains of calls, as comments have them."""
     paths = _by_name(dict(_FILE.findall(ptx)).values())
-    found: dict[Line, set[tuple[Line, ...]]] = {}
+    found: dict[Line, set[_Chain]] = {}
     for text in set(_INLINED.findall(_of_kernel(ptx, code.name))):
         if chain := _chain(text, paths):
             found.setdefault(chain[0], set()).add(chain)
     return found
 
 
-def _chain(text: str, paths: dict[str, str]) -> tuple[Line, ...]:
+def _chain(text: str, paths: dict[str, str]) -> _Chain:
     """Return the lines that a comment names, the innermost first; none if one is not known."""
     places = _PLACE.findall(text)
     known = all(name in paths and int(number) for name, number in places)
@@ -170,9 +171,6 @@ class _Locations:
     def _line(self, at: str) -> _Chain:
         file, number, *_ = at.split()
         return (Line(self._files.get(file, ""), int(number)),)
-
-
-"""Lines of functions that are inlined in each other, the innermost first."""
 
 
 @dataclass(frozen=True)

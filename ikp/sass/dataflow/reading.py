@@ -37,7 +37,7 @@ def composed(file: Cubin, name: str) -> str | None:
         name: the kernel.
     """
     kernel = file.kernels[name]
-    if _is_relocated(file, kernel):
+    if relocated(file, kernel):
         return None
     try:
         texts = texts_of(file.sm)
@@ -61,13 +61,6 @@ def composed(file: Cubin, name: str) -> str | None:
             text %= f"`({labels.setdefault(target, f'.L_x_{len(labels)}')})"
         named.append(text)
     return _written(file, name, words, named, labels, lines)
-
-
-def _is_relocated(file: Cubin, kernel: Kernel) -> bool:
-    """Whether the loader writes into a kernel's code."""
-    return any(
-        table.info == kernel.index and len(entries) for table, entries in file.elf.relocations()
-    )
 
 
 def _written(

@@ -52,7 +52,8 @@ class Work(Enum):
 IDLE = frozenset((Work.INTEGER, Work.CONTROL, Work.NOTHING))
 """Kinds that no user would call the work of a range."""
 
-_TENSOR = re.compile(r"([BDFHIOQ]|F8|QF8)?G?MMA|UTC\w*MMA(_?\w*)?")
+_MMA = r"(?:[BDFHIOQ]|F8|QF8)?G?MMA|UTC\w*MMA(?:_?\w*)?"
+_TENSOR = re.compile(_MMA)
 _BY_MODIFIER = {
     ("WARPGROUP", "DEPBAR"): Work.WAIT,
     ("WARPGROUP", "ARRIVE"): Work.SIGNAL,
@@ -151,7 +152,7 @@ ISSUED = {
 
 _LANDMARKS = {
     Landmark.PRODUCT_WAIT: r"WARPGROUP\.DEPBAR",
-    Landmark.PRODUCT: r"(?:[BDFHIOQ]|F8|QF8)?G?MMA|UTC\w*MMA(?:_?\w*)?",
+    Landmark.PRODUCT: _MMA,
     Landmark.COPY: r"LDGSTS",
     Landmark.COPY_WAIT: r"DEPBAR",
     Landmark.TMA_LOAD: r"UTMALDG|UBLKCP\.S\.G",

@@ -1,6 +1,7 @@
 """Rows of a trace, its events and its totals: counted, taken, renumbered, joined, merged.
 
-Totals, the sums of one region's ranges or instants in one warp: decoding, merging, shares.
+Totals are sums of one region's ranges or instants in one warp. They are also decoded here, and
+compared with the time of their warp.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
-"""Figures of a kernel's further runs, kept in provenance: addresses of lanes, and times.
+"""Figures of a kernel's further runs, kept as JSON in provenance: addresses of lanes, and times.
 
-Figures of address probes: what each access of a kernel asked of memory; kept in provenance.
+Each is a text under one of these prefixes + the launch's label:
 
-A JSON text under ``ADDRESSES`` + the launch's label. ``ikp run --probe addresses`` writes it;
-``ikp explain`` and ``ikp stats`` show it.
-
-Times of recorded and of plain launches of one kernel and grid; kept in provenance as JSON.
-
-A text under ``TIMED`` + the launch's label: ``ikp run`` writes a line for each grid.
-
-Times of a kernel without some of its instructions, measured; kept in provenance as JSON.
-
-A text under ``TRIED`` + the launch's label: ``ikp run --try N`` writes it.
+- ``ADDRESSES``: what each access asked of memory, by address probes.
+  ``ikp run --probe addresses`` writes it; ``ikp explain`` and ``ikp stats`` show it.
+- ``TIMED``: times of recorded and of plain launches. ``ikp run`` writes a line for each grid.
+- ``TRIED``: times of the kernel without some of its instructions, measured. ``ikp run --try N``
+  writes it.
 """
 
 from __future__ import annotations

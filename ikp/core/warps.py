@@ -1,8 +1,6 @@
 """All warps of a trace in one table, and the start and end of each launch by them.
 
-Start and end of each launch: its first warp's start and its last warp's end.
-
-CTA slots, waves and the duration of a launch concern all of them.
+CTA slots, waves and the duration of a launch concern all warps, not only those with records.
 """
 
 from __future__ import annotations

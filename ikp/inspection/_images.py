@@ -1,6 +1,6 @@
-"""Images of compiled kernels: their cubin, their PTX, and the names of ranges that the PTX has.
+"""Images of compiled kernels: their cubin, their PTX, and what the PTX says of their records.
 
-``Marks``: what a kernel's PTX says of its records: names of regions, tags, inserted code.
+Its marks give the names of regions, the tags, and the code that ikp inserted.
 """
 
 from __future__ import annotations

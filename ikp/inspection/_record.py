@@ -1,9 +1,7 @@
 """A record in machine code, and whether an instruction runs once for each record of its range.
 
-Whether an instruction runs once for each record of the range that it is in, come what may.
-
-It doesn't where a way through the range passes it by, and where a way from it leaves the range with
-no record: then how often it ran is not how often there is a record.
+It does not where a path through the range passes it by, or a path from it leaves the range with no
+record. Then there are not as many executions of it as records.
 """
 
 from __future__ import annotations

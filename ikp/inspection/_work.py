@@ -1,9 +1,8 @@
-"""Instruction mixes: how many instructions of each unit a range executes, and flops.
+"""Work of ranges: their instruction mixes by unit, flops, loops and divergence.
 
-How many floating-point operations a product of matrices is, by its opcode's shape.
-
-Those of a range are executed once for each record, at most once (under a condition), or as often as
-a loop goes round that no record counts.
+For each record of a range, an instruction is executed a known number of times, or at most so often
+(under a condition). Or it is executed as often as a loop iterates that no record counts. The shape
+in a matrix product's opcode gives its flops.
 """
 
 from __future__ import annotations

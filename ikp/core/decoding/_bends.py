@@ -1,7 +1,4 @@
-"""Bends: each SM clock's deviation from a straight line, as knots fitted to its clock anchors.
-
-``Sms``: the SMs that launches ran on, and the row of each warp's SM among them.
-"""
+"""Bends: each SM clock's deviation from a straight line, as knots fitted to its clock anchors."""
 
 from __future__ import annotations
 

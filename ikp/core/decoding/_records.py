@@ -1,8 +1,7 @@
-"""Records of some slots, read chunk by chunk: how many there are, which regions they name.
+"""Records of some slots: how many each warp attempted, and the sound ones, chunk by chunk.
 
-``Codes``: small numbers for region and role ids, found by a hash of id and name table.
-
-Records attempted by each warp: from its slot header, or counted where it never finished.
+A slot header has the number of attempted records. Where a warp never finished, its records are
+counted. Region and role ids in records get small numbers (``Codes``).
 """
 
 from __future__ import annotations

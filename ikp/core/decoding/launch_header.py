@@ -1,7 +1,4 @@
-"""The layout of a segment, by its launch header, and the part of it that the host copied.
-
-``Excerpt``: the part of a segment that the host copied, where it did not copy all.
-"""
+"""The layout of a segment, by its launch header, and the part of it that the host copied."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Chrome JSON, many lines at a time: tracks as processes and threads; ranges, instants, arrows.
 
-Tracks of the layout as Chrome processes and threads (``Threads``), and the events naming them.
-
-The tree of :mod:`ikp.exporters.timeline.tracks` in two levels: a launch is a process with its
+The tree of :mod:`ikp.exporters.timeline.tracks` has two levels here: a launch is a process with its
 evidence and counters, each SM of it another. Every CTA slot ("lane"), warp and overlap of an SM is
 a thread, named by its path from the SM.
 """

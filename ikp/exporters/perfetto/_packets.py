@@ -1,6 +1,6 @@
 """Building blocks of packets: track events, arguments, flows, and the clock that times count on.
 
-Arrows as Perfetto's flows: ids on the packets that open the events they join.
+Arrows are Perfetto's flows: ids on the packets that open the events they join.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A walk over a file, packet by packet: chunks of columns, inflated with a limit, and seals.
 
-Inflates what a file holds packed: piece by piece, and no further than its size explains.
-
-Check of a chunk's seal: that the packets in front of it are those that it was written with.
+What a file holds packed is inflated piece by piece, and no further than the file's size explains. A
+chunk's seal shows whether the packets in front of it are those that it was written with.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Writer of ``.pftrace`` files: packets and chunks of columns, encoded in threads, in file order.
 
-Packets of totals: a slice per warp, whose argument is a dict of its totals by region.
+Packets are for viewers. Totals are a slice per warp there, whose argument is a dict of the warp's
+totals by region.
 
-Packets are for viewers. Beside them are the trace's own columns, in a packet's field that Perfetto
-does not know, and so skips. Each chunk of columns seals the packets in front of it, by their number
-of bytes and two checksums: of these bytes, and of the inflated ones. So a reader notices if the
-columns are not what a viewer shows.
+Beside the packets are the trace's own columns, in a packet's field that Perfetto does not know, and
+so skips. Each chunk of columns seals the packets in front of it, by their number of bytes and two
+checksums. One is of these bytes, the other of the inflated ones. So a reader notices if the columns
+are not what a viewer shows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A file's own columns: which there are, any part of them, and what a file is refused with.
-
-What a file is refused with.
-"""
+"""A file's own columns: which there are, any part of them, and the errors that refuse a file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Varints, tags and texts of protobuf fields, encoded for many messages at a time.
-
-``DamagedError``: the error for bytes that are not the messages that they should be.
-"""
+"""Varints, tags and texts of protobuf fields, encoded for many messages at a time."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Probe code that writes the launch header, by one thread of its first warp; stores of all headers.
+"""Probe code that writes the launch header; stores of the headers and records of warps.
 
-Store instructions for a warp's records and header, with uniform or per-thread addresses.
+One thread of the launch's first warp writes the launch header.
 
-A uniform address is a pair of uniform registers, to which a register of each thread's is added, or
-RZ. A per-thread address is two registers of each thread's own.
+Stores take uniform or per-thread addresses. A uniform address is a pair of uniform registers, to
+which a register of each thread's is added, or RZ. A per-thread address is two registers of each
+thread's own.
 """
 
 from __future__ import annotations

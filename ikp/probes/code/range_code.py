@@ -1,17 +1,14 @@
-"""Probe code of ranges: it reads the clock at starts and ends, stores records, single or gathered.
+"""Probe code of ranges: clock reads at starts and ends, and stores of records, single or gathered.
 
-The position of one record in a batch: its number, and how many records share registers.
+All threads of a warp read the clock, and one of them stores a single record. What the record costs
+is mostly the cycles for which the warp is held back until its store may issue. Whether it may, and
+by which thread, must be known 13 cycles before, and takes 8 to compute. A warp that waits for a
+load has these cycles to spare *before* the data are there.
 
-Probe code of gathered records: up to eight threads of a warp hold one each, for one store.
-
-All threads of a warp read the clock, and one of them stores it: so what a record costs is mostly
-its time in the queue to memory. Here each of up to eight records has a thread of its own. That
-thread keeps its words when those of the next records are made, and one store takes all of them.
-Only the store needs a predicate: each thread has a byte, of eight, whose highest bit is set.
-
-What a record costs is mostly the cycles for which a warp is held back until its store may issue.
-Whether it may, and by which thread, must be known 13 cycles before, and takes 8 to compute. A warp
-that waits for a load has these cycles to spare *before* the data are there.
+A store also has its time in the queue to memory, so one store can take up to eight gathered
+records. Each of these has a thread of its own, which keeps its words when those of the next records
+are made. Only the store needs a predicate: each thread has a byte, of eight, whose highest bit is
+set.
 """
 
 from __future__ import annotations

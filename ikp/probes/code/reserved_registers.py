@@ -1,12 +1,13 @@
 """Registers of probes: reserved ones, uniform or per thread, and those that are free at one point.
 
-Rewrites probe code to keep part of a frame in per-thread registers, where uniform ones run out.
+Where uniform registers run out, part of a frame is in per-thread registers. Values that never
+change may lie there: all threads of a warp have them alike, converged or diverged. The cursor is
+the warp's, if one uniform register is left. If none is, each thread counts, and all alike: records
+are made only where all threads of a warp come. If some came later than others, theirs would
+overwrite the same record.
 
-Values that never change may lie there: all threads of a warp have them alike, converged or
-diverged. The cursor is the warp's, if one uniform register is left. If none is, each thread counts,
-and all alike: records are made only where all threads of a warp come. If some came later than
-others, theirs would overwrite the same record. Probe code is made as if all registers were uniform;
-``fitted_to_threads`` replaces the instructions of which a register is a thread's own.
+Probe code is made as if all registers were uniform; ``fitted_to_threads`` replaces the instructions
+of which a register is a thread's own.
 """
 
 from __future__ import annotations

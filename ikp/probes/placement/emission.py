@@ -1,15 +1,13 @@
 """Emission of probes: their instructions with waits, interleaved with the kernel's own code.
 
-Latency filling: the kernel's own instructions that may run while a probe waits for results.
-
 A record's store issues some twenty cycles after its clock was read, and in only ten of them a probe
 instruction issues. Where the kernel does not need the probe's registers soon, its next instructions
 fill the other cycles.
 
 A record's store reads its registers some time after it has issued. So the registers, and the
 scoreboard of that read, are the kernel's again only behind a wait. The wait is as far behind the
-store as can be: before the first instruction that would write one of the registers or take the
-scoreboard, before the next record, or at the end of the block.
+store as can be: before the next record, or at the end of the block. It comes earlier if an
+instruction would write one of the registers or take the scoreboard: then before the first of these.
 """
 
 from __future__ import annotations

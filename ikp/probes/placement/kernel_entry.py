@@ -1,6 +1,6 @@
 """Placement of the entry's code: clocks are read first, and a warp's slot is found later.
 
-Choice of the point where a warp finds its slot: passed once, and preferably at a wait.
+A warp finds its slot at a point that it passes once, preferably at a wait.
 """
 
 from __future__ import annotations

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.sorting import distinct
 from ikp.core.trace import Launch, Slots, Trace
-
-if TYPE_CHECKING:
-    from ikp.core.trace import Trace
-
 
 Ints = NDArray[np.int64]
 

@@ -110,7 +110,7 @@ def typed(column: ArgColumn, kind: str = "") -> tuple[Column | Numbers, bytes]:
 
 
 _TAGS: Final = {
-    "i": tag(Annotation.INT_VALUE, VARINT),
+    "i": INTEGER,
     "f": tag(Annotation.DOUBLE_VALUE, FIXED64),
     "b": tag(Annotation.BOOL_VALUE, VARINT),
     TEXT: tag(Annotation.STRING_VALUE_IID, VARINT),

@@ -160,13 +160,13 @@ class Lists:
     numbers: Ints
 
     @classmethod
-    def of(cls, rows: NDArray[np.intp], numbers: Ints, events: int) -> Lists:
+    def of(cls, rows: Rows, numbers: Ints, events: int) -> Lists:
         """Sort arrows by the row of their event."""
         order = np.argsort(rows, kind="stable")
         count = np.bincount(rows, minlength=events)
         return cls(np.concatenate([[0], np.cumsum(count)]), numbers[order])
 
-    def take(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], Ints]:
+    def take(self, rows: Rows) -> tuple[Rows, Ints]:
         """Return the arrows of the given events: the event's place in ``rows``, and the number."""
         first = self.first[rows]
         count = self.first[rows + 1] - first

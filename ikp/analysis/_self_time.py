@@ -1,17 +1,14 @@
 """Self time of ranges: a warp's time belongs to the range that opened last and is still open.
 
-Self times and depths of ranges that nest, in one pass per level, without a sort.
+So a range's self time is its time less the union of the ranges that opened in it, on the same warp,
+while those ran. Where ranges nest, those are the ranges inside it; where they overlap, the later
+one takes what both cover. Each nanosecond belongs to one range or to none, so self times and the
+time in no range add up to the time that the warp ran. Instants take no time, nor do ranges of no
+length.
 
 Ranges are in the order of their ends, as they are recorded. So the ranges inside a range come right
-before it, from the first one on that closes after the range has opened.
-
-At each moment a warp's time belongs to the range that opened last and is still open. So a range's
-self time is its time less the union of the ranges that opened in it, on the same warp, while those
-ran. Where ranges nest, those are the ranges inside it; where they overlap, the later one takes what
-both cover. Each nanosecond belongs to one range or to none, so self times and the time in no range
-add up to the time that the warp ran.
-
-Instants take no time, nor do ranges of no length.
+before it, from the first one on that closes after the range has opened. Self times and depths of
+ranges that nest take one pass per level, without a sort.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Statistics of regions: counts, totals, self times, percentiles and histograms by region.
 
-Histograms of durations by group: counts in 16 bins of equal ratio, from least to most.
-
 One sort of one integer column gives the percentiles: the group and the duration of a range are
 packed into one 64-bit key, so a million ranges take some tens of milliseconds. Self times take as
-long again.
+long again. Histograms have 16 bins of equal ratio, from a group's least duration to its most.
 """
 
 from __future__ import annotations

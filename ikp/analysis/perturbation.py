@@ -1,12 +1,12 @@
 """What recording did to launches: how much longer they took, its share, what waits may hide.
 
-Upper bound on the share of the warps' time that writing their records took.
-
 Where a program launched a kernel with the same grid again, plain, both were timed by events
 (``ikp run``): the difference is what recording took. Else, where a sample of blocks had ranges,
 their warps are compared with those of the other blocks of the same launch. Elsewhere what records
 take is estimated from how many a warp made. What headers take at each warp's entry and exit is
 estimated in both. How far that was off in calls of libraries: docs/benchmarks.md.
+
+The share of the warps' time that writing records took is an upper bound.
 """
 
 from __future__ import annotations

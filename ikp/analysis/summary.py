@@ -1,6 +1,6 @@
 """A trace in short: its ``repr`` of three lines, and HTML tables of it for notebooks.
 
-Statistics and traces as HTML tables for notebooks; all text in them is escaped.
+All text in the HTML is escaped.
 """
 
 from __future__ import annotations

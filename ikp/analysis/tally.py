@@ -1,14 +1,12 @@
 """``Tally``: statistics of one trace or of many, with sketches of durations, in a form that merges.
 
-Sketches of durations (DDSketch): percentiles that merge over traces, at most 0.5 % off.
+Counts, sums, least and most are exact. Percentiles come from sketches (DDSketch), and are off by at
+most :data:`RELATIVE_ERROR`: a sketch counts values in bins whose bounds grow by a fixed ratio.
+Sketches of two sets of values add up to that of both, bin by bin: in any order, and however the
+values were divided.
 
-A DDSketch counts values in bins whose bounds grow by a fixed ratio, so a percentile from it is off
-by at most a fixed share of its value. Sketches of two sets of values add up to that of both, bin by
-bin: in any order, and however the values were divided.
-
-Counts, sums, least and most are exact. Percentiles come from sketches, which merge as exactly, and
-are off by at most :data:`RELATIVE_ERROR`. A tally is as large as the table that it becomes, however
-many ranges it counts, and travels between processes.
+A tally is as large as the table that it becomes, however many ranges it counts, and travels between
+processes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Further runs of a recorded launch's kernel, on copies of its memory.
+"""Further runs of a recorded launch's kernel, on copies of its memory: address probes, and trials.
 
-``run_once``: a further run of a launch's kernel on copied memory, one for each loaded module.
-
-Address probes of a launch: its kernel runs with them once more, on copies of its memory.
-
-Bounds that are tried: a kernel is timed without its suspects, on copies of a launch's memory.
+With address probes the kernel runs once more; trials time it without its suspects, one by one. Each
+loaded module has at most one run of each kind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``ikp.calibrate``: measures the cost of a record on a GPU by Triton kernels, or reads a cache.
 
-The calibration's programs, and the cost of a record from their trace: arithmetic, no GPU.
+``cost_figures`` computes the cost from a trace alone: that takes no GPU.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _figure(ticks: NDArray[np.float64]) -> Figure:
 
 
 _RANGES = 64
-"""Ranges that each warp records, with up to ``figures.MANY`` records in each."""
+"""Ranges that each warp records, with up to ``MANY`` records in each."""
 _LAUNCHES = 2
 """Launches of each kernel: the last one counts, when code and clocks are warm."""
 _DRIVER = Path("/proc/driver/nvidia/version")

@@ -1,8 +1,7 @@
 """Messages between a program and the process that checks its kernels, above all the request.
 
-The request of an A/B check: a kernel's plain and patched code, launch shape and buffers.
-
-All of it is bytes and numbers: the process that checks shares no objects with the program.
+A request is of an A/B check: a kernel's plain and patched code, launch shape and buffers. Messages
+are bytes and numbers alone: the process that checks shares no objects with the program.
 
 The process begins with ``Ready``, and again when it has a context. Then, for each kernel, comes a
 ``Request``, answered by ``Ready``; a ``Piece`` for each piece of memory, answered by ``Ready``; and

@@ -1,6 +1,6 @@
 """The program's side of the process that checks kernels: a check, its start, requests and end.
 
-Entry point of the A/B check: a launch is checked in another process, with a verdict.
+``check`` is the entry point of the A/B check: it returns a verdict on a launch.
 """
 
 from __future__ import annotations

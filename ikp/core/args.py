@@ -1,12 +1,10 @@
 """Arguments of events: named columns of numbers or texts, with gaps; flows are kept as such.
 
-Flows: arrows from one event to another, kept as arguments of both events.
-
-An event that arrows start from has a number of its own, its argument ``flow_out``. An event at
-which an arrow ends has the number of the event that the arrow comes from as ``flow_in``; those of
-further arrows that end at it are ``flow_in_2``, ``flow_in_3``, ... So arrows stay with their events
-however a trace is edited, and a table of events joined with itself, ``flow_in`` with
-``flow_out``, is the table of arrows.
+Flows are arrows from one event to another. An event that arrows start from has a number of its own,
+its argument ``flow_out``. An event at which an arrow ends has the number of the event that the
+arrow comes from as ``flow_in``; those of further arrows that end at it are ``flow_in_2``,
+``flow_in_3``, ... So arrows stay with their events however a trace is edited, and a table of events
+joined with itself, ``flow_in`` with ``flow_out``, is the table of arrows.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Facts of a kernel's code, range by range: activity, instruction counts, memory accesses; as JSON.
 
-Instruction counts and memory accesses of a kernel's code: parts of ``CodeFacts``, as JSON lists.
-
-Units are the keys of ``ikp.sass.disassembly.opcodes``: ``"fma"``, ``"load.global.16"``, and others.
-
 A string under ``FACTS`` + the launch's label in the trace's provenance, some 400 bytes a range.
-Instrumentation of machine code and ``ikp inspect`` write it; ``ikp explain`` reads it.
+Instrumentation of machine code and ``ikp inspect`` write it; ``ikp explain`` reads it. Units are
+the keys of ``ikp.sass.disassembly.opcodes``: ``"fma"``, ``"load.global.16"``, and others.
+Instruction counts, accesses and lines are JSON lists.
 """
 
 from __future__ import annotations

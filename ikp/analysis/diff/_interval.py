@@ -1,10 +1,9 @@
 """Confidence bounds on the difference of a figure's means over two sets of launches.
 
-Student's t distribution: tail probability and quantile, which numpy lacks.
-
 Launches that follow each other are alike (clocks and caches wander), so they are no independent
 samples. Each side's launches are cut, in order, into at most :data:`BLOCKS` blocks: the means of
-blocks are the samples.
+blocks are the samples. Student's t distribution is here because numpy lacks its tail probability
+and quantile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Launches of one kernel on one side of a comparison, with their figures; and notes on both sides.
 
-Notes of a comparison: which times are unknown, and which clocks, grids, versions differ.
+Notes say which times are unknown, and which clocks, grids and versions differ.
 """
 
 from __future__ import annotations

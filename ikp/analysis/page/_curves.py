@@ -1,7 +1,4 @@
-"""SVG paths of curves, bands and steps, with scales; a region's time by iteration as such curves.
-
-Percentiles of a region's time by iteration of a loop, as SVG curves.
-"""
+"""SVG paths of curves, bands and steps, with scales; among them a region's times by iteration."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``Grid``: how many warps and blocks of a launch ran on each SM in each bin of time; as PNG.
 
-PNG pictures of one colour, as opaque at each pixel as a matrix of shares says.
+A PNG picture has one colour: each pixel is as opaque as its share in a matrix says.
 """
 
 from __future__ import annotations

@@ -1,24 +1,18 @@
 """Checks of CuTe kernels: each call gets the right kind of buffer, and each range is closed.
 
-A check of each traced CuTe kernel for ranges that it opens and never closes.
+**Ranges.** A start word that no record uses is one of a range never closed. Nothing has been
+optimised away when the module has been traced, so that is certain. A word may be carried by loops
+and branches before its record takes it. CuTe reports an exception in its hook as a bug of its own.
+So the hook only notes the range, and the constructor of the compiled function raises the error.
 
-A start word that no record uses is one of a range never closed. Nothing has been optimised away
-when the module has been traced, so that is certain. A word may be carried by loops and branches
-before its record takes it.
+**Buffers.** ``None`` is a constant to CuTe: a function compiled with a buffer takes two words more
+than one compiled with ``None``. When a compiled function is called, CuTe compares neither their
+number nor their types. It passes them by position in an array that it uses again. With ``None`` in
+the place of a buffer, the kernel would get an earlier call's buffer, whose memory may be freed. Its
+other parameters would get wrong values. So the specs that a function was compiled for are kept, and
+the arguments of each call are compared with them.
 
-CuTe reports an exception in its hook as a bug of its own. So the hook only notes the range, and the
-constructor of the compiled function raises the error.
-
-A check of each call of a compiled CuTe function: it gets the kind of buffer it was compiled for.
-
-``None`` is a constant to CuTe: a function compiled with a buffer takes two words more than one
-compiled with ``None``. When a compiled function is called, CuTe compares neither their number nor
-their types. It passes them by position in an array that it uses again. With ``None`` in the place
-of a buffer, the kernel would get an earlier call's buffer, whose memory may be freed. Its other
-parameters would get wrong values. So the specs that a function was compiled for are kept, and the
-arguments of each call are compared with them.
-
-CuTe offers no hook here. ``watch`` extends two classes of its own, whose names are the same from
+CuTe offers no hook for calls. ``watch`` extends two classes of CuTe, whose names are the same from
 4.6 to 4.8; without them CuTe kernels are not recorded. TVM-FFI takes its parameters' types from
 a function of its own, and an argument as a tuple of numbers: both get the same two words.
 """

@@ -1,9 +1,8 @@
 """The state of each CuTe kernel while it is traced: spec, totals, places, open ranges as a value.
 
-``Context``: open ranges as a value that CuTe carries through dynamic loops and branches.
-
 CuTe runs a kernel's Python while it builds the kernel's operation, helpers inlined. The operation
-around the insertion point identifies the kernel.
+around the insertion point identifies the kernel. CuTe carries ``Context``, the value of the open
+ranges, through dynamic loops and branches.
 """
 
 from __future__ import annotations

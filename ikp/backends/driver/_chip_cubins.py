@@ -1,12 +1,9 @@
 """The cubin for one chip: out of an image that a program loads, or of PTX that the driver compiled.
 
-The cubin that the driver compiled of PTX, obtained by CUPTI in another process.
-
-The other process loads the same image with the same options, and has CUPTI there: so the program's
-own profiler is not disturbed. The driver's linker (``cuLinkAddData``) is no substitute. It compiles
-each file for being linked: other instructions, though often as many registers.
-
-The cubin for one chip out of an image that a program loads: a cubin, a fat binary or PTX.
+The image is a cubin, a fat binary or PTX. CUPTI gives the cubin that the driver compiled of PTX, in
+another process, which loads the same image with the same options: so the program's own profiler is
+not disturbed. The driver's linker (``cuLinkAddData``) is no substitute. It compiles each file for
+being linked: other instructions, though often as many registers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names of kernels: a C++ symbol demangled, and shortened to a label of 80 characters.
 
-A demangled C++ function name shortened to 80 characters, with a hash for the parts left out.
+A label that was cut ends in a hash of the name.
 """
 
 from __future__ import annotations

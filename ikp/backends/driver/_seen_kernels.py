@@ -1,6 +1,6 @@
 """Kernels seen at the driver: names, memory, language; and ``Chooser``, which picks launches.
 
-Kernels of one symbol, numbered by their code: a kernel loaded twice has one number.
+Kernels of one symbol are numbered by their code: a kernel loaded twice has one number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``items``: a kernel's PTX parsed for scheduling: records, and ranges open at each item.
 
-``Ranges``: the ranges open at an item of a kernel's PTX, and those that hold a source line.
+``Ranges`` also gives those that hold a source line.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""A launch's arguments: as bytes of the kernel's parameters, and named by the addresses they have.
-
-Values of a launch's arguments as the bytes of the kernel's parameters.
-
-Names of a launch's pointer arguments, by the addresses that they point to.
-"""
+"""A launch's arguments: as bytes of the kernel's parameters; pointers named by their addresses."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Records placed by hand in a kernel's TritonGPU IR: the file, its edited lines, inline PTX.
 
-Records as lines of TritonGPU IR: inline PTX assembly, in the syntax that the compiler prints.
-
 In the file, a line of its own begins or ends a range, or records an instant::
 
     ikp.start "copies"
     %a = ttg.async_copy_global_to_local ...
     ikp.end "copies"
+
+Each such line becomes inline PTX assembly, in the syntax in which the compiler prints IR.
 
 The first line of the file says which IR it was made from. A kernel whose source, options or
 argument types have changed since has another IR, and is refused. A kernel to be recorded so has a

@@ -1,9 +1,8 @@
 """Kernels that have no launch left to record: launches are only counted, or left to Triton alone.
 
-``Shortcuts``: functions of which no launch is recorded any more are launched by Triton alone.
-
-A launch costs 4 us less so, which is a quarter of what Triton takes. A function has its shortcut
-until Triton compiles it anew: that is another specialisation, of which launches may be recorded.
+With ``Shortcuts`` Triton alone launches a function: a launch costs 4 us less so, which is a quarter
+of what Triton takes. A function has its shortcut until Triton compiles it anew: that is another
+specialisation, of which launches may be recorded.
 """
 
 from __future__ import annotations

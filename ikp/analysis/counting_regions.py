@@ -23,8 +23,6 @@ from ikp.core.sorting import sum_by
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ikp.core.trace import Trace
 
 
@@ -50,9 +48,6 @@ def spreads(group: Ints, values: Ints) -> Iterator[tuple[int, list[float], list[
     for i, number in enumerate(ids.tolist()):
         edges = least[i] * np.exp(ratio[i] * np.arange(BINS + 1) / BINS)
         yield number, edges.tolist(), counts[i].tolist()
-
-
-_Ints = NDArray[np.int64]
 
 
 def stats(trace: Trace, by: str | None = None, *, histogram: bool = False) -> Stats:
@@ -97,10 +92,10 @@ class Groups:
 
     names: list[str]
     units: list[str]
-    of_slot: _Ints
-    of_event: _Ints
-    of_total: _Ints
-    residence_ns: _Ints
+    of_slot: Ints
+    of_event: Ints
+    of_total: Ints
+    residence_ns: Ints
 
     @classmethod
     def of(cls, trace: Trace, labels: list[str], by: str | None) -> Groups:
@@ -122,9 +117,7 @@ class Groups:
         return cls(names, units, place, of_event, of_total, residence)
 
     @classmethod
-    def _of_events(
-        cls, trace: Trace, by: str, names: list[str], region: _Ints, label: _Ints
-    ) -> Self:
+    def _of_events(cls, trace: Trace, by: str, names: list[str], region: Ints, label: Ints) -> Self:
         """Return groups by units of single events; the first unit of each label holds its warps."""
         units, unit = event_units(trace, by)
         count, events, slots = len(units) + 1, trace.events, trace.slots
@@ -141,7 +134,7 @@ class Groups:
         label, unit = divmod(place, len(self.units))
         return label, self.units[unit], self.names[name], int(self.residence_ns[place])
 
-    def residence(self, evidence: tuple[Evidence, ...], inside: _Ints) -> tuple[Residence, ...]:
+    def residence(self, evidence: tuple[Evidence, ...], inside: Ints) -> tuple[Residence, ...]:
         """Return how long the warps of each place ran, and how long in no range."""
         ranged = sum_by(self.of_slot, inside, len(self.residence_ns))
         warps = np.bincount(self.of_slot, minlength=len(self.residence_ns))
@@ -154,7 +147,7 @@ class Groups:
         return tuple(found)
 
 
-def _units(trace: Trace, by: str | None) -> tuple[list[str], _Ints]:
+def _units(trace: Trace, by: str | None) -> tuple[list[str], Ints]:
     """Return the names of the units to count apart, and the unit of each slot."""
     if by is None:
         return [""], np.zeros(len(trace.slots), np.int64)
@@ -169,7 +162,7 @@ def _units(trace: Trace, by: str | None) -> tuple[list[str], _Ints]:
     return [f"{word} {value}" for value in values.tolist()] or [""], unit.astype(np.int64)
 
 
-def _rank_units(trace: Trace) -> tuple[list[str], _Ints]:
+def _rank_units(trace: Trace) -> tuple[list[str], Ints]:
     ranks = ["no rank" if one.rank is None else f"rank {one.rank}" for one in trace.launches]
     units = list(dict.fromkeys(ranks)) or [""]
     return units, _codes(ranks, units)[trace.slots.launch]
@@ -179,17 +172,17 @@ def _rank_units(trace: Trace) -> tuple[list[str], _Ints]:
 class _Figures:
     """Count, sum, least, most and percentiles of each group's values: arrays of equal length."""
 
-    ids: _Ints
-    counts: _Ints
-    totals: _Ints
-    least: _Ints
-    most: _Ints
+    ids: Ints
+    counts: Ints
+    totals: Ints
+    least: Ints
+    most: Ints
     p50: NDArray[np.float64]
     p95: NDArray[np.float64]
     p99: NDArray[np.float64]
 
     @classmethod
-    def of(cls, group: _Ints, sizes: _Ints, values: _Ints) -> _Figures:
+    def of(cls, group: Ints, sizes: Ints, values: Ints) -> _Figures:
         """Return the figures of the groups that occur; ``sizes`` has the values in each group."""
         ordered = _sort_groups(group, values)
         ids = np.flatnonzero(sizes)
@@ -201,7 +194,7 @@ class _Figures:
 
 
 def _range_rows(
-    trace: Trace, groups: Groups, evidence: tuple[Evidence, ...], own: _Ints
+    trace: Trace, groups: Groups, evidence: tuple[Evidence, ...], own: Ints
 ) -> list[RegionStats]:
     events = trace.events
     is_range = events.kind == Kind.RANGE
@@ -304,7 +297,7 @@ def _total_rows(trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]) ->
     return rows
 
 
-def _sort_groups(group: _Ints, durations: _Ints) -> _Ints:
+def _sort_groups(group: Ints, durations: Ints) -> Ints:
     """Return the durations group by group, ascending."""
     least, most = int(durations.min()), int(durations.max())
     width = (most - least).bit_length()
@@ -319,7 +312,7 @@ def _sort_groups(group: _Ints, durations: _Ints) -> _Ints:
     return ordered
 
 
-def _quantile(ordered: _Ints, first: _Ints, counts: _Ints, q: float) -> NDArray[np.float64]:
+def _quantile(ordered: Ints, first: Ints, counts: Ints, q: float) -> NDArray[np.float64]:
     """Return each group's quantile, interpolated linearly between its two nearest values."""
     position = q * (counts - 1)
     below = np.floor(position).astype(np.int64)
@@ -329,6 +322,6 @@ def _quantile(ordered: _Ints, first: _Ints, counts: _Ints, q: float) -> NDArray[
     return result
 
 
-def _codes(values: list[str], categories: list[str]) -> _Ints:
+def _codes(values: list[str], categories: list[str]) -> Ints:
     index = {name: i for i, name in enumerate(categories)}
     return np.array([index[value] for value in values], np.int64)

@@ -308,9 +308,9 @@ def _with_work(facts: RangeFacts, said: dict[str, Any]) -> RangeFacts:
         accesses=tuple(AccessFacts.of_json(each) for each in said["accesses"]),
         apart=_count(said["apart"]) or 0,
         sums=size(said["sums"]),
-        products=None if said["products"] is None else size(said["products"]),
+        products=_number(said["products"]),
         polls=str(said["polls"]),
-        bulk_bytes=None if said["bulk_bytes"] is None else size(said["bulk_bytes"]),
+        bulk_bytes=_number(said["bulk_bytes"]),
         lines=tuple(LineFacts.of_json(each) for each in said.get("lines", ())),
         needless=size(said.get("needless", 0)),
     )

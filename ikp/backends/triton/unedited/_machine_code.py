@@ -21,7 +21,6 @@ from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Launch, apart, made, take, wanted
 from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _arguments as argument_values
-from ikp.backends.triton.unedited import _arguments as pointed_to
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.driver import cuda
 from ikp.errors import InspectError, PatchError
@@ -158,7 +157,7 @@ def _launched(
     code = bytes(compiled.asm["cubin"])
     shape, parameters = captured(launch, Cubin.read(code).kernel(compiled.name).parameters)
     shape = replace(shape, settings=cuda.settings(function), limits=cuda.limits())
-    names = pointed_to.names(values, foreign.argument_names(compiled))
+    names = argument_values.names(values, foreign.argument_names(compiled))
     return Launched(compiled.name, code, shape, parameters, names=names)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ikp.core.abi import Kind
 from ikp.core.args import OUT, ArgColumn, highest, incoming, join_args
 from ikp.core.regions import checked_name, region_id
-from ikp.core.rows import take_events
+from ikp.core.rows import MOST_TICKS, take_events
 from ikp.core.trace import AnyTrace, Events, Region, Trace, make_columns
 from ikp.edit._pairs import WITHIN, Ints, Rows, pairs
 from ikp.edit._parts import needs_timeline, noted
@@ -26,7 +26,6 @@ Moment = Literal["start", "end"]
 
 _SHOWN: Final = 6
 """Payloads that an error names as examples."""
-_MOST_TICKS: Final = 1 << 62
 
 
 def connect(trace: AnyTrace, source: str, target: str, *, within: Within = "block") -> AnyTrace:
@@ -244,7 +243,7 @@ def _ranges(trace: Trace, like: Rows, start: Ints, end: Ints) -> Events:
         kind=np.full(len(like), int(Kind.RANGE)),
         start_ns=start,
         end_ns=end,
-        ticks=np.rint(np.minimum(ticks, _MOST_TICKS)),
+        ticks=np.rint(np.minimum(ticks, MOST_TICKS)),
         payload_type=events.payload_type[like],
         payload=events.payload[like],
     )

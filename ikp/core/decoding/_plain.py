@@ -19,7 +19,7 @@ import numpy as np
 from ikp.compiling import CompileError, compile_c, kept
 from ikp.core import abi
 from ikp.core.abi import Rows
-from ikp.core.decoding._records import Codes, whole_lives
+from ikp.core.decoding._records import ID_BITS, Codes, whole_lives
 from ikp.core.decoding._times import SLACK
 from ikp.core.decoding.launch_header import Ints
 from ikp.core.decoding.slots import Columns, Used
@@ -50,7 +50,6 @@ _SLOT: Final = np.dtype(
 _LAUNCH: Final = np.dtype(
     [("rate", "f8"), ("reach", "f8"), ("zero", "i8"), ("first", "i8"), ("past", "i8")]
 )
-_ID_BITS: Final = abi.REGION_MASK.bit_length()
 _TURNED, _OUTSIDE = 1, 2
 _MOST_THREADS: Final = 4
 _WORTH: Final = 1 << 17
@@ -121,7 +120,7 @@ class Plain:
         slots["since"] -= axes.tick_zero[row]
         latest = np.where(timeline.finished, timeline.finish_ticks + SLACK, _NEVER)
         slots["latest"] = latest[mine]
-        slots["launch"], slots["table"] = used.launch, tables[used.launch] << _ID_BITS
+        slots["launch"], slots["table"] = used.launch, tables[used.launch] << ID_BITS
         slots["offset"], slots["side"] = axes.offset[row], axes.bends.side[row]
         launches["rate"], launches["zero"] = axes.rate, axes.ns_zero
         launches["reach"] = axes.bends.reach

@@ -24,7 +24,6 @@ _AGAIN: Final = 0.4
 """Share of sectors from which on blocks at equal distances over the grid ask for the same ones."""
 _LEAST: Final = 0.35
 """Share of the launch that the bytes need at memory's rate, from which on they explain its time."""
-_SURE: Final = 0.35
 _FEW: Final = 256
 """Blocks up to which most of a grid runs at once."""
 
@@ -66,7 +65,7 @@ def _found(
         number=Number("bytes over memory's rate, of the launch", share, "share"),
         at_stake=saved * launch.duration,
         without="with neighbouring blocks that share what they load, in L2",
-        confidence="likely" if share >= _SURE else "possible",
+        confidence="likely",
         rationale=f"counted: {size / 1e6:,.0f} MB are loaded at addresses that neighbouring blocks "
         f"don't share and blocks far apart do ({100 * again:.0f} % of their sectors); from memory "
         f"they take {100 * share:.0f} % of the launch. Refuted if all of it fits into L2.",

@@ -30,7 +30,7 @@ from host_segment import gemm_segment
 
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.trace import Trace
 
 HERE = Path(__file__).resolve().parents[1]
@@ -101,7 +101,7 @@ def million() -> dict[str, float]:
     return {"decode": spent, "M ranges per second": len(trace.events) / spent / 1e6}
 
 
-def small_launches(count: int) -> list[Source]:
+def small_launches(count: int) -> list[SegmentSource]:
     """Return launches of one kernel: 8 warps of 3 ranges each, in buffers of their own."""
     one = gemm_segment(1, 1, 3)
     assert isinstance(one.data, np.ndarray)

@@ -22,7 +22,8 @@ _PROCESS = """
 import os, sys
 import numpy
 from pathlib import Path
-from ikp.backends.patched import Grid, Launch, made
+from ikp.backends.launched_grid import LaunchGrid
+from ikp.backends.patched import RecordedLaunch, made
 from ikp.core.abi import Language
 from ikp.errors import IkpError
 from ikp.unedited.plan import plan
@@ -31,11 +32,11 @@ if which == "printed":
     from ikp.sass.dataflow import reading
     reading.composed = lambda file, name: None
 wanted = [(Path(path).read_bytes(), name) for path, name in zip(listed[::2], listed[1::2])]
-launch = Launch(plan(level="machine", detail=detail), Language.OTHER, lambda *_: None)
+launch = RecordedLaunch(plan(level="machine", detail=detail), Language.OTHER, lambda *_: None)
 begun, refused = sum(os.times()[:4]), 0
 for data, name in wanted:
     try:
-        made(data, name, "", launch, shared=0, block=(128, 1, 1), grid=Grid(False, False))
+        made(data, name, "", launch, shared=0, block=(128, 1, 1), grid=LaunchGrid(False, False))
     except IkpError:
         refused += 1
 print(refused, sum(os.times()[:4]) - begun)

@@ -11,7 +11,7 @@ from host_segment import EPOCH_NS, HZ, SMS
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 
 WARPS, RESIDENT = 4, 16
 """Warps of a block, and blocks that an SM holds at the same time."""
@@ -19,7 +19,7 @@ NAMES = {1: "load", 2: "math", 3: "store", 4: "wait", 9: "kernel"}
 _LIFE, _BEFORE = 5000, 300
 
 
-def norm_segment(blocks: int, ranges: int, number: int = 0) -> Source:
+def norm_segment(blocks: int, ranges: int, number: int = 0) -> SegmentSource:
     """Return what ``blocks`` blocks wrote: ``ranges`` ranges per warp and the whole one.
 
     ``number`` is that of the launch; each begins when the one before it is over.
@@ -56,7 +56,7 @@ def norm_segment(blocks: int, ranges: int, number: int = 0) -> Source:
         mask = 0xFFFFFFFF if name == "init" else -1
         heads[f"{name}_ns"], heads[f"{name}_clock"] = (ns - ns % 32) & mask, when & mask
     heads["attempted"], heads["sm"], heads["grid_id"] = ranges, sm, number + 1
-    return Source(
+    return SegmentSource(
         "norm", data, device="NVIDIA H200", backend="machine", clock_rate_hz=HZ, regions=NAMES
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 
 WARPS, SMS = 8, 132
 HZ = 1.98e9
@@ -18,7 +18,7 @@ EPOCH_NS = 1_760_000_000_000_000_000
 NAMES = {1: "load", 2: "dot", 3: "tile"}
 
 
-def gemm_segment(blocks: int, iterations: int, seed: int = 0) -> Source:
+def gemm_segment(blocks: int, iterations: int, seed: int = 0) -> SegmentSource:
     """Return what ``blocks`` blocks wrote: ``(2 * iterations + 1) * 8`` ranges each.
 
     Half of the ranges have a payload. A range's start, end and tag are 4 bytes each, as on a GPU.
@@ -40,7 +40,7 @@ def gemm_segment(blocks: int, iterations: int, seed: int = 0) -> Source:
     heads["init_ns"], heads["finish_ns"] = _timer(begin - origin), _timer(end - origin)
     heads["sm"], heads["grid_id"], heads["state"] = sm, 7, SlotState.FINISHED
     heads["attempted"] = records
-    return Source("gemm", data, device="NVIDIA H200", clock_rate_hz=HZ, regions=NAMES)
+    return SegmentSource("gemm", data, device="NVIDIA H200", clock_rate_hz=HZ, regions=NAMES)
 
 
 def _records(

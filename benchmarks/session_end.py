@@ -47,9 +47,9 @@ print(json.dumps({"load": min(took), "GB": memory, "ranges": ranges}))
 CUT = """
 import sys, tempfile
 from pathlib import Path
-from ikp.viewer.part import Part, write_part
+from ikp.viewer.part import TracePart, write_part
 with tempfile.TemporaryDirectory() as folder:
-    print(write_part(Path(sys.argv[1]), Part(window_ns=(0, 20_000)), Path(folder))[1])
+    print(write_part(Path(sys.argv[1]), TracePart(window_ns=(0, 20_000)), Path(folder))[1])
 """
 
 

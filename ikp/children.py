@@ -74,11 +74,11 @@ def run_all(
 ) -> list[Done]:
     """Run several programs at once; raises the errors of ``run``."""
     with ExitStack() as stack:
-        started = [stack.enter_context(_Child(each, limit_s, cwd)) for each in commands]
+        started = [stack.enter_context(_ChildProcess(each, limit_s, cwd)) for each in commands]
         return [each.wait() for each in started]
 
 
-class _Child:
+class _ChildProcess:
     def __init__(self, command: Sequence[str | Path], limit_s: float, cwd: Path | None) -> None:
         self._name, self._limit_s = str(command[0]), limit_s
         if shutil.which(self._name) is None:

@@ -261,11 +261,11 @@ class TritonTarget(Protocol):
         """Read the clock. No operands; the result is the start word."""
 
     @staticmethod
-    def end(record: ptx.Record) -> ptx.Asm:
+    def end(record: ptx.RecordCode) -> ptx.Asm:
         """Store one range. Operands: [tag], start word, payload, [where], [index]."""
 
     @staticmethod
-    def instant(record: ptx.Record) -> ptx.Asm:
+    def instant(record: ptx.RecordCode) -> ptx.Asm:
         """Store one instant. Operands: [tag], payload, [where], [index]."""
 
     @staticmethod

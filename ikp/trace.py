@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
     from ikp.analysis.explain.verdict import Verdict
-    from ikp.analysis.page.reporting import Report
+    from ikp.analysis.page.reporting import TracePage
     from ikp.analysis.stats import Stats
     from ikp.core.objects import Instant, Range
     from ikp.patterns import Names
@@ -95,7 +95,7 @@ class Trace(core.Trace):
 
         return explain(self, launch)
 
-    def report(self, before: Trace | None = None) -> Report:
+    def report(self, before: Trace | None = None) -> TracePage:
         """Return the trace as a page: findings, SMs over time, waves, histograms, the tree.
 
         ``.save("x.html")`` writes it, as one file that needs no network; ``.save("x.png")`` its

@@ -9,7 +9,7 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import Option
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.rows import renumber_rows, take_events
 from ikp.core.segment import Selection
 from ikp.core.trace import AnyTrace
@@ -29,14 +29,14 @@ def headers_alone(launch: Launch, chosen: Selection) -> Launch:
     return replace(launch, warps=warps)
 
 
-def every_block(launch: Launch, room: int, device: Device) -> Source:
+def every_block(launch: Launch, room: int, device: Device) -> SegmentSource:
     """Return a dense segment in which every warp of a launch has a slot."""
     segment = Segment(nbytes(launch.slots, room), device)
     segment.run(launch)
     return densely(segment, launch, room, launch.warps_per_block)
 
 
-def chosen_blocks(launch: Launch, chosen: Selection, room: int, device: Device) -> Source:
+def chosen_blocks(launch: Launch, chosen: Selection, room: int, device: Device) -> SegmentSource:
     """Return a segment of the same launch, of which the chosen blocks alone have slots."""
     whole = every_block(headers_alone(launch, chosen), room, device)
     assert isinstance(whole.data, np.ndarray)

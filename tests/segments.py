@@ -17,7 +17,7 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 
 EPOCH = 1_760_000_000_123_456_789
 """Unix time of 0 ns here: a present-day time, which no float64 can hold to the nanosecond."""
@@ -201,10 +201,10 @@ class Segment:
         )
         return Truth(launch, capacity, slots, events)
 
-    def source(self, label: str = "k", **facts: Any) -> Source:
+    def source(self, label: str = "k", **facts: Any) -> SegmentSource:
         """Return the bytes as the session hands them to the decoder."""
         facts = {"clock_rate_hz": 2e9, "device": "model", "backend": "test", **facts}
-        return Source(label, np.frombuffer(bytes(self.data), np.uint8), **facts)
+        return SegmentSource(label, np.frombuffer(bytes(self.data), np.uint8), **facts)
 
     def poke(self, at: int, word: int) -> None:
         """Overwrite one 32-bit word."""

@@ -24,12 +24,14 @@ RESULTS = {
     "ikp.core.trace": ("Launch", "ClockFit", "Region", "Slots", "Events"),
     "ikp.analysis.stats": ("RegionStats", "Residence"),
     "ikp.analysis.evidence": ("Evidence",),
-    "ikp.analysis.page.reporting": ("Report",),
+    "ikp.analysis.page.reporting": ("TracePage",),
     "ikp.analysis.diff.difference": ("KernelChange", "Row", "Change", "Limit"),
 }
 """What users meet through a trace, but never construct."""
 INSPECTED = {
-    "ikp.inspection.report": ("Report", "Kernel", "CodeRange", "Copy", "Group", "Finding"),
+    "ikp.inspection.report": (
+        *("Report", "KernelReport", "CodeRange", "Copy", "InstructionGroup", "Discrepancy"),
+    ),
     "ikp.sass.disassembly.opcodes": ("Work",),
     "ikp.sass.disassembly.listing": ("Instruction",),
     "ikp.inspection._source": ("Source",),

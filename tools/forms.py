@@ -24,7 +24,7 @@ from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.disassembly import tools
 from ikp.sass.disassembly.form_texts import PRINTABLE, FormTexts, learned
 from ikp.sass.disassembly.tool_paths import tool
-from ikp.sass.disassembly.word_forms import CONTROL, Field, Forms, packed, unpacked
+from ikp.sass.disassembly.word_forms import CONTROL, Forms, NumberField, packed, unpacked
 
 Words = npt.NDArray[np.uint64]
 _MEANING: Final = np.uint64((1 << CONTROL - 64) - 1)
@@ -99,7 +99,7 @@ def main() -> None:
     for each in given.fields:
         opcode, _, text = each.partition("=")
         fields[int(opcode, 16)] = tuple(text.split())
-    forms = Forms({at: tuple(map(Field.of, each)) for at, each in fields.items()}, ())
+    forms = Forms({at: tuple(map(NumberField.of, each)) for at, each in fields.items()}, ())
     paths = [path for each in given.cubins for path in sorted(each.rglob("*.cubin"))]
     words = collected(paths, int(given.chip.rstrip("af")))
     count, unknown = counted(forms, words)

@@ -106,7 +106,7 @@ Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class TallyRow:
     """A row of a table without figures that don't add up, and the sketches for its percentiles."""
 
     figures: RegionStats
@@ -143,7 +143,7 @@ class Tally:
     """
 
     files: int = 0
-    rows: Mapping[RowKey, Row] = field(default_factory=dict)
+    rows: Mapping[RowKey, TallyRow] = field(default_factory=dict)
     labels: Mapping[str, Label] = field(default_factory=dict)
     residence: Mapping[Place, Residence] = field(default_factory=dict)
     about: tuple[str, ...] = ()
@@ -234,7 +234,7 @@ def _finished(label: Label) -> Evidence:
     return replace(found, duration_ns=min(max(middle, least), most))
 
 
-def _figures(row: Row, evidence: Evidence) -> RegionStats:
+def _figures(row: TallyRow, evidence: Evidence) -> RegionStats:
     """Return a row with its means and percentiles, from its sums and sketches."""
     found = replace(row.figures, launches=evidence.launches)
     if found.total_ns is not None:

@@ -13,7 +13,7 @@ from ikp.analysis.counting_regions import Groups, stats
 from ikp.analysis.evidence import Evidence
 from ikp.analysis.perturbation import worse
 from ikp.analysis.stats import RegionStats, Residence
-from ikp.analysis.tally import Label, Lost, Place, Row, RowKey, Tally, new_sketch, sketches
+from ikp.analysis.tally import Label, Lost, Place, RowKey, Tally, TallyRow, new_sketch, sketches
 from ikp.core.abi import Kind
 from ikp.core.warps import launch_bounds
 
@@ -49,12 +49,12 @@ def tally_trace(trace: Trace, by: str | None = None) -> Tally:
         _by_row(sketches(of_range, values[chosen]), groups, table.evidence)
         for values in (trace.events.end_ns - trace.events.start_ns, trace.events.ticks)
     )
-    rows: dict[RowKey, Row] = {}
+    rows: dict[RowKey, TallyRow] = {}
     for row in table.rows:
         key = _key(row)
         counted = row.total_cycles is not None
         figures = replace(row, **_NOT_ADDED)
-        one = Row(figures, times.get(key), cycles.get(key) if counted else None)
+        one = TallyRow(figures, times.get(key), cycles.get(key) if counted else None)
         rows[key] = _added_row(rows[key], one) if key in rows else one
     durations = _durations(trace)
     labels = {one.launch: Label(one, durations[one.launch]) for one in table.evidence}
@@ -98,7 +98,7 @@ def merge(tallies: Iterable[Tally]) -> Tally:
     that of their first tally.
     """
     files, absent, why = 0, 0, ""
-    rows: dict[RowKey, Row] = {}
+    rows: dict[RowKey, TallyRow] = {}
     labels: dict[str, Label] = {}
     residence: dict[Place, Residence] = {}
     about: dict[str, None] = {}
@@ -137,15 +137,15 @@ def _joined(whole: DDSketch, part: DDSketch) -> DDSketch:
     return whole
 
 
-def _own_row(row: Row) -> Row:
-    return Row(row.figures, _own(row.times), _own(row.cycles))
+def _own_row(row: TallyRow) -> TallyRow:
+    return TallyRow(row.figures, _own(row.times), _own(row.cycles))
 
 
 def _own_label(label: Label) -> Label:
     return Label(label.evidence, _joined(new_sketch(), label.durations))
 
 
-def _added_row(whole: Row, part: Row) -> Row:
+def _added_row(whole: TallyRow, part: TallyRow) -> TallyRow:
     """Return two rows of one key as one. The sketches of the first are changed."""
     figures, more = whole.figures, part.figures
     sums = {
@@ -158,7 +158,7 @@ def _added_row(whole: Row, part: Row) -> Row:
         _both(getattr(whole, name), getattr(part, name), _joined) for name in ("times", "cycles")
     )
     changes: dict[str, Any] = {**sums, "min_ns": least, "max_ns": most}
-    return Row(replace(figures, **changes), times, cycles)
+    return TallyRow(replace(figures, **changes), times, cycles)
 
 
 def _both(one: Any, other: Any, how: Callable[[Any, Any], Any]) -> Any:

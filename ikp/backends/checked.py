@@ -11,8 +11,8 @@ from typing import Any
 from ikp.backends.loaded import Module
 from ikp.backends.patched import Counts, drop_buffer
 from ikp.backends.reached import reached
-from ikp.checking.comparison import Buffer, Verdict
-from ikp.checking.messages import Code, Request, Shape, packed
+from ikp.checking.comparison import Buffer, CheckResult
+from ikp.checking.messages import KernelForm, LaunchConfiguration, Request, packed
 from ikp.checking.process import check
 from ikp.driver import cuda
 from ikp.errors import CheckError, PatchError
@@ -24,12 +24,12 @@ _PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class PlainLaunch:
     """A launch of a plain kernel."""
 
     name: str  # as the compiler wrote it
     cubin: bytes  # its variables are those of the program's own module, if there are any
-    shape: Shape
+    shape: LaunchConfiguration
     values: Sequence[tuple[int, bytes]]  # of parameters: the offset of each, and its bytes
     variables: Sequence[tuple[str, int, int]] = ()  # of its module: names, addresses and bytes
     constants: Mapping[str, bytes] = field(default_factory=dict)  # of its module
@@ -37,8 +37,12 @@ class Launched:
 
 
 def checked(
-    module: Module, stream: int, prof: Any, words: Sequence[int], launched: Callable[[], Launched]
-) -> Verdict | None:
+    module: Module,
+    stream: int,
+    prof: Any,
+    words: Sequence[int],
+    launched: Callable[[], PlainLaunch],
+) -> CheckResult | None:
     """Compare a kernel with probes with the plain one, once for each module.
 
     Nothing is launched in this process: the caller launches the kernel that the verdict allows.
@@ -56,13 +60,13 @@ def checked(
     if module.checked:
         return module.refused
     if cuda.capturing(stream):
-        return Verdict("not checked: a CUDA graph captures its launch")
+        return CheckResult("not checked: a CUDA graph captures its launch")
     module.checked = True
     try:
         wait_for_earlier()
         verdict = check(_request(module, prof, words, launched()))
     except PatchError as error:
-        return Verdict(f"not checked: {error}")
+        return CheckResult(f"not checked: {error}")
     module.refused = verdict if verdict.refused else None
     return verdict
 
@@ -91,9 +95,9 @@ def wait_for_earlier() -> None:
         raise found[0]
 
 
-def _request(module: Module, prof: Any, words: Sequence[int], launch: Launched) -> Request:
+def _request(module: Module, prof: Any, words: Sequence[int], launch: PlainLaunch) -> Request:
     found = reached(launch.values, launch.variables, prof.address, launch.names)
-    plain = Code(launch.cubin, *packed(launch.values), launch.constants)
+    plain = KernelForm(launch.cubin, *packed(launch.values), launch.constants)
     recorded = replace(plain, cubin=module.patch.cubin)
     value = struct.pack(f"<{len(words)}Q", *words)
     if (argument := module.patch.argument) is not None:
@@ -108,7 +112,7 @@ def _request(module: Module, prof: Any, words: Sequence[int], launch: Launched) 
 
 
 def refused(
-    counts: Counts, session: Session, label: str, prof: Any, verdict: Verdict
+    counts: Counts, session: Session, label: str, prof: Any, verdict: CheckResult
 ) -> CheckError:
     """Forget a recorded launch that failed the check; return the error to report.
 

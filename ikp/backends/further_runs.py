@@ -15,21 +15,21 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ikp.backends.checked import Launched, wait_for_earlier
+from ikp.backends.checked import PlainLaunch, wait_for_earlier
 from ikp.backends.reached import Reached, reached
 from ikp.backends.refusing import in_words
-from ikp.checking.comparison import Buffer, Verdict
-from ikp.checking.messages import Code, Request, Timed, packed
+from ikp.checking.comparison import Buffer, CheckResult
+from ikp.checking.messages import KernelForm, Request, RunTimes, packed
 from ikp.checking.process import run_apart
-from ikp.core.address_tables import Recorded, figures
+from ikp.core.address_tables import RecordedAccess, figures
 from ikp.core.run_figures import AddressFigures, TriedSuspect, TriedSuspects
 from ikp.driver import cuda
 from ikp.errors import IkpError, PatchError
 
 if TYPE_CHECKING:
     from ikp.backends.loaded import Module
-    from ikp.backends.patched import Launch
-    from ikp.probes.access_probes import AddressPatch, Site
+    from ikp.backends.patched import RecordedLaunch
+    from ikp.probes.access_probes import AccessSite, AddressPatch
     from ikp.probes.suspects import Trial
     from ikp.unedited.plan import Plan
 
@@ -45,8 +45,8 @@ def run_once(
     what: str,
     stream: int,
     shown: str,
-    launched: Callable[[], Launched],
-    run: Callable[[Launched], _Found],
+    launched: Callable[[], PlainLaunch],
+    run: Callable[[PlainLaunch], _Found],
 ) -> _Found | str | None:
     """Make a further run of a launch's kernel, if it is the module's first one of its kind.
 
@@ -107,7 +107,7 @@ def probe_addresses(
     plan: Plan,
     ptx: str,
     shown: str,
-    launched: Callable[[], Launched],
+    launched: Callable[[], PlainLaunch],
 ) -> AddressFigures | str | None:
     """Run a launch's kernel with address probes, once for each module, in another process.
 
@@ -124,13 +124,13 @@ def probe_addresses(
         The figures; why there are none; None where an earlier launch of the kernel was probed.
     """
 
-    def run(launch: Launched) -> AddressFigures:
+    def run(launch: PlainLaunch) -> AddressFigures:
         return _run(launch, prof, plan, ptx)
 
     return run_once(module, "addresses", stream, shown, launched, run)
 
 
-def _run(launch: Launched, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
+def _run(launch: PlainLaunch, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
     from ikp.probes.access_probes import patch_accesses
 
     shape = launch.shape
@@ -138,7 +138,7 @@ def _run(launch: Launched, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
         launch.cubin, launch.name, shape.grid, shape.block, detail=plan.detail, ptx=ptx
     )
     found = reached(launch.values, launch.variables, prof.address, launch.names)
-    plain = Code(launch.cubin, *packed(launch.values), launch.constants)
+    plain = KernelForm(launch.cubin, *packed(launch.values), launch.constants)
     with zeros(made.tables.nbytes) as tables:
         from ikp.probes.code.entry_code import CELL
 
@@ -147,7 +147,7 @@ def _run(launch: Launched, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
         beside = (tables, *found.scratch)
         request = Request(launch.name, shape, plain, probed, found.written, beside, tables)
         verdict, content = run_apart(request)
-    text = verdict.text if isinstance(verdict, Verdict) else ""
+    text = verdict.text if isinstance(verdict, CheckResult) else ""
     if not content:
         raise PatchError(f"with address probes: {text}.")
     return _figures(made, content, text)
@@ -164,10 +164,10 @@ def _figures(made: AddressPatch, content: bytes, checked: str) -> AddressFigures
     )
 
 
-def _recorded(site: Site) -> Recorded:
+def _recorded(site: AccessSite) -> RecordedAccess:
     file, number = site.lines[0] if site.lines else ("", 0)
     each = site.access
-    return Recorded(
+    return RecordedAccess(
         *(site.text, f"{file}:{number}" if file else "", site.range, each.space, each.kind),
         *(each.width, each.lanes, each.beyond),
     )
@@ -183,7 +183,7 @@ def try_suspects(
     prof: Any,
     most: int,
     shown: str,
-    launched: Callable[[], Launched],
+    launched: Callable[[], PlainLaunch],
 ) -> TriedSuspects | str | None:
     """Time a launch's kernel without its suspects, once for each module, in another process.
 
@@ -199,13 +199,13 @@ def try_suspects(
         The times; why there are none; None where an earlier launch of the kernel was tried.
     """
 
-    def run(launch: Launched) -> TriedSuspects:
+    def run(launch: PlainLaunch) -> TriedSuspects:
         return _tried(launch, prof, most)
 
     return run_once(module, "suspects", stream, shown, launched, run)
 
 
-def _tried(launch: Launched, prof: Any, most: int) -> TriedSuspects:
+def _tried(launch: PlainLaunch, prof: Any, most: int) -> TriedSuspects:
     from ikp.probes.suspects import trials
 
     found = reached(launch.values, launch.variables, prof.address, launch.names)
@@ -213,7 +213,7 @@ def _tried(launch: Launched, prof: Any, most: int) -> TriedSuspects:
     return TriedSuspects(count, tuple(_one(launch, found, each) for each in made))
 
 
-def _one(launch: Launched, found: Reached, trial: Trial) -> TriedSuspect:
+def _one(launch: PlainLaunch, found: Reached, trial: Trial) -> TriedSuspect:
     """Return one suspect's times, or why there are none."""
     from ikp.probes.code.entry_code import CELL
     from ikp.probes.suspects import LINE_BYTES, REDIRECTED
@@ -224,7 +224,7 @@ def _one(launch: Launched, found: Reached, trial: Trial) -> TriedSuspect:
     )
     if trial.refused:
         return untimed
-    plain = Code(launch.cubin, *packed(launch.values), launch.constants)
+    plain = KernelForm(launch.cubin, *packed(launch.values), launch.constants)
     redirected = trial.how == REDIRECTED
     with zeros(LINE_BYTES) if redirected else nullcontext() as line:
         constants = dict(launch.constants)
@@ -236,7 +236,7 @@ def _one(launch: Launched, found: Reached, trial: Trial) -> TriedSuspect:
             *(launch.name, launch.shape, plain, other, found.written, beside), rounds=_ROUNDS
         )
         answer, _ = run_apart(request)
-    if not isinstance(answer, Timed):
+    if not isinstance(answer, RunTimes):
         return replace(untimed, refused=f"{answer.text}.")
     gains = [1 - b / a for a, b in zip(answer.plain, answer.other, strict=True)]
     quartiles = statistics.quantiles(gains, n=4)
@@ -253,10 +253,10 @@ def run_further(
     module: Module,
     stream: int,
     prof: Any,
-    launch: Launch,
+    launch: RecordedLaunch,
     ptx: Callable[[], str],
     shown: str,
-    launched: Callable[[], Launched],
+    launched: Callable[[], PlainLaunch],
 ) -> None:
     """Make the runs that a launch's plan asks for, and keep in the launch what they found.
 

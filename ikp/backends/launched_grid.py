@@ -1,4 +1,4 @@
-"""``Grid``: the properties of a launch's grid, and the blocks that record, chosen or sampled."""
+"""``LaunchGrid``: a launch's grid, and the blocks of it that record, chosen or sampled."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def sampled(grid: tuple[int, int, int], sample: int | None) -> Selection:
     return Selection(block_step=step, others=True)
 
 
-class Grid(NamedTuple):
+class LaunchGrid(NamedTuple):
     """The properties of a kernel's grid, and its selection, that decide how it is patched."""
 
     flat: bool  # the grid has one dimension
@@ -82,7 +82,7 @@ class Grid(NamedTuple):
     @classmethod
     def of(
         cls, blocks: tuple[int, int, int], stream: int, chosen: Selection, sample: int | None = 1
-    ) -> Grid:
+    ) -> LaunchGrid:
         """Return the grid of one launch; a captured launch may be replayed with another grid.
 
         Args:
@@ -101,7 +101,7 @@ class Grid(NamedTuple):
         return cls(flat, sure, some and not whole, chosen if whole else None)
 
     @property
-    def of_ptx(self) -> Grid:
+    def of_ptx(self) -> LaunchGrid:
         """The same for probes in PTX: all blocks run the code with probes, chosen or not."""
         chosen = self.blocks is not None and not self.blocks.others
         return self._replace(select=self.select or chosen, blocks=None)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ikp.checking.comparison import Verdict
+from ikp.checking.comparison import CheckResult
 from ikp.core.abi import ALIGNMENT, DENSE_HEADER_BYTES, LAUNCH_HEADER_BYTES
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.driver import cuda
@@ -39,7 +39,7 @@ class Module:
     cell: int  # the launch parameters' address in device memory; 0 where they are an argument
     context: tuple[int, int] = (0, 0)  # its handle, and a number that no other context has
     checked: bool = False  # it was compared with the plain kernel
-    refused: Verdict | None = None  # of the A/B check, where the kernel must not run
+    refused: CheckResult | None = None  # of the A/B check, where the kernel must not run
     further: set[str] = field(default_factory=set)  # kinds of further runs that were made
 
     @classmethod

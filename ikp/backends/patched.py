@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ikp.backends.launched_grid import Grid
+from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.refusing import SpecError, in_words
-from ikp.checking.comparison import Verdict
+from ikp.checking.comparison import CheckResult
 from ikp.core.abi import (
     DENSE_HEADER_BYTES,
     MIN_SEGMENT_BYTES,
@@ -57,7 +57,7 @@ class Counts(Protocol):
 
 
 @dataclass(slots=True)
-class Launch:
+class RecordedLaunch:
     """A launch that is to be recorded, made by any launcher.
 
     ``buffer`` returns a session's buffer; None where the session has ended. It takes a plan, a
@@ -73,11 +73,11 @@ class Launch:
     otherwise: Plan | None = None  # the plan to record it by where ``plan`` can't be used
     reached: bool = False  # the launch was made
     patch: Patch | None = None  # the patched kernel that was launched
-    verdict: Verdict | None = None  # of the A/B check
+    verdict: CheckResult | None = None  # of the A/B check
     addresses: AddressFigures | str | None = None  # of address probes, or why there are none
     tried: TriedSuspects | str | None = None  # times without suspects, or why there are none
     parameters: str = ""  # the values of the kernel's parameters, as a trace keeps them
-    tell: Callable[[Launch], None] | None = None  # adds the kernel's facts to the trace
+    tell: Callable[[RecordedLaunch], None] | None = None  # adds the kernel's facts to the trace
     drop: Callable[[], None] | None = None  # forgets its buffer: it was not launched
     label: str = ""  # under which the launch is recorded
     facts: MutableMapping[str, str] | None = None  # of its session
@@ -88,7 +88,7 @@ class Launch:
 
 
 class _Wanted(threading.local):
-    launch: Launch | None = None
+    launch: RecordedLaunch | None = None
     others: int = 0
     over: str = ""  # the kernel whose launch is under way, and which is recorded no more
 
@@ -165,7 +165,7 @@ def _beside() -> Any:
     return torch.cuda.Stream()
 
 
-def take() -> Launch | None:
+def take() -> RecordedLaunch | None:
     """Return the launch that this thread is to record now, once."""
     launch, wanted.launch = wanted.launch, None
     if launch is not None:
@@ -260,14 +260,14 @@ def made(
     code: bytes,
     name: str,
     ptx: str,
-    launch: Launch,
+    launch: RecordedLaunch,
     *,
     shared: int,
     shown: str = "",
     block: tuple[int, int, int] | None = None,
     argue: bool = False,
     spare: bool = False,
-    grid: Grid,
+    grid: LaunchGrid,
     assemble: Callable[[str], bytes] | None = None,
 ) -> Patch:
     """Insert probes into a kernel by a launch's plan, and keep the result for ``ikp inspect``.
@@ -349,7 +349,7 @@ def _patched(code: bytes, name: str, options: dict[str, Any]) -> Patch:
     return made
 
 
-def tell(session: Session, label: str, launch: Launch) -> None:
+def tell(session: Session, label: str, launch: RecordedLaunch) -> None:
     """Add the facts on a patched kernel to its trace: check, addresses, kept code, choices.
 
     Args:

@@ -52,7 +52,7 @@ def reached(
         records: an address in the buffer of records: a pointer into it is a stale one.
         names: of arguments, by the addresses that they point to.
     """
-    held = Held(torch_blocks(), records)
+    held = ReachableMemory(torch_blocks(), records)
     words = [
         (word, (names or {}).get(word) or f"argument {number}{_place(at)}")
         for number, (offset, value) in enumerate(values)
@@ -65,7 +65,7 @@ def reached(
     return Reached(tuple(written), tuple(disjoint(free)))
 
 
-def _beyond(found: Sequence[Buffer], held: Held) -> Iterator[Buffer]:
+def _beyond(found: Sequence[Buffer], held: ReachableMemory) -> Iterator[Buffer]:
     """Yield the buffers that only words in other buffers point to."""
     known = {each.address for each in found}
     todo = [each for each in found if _may_be_table(each)]
@@ -104,7 +104,7 @@ Block = tuple[int, int]
 """An address and a size in bytes."""
 
 
-class Held:
+class ReachableMemory:
     """Memory that a kernel can reach, and whether it is allocated."""
 
     def __init__(self, blocks: Sequence[tuple[int, int, bool]], records: int) -> None:

@@ -37,7 +37,7 @@ class _Launches:
 
 
 @dataclass(slots=True)
-class _Function:
+class _TimedFunction:
     """The launches of one plain function, and of its copies with records."""
 
     grids: dict[_Shape, _Launches] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class _Function:
 class Timed:
     """The timed launches of this process, by the plain function and its context."""
 
-    _functions: dict[tuple[int, int], _Function] = field(default_factory=dict)
+    _functions: dict[tuple[int, int], _TimedFunction] = field(default_factory=dict)
     _off: bool = False
 
     def recorded(
@@ -74,7 +74,7 @@ class Timed:
         if facts is None or self._off or self._captured(stream):
             return False
         key = function, cuda.context_number()
-        grids = self._functions.setdefault(key, _Function()).grids
+        grids = self._functions.setdefault(key, _TimedFunction()).grids
         return self._time(grids.setdefault(grid, _Launches(label, facts)).recorded)
 
     def plain(self, function: int, grid: _Shape, stream: int) -> bool:

@@ -21,8 +21,8 @@ from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import Trace
 from ikp.errors import BufferError, UsageError
 from ikp.session import current
-from ikp.session.memory import Room
-from ikp.session.recorder import Asked, recording
+from ikp.session.memory import BufferSize
+from ikp.session.recorder import BufferRequest, recording
 from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
@@ -37,7 +37,7 @@ _WARM = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class MeasuredKernel:
     """One kernel to run: ``count`` records of a kind in each range, among equal work or none."""
 
     kind: str
@@ -61,10 +61,14 @@ class Program:
         }
 
 
-_EMPTY = Program(ALONE, 0)
+_EMPTY = MeasuredKernel(ALONE, 0)
 PROGRAMS = (
     _EMPTY,
-    *(Program(kind, n) for kind in (SIDE_BY_SIDE, NESTED, INSTANTS, ALONE) for n in (FEW, MANY)),
+    *(
+        MeasuredKernel(kind, n)
+        for kind in (SIDE_BY_SIDE, NESTED, INSTANTS, ALONE)
+        for n in (FEW, MANY)
+    ),
 )
 
 
@@ -77,7 +81,9 @@ def cost_figures(trace: Trace, **facts: Any) -> Overhead:
     around = {each: _around(trace, each.label) for each in PROGRAMS}
 
     def inside(kind: str) -> Figure:
-        return _figure((around[Program(kind, MANY)] - around[Program(kind, FEW)]) / (MANY - FEW))
+        return _figure(
+            (around[MeasuredKernel(kind, MANY)] - around[MeasuredKernel(kind, FEW)]) / (MANY - FEW)
+        )
 
     return Overhead(
         device=trace.launches[0].device,
@@ -199,7 +205,7 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
         for each in PROGRAMS * _LAUNCHES:
             count = _RANGES * (each.count + 1)
             size = abi.segment_bytes(blocks * warps, count, wishes.overflow, wishes.clock)
-            buffer = session.buffer(Asked(each.label, room=Room(size)))
+            buffer = session.buffer(BufferRequest(each.label, room=BufferSize(size)))
             settings.add(buffer.spec_text)
             records[(blocks,)](out, _RANGES, buffer, **each.constants, num_warps=warps)
         trace, broken = session.read({})

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-from ikp.checking.comparison import Buffer, NoRoomError
+from ikp.checking.comparison import Buffer, NoCopyRoomError
 from ikp.driver import cuda
 from ikp.errors import PatchError
 
@@ -119,7 +119,7 @@ def _map(made: ExitStack, start: int, nbytes: int, wish: _Properties) -> None:
             to=f"allocate {nbytes:,} bytes",
         )
     except PatchError as error:
-        raise NoRoomError(str(error)) from error
+        raise NoCopyRoomError(str(error)) from error
     made.callback(cuda.call, "cuMemRelease", handle, to="release memory")
     zero = ctypes.c_uint64(0)
     cuda.call("cuMemMap", address, size, ctypes.c_size_t(0), handle, zero, to="map memory")

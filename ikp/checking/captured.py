@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ikp.checking.messages import KEPT, Shape, attribute
+from ikp.checking.messages import KEPT, LaunchConfiguration, attribute
 from ikp.driver import cuda
 from ikp.errors import PatchError
 
@@ -37,7 +37,7 @@ class _Node(ctypes.Structure):
 
 def captured(
     launch: Callable[[int], object], parameters: Sequence[Parameter]
-) -> tuple[Shape, list[tuple[int, bytes]]]:
+) -> tuple[LaunchConfiguration, list[tuple[int, bytes]]]:
     """Return the shape of a launch, and the offset and bytes of each parameter.
 
     Args:
@@ -59,7 +59,7 @@ def captured(
             (each.offset, ctypes.string_at(made.parameters[each.ordinal], each.size))
             for each in parameters
         ]
-        shape = Shape(
+        shape = LaunchConfiguration(
             (made.grid[0], made.grid[1], made.grid[2]),
             (made.block[0], made.block[1], made.block[2]),
             made.shared,

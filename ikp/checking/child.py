@@ -17,17 +17,17 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from ikp.checking.address_space import Reserved, TakenError, mapped
-from ikp.checking.comparison import Buffer, NoRoomError, Verdict
+from ikp.checking.comparison import Buffer, CheckResult, NoCopyRoomError
 from ikp.checking.messages import (
     STAGED_BYTES,
     Content,
     Failure,
     Last,
-    Piece,
     Ready,
     Request,
-    Run,
+    RunKernels,
     Stage,
+    StagedCopy,
 )
 from ikp.checking.runner import DeviceMemory, run, time_in_turn
 from ikp.driver import cuda
@@ -104,14 +104,18 @@ def _check(
             stage: Callable[[bool, float], Any] = lambda *one: connection.send(Stage(*one))  # noqa: E731
             make = time_in_turn if request.rounds else run
             verdict = make(request, memory, stage)
-            if not memory.lasts and isinstance(verdict, Verdict):
+            if not memory.lasts and isinstance(verdict, CheckResult):
                 connection.send(Last(verdict))
                 os._exit(0)  # in a context that is lost, no memory can be freed
-            if request.result is not None and isinstance(verdict, Verdict) and not verdict.refused:
+            if (
+                request.result is not None
+                and isinstance(verdict, CheckResult)
+                and not verdict.refused
+            ):
                 _return(connection, request.result, staged)
     except TakenError as error:
         connection.send(Failure(str(error), error.place))
-    except NoRoomError as error:
+    except NoCopyRoomError as error:
         connection.send(Failure(f"no room for copies of its buffers: {error}"))
     except PatchError as error:
         connection.send(Failure(str(error)))
@@ -129,9 +133,9 @@ def _return(connection: Connection, result: Buffer, staged: mmap.mmap) -> None:
 
 
 def _fill(connection: Connection, staged: mmap.mmap) -> None:
-    """Copy the program's memory to this process, piece by piece, until ``Run`` comes."""
+    """Copy the program's memory to this process, piece by piece, until ``RunKernels`` comes."""
     held = (ctypes.c_char * STAGED_BYTES).from_buffer(staged)
-    while not isinstance(piece := connection.recv(), Run):
-        assert isinstance(piece, Piece)  # noqa: S101 - both ends are ikp's
+    while not isinstance(piece := connection.recv(), RunKernels):
+        assert isinstance(piece, StagedCopy)  # noqa: S101 - both ends are ikp's
         cuda.copy_from_host(piece.address, ctypes.addressof(held), piece.nbytes)
         connection.send(Ready(os.getpid()))

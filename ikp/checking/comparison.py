@@ -29,7 +29,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     """The result of an A/B check."""
 
     text: str
@@ -40,7 +40,7 @@ class FailedRunError(Exception):
     """A kernel that faulted, or did not end in time; its text is a predicate: "has not ended"."""
 
 
-class NoRoomError(Exception):
+class NoCopyRoomError(Exception):
     """There is no memory for a copy."""
 
 
@@ -65,7 +65,7 @@ def compare(
     plain: Callable[[], object],
     recorded: Callable[[], object],
     memory: Memory,
-) -> Verdict:
+) -> CheckResult:
     """Run a kernel plain twice, then with records, on the same memory, and compare.
 
     Args:
@@ -84,13 +84,13 @@ def compare(
             restore(before, memory)
             plain()
         except FailedRunError as error:
-            return Verdict(f"not checked: on a copy of its memory, the plain kernel {error}")
+            return CheckResult(f"not checked: on a copy of its memory, the plain kernel {error}")
         unsteady = [each for each in buffers if _difference(each, first[each], memory)]
         restore(before, memory)
         try:
             recorded()
         except FailedRunError as error:
-            return Verdict(f"with records it {error}", refused=True)
+            return CheckResult(f"with records it {error}", refused=True)
         return _compared(buffers, unsteady, first, memory)
 
 
@@ -99,18 +99,18 @@ def _compared(
     unsteady: Sequence[Buffer],
     first: Mapping[Buffer, int],
     memory: Memory,
-) -> Verdict:
+) -> CheckResult:
     steady = [each for each in buffers if each not in unsteady]
     if differing := [text for each in steady if (text := _difference(each, first[each], memory))]:
-        return Verdict("; ".join(differing), refused=True)
+        return CheckResult("; ".join(differing), refused=True)
     if not buffers:
-        return Verdict(f"ran with records; {_WITHOUT_MEMORY}")
+        return CheckResult(f"ran with records; {_WITHOUT_MEMORY}")
     equal = f"{size_of(steady)}, equal bit for bit"
     if not unsteady:
-        return Verdict(equal)
+        return CheckResult(equal)
     names = ", ".join(each.name for each in unsteady)
     unknown = f"{names} differs between two runs of the plain kernel, so it can't be compared"
-    return Verdict(f"{equal}; {unknown}" if steady else unknown)
+    return CheckResult(f"{equal}; {unknown}" if steady else unknown)
 
 
 def size_of(buffers: Sequence[Buffer]) -> str:
@@ -129,7 +129,7 @@ def copies(buffers: Sequence[Buffer], memory: Memory) -> Iterator[Mapping[Buffer
             try:
                 made[each] = memory.allocate(each.nbytes)
             except PatchError as error:
-                raise NoRoomError(str(error)) from error
+                raise NoCopyRoomError(str(error)) from error
         _keep(made, memory)
         yield made
     finally:

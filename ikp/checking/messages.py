@@ -4,10 +4,10 @@ A request is of an A/B check: a kernel's plain and patched code, launch shape an
 are bytes and numbers alone: the process that checks shares no objects with the program.
 
 The process begins with ``Ready``, and again when it has a context. Then, for each kernel, comes a
-``Request``, answered by ``Ready``; a ``Piece`` for each piece of memory, answered by ``Ready``; and
-``Run``, answered by a ``Stage`` before each run, and by a ``Verdict``, or ``Last`` with it. Before
-the verdict comes a ``Content`` if the request asks for a result; where it asks for times, ``Timed``
-comes in the verdict's place. Instead of any answer, ``Failure`` may come.
+``Request``, answered by ``Ready``; a ``StagedCopy`` for each piece of memory, answered by the same;
+and ``RunKernels``, answered by a ``Stage`` before each run, and by a ``CheckResult``, or ``Last``
+with it. Before the result comes a ``Content`` if the request asks for one; where it asks for times,
+``RunTimes`` comes in the result's place. Instead of any answer, ``Failure`` may come.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ikp.checking.comparison import Buffer, Verdict
+from ikp.checking.comparison import Buffer, CheckResult
 
 ATTRIBUTE_BYTES: Final = 72
 """The size of a launch attribute: its number, in eight bytes, and 64 bytes of its value."""
@@ -28,7 +28,7 @@ context, say when the kernel may begin, or are about speed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LaunchConfiguration:
     """The configuration of a launch, without its arguments."""
 
     grid: tuple[int, int, int]
@@ -40,7 +40,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class KernelForm:
     """One form of a kernel, plain or with records, with its parameters and constants."""
 
     cubin: bytes
@@ -48,7 +48,7 @@ class Code:
     offsets: tuple[int, ...]  # of each parameter
     constants: Mapping[str, bytes]  # of the module, by name
 
-    def with_argument(self, offset: int, value: bytes) -> Code:
+    def with_argument(self, offset: int, value: bytes) -> KernelForm:
         """Return the code with one more parameter, or another value for some of the last bytes."""
         packed = bytearray(self.parameters.ljust(offset + len(value), b"\0"))
         packed[offset : offset + len(value)] = value
@@ -61,9 +61,9 @@ class Request:
     """A launch that is to be checked."""
 
     name: str  # the kernel's, as the compiler wrote it
-    shape: Shape
-    plain: Code
-    recorded: Code
+    shape: LaunchConfiguration
+    plain: KernelForm
+    recorded: KernelForm
     buffers: tuple[Buffer, ...]  # memory that a launch may write, and that is compared
     beside: tuple[Buffer, ...] = ()  # other memory that it needs: records, scratch
     result: Buffer | None = None  # of these: what is returned after the run with probes
@@ -131,7 +131,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StagedCopy:
     """So many of the staged bytes are to be copied to an address."""
 
     address: int
@@ -139,7 +139,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunKernels:
     """All memory is copied: run the kernels."""
 
 
@@ -159,7 +159,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class RunTimes:
     """The seconds that each run took, in turn."""
 
     plain: tuple[float, ...]
@@ -170,4 +170,4 @@ class Timed:
 class Last:
     """The last verdict: the process ends, because a kernel has failed in it."""
 
-    verdict: Verdict
+    verdict: CheckResult

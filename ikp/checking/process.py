@@ -21,18 +21,18 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from ikp.checking.comparison import Verdict, size_of
+from ikp.checking.comparison import CheckResult, size_of
 from ikp.checking.messages import (
     STAGED_BYTES,
     Content,
     Failure,
     Last,
-    Piece,
     Ready,
     Request,
-    Run,
+    RunKernels,
+    RunTimes,
     Stage,
-    Timed,
+    StagedCopy,
 )
 from ikp.driver import cuda
 
@@ -106,7 +106,7 @@ class Process:
             self.end()
             raise
 
-    def check(self, request: Request) -> tuple[Verdict | Timed, bytes]:
+    def check(self, request: Request) -> tuple[CheckResult | RunTimes, bytes]:
         """Have a kernel checked; return the verdict, and the result that the request asks for.
 
         Where it asks for times, these come in the verdict's place.
@@ -122,7 +122,7 @@ class Process:
             for at in range(0, each.nbytes, STAGED_BYTES):
                 self._pass(each.address + at, min(STAGED_BYTES, each.nbytes - at))
         self._recorded = False
-        self._send(Run())
+        self._send(RunKernels())
         limit = _ANSWER_S
         while isinstance(answer := self._answer(limit), Stage):
             self._recorded, limit = answer.recorded, answer.seconds + _ANSWER_S
@@ -132,7 +132,7 @@ class Process:
         if isinstance(answer, Last):
             self.end()
             return answer.verdict, content
-        if not isinstance(answer, (Verdict, Timed)):
+        if not isinstance(answer, (CheckResult, RunTimes)):
             raise LostError(f"{_WHO} answers {answer!r}")
         return answer, content
 
@@ -140,7 +140,7 @@ class Process:
         """Copy a piece of the program's memory to the process."""
         held = (ctypes.c_char * STAGED_BYTES).from_buffer(self._staged)
         cuda.copy_to_host(ctypes.addressof(held), address, nbytes)
-        self._send(Piece(address, nbytes))
+        self._send(StagedCopy(address, nbytes))
         self._ready(_ANSWER_S)
 
     def _ready(self, limit: float) -> int:
@@ -297,14 +297,14 @@ _TRIES: Final = 5
 """How many processes are tried until the addresses are free in one."""
 
 
-def check(request: Request, limit: int = _LIMIT) -> Verdict:
+def check(request: Request, limit: int = _LIMIT) -> CheckResult:
     """Compare a kernel with records with the plain one; see ``run_apart``."""
     answer = run_apart(request, limit)[0]
-    assert isinstance(answer, Verdict)  # noqa: S101 - no times were asked for
+    assert isinstance(answer, CheckResult)  # noqa: S101 - no times were asked for
     return answer
 
 
-def run_apart(request: Request, limit: int = _LIMIT) -> tuple[Verdict | Timed, bytes]:
+def run_apart(request: Request, limit: int = _LIMIT) -> tuple[CheckResult | RunTimes, bytes]:
     """Run a kernel's other form and the plain one, on copies of the memory that both reach.
 
     The program's memory is only read. All launches before must have ended.
@@ -325,7 +325,7 @@ def run_apart(request: Request, limit: int = _LIMIT) -> tuple[Verdict | Timed, b
             f"not checked: its {size_of(request.memory)} are more than the {limit / _MIB:,.0f} MiB "
             "that are copied to compare them"
         )
-        return Verdict(text), b""
+        return CheckResult(text), b""
     device, refused = cuda.identity(), ""
     for _ in range(_TRIES):
         try:
@@ -334,9 +334,9 @@ def run_apart(request: Request, limit: int = _LIMIT) -> tuple[Verdict | Timed, b
         except AgainError as error:
             refused = str(error)
         except CannotError as error:
-            return Verdict(f"not checked: {error}"), b""
+            return CheckResult(f"not checked: {error}"), b""
         except LostError as error:
             if error.recorded:
-                return Verdict(f"with records, {error}", refused=True), b""
-            return Verdict(f"not checked: {error}"), b""
-    return Verdict(f"not checked: {refused}"), b""
+                return CheckResult(f"with records, {error}", refused=True), b""
+            return CheckResult(f"not checked: {error}"), b""
+    return CheckResult(f"not checked: {refused}"), b""

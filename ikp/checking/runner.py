@@ -8,8 +8,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from ikp.checking.comparison import FailedRunError, Verdict, compare, copies, restore
-from ikp.checking.messages import ATTRIBUTE_BYTES, Code, Request, Shape, Timed
+from ikp.checking.comparison import CheckResult, FailedRunError, compare, copies, restore
+from ikp.checking.messages import (
+    ATTRIBUTE_BYTES,
+    KernelForm,
+    LaunchConfiguration,
+    Request,
+    RunTimes,
+)
 from ikp.driver import cuda
 from ikp.errors import PatchError
 
@@ -66,7 +72,7 @@ class DeviceMemory:
         return cuda.read(address, nbytes)
 
 
-def run(request: Request, memory: DeviceMemory, stage: Stage) -> Verdict:
+def run(request: Request, memory: DeviceMemory, stage: Stage) -> CheckResult:
     """Run a kernel plain and with records, on memory that is mapped already, and compare.
 
     Args:
@@ -96,7 +102,7 @@ def run(request: Request, memory: DeviceMemory, stage: Stage) -> Verdict:
         return compare(request.buffers, run_plain, run_recorded, memory)
 
 
-def time_in_turn(request: Request, memory: DeviceMemory, stage: Stage) -> Verdict | Timed:
+def time_in_turn(request: Request, memory: DeviceMemory, stage: Stage) -> CheckResult | RunTimes:
     """Time the plain kernel and its other form in turn, each time on the same memory.
 
     Args:
@@ -126,20 +132,25 @@ def time_in_turn(request: Request, memory: DeviceMemory, stage: Stage) -> Verdic
                 try:
                     took = form.timed(limit, delay)
                 except FailedRunError as error:
-                    return Verdict(
+                    return CheckResult(
                         f"{'without it' if other else 'the plain kernel'} {error}", other
                     )
                 each.extend([took] * (turn > 0))  # the first run of each loads its code
             if sum(map(sum, times)) > _ENOUGH_S and turn >= _LEAST_ROUNDS:
                 break
-    return Timed(tuple(times[0]), tuple(times[1]))
+    return RunTimes(tuple(times[0]), tuple(times[1]))
 
 
 class _Loaded:
     """A form of a kernel, plain or with records, that the driver has loaded."""
 
     def __init__(
-        self, loaded: ExitStack, name: str, code: Code, shape: Shape, memory: DeviceMemory
+        self,
+        loaded: ExitStack,
+        name: str,
+        code: KernelForm,
+        shape: LaunchConfiguration,
+        memory: DeviceMemory,
     ) -> None:
         self._code, self._shape, self._memory = code, shape, memory
         self.seconds = 0.0  # that the last run took

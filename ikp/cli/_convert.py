@@ -93,10 +93,10 @@ def _of_window(source: Path, window: Window, change: Callable[..., Trace]) -> Tr
     from ikp.core.trace import of_class
     from ikp.registry import exporter_for_path
     from ikp.trace import Trace
-    from ikp.viewer.part import Part, read_part
+    from ikp.viewer.part import TracePart, read_part
 
     check_file(source)
-    found = read_part(exporter_for_path(source), source, Part(window_ns=window))
+    found = read_part(exporter_for_path(source), source, TracePart(window_ns=window))
     if found is None:
         return None
     near, events = found

@@ -13,7 +13,7 @@ from ikp.cli._reading import check_file, next_command
 from ikp.cli._window import Window, window_option
 from ikp.errors import UsageError
 from ikp.viewer.first_look import FirstLook, first_look
-from ikp.viewer.part import MANY, Part, opening, write_part
+from ikp.viewer.part import MANY, TracePart, opening, write_part
 from ikp.viewer.show import show
 from ikp.viewer.ui import PORT, UI, Page
 
@@ -84,16 +84,16 @@ def _part(
     sm: tuple[int, ...],
     block: tuple[int, ...],
     window: Window | None,
-) -> Part | None:
+) -> TracePart | None:
     """Return the part to cut out; None if the file is to be served as it is."""
     cut = bool(sm or block or window)
     if cut and view.launch is None:
         raise UsageError("--sm, --block and --window need a trace that ikp wrote as .pftrace.")
     alone = launch is not None and (cut or sum(view.ranges) > MANY)
-    return Part(view.launch if alone else None, sm, block, window) if cut or alone else None
+    return TracePart(view.launch if alone else None, sm, block, window) if cut or alone else None
 
 
-def _serve(file: Path, view: FirstLook, part: Part | None, how: dict[str, Any]) -> None:
+def _serve(file: Path, view: FirstLook, part: TracePart | None, how: dict[str, Any]) -> None:
     """Serve a file, or a part of it from a temporary folder."""
     if part is None:
         words = [*view.words, *opening(file, sum(view.ranges), len(view.ranges))]

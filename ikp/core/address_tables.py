@@ -23,7 +23,7 @@ _NONE: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedAccess:
     """What is known of a recorded access from the machine code."""
 
     text: str
@@ -46,7 +46,7 @@ class _Requests:
 
 
 def figures(
-    data: bytes, accesses: list[Recorded], warps: int, capacity: int
+    data: bytes, accesses: list[RecordedAccess], warps: int, capacity: int
 ) -> tuple[AccessFigures, ...]:
     """Return the figures of each access.
 
@@ -63,7 +63,7 @@ def figures(
     )
 
 
-def _figures(access: Recorded, tables: Numbers, warps: int, capacity: int) -> AccessFigures:
+def _figures(access: RecordedAccess, tables: Numbers, warps: int, capacity: int) -> AccessFigures:
     executed = tables[:, 0]
     kept = np.minimum(executed, capacity)
     found = _requests(access, tables[:, _HEAD_WORDS:].reshape(len(tables), capacity, 4), kept)
@@ -100,7 +100,7 @@ def request_costs(
         address: of each request's 32 lanes, shape (requests, 32).
         active: which lanes take part, of the same shape.
     """
-    access = Recorded("", "", "", space, kind, width, _LANES, 0)
+    access = RecordedAccess("", "", "", space, kind, width, _LANES, 0)
     return _cost(access, _Requests(np.arange(len(address)), active, address))
 
 
@@ -108,7 +108,7 @@ def _mean(values: NDArray[np.generic]) -> float:
     return round(float(values.mean()), _DIGITS)
 
 
-def _requests(access: Recorded, entries: Numbers, kept: Numbers) -> _Requests:
+def _requests(access: RecordedAccess, entries: Numbers, kept: Numbers) -> _Requests:
     """Join the lanes of each request: those with one mask, in the order in which they stored.
 
     A request of which a lane had no room is left out.
@@ -155,7 +155,7 @@ def _distinct(values: Numbers, active: Flags) -> Numbers:
     return np.asarray(_ordered(values, active)[1].sum(axis=1))
 
 
-def _cost(access: Recorded, found: _Requests) -> tuple[Numbers, Numbers]:
+def _cost(access: RecordedAccess, found: _Requests) -> tuple[Numbers, Numbers]:
     """Return the sectors, or wavefronts, of each request, and how few its lanes could do with."""
     if access.space == "shared":
         return _wavefronts(access, found)
@@ -168,7 +168,7 @@ def _cost(access: Recorded, found: _Requests) -> tuple[Numbers, Numbers]:
     return words * _distinct(sector, found.active), np.maximum(least, words)
 
 
-def _wavefronts(access: Recorded, found: _Requests) -> tuple[Numbers, Numbers]:
+def _wavefronts(access: RecordedAccess, found: _Requests) -> tuple[Numbers, Numbers]:
     """Return the wavefronts of each request of shared memory: 128 bytes of lanes go together.
 
     Of two such parts, one that asks for words of the other alone goes with it. Lanes of an atomic
@@ -219,7 +219,7 @@ def _most_alike(found: _Requests) -> Numbers:
     return np.asarray(np.where(ordered != _NONE, place - begin + 1, 0).max(axis=1))
 
 
-def _reuse(access: Recorded, found: _Requests, warps: int) -> tuple[float, float | None]:
+def _reuse(access: RecordedAccess, found: _Requests, warps: int) -> tuple[float, float | None]:
     """Return how often a block asks for one sector or word, and how many blocks ask for it.
 
     Local and shared memory are a thread's and a block's own: no other block asks for the same.

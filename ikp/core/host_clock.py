@@ -52,7 +52,7 @@ class Handshake:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ClockStep:
     """A step of ``CLOCK_REALTIME`` between two handshakes."""
 
     after_ns: int  # Unix time of the handshake before it
@@ -90,7 +90,7 @@ class HostClock:
         self._jumps = np.where(np.abs(jumps) >= STEP_NS, jumps, 0)
         self._unsteady = np.append(np.where(self._jumps == 0, np.abs(jumps), 0), 0)
         self.steps = tuple(
-            Step(used[i].before_ns, int(self._jumps[i])) for i in np.flatnonzero(self._jumps)
+            ClockStep(used[i].before_ns, int(self._jumps[i])) for i in np.flatnonzero(self._jumps)
         )
         self._wander = self._wandering()
         self._rate = self._rates()

@@ -216,7 +216,7 @@ def _checked_warps(warps: Iterable[int]) -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SegmentRows:
     """Rows of bytes of one segment: ``width`` bytes from ``at`` on, and again every ``pitch``."""
 
     at: int

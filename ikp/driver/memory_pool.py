@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.segment import Part
+from ikp.core.segment import SegmentRows
 from ikp.driver.cuda import call, use_primary_context
 
 _NON_BLOCKING: Final = 1
@@ -27,7 +27,7 @@ _DEVICE: Final = 2
 _ZEROS_BYTES: Final = 4 << 20
 
 
-class _Properties(ctypes.Structure):
+class _PoolProperties(ctypes.Structure):
     """``CUmemPoolProps``."""
 
     _fields_ = (
@@ -78,7 +78,7 @@ class Pool:
 
     def __init__(self, ordinal: int) -> None:
         device = use_primary_context(ordinal)
-        wish = _Properties(_PINNED, 0, _DEVICE_LOCATION, device)
+        wish = _PoolProperties(_PINNED, 0, _DEVICE_LOCATION, device)
         self._pool, self._stream, self._zeros = (ctypes.c_void_p() for _ in range(3))
         call("cuMemPoolCreate", ctypes.byref(self._pool), ctypes.byref(wish), to="make a pool")
         call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING, to="make a stream")
@@ -120,7 +120,7 @@ class Pool:
         """
         call("cuStreamSynchronize", self._stream, to="finish its own copies")
 
-    def clear(self, base: int, part: Part) -> None:
+    def clear(self, base: int, part: SegmentRows) -> None:
         """Queue copies of zeros from the host to the rows of a segment at ``base``: decision 61.
 
         Raises:
@@ -155,7 +155,7 @@ class Pool:
         self._to_device(address, data.ctypes.data, data.nbytes, "write to its memory")
         self.wait()
 
-    def read(self, base: int, part: Part) -> NDArray[np.uint8]:
+    def read(self, base: int, part: SegmentRows) -> NDArray[np.uint8]:
         """Return rows of a segment at ``base``, one after another.
 
         Raises:

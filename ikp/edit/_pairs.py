@@ -46,8 +46,8 @@ def pairs(trace: Trace, sources: Rows, targets: Rows, within: str) -> tuple[Rows
     row = np.concatenate([sources, targets])
     starts, ends = (~np.isnan(value) & side for side in (~is_target, is_target))
     events = trace.events
-    early = _Lanes.of(events.slot, key[starts], row[starts], events.start_ns)
-    late = _Lanes.of(events.slot, key[ends], row[ends], events.end_ns)
+    early = _EventLanes.of(events.slot, key[starts], row[starts], events.start_ns)
+    late = _EventLanes.of(events.slot, key[ends], row[ends], events.end_ns)
     return _last_to_start(events.start_ns, *_matched(early, late, *_partners(early, late)))
 
 
@@ -68,7 +68,7 @@ def _keys(trace: Trace, rows: Rows, within: str) -> tuple[Ints, NDArray[np.float
 
 
 @dataclass(frozen=True, slots=True)
-class _Lanes:
+class _EventLanes:
     """Events lane by lane, in order of time: a lane is one warp's events of one key."""
 
     row: Rows  # of each event
@@ -78,7 +78,7 @@ class _Lanes:
     count: Rows
 
     @classmethod
-    def of(cls, slot: Ints, key: Ints, row: Rows, time: Ints) -> _Lanes:
+    def of(cls, slot: Ints, key: Ints, row: Rows, time: Ints) -> _EventLanes:
         """Sort the events of the given rows."""
         slot, time = slot[row], time[row]
         order = np.lexsort((row, time, slot, key))
@@ -88,7 +88,7 @@ class _Lanes:
         return cls(row[order], time[order], key[first], first, count)
 
 
-def _partners(early: _Lanes, late: _Lanes) -> tuple[Rows, Rows]:
+def _partners(early: _EventLanes, late: _EventLanes) -> tuple[Rows, Rows]:
     """Return all pairs of lanes of one key."""
     first = np.searchsorted(late.key, early.key)
     count = np.searchsorted(late.key, early.key, "right") - first
@@ -105,7 +105,7 @@ def _partners(early: _Lanes, late: _Lanes) -> tuple[Rows, Rows]:
     return np.repeat(np.arange(len(early.key)), count), spread(first, count)
 
 
-def _matched(early: _Lanes, late: _Lanes, one: Rows, other: Rows) -> tuple[Rows, Rows]:
+def _matched(early: _EventLanes, late: _EventLanes, one: Rows, other: Rows) -> tuple[Rows, Rows]:
     """Match the events of each pair of lanes."""
     sides = [_laid_out(lanes, chosen) for lanes, chosen in ((early, one), (late, other))]
     row, time, pair = (np.concatenate(columns) for columns in zip(*sides, strict=True))
@@ -117,7 +117,7 @@ def _matched(early: _Lanes, late: _Lanes, one: Rows, other: Rows) -> tuple[Rows,
     return row[sources], row[targets]
 
 
-def _laid_out(lanes: _Lanes, chosen: Rows) -> tuple[Rows, Ints, Ints]:
+def _laid_out(lanes: _EventLanes, chosen: Rows) -> tuple[Rows, Ints, Ints]:
     count = lanes.count[chosen]
     at = spread(lanes.first[chosen], count)
     return lanes.row[at], lanes.time[at], np.repeat(np.arange(len(chosen)), count)

@@ -94,7 +94,7 @@ def _matching(launch: Launch, overheads: Sequence[Overhead]) -> Overhead:
 
 
 @dataclass(frozen=True, slots=True)
-class _Points:
+class _TimelinePoints:
     """All points of all timelines: of each slot its start, its events in order, and its end.
 
     ``cost`` is the time that recording took right after each. Columns are of equal length but for
@@ -110,7 +110,7 @@ class _Points:
     closes: _Ints
 
 
-def _points(trace: Trace, of_launch: list[Overhead]) -> _Points:
+def _points(trace: Trace, of_launch: list[Overhead]) -> _TimelinePoints:
     events, slots = trace.events, trace.slots
     order = np.lexsort((events.end_ns, events.slot))
     slot = events.slot[order].astype(np.int64)
@@ -141,7 +141,7 @@ def _points(trace: Trace, of_launch: list[Overhead]) -> _Points:
     most[opens] = most[closes]
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
-    return _Points(time, cost, most, slot_start, slot_end, opens[back], closes[back])
+    return _TimelinePoints(time, cost, most, slot_start, slot_end, opens[back], closes[back])
 
 
 def _rates(trace: Trace) -> _Floats:
@@ -149,7 +149,7 @@ def _rates(trace: Trace) -> _Floats:
     return np.array([launch.clock.ns_per_tick for launch in trace.launches], np.float64)
 
 
-def _shifts(points: _Points) -> _Floats:
+def _shifts(points: _TimelinePoints) -> _Floats:
     """Return the ns by which each point moves ahead."""
     gap = np.append(np.diff(points.time), 0)
     gap[points.slot_end] = 0
@@ -160,7 +160,7 @@ def _shifts(points: _Points) -> _Floats:
     return np.asarray(total - total[_own_start(points)])
 
 
-def _own_start(points: _Points) -> _Ints:
+def _own_start(points: _TimelinePoints) -> _Ints:
     """Return the first point of the slot of each point."""
     length = points.slot_end - points.slot_start + 1
     return np.repeat(points.slot_start, length)
@@ -189,7 +189,7 @@ def _late(excess: _Floats, most: _Floats) -> _Floats:
     return np.append([0.0], after[:-1])[: len(after)]
 
 
-def _moved(trace: AnyTrace, points: _Points, shift: _Floats) -> AnyTrace:
+def _moved(trace: AnyTrace, points: _TimelinePoints, shift: _Floats) -> AnyTrace:
     # One rounding for all points: it can't change their order.
     whole = np.floor(shift + 0.5).astype(np.int64)
     events, slots = trace.events, trace.slots

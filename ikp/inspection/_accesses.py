@@ -23,7 +23,7 @@ from ikp.sass.dataflow.lane_state import (
     LANE,
     LANES,
     WARP,
-    Launched,
+    LaunchValues,
     Shape,
 )
 from ikp.sass.dataflow.lane_values import LaneValues
@@ -75,7 +75,9 @@ class Accesses:
     @cached_property
     def values(self) -> LaneValues:
         """The values of its registers."""
-        return LaneValues(self.flow, Launched(self.shape, self.parameters, self.first_parameter))
+        return LaneValues(
+            self.flow, LaunchValues(self.shape, self.parameters, self.first_parameter)
+        )
 
     def of(self, how_often: Mapping[int, Often]) -> tuple[AccessFacts, ...]:
         """Return the accesses among some instructions; those that are alike are one."""

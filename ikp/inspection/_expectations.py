@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ikp.inspection.report import CodeRange, Finding, Group
+from ikp.inspection.report import CodeRange, Discrepancy, InstructionGroup
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import IDLE, Work, opcodes, work_of
 
@@ -70,7 +70,7 @@ class _Elsewhere(Protocol):
 
     def __call__(
         self, kinds: Iterable[Work], *, own_lines: bool = False, as_often: bool = False
-    ) -> tuple[Group, ...]:
+    ) -> tuple[InstructionGroup, ...]:
         """Return those of some kinds: of the range's own lines or, without lines, of the kernel.
 
         Args:
@@ -80,7 +80,7 @@ class _Elsewhere(Protocol):
                 that a pipeline has put before the loop, or behind it.
         """
 
-    def strayed(self, written: re.Pattern[str]) -> tuple[Group, ...]:
+    def strayed(self, written: re.Pattern[str]) -> tuple[InstructionGroup, ...]:
         """Return the asynchronous loads outside of the range that come from lines with no load.
 
         Args:
@@ -88,7 +88,7 @@ class _Elsewhere(Protocol):
         """
 
 
-def check(found: CodeRange, elsewhere: _Elsewhere) -> list[Finding]:
+def check(found: CodeRange, elsewhere: _Elsewhere) -> list[Discrepancy]:
     """Return a finding for each promise that a range breaks."""
     if found.kind != "range":
         return []
@@ -151,18 +151,22 @@ def _kept_by(promise: _Promise, found: CodeRange) -> tuple[Work, ...]:
     return promise.kept_by
 
 
-def _broken(found: CodeRange, promise: _Promise, elsewhere: tuple[Group, ...]) -> Finding:
+def _broken(
+    found: CodeRange, promise: _Promise, elsewhere: tuple[InstructionGroup, ...]
+) -> Discrepancy:
     text = f"{found.label} holds {promise.broken}, {_instead(found)}."
     if not elsewhere:
         text = f"{text} The kernel has none of that at all."
-        return Finding(found, text, lost=text)
+        return Discrepancy(found, text, lost=text)
     lost = "" if _awaits_copies(found, elsewhere) else f"{text} {_standing(elsewhere)}"
-    return Finding(found, f"{text} {_explanation(found, elsewhere)}", elsewhere, lost)
+    return Discrepancy(found, f"{text} {_explanation(found, elsewhere)}", elsewhere, lost)
 
 
 def _left_out(
-    found: CodeRange, elsewhere: tuple[Group, ...], repeated: tuple[Group, ...]
-) -> Finding:
+    found: CodeRange,
+    elsewhere: tuple[InstructionGroup, ...],
+    repeated: tuple[InstructionGroup, ...],
+) -> Discrepancy:
     """Say what part of a range's own lines stands outside of it.
 
     Args:
@@ -174,10 +178,10 @@ def _left_out(
     if repeated and not (_awaits_copies(found, repeated) and not found.holds(Work.COPY)):
         lost = f"{_part(found, repeated)} {_standing(repeated)}"
     text = f"{_part(found, elsewhere)} The others stand elsewhere:"
-    return Finding(found, text, elsewhere, lost)
+    return Discrepancy(found, text, elsewhere, lost)
 
 
-def _part(found: CodeRange, elsewhere: tuple[Group, ...]) -> str:
+def _part(found: CodeRange, elsewhere: tuple[InstructionGroup, ...]) -> str:
     left = sum(len(group.instructions) for group in elsewhere)
     kinds = {group.work for group in elsewhere}
     inside = sum(copy.counts[work] for copy in found.copies for work in kinds)
@@ -196,8 +200,8 @@ def _most_held(found: CodeRange, kinds: tuple[Work, ...]) -> int:
 
 
 def _strayed(
-    found: CodeRange, elsewhere: tuple[Group, ...], kinds: tuple[Work, ...]
-) -> list[Finding]:
+    found: CodeRange, elsewhere: tuple[InstructionGroup, ...], kinds: tuple[Work, ...]
+) -> list[Discrepancy]:
     """Say that a load of a range stands elsewhere, under the line of what takes what it loads.
 
     Triton does that to a load whose result is transposed first.
@@ -208,10 +212,10 @@ def _strayed(
     text = f"{found.label} holds {held} of the {written} loads that its lines call for."
     said = "Others stand elsewhere, under lines that load nothing"
     where = ", ".join(dict.fromkeys(f"{opcodes(g.instructions)} {g.place}" for g in elsewhere))
-    return [Finding(found, f"{text} {said}:", elsewhere, f"{text} {said}: {where}.")]
+    return [Discrepancy(found, f"{text} {said}:", elsewhere, f"{text} {said}: {where}.")]
 
 
-def _empty(found: CodeRange, elsewhere: tuple[Group, ...]) -> list[Finding]:
+def _empty(found: CodeRange, elsewhere: tuple[InstructionGroup, ...]) -> list[Discrepancy]:
     """Return the finding on a range that holds nothing, or none of its lines' work.
 
     A range that holds only integer instructions is fine: they may be its work.
@@ -219,12 +223,12 @@ def _empty(found: CodeRange, elsewhere: tuple[Group, ...]) -> list[Finding]:
     if elsewhere:
         text = f"{found.label} holds no work, {_instead(found)}."
         lost = f"{text} {_standing(elsewhere)}"
-        return [Finding(found, f"{text} {_explanation(found, elsewhere)}", elsewhere, lost)]
+        return [Discrepancy(found, f"{text} {_explanation(found, elsewhere)}", elsewhere, lost)]
     if any(copy.instructions for copy in found.copies):
         return []
     text = f"{found.label} is empty: its clock reads stand side by side."
     lost = "" if found.source and found.source.has_no_body else text
-    return [Finding(found, text, lost=lost)]
+    return [Discrepancy(found, text, lost=lost)]
 
 
 def _instead(found: CodeRange) -> str:
@@ -240,18 +244,18 @@ def _is_work(instruction: Instruction) -> bool:
     return work_of(instruction) not in IDLE
 
 
-def _standing(elsewhere: tuple[Group, ...]) -> str:
+def _standing(elsewhere: tuple[InstructionGroup, ...]) -> str:
     """Return words for the instructions that are elsewhere."""
     return f"Elsewhere are {opcodes([i for group in elsewhere for i in group.instructions])}."
 
 
-def _awaits_copies(found: CodeRange, elsewhere: tuple[Group, ...]) -> bool:
+def _awaits_copies(found: CodeRange, elsewhere: tuple[InstructionGroup, ...]) -> bool:
     """Whether a range of copies holds only the wait for them, because of a software pipeline."""
     waits = found.holds(Work.WAIT, Work.BARRIER)
     return waits and any(group.work is Work.COPY for group in elsewhere)
 
 
-def _explanation(found: CodeRange, elsewhere: tuple[Group, ...]) -> str:
+def _explanation(found: CodeRange, elsewhere: tuple[InstructionGroup, ...]) -> str:
     if _awaits_copies(found, elsewhere):
         return (
             "It shows the wait for copies that were issued earlier (a software pipeline); "

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from itertools import chain
 
 from ikp.core.abi import ALIGNMENT, KIND_SHIFT, Kind
-from ikp.inspection._gathered import Gathered
+from ikp.inspection._gathered import GatheredFinder
 from ikp.inspection._origins import Origins, Tracer
-from ikp.inspection._record import Found, Record, Span
+from ikp.inspection._record import FoundRecords, Record, Span
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.values import Origin, words
+from ikp.sass.disassembly.values import ValueOrigin, words
 
 _STORES = ("STG", "ST", "STS")
 _KINDS = frozenset(Kind)
@@ -23,7 +23,7 @@ _REACH = 32
 """Instructions between the two stores of one record, at most: they are adjacent in PTX."""
 
 
-def find(flow: Flow) -> Found:
+def find(flow: Flow) -> FoundRecords:
     """Return the records of a kernel.
 
     A record is a 16-byte store of {tag, start, end, payload} whose end word comes from a clock and
@@ -37,7 +37,7 @@ def find(flow: Flow) -> Found:
     each: see ``_gathered``.
     """
     tracer = Tracer(flow)
-    gathered = Gathered(tracer).records
+    gathered = GatheredFinder(tracer).records
     records, unresolved, anchors = list[Record](), list[int](), set[int]()
     entered = set[int]()
     paired = set[int]()
@@ -78,7 +78,7 @@ def find(flow: Flow) -> Found:
     unresolved += (at for at, several in gathered.items() if not several)
     clocks = (at for at in _clocks(tracer, anchors, wide=wide) if at not in entered)
     records.sort(key=lambda record: record.store)
-    return Found(tuple(records), tuple(clocks), tuple(sorted(unresolved)))
+    return FoundRecords(tuple(records), tuple(clocks), tuple(sorted(unresolved)))
 
 
 def _apart(instructions: tuple[Instruction, ...], at: int) -> int | None:
@@ -188,7 +188,7 @@ def _address(instruction: Instruction) -> tuple[str, int]:
 def _are_clocks(tracer: Tracer, origins: Origins) -> bool:
     made = [tracer.defined[at] for (at,) in origins.found if isinstance(at, int)]
     return bool(made) and all(
-        any(d.origin is Origin.CLOCK for d in defined.values()) for defined in made
+        any(d.origin is ValueOrigin.CLOCK for d in defined.values()) for defined in made
     )
 
 
@@ -197,9 +197,9 @@ def _tags(tracer: Tracer, at: int, place: str) -> set[int | None]:
     found: set[int | None] = set()
     for (source,) in tracer.origins(at, (place,)).found:
         made = tracer.defined[int(source)].values()
-        if any(d.origin is Origin.CLOCK for d in made):
+        if any(d.origin is ValueOrigin.CLOCK for d in made):
             return set()
-        constants = {d.value for d in made if d.origin is Origin.CONSTANT}
+        constants = {d.value for d in made if d.origin is ValueOrigin.CONSTANT}
         found |= constants or {None}
     known = {tag for tag in found if tag is not None}
     return found if all(tag >> KIND_SHIFT in _KINDS for tag in known) else set()
@@ -211,7 +211,9 @@ def _spans(tracer: Tracer, origins: Origins) -> tuple[Span, ...]:
     for places in origins.found:
         end, start = map(int, places)
         clocks = (
-            d.origin is Origin.CLOCK for at in (end, start) for d in tracer.defined[at].values()
+            d.origin is ValueOrigin.CLOCK
+            for at in (end, start)
+            for d in tracer.defined[at].values()
         )
         if sum(clocks) == 2:
             pairs[start, end] |= _contents(origins, places)
@@ -248,5 +250,5 @@ def _clocks(tracer: Tracer, anchors: set[int], *, wide: bool) -> tuple[int, ...]
         for at, defined in enumerate(tracer.defined)
         if len(defined) == 1 + wide
         and not (wide and at in anchors)
-        and any(d.origin is Origin.CLOCK for d in defined.values())
+        and any(d.origin is ValueOrigin.CLOCK for d in defined.values())
     )

@@ -1,4 +1,4 @@
-"""``Gathered``: records of one store, each written by a thread that keeps the words of one record.
+"""``GatheredFinder``: records of one store, each by a thread that keeps one record.
 
 All of a warp's threads compute the words of all records, and each thread keeps those of one: of the
 first record, until it selects those of its own, by a mask that is set in one thread alone. So from
@@ -17,7 +17,7 @@ from ikp.core.abi import KIND_SHIFT, Kind
 from ikp.inspection._origins import Tracer
 from ikp.inspection._record import Record, Span
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.values import Definition, Origin, constant, words
+from ikp.sass.disassembly.values import Definition, ValueOrigin, constant, words
 
 _KINDS = frozenset(Kind)
 _WORDS = 3  # tag, start, end
@@ -39,7 +39,7 @@ class _Held(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredFinder:
     """Finds gathered records in one kernel. A store that isn't proven to take some is left out.
 
     Args:
@@ -165,7 +165,9 @@ class Gathered:
         for (first,) in origins.found:
             way = (before for before, _ in origins.way((first,)))
             contents = {each.at for each in way if isinstance(each.places[0], str)}
-            if not any(d.origin is Origin.CLOCK for d in self.tracer.defined[int(first)].values()):
+            if not any(
+                d.origin is ValueOrigin.CLOCK for d in self.tracer.defined[int(first)].values()
+            ):
                 return ()
             found.append(Span(int(first), last, tuple(sorted({*contents, *rest}))))
         return tuple(sorted(found, key=lambda span: span.start))
@@ -198,14 +200,14 @@ class Gathered:
         """Return the constant that a word surely is, if its block defines it."""
         made = self._made(at, place)
         defined = None if made is None else self.tracer.defined[made][place]
-        return defined.value if defined and defined.origin is Origin.CONSTANT else None
+        return defined.value if defined and defined.origin is ValueOrigin.CONSTANT else None
 
     def _clock(self, made: int | None, place: str) -> bool:
         """Return whether an instruction reads 32 bits of the clock into a register."""
         if made is None or len(self.tracer.defined[made]) > 1:
             return False
         defined = self.tracer.defined[made].get(place)
-        return defined is not None and defined.origin is Origin.CLOCK
+        return defined is not None and defined.origin is ValueOrigin.CLOCK
 
     def _made(self, at: int, place: str) -> int | None:
         """Return the unguarded instruction that last defines a word, in the same block."""
@@ -234,4 +236,4 @@ def _chooses(instruction: Instruction, place: str) -> bool:
 
 
 def _copies(made: Definition) -> bool:
-    return made.origin is Origin.COPY and len(made.sources) == 1
+    return made.origin is ValueOrigin.COPY and len(made.sources) == 1

@@ -18,7 +18,7 @@ from ikp.inspection._source import Source
 from ikp.probes.points.lines_of import AboutLines, inlined
 from ikp.probes.points.naming import original
 from ikp.probes.points.sese_regions import Regions
-from ikp.probes.points.source_ranges import Written, written
+from ikp.probes.points.source_ranges import NamedRange, written
 from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Line
@@ -51,7 +51,7 @@ _WAITS = {*Landmark} - ISSUED
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RangeInstructions:
     """The instructions of one copy of a range."""
 
     own: tuple[int, ...]  # instructions of the kind and lines in its name
@@ -73,7 +73,7 @@ class Holding:
     ptx: str
     ours: Collection[int]
 
-    def of(self, name: str, record: Record) -> Held | None:
+    def of(self, name: str, record: Record) -> RangeInstructions | None:
         """Return the instructions of a record's range; None for loops and kernels, of any work.
 
         Args:
@@ -92,7 +92,7 @@ class Holding:
         kinds = _KINDS.get(found["what"])
         own = tuple(at for at in inside if self._is(at, kinds, found))
         others = tuple(at for at in inside if at not in own)
-        return Held(own, others, _short(found, len(own), self._awaits(record)))
+        return RangeInstructions(own, others, _short(found, len(own), self._awaits(record)))
 
     def source(self, name: str) -> Source | None:
         """Return the source lines in a name, or of the source's range of that name."""
@@ -105,18 +105,20 @@ class Holding:
         spans = _lines(found["lines"])
         return Source(file, min(spans)[0], max(last for _, last in spans)) if spans else None
 
-    def _waits(self, found: re.Match[str], record: Record, inside: list[int]) -> Held:
+    def _waits(self, found: re.Match[str], record: Record, inside: list[int]) -> RangeInstructions:
         """Return a wait's own loads: its second clock read waits for them, no code between."""
         loads = [at for at in self._awaits(record) if self._is(at, {Landmark.LOAD}, found)]
         short = "" if loads else "no wait for a load of its lines"
-        return Held(tuple(loads), tuple(inside), short)
+        return RangeInstructions(tuple(loads), tuple(inside), short)
 
-    def _named_so(self, what: str) -> list[Written]:
+    def _named_so(self, what: str) -> list[NamedRange]:
         """Return the ranges of the source that have a name, without ``": ..."`` at its end, too."""
         names = (what, what.rpartition(": ")[0])
         return next((found for name in names if (found := self._written.get(name))), [])
 
-    def _of_source(self, named: list[Written], record: Record, inside: list[int]) -> Held:
+    def _of_source(
+        self, named: list[NamedRange], record: Record, inside: list[int]
+    ) -> RangeInstructions:
         """Return the instructions of a source's range: of its lines, or loads of them awaited."""
 
         def has(at: int) -> bool:
@@ -131,7 +133,7 @@ class Holding:
         own = tuple(at for at in inside if has(at))
         awaited = tuple(at for at in self._awaits(record) if has(at))
         others = tuple(at for at in inside if at not in own)
-        return Held(own or awaited, others, "" if own or awaited else _NOTHING)
+        return RangeInstructions(own or awaited, others, "" if own or awaited else _NOTHING)
 
     def _awaits(self, record: Record) -> tuple[int, ...]:
         """Return the loads that a range's last clock read waits for."""
@@ -175,11 +177,11 @@ class Holding:
         return {wait.at: wait for wait in load_waits(self.flow)}
 
     @cached_property
-    def _written(self) -> dict[str, list[Written]]:
+    def _written(self) -> dict[str, list[NamedRange]]:
         """The ranges that the source of this kernel's code names."""
-        found: dict[str, list[Written]] = {}
+        found: dict[str, list[NamedRange]] = {}
         for each in (each for file in self._files for each in written(file)):
-            if isinstance(each, Written):
+            if isinstance(each, NamedRange):
                 found.setdefault(each.name, []).append(each)
         return found
 

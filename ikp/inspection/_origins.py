@@ -10,7 +10,7 @@ from functools import cached_property
 from ikp.sass.control_flow.flow import Edge, Flow
 from ikp.sass.control_flow.graph import inverse
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.values import Definition, Origin, constant, definitions
+from ikp.sass.disassembly.values import Definition, ValueOrigin, constant, definitions
 
 Place = str | int
 """The register of a value ("R7"), or the index of the instruction that defines it, once found."""
@@ -164,7 +164,7 @@ def _before(
         definition = defined.get(place) if isinstance(place, str) else None
         if definition is None:
             options: list[Place] = [place]
-        elif definition.origin is Origin.COPY:
+        elif definition.origin is ValueOrigin.COPY:
             options = [at if constant(s) is not None else s for s in definition.sources]
         else:
             options = [at]

@@ -9,7 +9,7 @@ from ikp.named_files import MOST_CODE, read_named
 from ikp.plugins import Image
 from ikp.probes.kept_code import PLAIN
 from ikp.sass.cubins import attributes
-from ikp.sass.cubins.attributes import Code
+from ikp.sass.cubins.attributes import AttributeCode
 from ikp.sass.cubins.cubin import Cubin, Kernel
 
 _LOCAL = (0x383, 0x387, 0x983, 0x987)
@@ -32,7 +32,9 @@ def plain_facts(image: Image, name: str) -> dict[str, Any]:
     kernel = cubin.kernels.get(name)
     if kernel is None:
         return {}
-    limit = next((one.value for one in kernel.attributes if one.code == Code.MAXREG_COUNT), None)
+    limit = next(
+        (one.value for one in kernel.attributes if one.code == AttributeCode.MAXREG_COUNT), None
+    )
     shared = cubin.elf.find(f".nv.shared.{name}")
     return {
         "local_bytes": _frame(cubin, kernel),
@@ -54,5 +56,5 @@ def _frame(cubin: Cubin, kernel: Kernel) -> int | None:
     """Return the bytes of a thread's stack."""
     info = cubin.elf.find(".nv.info")
     listed = attributes.parse(info.data) if info is not None else []
-    frames = (each.numbers(2) for each in listed if each.code == Code.FRAME_SIZE)
+    frames = (each.numbers(2) for each in listed if each.code == AttributeCode.FRAME_SIZE)
     return next((size for symbol, size in frames if symbol == kernel.symbol), None)

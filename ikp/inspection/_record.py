@@ -36,7 +36,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRecords:
     """What there is of ikp in one kernel."""
 
     records: tuple[Record, ...]

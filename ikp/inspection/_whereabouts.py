@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ikp.inspection._source import lines_of
-from ikp.inspection.report import Group
+from ikp.inspection.report import InstructionGroup
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.disassembly.opcodes import Work, work_of
 
@@ -27,7 +27,7 @@ class Places:
     reads: dict[int, str]
     held: dict[int, tuple[str, ...]]
 
-    def groups(self, at: Iterable[int]) -> tuple[Group, ...]:
+    def groups(self, at: Iterable[int]) -> tuple[InstructionGroup, ...]:
         """Return instructions by kind and place, in the order of the report's columns."""
         found: dict[tuple[Work, str], list[int]] = defaultdict(list)
         for index in sorted(at):
@@ -36,7 +36,7 @@ class Places:
         order = list(Work)
         keys = sorted(found, key=lambda key: (order.index(key[0]), found[key][0]))
         return tuple(
-            Group(
+            InstructionGroup(
                 work,
                 place,
                 self.held.get(found[work, place][0], ()),

@@ -17,9 +17,16 @@ from ikp.inspection import _source as source
 from ikp.inspection._find_records import find
 from ikp.inspection._holding import Holding
 from ikp.inspection._images import Marks, codes, images
-from ikp.inspection._record import Found, Record
+from ikp.inspection._record import FoundRecords, Record
 from ikp.inspection._whereabouts import Places
-from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
+from ikp.inspection.report import (
+    CodeRange,
+    Copy,
+    Discrepancy,
+    InstructionGroup,
+    KernelReport,
+    Report,
+)
 from ikp.patterns import dotted
 from ikp.plugins import Image
 from ikp.printing import Printer, bind
@@ -72,14 +79,14 @@ def report(found: Iterable[Image], name: str | None = None, where: str = "") -> 
     return Report(tuple(kernels))
 
 
-def lost_ranges(flow: Flow, found: Found, marks: Marks, image: Image) -> tuple[str, ...]:
+def lost_ranges(flow: Flow, found: FoundRecords, marks: Marks, image: Image) -> tuple[str, ...]:
     """Return in words which ranges that a source names lost what they are about, or part of it."""
     if marks.named_by_code:
         return ()
     return _Findings(flow, found, marks, image).lost
 
 
-def _kernel(code: Code, image: Image) -> list[Kernel]:
+def _kernel(code: Code, image: Image) -> list[KernelReport]:
     """Return the findings for one kernel; none if nothing is recorded in it."""
     flow = Flow(code)
     found = find(flow)
@@ -94,16 +101,16 @@ class _Findings:
     """Turns what was found in one kernel into its part of the report."""
 
     flow: Flow
-    found: Found
+    found: FoundRecords
     marks: Marks
     image: Image
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> KernelReport:
         """Return it."""
         code = self.flow.code
         at = set(range(len(code.instructions)))
         outside = {i for i in at - self._held.keys() - self._own if self._works(i)}
-        return Kernel(
+        return KernelReport(
             code.name,
             code.target,
             self.image.origin,
@@ -194,18 +201,20 @@ class _Findings:
         }
         return Places(self.flow, reads, self._held)
 
-    def _warnings(self) -> list[Finding]:
+    def _warnings(self) -> list[Discrepancy]:
         if self._holding is not None:
             return self._not_held(self._holding)
         return [
-            w for found in self._ranges for w in expectations.check(found, _Elsewhere(self, found))
+            w
+            for found in self._ranges
+            for w in expectations.check(found, _OutsideOfRange(self, found))
         ]
 
-    def _not_held(self, holding: Holding) -> list[Finding]:
+    def _not_held(self, holding: Holding) -> list[Discrepancy]:
         """Say which ranges don't hold what they name."""
         ranges = zip(self._ranges, self._records.items(), strict=True)
         return [
-            Finding(found, f"{found.label} lacks {held.short} of what its name says.")
+            Discrepancy(found, f"{found.label} lacks {held.short} of what its name says.")
             for found, ((name, _, _), records) in ranges
             for record in records
             if (held := holding.of(name, record)) and held.short
@@ -233,7 +242,7 @@ class _Findings:
             and others.isdisjoint(self._held.get(at, ()))
         ]
 
-    def groups(self, at: Iterable[int]) -> tuple[Group, ...]:
+    def groups(self, at: Iterable[int]) -> tuple[InstructionGroup, ...]:
         """Return instructions by kind and place."""
         return self._places.groups(at)
 
@@ -288,7 +297,7 @@ class _Findings:
 
 
 @dataclass(frozen=True)
-class _Elsewhere:
+class _OutsideOfRange:
     """Says where instructions stand that a range was expected to hold."""
 
     findings: _Findings
@@ -296,7 +305,7 @@ class _Elsewhere:
 
     def __call__(
         self, kinds: Iterable[Work], *, own_lines: bool = False, as_often: bool = False
-    ) -> tuple[Group, ...]:
+    ) -> tuple[InstructionGroup, ...]:
         findings, source = self.findings, self.found.source
         instructions = findings.flow.code.instructions
         others = findings.outside(self.found, kinds)
@@ -306,7 +315,7 @@ class _Elsewhere:
         of_its_lines = [at for at in others if source and source.holds(instructions[at])]
         return findings.groups(of_its_lines or ([] if own_lines else others))
 
-    def strayed(self, written: re.Pattern[str]) -> tuple[Group, ...]:
+    def strayed(self, written: re.Pattern[str]) -> tuple[InstructionGroup, ...]:
         findings, instructions = self.findings, self.findings.flow.code.instructions
         least = findings.depth(self.found)
         return findings.groups(

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ikp.inspection._source import lines_of
-from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
+from ikp.inspection.report import (
+    CodeRange,
+    Copy,
+    Discrepancy,
+    InstructionGroup,
+    KernelReport,
+    Report,
+)
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import IDLE, Work, opcodes, work_of
 from ikp.terminal import Column, columns, lay_out, printable, shortened
@@ -72,7 +79,7 @@ def listing(found: CodeRange) -> str:
     return "\n\n".join(blocks)
 
 
-def _lines(kernel: Kernel, wide: int | None) -> Iterator[tuple[str, str]]:
+def _lines(kernel: KernelReport, wide: int | None) -> Iterator[tuple[str, str]]:
     """Yield what is said of a kernel, line by line, and each one's style."""
     header, *rows = _cells(kernel)
     shape = [Column(title, int(title == "copies"), title in _FIXED[:2]) for title in header]
@@ -92,13 +99,13 @@ def _style(line: str) -> str:
     return "yellow" if line.startswith(("warning:", "unknown:")) else ""
 
 
-def _head(kernel: Kernel) -> tuple[str, str]:
+def _head(kernel: KernelReport) -> tuple[str, str]:
     ranges = sum(found.kind == "range" for found in kernel.ranges)
     size = len(kernel.instructions)
     return f"{kernel.name} ({kernel.target}): {ranges} ranges in {size} instructions", kernel.origin
 
 
-def _below(kernel: Kernel) -> list[str]:
+def _below(kernel: KernelReport) -> list[str]:
     """Return what stands under the table."""
     judged = [copy.named for found in kernel.ranges for copy in found.copies]
     told = [_NAMED_NOTE] if any(each is not None for each in judged) else []
@@ -109,16 +116,16 @@ def _below(kernel: Kernel) -> list[str]:
     return [*lines, "", "In no range:", *map(_group, outside)] if outside else lines
 
 
-def _warning(warning: Finding) -> list[str]:
+def _warning(warning: Discrepancy) -> list[str]:
     return [f"warning: {warning}", *map(_group, warning.elsewhere)]
 
 
-def _group(group: Group) -> str:
+def _group(group: InstructionGroup) -> str:
     lines = lines_of(list(group.instructions))
     return f"  {opcodes(group.instructions)}{f' ({lines})' if lines else ''}: {group.place}"
 
 
-def _cells(kernel: Kernel) -> list[list[str]]:
+def _cells(kernel: KernelReport) -> list[list[str]]:
     """Return the table's header and rows. A column for each kind of work that there is."""
     kinds = [
         work

@@ -65,7 +65,7 @@ class CodeRange:
 
 
 @dataclass(frozen=True)
-class Group:
+class InstructionGroup:
     """Instructions of one kind at one place."""
 
     work: Work
@@ -75,12 +75,12 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Discrepancy:
     """A range that isn't what its name or its lines promise."""
 
     range: CodeRange  # the one that breaks its promise
     message: str
-    elsewhere: tuple[Group, ...] = ()  # where the instructions of its lines, or of that kind, stand
+    elsewhere: tuple[InstructionGroup, ...] = ()  # instructions of its lines, or of that kind
     lost: str = ""  # the same in one line, where sessions tell it unasked
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelReport:
     """The findings for one kernel."""
 
     name: str
@@ -96,8 +96,8 @@ class Kernel:
     origin: str  # the file, or the kind of object that it comes from
     instructions: tuple[Instruction, ...]
     ranges: tuple[CodeRange, ...]
-    outside: tuple[Group, ...]  # what is in no range, kind by kind, place by place
-    warnings: tuple[Finding, ...]
+    outside: tuple[InstructionGroup, ...]  # what is in no range, kind by kind, place by place
+    warnings: tuple[Discrepancy, ...]
     problems: tuple[str, ...]  # what this report doesn't know
     notes: tuple[str, ...] = ()
 
@@ -120,9 +120,9 @@ class Report(Printed):
     Iterating yields the kernels. ``report["load"]`` is the first range of that name.
     """
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelReport, ...]
 
-    def __iter__(self) -> Iterator[Kernel]:
+    def __iter__(self) -> Iterator[KernelReport]:
         return iter(self.kernels)
 
     def __len__(self) -> int:
@@ -142,7 +142,7 @@ class Report(Printed):
         raise KeyError(f"no range {name!r}: there are {names}")
 
     @property
-    def warnings(self) -> tuple[Finding, ...]:
+    def warnings(self) -> tuple[Discrepancy, ...]:
         """The warnings of all kernels."""
         return tuple(warning for kernel in self.kernels for warning in kernel.warnings)
 
@@ -195,7 +195,7 @@ class RangeJson(TypedDict):
 
 
 class GroupJson(TypedDict):
-    """A ``Group`` as JSON."""
+    """An ``InstructionGroup`` as JSON."""
 
     work: str
     place: str
@@ -204,7 +204,7 @@ class GroupJson(TypedDict):
 
 
 class WarningJson(TypedDict):
-    """A ``Finding`` as JSON."""
+    """A ``Discrepancy`` as JSON."""
 
     range: str
     message: str
@@ -212,7 +212,7 @@ class WarningJson(TypedDict):
 
 
 class KernelJson(TypedDict):
-    """A ``Kernel`` as JSON."""
+    """A ``KernelReport`` as JSON."""
 
     name: str
     target: str
@@ -231,7 +231,7 @@ class ReportJson(TypedDict):
     kernels: list[KernelJson]
 
 
-def _kernel_dict(kernel: Kernel) -> KernelJson:
+def _kernel_dict(kernel: KernelReport) -> KernelJson:
     return {
         "name": kernel.name,
         "target": kernel.target,
@@ -279,7 +279,7 @@ def _range_dict(found: CodeRange) -> RangeJson:
     }
 
 
-def _group_dict(group: Group) -> GroupJson:
+def _group_dict(group: InstructionGroup) -> GroupJson:
     return {
         "work": group.work.value,
         "place": group.place,

@@ -25,13 +25,13 @@ from ikp.inspection._expansions import lines
 from ikp.inspection._find_records import find
 from ikp.inspection._images import Marks, codes
 from ikp.inspection._plain_kernel import plain_facts
-from ikp.inspection._record import Found, Record, runs_always, runs_surely
+from ikp.inspection._record import FoundRecords, Record, runs_always, runs_surely
 from ikp.inspection._work import Often, flop
 from ikp.inspection.inspector import lost_ranges
 from ikp.plugins import Image
 from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.cubins.attributes import Code as Attributed
+from ikp.sass.cubins.attributes import AttributeCode as Attributed
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.dataflow.lane_state import Shape
 from ikp.sass.disassembly.listing import Code, Instruction, Line
@@ -105,7 +105,7 @@ class _Summary:
         return self.flow.code
 
     @cached_property
-    def found(self) -> Found:
+    def found(self) -> FoundRecords:
         """What records it."""
         return find(self.flow)
 

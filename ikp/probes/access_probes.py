@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ikp.errors import PatchError
-from ikp.probes.code.access_code import Ground, Sample, Tables, number, probe
+from ikp.probes.code.access_code import AccessRegisters, Tables, WarpSample, number, probe
 from ikp.probes.code.entry_code import CELL, CELL_BYTES
 from ikp.probes.code.reserved_registers import Cell
 from ikp.probes.patch import DETAILS, kernel_code, ours
@@ -42,7 +42,7 @@ _ENTRY_REGISTERS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class AccessSite:
     """One recorded access: the instruction, and where its source is."""
 
     index: int  # of the instruction in the plain kernel
@@ -57,18 +57,18 @@ class AddressPatch:
     """A kernel with address probes, and the layout of what they store."""
 
     cubin: bytes
-    sites: tuple[Site, ...]
-    sample: Sample
+    sites: tuple[AccessSite, ...]
+    sample: WarpSample
     tables: Tables
     left_out: tuple[tuple[str, str], ...]  # accesses that are not recorded, and why
     declared: Declared
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundAccesses:
     index: int
     access: Access
-    ground: Ground
+    ground: AccessRegisters
     scoreboard: int
 
 
@@ -109,7 +109,7 @@ def patch_accesses(
     free = FreeRegisters(code, count - RESERVED)
     kept = _reserved(free, name)
     inside = _in_collectives(file, name)
-    found, left_out = list[_Found](), list[tuple[str, str]]()
+    found, left_out = list[_FoundAccesses](), list[tuple[str, str]]()
     instructions = code.flow.code.instructions
     for index, instruction in enumerate(instructions):
         made = accesses(instruction)
@@ -121,7 +121,7 @@ def patch_accesses(
             if isinstance(ground, str):
                 left_out.append((instruction.text, ground))
             else:
-                found.append(_Found(index, access, *ground))
+                found.append(_FoundAccesses(index, access, *ground))
     if not found:
         why = f", and {left_out[0][0]} is left out: {left_out[0][1]}" if left_out else ""
         raise PatchError(f"{name} has no access to memory by lane that can be recorded{why}.")
@@ -142,7 +142,7 @@ def patch_accesses(
     verify(cubin, patched, text, declared)
     around = _around(code.flow, detail, ptx, block[0] % LANES == 0)
     sites = tuple(
-        Site(
+        AccessSite(
             each.index,
             instructions[each.index].text,
             each.access,
@@ -192,7 +192,7 @@ def _reserved(free: FreeRegisters, name: str) -> tuple[int, int | None]:
 
 def _ground(
     free: FreeRegisters, index: int, access: Access, kept: tuple[int, int | None]
-) -> tuple[Ground, int] | str:
+) -> tuple[AccessRegisters, int] | str:
     """Return registers and a scoreboard for a probe; else why there is none."""
     spare, (slot, descriptor) = free.waited(index), kept
     if not spare.scoreboards:
@@ -212,10 +212,10 @@ def _ground(
             rest = [each for each in reversed(spare.registers) if each not in ours_]
             if pair // 4 != quad // 4 and len(rest) >= need:
                 if predicate is not None:
-                    made = Ground(slot, descriptor, quad, pair, rest[0], predicate)
+                    made = AccessRegisters(slot, descriptor, quad, pair, rest[0], predicate)
                     return made, spare.scoreboards[-1]
                 lent = next(each for each in range(6, -1, -1) if each not in asked)
-                made = Ground(slot, descriptor, quad, pair, rest[0], lent, rest[1])
+                made = AccessRegisters(slot, descriptor, quad, pair, rest[0], lent, rest[1])
                 return made, spare.scoreboards[-1]
     return "too few registers are free there"
 
@@ -233,7 +233,7 @@ def _in_collectives(file: Cubin, name: str) -> set[int]:
     }
 
 
-def _entry(free: FreeRegisters, sample: Sample, slot: int, name: str) -> Insertion:
+def _entry(free: FreeRegisters, sample: WarpSample, slot: int, name: str) -> Insertion:
     spare = free.entering
     registers = spare.registers[-_ENTRY_REGISTERS:]
     if len(registers) < _ENTRY_REGISTERS or not (spare.predicates and spare.scoreboards):
@@ -244,14 +244,14 @@ def _entry(free: FreeRegisters, sample: Sample, slot: int, name: str) -> Inserti
 
 def _layout(
     count: int, grid: tuple[int, int, int], block: tuple[int, int, int]
-) -> tuple[Sample, Tables]:
+) -> tuple[WarpSample, Tables]:
     """Return which warps record so many accesses, and how many entries each may store.
 
     Raises:
         PatchError: one block takes more than the largest buffer.
     """
     bits = max(0, math.floor(math.log2(math.prod(grid) / _BLOCKS)))
-    while (sample := Sample(grid, block, bits)).blocks:
+    while (sample := WarpSample(grid, block, bits)).blocks:
         capacity = min(
             *(_MOST_CAPACITY, (MOST_BYTES // (sample.slots * count) - 16) // 16),
             (_MOST_OFFSET // count - 16) // 16,

@@ -24,7 +24,7 @@ from ikp.errors import InspectError, PatchError
 from ikp.paths import triton_cache
 from ikp.probes.kept_code import files
 from ikp.probes.made_patch import Patch
-from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.cubins.extra_argument import ExtraArgument
 from ikp.sass.disassembly import sources
 from ikp.sass.disassembly.tool_paths import tool
 from ikp.verifier.declared import Declared
@@ -98,7 +98,7 @@ def _patch(facts: dict[str, Any]) -> Patch | None:
     made = {each: _tuples(value) for each, value in facts.items()}
     made |= {"cubin": cubin, "sources": tuple(named)}
     made["sample"], made["declared"] = Selection(**facts["sample"]), _declared(facts["declared"])
-    made["argument"] = facts["argument"] and Argument(**facts["argument"])
+    made["argument"] = facts["argument"] and ExtraArgument(**facts["argument"])
     return Patch(**made)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ikp.core import abi
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.cubins.extra_argument import ExtraArgument
 from ikp.verifier.declared import Declared
 
 
@@ -32,7 +32,9 @@ class Patch:
     cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
     select: bool = False  # the choice of warps that record lies behind the cell
     sample: Selection = EVERYTHING  # which blocks record, where the others write only headers
-    argument: Argument | None = None  # the one that is the cell; None: it is the module's memory
+    argument: ExtraArgument | None = (
+        None  # the one that is the cell; None: it is the module's memory
+    )
     margin: int = 0  # how many records a warp may write behind the last that it keeps
     fewer_blocks: bool = False  # an SM has room for fewer than before, as far as registers go
     declared: Declared | None = None  # how it differs from the plain one; None: it was compiled so

@@ -25,13 +25,13 @@ from ikp.probes.placement.instrumentation import Instrumenter
 from ikp.probes.placement.kernel_exits import NoRoomError
 from ikp.probes.placement.record_batches import NotAllError
 from ikp.probes.points.budget import Budget, Pace
-from ikp.probes.points.chosen_lines import Lines
+from ikp.probes.points.chosen_lines import ChosenLines
 from ikp.probes.points.probe_points import Level, ProbeRegion, ProbeRegions
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.assembly.chips import HOPPER, Chip, chip_of
 from ikp.sass.cubins.capacity import LANES, add_argument, add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin, Kernel
-from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.cubins.extra_argument import ExtraArgument
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters
 from ikp.sass.dataflow.idioms import addressed, asserts, called, spare_argument
@@ -69,7 +69,7 @@ def patch(
     ptx: str = "",
     language: Language = Language.OTHER,
     block: tuple[int, int, int] | None = None,
-    lines: Sequence[Lines] = (),
+    lines: Sequence[ChosenLines] = (),
     functions: Sequence[str] = (),
     ranges: bool = False,
     max_overhead: float | None = None,
@@ -173,7 +173,7 @@ def patch(
 
 def _argument(
     file: Cubin, code: Liveness, nbytes: int, chip: Chip, argue: bool, spare: bool
-) -> Argument | None:
+) -> ExtraArgument | None:
     """Return the kernel argument that can hold a cell of so many bytes; None where none can."""
     name, listed = code.flow.code.name, code.flow.code.instructions
     if spare and (found := spare_argument(file.kernel(name), listed, nbytes, chip.parameters)):
@@ -181,7 +181,7 @@ def _argument(
     return add_argument(file, name, nbytes, chip.parameters) if argue else None
 
 
-def _cell(file: Cubin, nbytes: int, argument: Argument | None) -> Cell:
+def _cell(file: Cubin, nbytes: int, argument: ExtraArgument | None) -> Cell:
     """Return the cell: in a kernel argument, or else in constants added to the module."""
     if argument is not None:
         return Cell(0, HOPPER.parameters + argument.offset)

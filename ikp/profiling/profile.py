@@ -17,8 +17,8 @@ from ikp.errors import UsageError
 from ikp.profiling._life import Life, check_here
 from ikp.profiling.steps import Cycles, Phase, Schedule
 from ikp.session.current import current_rank
-from ikp.session.memory import Room
-from ikp.session.recorder import Asked, provenance
+from ikp.session.memory import BufferSize
+from ikp.session.recorder import BufferRequest, provenance
 from ikp.session.termination import hold
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace
@@ -211,9 +211,9 @@ class profile(Life):
             return None
         enabled = enabled and phase is Phase.ACTIVE
         rank = current_rank()
-        chosen, room = select(warps, blocks, granularity), Room(size, grid, num_warps)
+        chosen, room = select(warps, blocks, granularity), BufferSize(size, grid, num_warps)
         return recording.buffer(
-            Asked(label, table, chosen, room, device, backend, enabled, rank, kernel)
+            BufferRequest(label, table, chosen, room, device, backend, enabled, rank, kernel)
         )
 
     def discard(self, prof: Any) -> None:

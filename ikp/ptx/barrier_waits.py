@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ikp.ptx.instructions import Kind, Statement, parse, statements
+from ikp.ptx.instructions import Statement, StatementKind, parse, statements
 
 _ALIGNED = re.compile(
     r"bar(?:\.cta)?\.(?:sync|red)\b|barrier(?:\.cta)?\.(?:sync|red)\.aligned"
@@ -44,7 +44,7 @@ def held_back(text: str) -> str:
 
 
 def _is_barrier(part: Statement) -> bool:
-    made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+    made = parse(part.code) if part.kind is StatementKind.INSTRUCTION else None
     return made is not None and _ALIGNED.match(made.op) is not None
 
 
@@ -52,9 +52,9 @@ def _reaches_memory(parts: Sequence[Statement], first: int) -> bool:
     """Return whether code reaches memory before a label, a branch or a clock read."""
     for at in range(first, len(parts)):
         part = parts[at]
-        if part.kind in (Kind.LABEL, Kind.CLOSE, Kind.HEAD):
+        if part.kind in (StatementKind.LABEL, StatementKind.CLOSE, StatementKind.HEAD):
             return False
-        made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+        made = parse(part.code) if part.kind is StatementKind.INSTRUCTION else None
         if made is None:
             continue
         if _REACHES_MEMORY.match(made.op) and not made.guard:

@@ -12,8 +12,15 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from ikp.errors import PatchError
-from ikp.ptx.instructions import Instruction as Parsed
-from ikp.ptx.instructions import Kind, Statement, joined, parse, statements, without_counted_lines
+from ikp.ptx.instructions import PtxInstruction as Parsed
+from ikp.ptx.instructions import (
+    Statement,
+    StatementKind,
+    joined,
+    parse,
+    statements,
+    without_counted_lines,
+)
 from ikp.sass.disassembly.listing import Code, Instruction, Line
 
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"')
@@ -39,17 +46,17 @@ class Locations:
         self._files = {
             int(found[1]): found[2]
             for each in parts
-            if each.kind is Kind.DIRECTIVE and (found := _FILE.match(each.code))
+            if each.kind is StatementKind.DIRECTIVE and (found := _FILE.match(each.code))
         }
         self._calls: dict[_Place, _Place] = {}
         self._chains: dict[int, tuple[Line, ...]] = {}
-        located = [at for at in range(head, end) if parts[at].kind is Kind.LOCATION]
+        located = [at for at in range(head, end) if parts[at].kind is StatementKind.LOCATION]
         for at in located:
             if (found := _INLINED.search(parts[at].code)) and (own := _LOC.match(parts[at].code)):
                 self._calls[_location(own)] = _location(found)
         current: tuple[Line, ...] = ()
         for at in range(head, end):
-            if parts[at].kind is Kind.LOCATION:
+            if parts[at].kind is StatementKind.LOCATION:
                 current = self._chain(parts[at])
             self._chains[at] = current
 
@@ -150,7 +157,7 @@ class Body:
         One with line 0 names no line: the assembler goes on with the last one that does.
         """
         before = (self.parts[each] for each in range(at, self.head, -1))
-        locations = (each for each in before if each.kind is Kind.LOCATION)
+        locations = (each for each in before if each.kind is StatementKind.LOCATION)
         return next((each for each in locations if each.code.split()[2] != "0"), None)
 
     def with_head(self, directive: str) -> Body:
@@ -168,7 +175,7 @@ class Body:
 
 
 def _head(parts: Sequence[Statement], name: str) -> int:
-    heads = [at for at, each in enumerate(parts) if each.kind is Kind.HEAD]
+    heads = [at for at, each in enumerate(parts) if each.kind is StatementKind.HEAD]
     named = {found[1]: at for at in heads if (found := _ENTRY.match(parts[at].code))}
     if name not in named:
         there = ", ".join(named) or "none"
@@ -179,8 +186,8 @@ def _head(parts: Sequence[Statement], name: str) -> int:
 def _end(parts: Sequence[Statement], head: int) -> int:
     depth = 0
     for at in range(head + 1, len(parts)):
-        depth += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(parts[at].kind, 0)
-        if parts[at].kind is Kind.CLOSE and depth == 0:
+        depth += {StatementKind.OPEN: 1, StatementKind.CLOSE: -1}.get(parts[at].kind, 0)
+        if parts[at].kind is StatementKind.CLOSE and depth == 0:
             return at
     raise PatchError("the PTX ends in the middle of a kernel.")
 
@@ -197,15 +204,15 @@ def _read(
     scopes: list[int] = []
     for number in range(head + 1, end):
         part = parts[number]
-        if part.kind is Kind.OPEN:
+        if part.kind is StatementKind.OPEN:
             scopes.append(number)
-        elif part.kind is Kind.CLOSE:
+        elif part.kind is StatementKind.CLOSE:
             scopes.pop()
-        elif part.kind is Kind.LABEL:
+        elif part.kind is StatementKind.LABEL:
             names.labels[scopes[-1], part.code.rstrip(": ")] = len(at)
-        elif part.kind is Kind.DIRECTIVE and (table := _TABLE.fullmatch(part.code)):
+        elif part.kind is StatementKind.DIRECTIVE and (table := _TABLE.fullmatch(part.code)):
             names.tables[scopes[-1], table[1]] = tuple(table[2].replace(" ", "").split(","))
-        elif part.kind is Kind.INSTRUCTION:
+        elif part.kind is StatementKind.INSTRUCTION:
             at.append(number)
             parsed.append(_parsed(part, name))
             inside.append(tuple(scopes))
@@ -218,7 +225,7 @@ def _read(
 
 
 def _target(parts: Sequence[Statement]) -> str:
-    found = (_TARGET.match(each.code) for each in parts if each.kind is Kind.DIRECTIVE)
+    found = (_TARGET.match(each.code) for each in parts if each.kind is StatementKind.DIRECTIVE)
     return next((each[1] for each in found if each), "")
 
 

@@ -50,7 +50,7 @@ def _targets(instruction: Instruction) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Blocks(Graph):
+class PtxGraph(Graph):
     """The graph of one kernel's basic blocks."""
 
     @cached_property
@@ -60,13 +60,13 @@ class Blocks(Graph):
 
 
 @dataclass(frozen=True)
-class Control(Flow):
+class PtxFlow(Flow):
     """The control flow of one kernel."""
 
     @cached_property
     def graph(self) -> Graph:
         """The basic blocks."""
-        return Blocks(self.code)
+        return PtxGraph(self.code)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _END_ASSEMBLY = "// end inline asm"
 """The comments that LLVM writes around inline assembly, the user's and Triton's own alike."""
 
 
-class Kind(Enum):
+class StatementKind(Enum):
     """The kind of a statement."""
 
     SPACE = auto()  # a blank line
@@ -47,7 +47,7 @@ class Kind(Enum):
 class Statement:
     """One statement, with the exact ``text`` that it has in its module."""
 
-    kind: Kind
+    kind: StatementKind
     text: str
 
     @property
@@ -97,7 +97,7 @@ def joined(parts: Iterable[Statement]) -> str:
 
 def mark_of(part: Statement) -> str:
     """Return a comment without the blanks around it; "" of any other statement."""
-    return part.text.strip() if part.kind is Kind.COMMENT else ""
+    return part.text.strip() if part.kind is StatementKind.COMMENT else ""
 
 
 def in_assembly(parts: Iterable[Statement]) -> list[bool]:
@@ -115,26 +115,26 @@ def _each(text: str) -> Iterator[Statement]:
     while at < len(text):
         found = _FORMS.match(text, at)
         if found is not None and found.end() > at:
-            kind, stop = Kind[str(found.lastgroup)], found.end()
+            kind, stop = StatementKind[str(found.lastgroup)], found.end()
         else:
             kind, stop = _long(text, at)
         yield Statement(kind, text[at:stop])
         at = stop
 
 
-def _long(text: str, at: int) -> tuple[Kind, int]:
+def _long(text: str, at: int) -> tuple[StatementKind, int]:
     """Return the kind of the statement at ``at``, and its end: behind a semicolon or at a brace."""
     if _HEAD.match(text, at):
-        return _ended(text, at, Kind.HEAD, before="{")
+        return _ended(text, at, StatementKind.HEAD, before="{")
     if _SECTION.match(text, at):
-        return _ended(text, at, Kind.DIRECTIVE, block=True)
+        return _ended(text, at, StatementKind.DIRECTIVE, block=True)
     directive = _DIRECTIVE.match(text, at)
-    return _ended(text, at, Kind.DIRECTIVE if directive else Kind.INSTRUCTION)
+    return _ended(text, at, StatementKind.DIRECTIVE if directive else StatementKind.INSTRUCTION)
 
 
 def _ended(
-    text: str, at: int, kind: Kind, before: str = "", block: bool = False
-) -> tuple[Kind, int]:
+    text: str, at: int, kind: StatementKind, before: str = "", block: bool = False
+) -> tuple[StatementKind, int]:
     """Find a statement's end: its semicolon, the brace ``before`` which it ends, or its block's."""
     depth = 0
     for piece in _PIECE.finditer(text, at):
@@ -145,7 +145,7 @@ def _ended(
         if (mark == ";" and depth <= 0) or (block and mark == "}" and depth == 0):
             rest = _AFTER.match(text, piece.end())
             return kind, rest.end() if rest else piece.end()
-    return Kind.OTHER, len(text)
+    return StatementKind.OTHER, len(text)
 
 
 def _only_strings(found: re.Match[str]) -> str:
@@ -198,7 +198,7 @@ _BORDERS = ("bra", "brx", "call", "ret", "exit", "trap", "bar.warp", "setmaxnreg
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class PtxInstruction:
     """One instruction, without its comments."""
 
     op: str  # with its types: "add.s32"
@@ -267,13 +267,13 @@ class Instruction:
         return name in names(_WITHIN.sub("", operands)) or name == self.guard
 
 
-def parse(code: str) -> Instruction | None:
+def parse(code: str) -> PtxInstruction | None:
     """Return the instruction in a statement's code; None if it is none."""
     found = _FORM.fullmatch(code)
     if found is None:
         return None
     operands = tuple(part.strip() for part in _OPERAND.findall(found["operands"]))
-    return Instruction(found["op"], operands, found["guard"] or "", found["negated"] is not None)
+    return PtxInstruction(found["op"], operands, found["guard"] or "", found["negated"] is not None)
 
 
 def names(text: str) -> frozenset[str]:
@@ -287,5 +287,5 @@ def without_counted_lines(parts: list[Statement]) -> list[Statement]:
     return [
         part
         for part, inside in zip(parts, counted, strict=True)
-        if not (inside and part.kind is Kind.LOCATION)
+        if not (inside and part.kind is StatementKind.LOCATION)
     ]

@@ -19,12 +19,12 @@ from ikp.probes.placement.occupancy import most_registers, resident
 from ikp.probes.points import naming
 from ikp.probes.points.probe_points import ProbeRegion
 from ikp.ptx.body import Body
-from ikp.ptx.record_text import Shape
+from ikp.ptx.record_text import BlockShape
 from ikp.ptx.spots import Spots
 from ikp.ptx.weaving import Weaving
 from ikp.sass.assembly.chips import CHIPS, HOPPER, Chip, State
 from ikp.sass.cubins import attributes
-from ikp.sass.cubins.attributes import Code
+from ikp.sass.cubins.attributes import AttributeCode
 from ikp.sass.cubins.cubin import Cubin
 
 
@@ -58,7 +58,7 @@ class Footprint:
         kernel = file.kernel(name)
         info = file.elf.find(".nv.info")
         found = attributes.parse(info.data) if info is not None else []
-        frames = [each.words for each in found if each.code == Code.FRAME_SIZE]
+        frames = [each.words for each in found if each.code == AttributeCode.FRAME_SIZE]
         stack = next((words[1] for words in frames if words[0] == kernel.symbol), 0)
         return cls(kernel.registers, stack, warps, shared, _chip(f"sm_{file.sm}"))
 
@@ -216,7 +216,7 @@ def mark(
         raise PatchError(f"{name} was loaded without its PTX: there is nothing to mark.")
     body = Body.read(ptx, name)
     spots = Spots(body)
-    shape = Shape(body.block or block, select)
+    shape = BlockShape(body.block or block, select)
     before = Footprint.of(plain, name, shape.warps, shared)
     level = DETAILS[detail]
     wanted = [place for place in spots.at(level) if place.end is not None]

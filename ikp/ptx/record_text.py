@@ -41,7 +41,7 @@ _HEADER = abi.field_offsets(abi.DENSE_HEADER)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BlockShape:
     """The size of a kernel's blocks, as far as known before its launch, and whether it selects."""
 
     threads: tuple[int, int, int] | None
@@ -66,7 +66,7 @@ class Shape:
         return self.threads is not None and self.threads[1:] == (1, 1)
 
 
-def declaration(shape: Shape) -> str:
+def declaration(shape: BlockShape) -> str:
     """Return the declaration of the cell, with a selection behind it where sessions choose."""
     size = CELL_BYTES + SELECTION_BYTES * shape.select
     return f".visible .const .align 16 .b8 {CELL}[{size}];\n"
@@ -78,7 +78,7 @@ def registers(starts: int) -> str:
     return f".reg .b32 ikp_cur, ikp_base;\n{kept}"
 
 
-def entry(shape: Shape, whole: int, language: Language) -> str:
+def entry(shape: BlockShape, whole: int, language: Language) -> str:
     """Return the code before a kernel's first instruction.
 
     Args:
@@ -114,7 +114,7 @@ def starts(numbers: Sequence[int]) -> str:
     return read + "".join(f"mov.b32 %ikp_start{n}, %ikp_start{numbers[0]};\n" for n in numbers[1:])
 
 
-def ends(shape: Shape, ranges: Sequence[tuple[int, int]]) -> str:
+def ends(shape: BlockShape, ranges: Sequence[tuple[int, int]]) -> str:
     """Return the code that ends ranges at one point, and stores their records.
 
     Args:
@@ -138,7 +138,7 @@ ld.const.b32 high, [{CELL}+4]; ld.const.b32 room, [{CELL}+8];
 """
 
 
-def leave(shape: Shape, number: int, guard: str = "") -> str:
+def leave(shape: BlockShape, number: int, guard: str = "") -> str:
     """Return the code where threads end: the first of a warp completes the slot's header.
 
     Args:
@@ -166,7 +166,7 @@ mov.b64 a, {{n, high}};
 _SLOT_REGISTERS = ".reg .b32 slot, lane, block, thread, warps, bx, by, bz;\n"
 
 
-def _slot(shape: Shape) -> str:
+def _slot(shape: BlockShape) -> str:
     """Return the code for the number of a warp's slot, and of a thread in its warp."""
     thread = (
         f"mov.u32 thread, %tid.x; mov.u32 warps, {shape.warps};\n"
@@ -200,7 +200,7 @@ mad.lo.u32 slot, number, rows, row; selp.b32 slot, slot, {NO_SLOT}, mine;
 """Code for a warp's number among those that record, if it does; ``block`` has that among all."""
 
 
-def _launch_header(shape: Shape, whole: int, language: Language) -> str:
+def _launch_header(shape: BlockShape, whole: int, language: Language) -> str:
     """Return the code by which one thread of the launch writes the launch header."""
     # Where some warps are selected, the launch's first warp need not be one of them.
     first = (

@@ -17,7 +17,7 @@ from ikp.probes.points.loops import iteration, loop_ends, loop_lines
 from ikp.probes.points.probe_points import Level, ProbeRegion, nested
 from ikp.probes.points.sese_regions import Point, Regions
 from ikp.ptx.body import Body
-from ikp.ptx.branching import Control, Ways
+from ikp.ptx.branching import PtxFlow, Ways
 from ikp.sass.disassembly.listing import Line
 from ikp.sass.disassembly.opcodes import ISSUED, Landmark
 
@@ -86,12 +86,12 @@ class Spots:
     """The probe regions of one kernel."""
 
     body: Body
-    flow: Control = field(init=False)
+    flow: PtxFlow = field(init=False)
     regions: Regions = field(init=False)
 
     def __post_init__(self) -> None:
         """Build the control flow and its regions."""
-        object.__setattr__(self, "flow", Control(self.body.code))
+        object.__setattr__(self, "flow", PtxFlow(self.body.code))
         object.__setattr__(self, "regions", Ways(self.flow))
 
     def at(self, level: Level) -> list[ProbeRegion]:

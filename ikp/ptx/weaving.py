@@ -13,8 +13,8 @@ from ikp.probes.points.sese_regions import Point
 from ikp.ptx.barrier_waits import held_back
 from ikp.ptx.body import Body
 from ikp.ptx.branching import ENDS
-from ikp.ptx.instructions import Kind
-from ikp.ptx.record_text import Shape, declaration, ends, entry, leave, registers, starts
+from ikp.ptx.instructions import StatementKind
+from ikp.ptx.record_text import BlockShape, declaration, ends, entry, leave, registers, starts
 
 OWN_LINE = 0xFFFFFF
 """The source line of record code in line info: no file has so many, so it is none of the kernel's.
@@ -33,7 +33,7 @@ class Weaving:
     """
 
     body: Body
-    shape: Shape
+    shape: BlockShape
     language: Language = Language.OTHER
     _before: dict[int, list[str]] = field(init=False, default_factory=lambda: defaultdict(list))
     _after: dict[int, list[str]] = field(init=False, default_factory=lambda: defaultdict(list))
@@ -84,7 +84,9 @@ class Weaving:
 
     def _pieces(self) -> Iterator[str]:
         """Yield the text: record code has a line of its own, and the kernel's line is set again."""
-        first = next(at for at, part in enumerate(self.body.parts) if part.kind is Kind.HEAD)
+        first = next(
+            at for at, part in enumerate(self.body.parts) if part.kind is StatementKind.HEAD
+        )
         for at, part in enumerate(self.body.parts):
             yield declaration(self.shape) if at == first else ""
             yield from self._tagged(at, self._before.get(at, ()))

@@ -10,7 +10,7 @@ from operator import index
 from typing import Any, Final
 
 from ikp.core import abi
-from ikp.core.segment import WORDS_AT, Part, Selection, Tensor
+from ikp.core.segment import WORDS_AT, SegmentRows, Selection, Tensor
 from ikp.errors import BufferError, PatchError, UsageError
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Service
@@ -116,7 +116,7 @@ class Arena:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SegmentKind:
     """The kind of a segment: segments of one kind are interchangeable."""
 
     nbytes: int
@@ -133,11 +133,11 @@ class Shelf:
     def __init__(self, service: Service, device: Any) -> None:
         self._service = service
         self._arena = Arena(service.storage, device)
-        self._ready: dict[Kind, deque[Tensor]] = {}
-        self._ahead: dict[Kind, int] = {}  # how many are made at once
-        self._filling: set[Kind] = set()
+        self._ready: dict[SegmentKind, deque[Tensor]] = {}
+        self._ahead: dict[SegmentKind, int] = {}  # how many are made at once
+        self._filling: set[SegmentKind] = set()
 
-    def take(self, kind: Kind) -> Tensor:
+    def take(self, kind: SegmentKind) -> Tensor:
         """Return a zeroed segment.
 
         Raises:
@@ -154,21 +154,21 @@ class Shelf:
             self._refill(kind)
         return piece
 
-    def give_back(self, kind: Kind, piece: Tensor) -> None:
+    def give_back(self, kind: SegmentKind, piece: Tensor) -> None:
         """Put back a segment that is zero again; in the service."""
         if self._has_room(kind):
             self._ready.setdefault(kind, deque()).append(piece)
 
-    def _has_room(self, kind: Kind) -> bool:
+    def _has_room(self, kind: SegmentKind) -> bool:
         lying = sum(each.nbytes * len(ready) for each, ready in self._ready.items())
         return lying + kind.nbytes <= READY_BYTES
 
-    def _refill(self, kind: Kind) -> None:
+    def _refill(self, kind: SegmentKind) -> None:
         if kind not in self._filling:
             self._filling.add(kind)
             self._service.post(partial(self._fill, kind))
 
-    def _make(self, kind: Kind) -> Tensor:
+    def _make(self, kind: SegmentKind) -> Tensor:
         """Make a segment, and others for the launches after this one."""
         ready = self._ready.get(kind)
         with suppress(IndexError):
@@ -185,7 +185,7 @@ class Shelf:
             self._refill(kind)
         return piece
 
-    def _fill(self, kind: Kind) -> None:
+    def _fill(self, kind: SegmentKind) -> None:
         """Make segments until as many as wanted are ready; in the service."""
         most = max(2, min(_MOST_READY, READY_BYTES // 4 // kind.nbytes))
         self._ahead[kind] = min(2 * self._ahead.get(kind, 1), most)
@@ -195,7 +195,7 @@ class Shelf:
                 ready.append(self._carved(kind))
         self._filling.discard(kind)
 
-    def _carved(self, kind: Kind) -> Tensor:
+    def _carved(self, kind: SegmentKind) -> Tensor:
         piece = self._arena.take(kind.nbytes)
         if kind.selection is not None:
             self.choose(piece, kind.selection)
@@ -206,8 +206,8 @@ class Shelf:
         words = selection.words().view("u1")
         self._service.storage.write(piece, WORDS_AT, words)
 
-    def empty(self, kind: Kind, piece: Tensor) -> None:
+    def empty(self, kind: SegmentKind, piece: Tensor) -> None:
         """Zero a segment and write its selection again; in the service."""
-        self._service.storage.clear(piece, [Part(0, kind.nbytes)])
+        self._service.storage.clear(piece, [SegmentRows(0, kind.nbytes)])
         if kind.selection is not None:
             self.choose(piece, kind.selection)

@@ -19,7 +19,7 @@ from functools import cache, partial
 from typing import Any
 
 from ikp.core.segment import Segment, Tensor
-from ikp.session.arena import Kind, Shelf
+from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.current import Opening
 from ikp.session.lifting import Lifted, lift
 from ikp.session.memory import SHARE, free_bytes
@@ -149,7 +149,7 @@ class Taken:
     segment: Segment
     handed: Callable[[], Tensor | None]
     notice: Notice | None  # None where no kernel records into it
-    kind: Kind
+    kind: SegmentKind
     heard: bool = False
     launch: object = None  # a key: launches with equal keys need equal buffers
     at: float = field(default_factory=time.monotonic)  # when it was taken

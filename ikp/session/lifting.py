@@ -15,29 +15,29 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import SlotState
-from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, Layout, Source
+from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout, SegmentSource
 from ikp.core.decoding.slots import awaited, header_rows
-from ikp.core.segment import Part, Segment
+from ikp.core.segment import Segment, SegmentRows
 from ikp.errors import DecodeError
 from ikp.session.storage import Storage
 
-LAUNCH_HEADER = Part(0, abi.LAUNCH_HEADER_BYTES)
+LAUNCH_HEADER = SegmentRows(0, abi.LAUNCH_HEADER_BYTES)
 _MOST_RUNS = 64
 _FEW = 4096
 """Most records, empty ones included, that are copied whole in no more time than selectively."""
 
 
-def header_parts(layout: Layout) -> list[Part]:
+def header_parts(layout: SegmentLayout) -> list[SegmentRows]:
     """Return the parts that hold the headers of slots, then those behind all slots."""
     if layout.together:
-        return [Part(part.start, part.stop - part.start) for part in layout.heads]
+        return [SegmentRows(part.start, part.stop - part.start) for part in layout.heads]
     width, pitch = abi.SLOT_HEADER_BYTES, layout.slot_bytes
-    return [Part(abi.LAUNCH_HEADER_BYTES, width, pitch, layout.slots)]
+    return [SegmentRows(abi.LAUNCH_HEADER_BYTES, width, pitch, layout.slots)]
 
 
-def tail_part(layout: Layout, nbytes: int) -> Part:
+def tail_part(layout: SegmentLayout, nbytes: int) -> SegmentRows:
     """Return the part behind all that a launch writes to a segment of ``nbytes`` bytes."""
-    return Part(layout.end, max(0, nbytes - layout.end))
+    return SegmentRows(layout.end, max(0, nbytes - layout.end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Run:
     past: int
     count: int
 
-    def part(self, layout: Layout, behind: int = 0) -> Part:
+    def part(self, layout: SegmentLayout, behind: int = 0) -> SegmentRows:
         """Return the part that holds the records, with space for up to ``behind`` more of each."""
         together, size = max(1, layout.together), layout.clock.record.itemsize
         begin = abi.LAUNCH_HEADER_BYTES + layout.header_bytes
@@ -62,9 +62,9 @@ class Run:
         else:
             room -= layout.header_bytes
         width = min((self.count + behind) * size * together, room)
-        return Part(begin + self.first * pitch, width, pitch, self.past - self.first)
+        return SegmentRows(begin + self.first * pitch, width, pitch, self.past - self.first)
 
-    def by_slot(self, data: Bytes, layout: Layout) -> Bytes:
+    def by_slot(self, data: Bytes, layout: SegmentLayout) -> Bytes:
         """Return the run's records slot by slot, from ``data`` read row by row."""
         together = max(1, layout.together)
         if together == 1:
@@ -73,7 +73,7 @@ class Run:
         return rows.swapaxes(1, 2).reshape(-1)
 
 
-def runs_to_copy(layout: Layout, counts: Ints) -> list[Run] | None:
+def runs_to_copy(layout: SegmentLayout, counts: Ints) -> list[Run] | None:
     """Return the runs of records to copy, for ``counts`` records in each slot.
 
     Runs hold a few records more than ``counts``: consecutive slots with similar counts are one run.
@@ -97,7 +97,9 @@ def runs_to_copy(layout: Layout, counts: Ints) -> list[Run] | None:
     ]
 
 
-def written_parts(layout: Layout, nbytes: int, found: list[Run], *, tailed: bool) -> Iterator[Part]:
+def written_parts(
+    layout: SegmentLayout, nbytes: int, found: list[Run], *, tailed: bool
+) -> Iterator[SegmentRows]:
     """Yield all parts that a launch may have written in a segment that was zero before it.
 
     Args:
@@ -107,7 +109,7 @@ def written_parts(layout: Layout, nbytes: int, found: list[Run], *, tailed: bool
         tailed: whether the memory behind the layout's end is not zero.
     """
     if tailed or not layout.fresh:
-        yield Part(0, nbytes)
+        yield SegmentRows(0, nbytes)
         return
     yield LAUNCH_HEADER
     yield from header_parts(layout)
@@ -136,9 +138,9 @@ class Lifted:
         """Bytes that the copy takes on the host."""
         return sum(each.nbytes for each in (self.head, *self.heads, *self.records))
 
-    def source(self, segment: Segment) -> Source:
+    def source(self, segment: Segment) -> SegmentSource:
         """Return the decoder's source for ``segment``, from which this was copied."""
-        head = Source.of(segment, self._excerpt(_NOTHING.reshape(0, abi.SLOT_HEADER_BYTES)))
+        head = SegmentSource.of(segment, self._excerpt(_NOTHING.reshape(0, abi.SLOT_HEADER_BYTES)))
         layout = head.layout if self.heads else None
         if layout is None:
             return head
@@ -153,7 +155,7 @@ class Lifted:
             np.concatenate([np.zeros(0, np.int64), *counts]),
             np.concatenate([_NOTHING, *records]) if len(records) != 1 else records[0],
         )
-        return Source.of(segment, excerpt)
+        return SegmentSource.of(segment, excerpt)
 
     def _excerpt(
         self, rows: Bytes, counts: Ints | None = None, records: Bytes = _NOTHING
@@ -162,7 +164,7 @@ class Lifted:
         return Excerpt(self.segment_bytes, self.head, rows, counts, records, self.tail)
 
 
-def lift(storage: Storage, segment: Segment) -> tuple[Lifted, list[Part]] | None:
+def lift(storage: Storage, segment: Segment) -> tuple[Lifted, list[SegmentRows]] | None:
     """Copy the bytes of a segment that its launch wrote, if all its warps have finished.
 
     Returns:
@@ -177,13 +179,13 @@ def lift(storage: Storage, segment: Segment) -> tuple[Lifted, list[Part]] | None
     except DecodeError:  # raised again when it is decoded
         return None
     if layout is None or not layout.slots:
-        return nothing, [Part(0, segment.nbytes)]
+        return nothing, [SegmentRows(0, segment.nbytes)]
     return _lifted(storage, segment, nothing, layout, source.grid_id)
 
 
 def _lifted(
-    storage: Storage, segment: Segment, nothing: Lifted, layout: Layout, grid_id: int
-) -> tuple[Lifted, list[Part]] | None:
+    storage: Storage, segment: Segment, nothing: Lifted, layout: SegmentLayout, grid_id: int
+) -> tuple[Lifted, list[SegmentRows]] | None:
     data, nbytes = segment.data, segment.nbytes
     parts = header_parts(layout)
     if any(part.end > nbytes for part in parts):
@@ -208,7 +210,7 @@ def _lifted(
     return lifted, list(written_parts(layout, nbytes, found, tailed=tailed))
 
 
-def _attempted(layout: Layout, heads: list[Bytes], grid_id: int) -> Ints | None:
+def _attempted(layout: SegmentLayout, heads: list[Bytes], grid_id: int) -> Ints | None:
     """Return the records attempted by each slot's warp; None where a warp did not finish."""
     every = heads[0] if len(heads) == 1 else np.concatenate(heads)
     if layout.together:

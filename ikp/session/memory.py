@@ -30,7 +30,7 @@ memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class BufferSize:
     """A buffer's size as the user gave it, or the grid and warps from which to infer it."""
 
     size: Any = None

@@ -16,7 +16,7 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import Rows, SlotState
-from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, Layout, Source
+from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout, SegmentSource
 from ikp.core.decoding.slots import first_records, header_rows, is_used
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import DecodeError
@@ -31,13 +31,13 @@ _Copies = Generator[Event, None, list[Bytes]]
 _NOTHING = np.zeros(0, np.uint8)
 
 
-def waited(reading: Generator[Event, None, list[Source]]) -> list[Source]:
+def waited(reading: Generator[Event, None, list[SegmentSource]]) -> list[SegmentSource]:
     """Run a read-back to its end, waiting for each copy; return its sources."""
     while True:
         try:
             event = next(reading)
         except StopIteration as end:
-            found: list[Source] = end.value
+            found: list[SegmentSource] = end.value
             return found
         if event is not None:
             event.synchronize()
@@ -48,8 +48,8 @@ class _Launched:
     """A segment that a kernel wrote to."""
 
     data: Tensor
-    layout: Layout
-    source: Source
+    layout: SegmentLayout
+    source: SegmentSource
 
     def heads(self) -> list[Tensor]:
         """Return the headers: those of slots, and those behind all slots."""
@@ -68,7 +68,7 @@ class _Launched:
         return self.data[self.layout.end :]
 
 
-def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[Source]]:
+def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[SegmentSource]]:
     """Copy the records of some segments of one device.
 
     Args:
@@ -87,7 +87,7 @@ def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[Source
     for i, (segment, head) in enumerate(zip(segments, heads, strict=True)):
         none = np.zeros(0, np.int64)
         excerpt = Excerpt(segment.nbytes, head, _NOTHING.reshape(0, 64), none, _NOTHING, False)
-        sources.append(Source.of(segment, excerpt))
+        sources.append(SegmentSource.of(segment, excerpt))
         try:
             layout = sources[i].layout
         except DecodeError:  # raised again when it is decoded
@@ -143,7 +143,7 @@ def _read_slots(
     ]
 
 
-def _look_at(layout: Layout, heads: Rows, grid_id: int) -> Ints:
+def _look_at(layout: SegmentLayout, heads: Rows, grid_id: int) -> Ints:
     """Return how many records to read of each slot.
 
     For a warp that finished, it is one more than it counted, which should be empty; for a warp that

@@ -17,34 +17,34 @@ from typing import Any
 
 from ikp import registry
 from ikp.core import abi
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.host_clock import HostClock
 from ikp.core.regions import merge
-from ikp.core.segment import EVERYTHING, WORDS_AT, Part, Segment, Selection, Tensor
+from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, SegmentRows, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError, FaultError
 from ikp.paths import shown
 from ikp.progress import progress
-from ikp.session.arena import Kind, Shelf, checked_size
+from ikp.session.arena import SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
 from ikp.session.faults import failures, fault, lost
 from ikp.session.harvest import Harvest, Taken, hand_out
-from ikp.session.memory import Room
+from ikp.session.memory import BufferSize
 from ikp.session.readback import read_back, waited
-from ikp.session.service import Beside, service_of
+from ikp.session.service import DeviceService, service_of
 from ikp.session.wishes import Wishes, device_facts
 from ikp.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BufferRequest:
     """The request for a launch's buffer: the arguments of ``prof.buffer``, checked."""
 
     label: str
     regions: Mapping[int, str] = field(default_factory=dict)
     selection: Selection = EVERYTHING
-    room: Room = Room()  # noqa: RUF009 - it can't change
+    room: BufferSize = BufferSize()  # noqa: RUF009 - it can't change
     device: Any = None
     backend: str | None = None
     enabled: bool = True
@@ -59,7 +59,7 @@ class _Place:
         self.service = service_of(device)
         self.shelf = Shelf(self.service, device)
         self.harvest = Harvest(device, self.service, self.shelf)
-        self.clock = clock_of(device) if isinstance(self.service, Beside) else None
+        self.clock = clock_of(device) if isinstance(self.service, DeviceService) else None
 
 
 class Recording:
@@ -80,7 +80,7 @@ class Recording:
         """The segments handed out so far, in order."""
         return [taken.segment for taken in self._taken]
 
-    def buffer(self, asked: Asked) -> Any:
+    def buffer(self, asked: BufferRequest) -> Any:
         """Return the ``prof`` argument of a kernel; None where its language can't record.
 
         Raises:
@@ -103,7 +103,7 @@ class Recording:
             made = place.harvest.records(alike)
             size, needed = wishes.buffer_size, place.harvest.attempted(alike)
             nbytes = asked.room.nbytes(spec, chosen, device, size, made, needed)
-        kind = Kind(checked_size(nbytes), chosen if spec.select else None)
+        kind = SegmentKind(checked_size(nbytes), chosen if spec.select else None)
         segment = Segment(
             label=asked.label,
             data=place.shelf.take(kind),
@@ -231,7 +231,7 @@ class Recording:
                     lines[device_facts(device)[0]] = line
         return lines
 
-    def _raw(self, taken: Sequence[Taken]) -> Iterator[Source]:
+    def _raw(self, taken: Sequence[Taken]) -> Iterator[SegmentSource]:
         """Yield segments copied as a whole, while kernels run on: no other kernel could run."""
         for each in taken:
             segment = each.segment
@@ -239,8 +239,8 @@ class Recording:
                 yield _source(each)
                 continue
             place = self._places[segment.data.device]
-            read = partial(place.service.storage.read, segment.data, Part(0, segment.nbytes))
-            yield Source.of(segment, place.service.call(read))
+            read = partial(place.service.storage.read, segment.data, SegmentRows(0, segment.nbytes))
+            yield SegmentSource.of(segment, place.service.call(read))
 
 
 _BEFORE_NS = 10_000_000_000
@@ -262,7 +262,7 @@ class _Reading:
         self,
         taken: Sequence[Taken],
         last: bool,
-        sources: Callable[[Sequence[Taken]], Iterator[Source]],
+        sources: Callable[[Sequence[Taken]], Iterator[SegmentSource]],
     ) -> None:
         self._taken, self._last, self._sources = taken, last, sources
         self.broken: DecodeError | None = None
@@ -270,7 +270,7 @@ class _Reading:
         self.seconds = 0.0  # that reading took
         self._until = 0.0  # when no launch header is read again; 0 before the first that is wrong
 
-    def __iter__(self) -> Iterator[Source]:
+    def __iter__(self) -> Iterator[SegmentSource]:
         for some in _groups(self._taken):
             began = time.perf_counter()
             sources = self._sources(some)
@@ -287,7 +287,9 @@ class _Reading:
                     self.silent.add(settled.label)
                 yield settled
 
-    def _settled(self, each: Taken, source: Source) -> tuple[Source, DecodeError | None]:
+    def _settled(
+        self, each: Taken, source: SegmentSource
+    ) -> tuple[SegmentSource, DecodeError | None]:
         """Return a source whose launch header is whole, or the error of a header that stays wrong.
 
         Another thread may launch after the wait for kernels. A copy can then hold the half of the
@@ -322,9 +324,9 @@ def _groups(taken: Sequence[Taken]) -> Iterator[list[Taken]]:
         yield group
 
 
-def _sources(taken: Sequence[Taken]) -> Iterator[Source]:
+def _sources(taken: Sequence[Taken]) -> Iterator[SegmentSource]:
     """Return the sources of segments, in their order; those on GPUs are copied out, by device."""
-    copied: dict[int, Source] = {}
+    copied: dict[int, SegmentSource] = {}
     there: dict[Any, list[tuple[int, Segment]]] = {}
     for each in taken:
         segment = each.segment
@@ -336,11 +338,11 @@ def _sources(taken: Sequence[Taken]) -> Iterator[Source]:
     return (copied.pop(id(each)) if id(each) in copied else _source(each) for each in taken)
 
 
-def _source(taken: Taken) -> Source:
+def _source(taken: Taken) -> SegmentSource:
     """Return the source of a segment on the host, or of one that was read back."""
     if taken.lifted is not None:
         return taken.lifted.source(taken.segment)
-    return Source.of(taken.segment, taken.segment.data.numpy())
+    return SegmentSource.of(taken.segment, taken.segment.data.numpy())
 
 
 def _not_heard(labels: Collection[str]) -> str:

@@ -131,7 +131,7 @@ class Worker:
                 run(self._jobs.get(timeout=min(left, default=None)))
 
 
-class Beside(Worker):
+class DeviceService(Worker):
     """The service of a GPU's memory: a thread for its jobs, which never waits for a kernel."""
 
     storage: Storage
@@ -183,7 +183,7 @@ class Each(Generic[_Key, _Made]):
 
 def _service(device: Any) -> Service:
     host = getattr(device, "type", "cpu") == "cpu"
-    return Here(HostStorage()) if host else Beside(device)
+    return Here(HostStorage()) if host else DeviceService(device)
 
 
 _services = Each(_service)

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.segment import Part, Tensor
+from ikp.core.segment import SegmentRows, Tensor
 from ikp.driver.memory_pool import Pool
 from ikp.errors import PatchError
 
@@ -87,10 +87,10 @@ class Storage(Protocol):
             RuntimeError, MemoryError, PatchError: there is no memory for it.
         """
 
-    def clear(self, data: Tensor, parts: Iterable[Part]) -> None:
+    def clear(self, data: Tensor, parts: Iterable[SegmentRows]) -> None:
         """Zero parts of memory that no kernel uses now, wait for that, and spare a GPU's caches."""
 
-    def read(self, data: Tensor, part: Part) -> Bytes:
+    def read(self, data: Tensor, part: SegmentRows) -> Bytes:
         """Return a copy of a part, row by row."""
 
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
@@ -139,12 +139,12 @@ class HostStorage:
 
         return torch.from_numpy(np.zeros(nbytes, np.uint8))
 
-    def clear(self, data: Tensor, parts: Iterable[Part]) -> None:
+    def clear(self, data: Tensor, parts: Iterable[SegmentRows]) -> None:
         """Zero parts."""
         for part in parts:
             _rows(data.numpy(), part)[:] = 0
 
-    def read(self, data: Tensor, part: Part) -> Bytes:
+    def read(self, data: Tensor, part: SegmentRows) -> Bytes:
         """Return a copy of a part."""
         return _rows(data.numpy(), part).flatten()
 
@@ -156,7 +156,7 @@ class HostStorage:
         """Do nothing: numpy has freed the memory."""
 
 
-def _rows(data: Bytes, part: Part) -> Bytes:
+def _rows(data: Bytes, part: SegmentRows) -> Bytes:
     pitch = part.pitch if part.rows > 1 else part.width
     return np.lib.stride_tricks.as_strided(data[part.at :], (part.rows, part.width), (pitch, 1))
 
@@ -203,17 +203,17 @@ class DriverStorage:
 
         self.sweep()
         address = self._pool.allocate(nbytes)
-        self._pool.clear(address, Part(0, nbytes))
+        self._pool.clear(address, SegmentRows(0, nbytes))
         self._pool.wait()
         return torch.as_tensor(_Allocation(address, nbytes, self._let_go), device=self._device)
 
-    def clear(self, data: Tensor, parts: Iterable[Part]) -> None:
+    def clear(self, data: Tensor, parts: Iterable[SegmentRows]) -> None:
         """Zero parts, by copies from the host."""
         for part in parts:
             self._pool.clear(data.data_ptr(), part)
         self._pool.wait()
 
-    def read(self, data: Tensor, part: Part) -> Bytes:
+    def read(self, data: Tensor, part: SegmentRows) -> Bytes:
         """Return a copy of a part."""
         return self._pool.read(data.data_ptr(), part)
 
@@ -253,12 +253,12 @@ class TorchStorage:
         zero(data)
         return data
 
-    def clear(self, data: Tensor, parts: Iterable[Part]) -> None:
+    def clear(self, data: Tensor, parts: Iterable[SegmentRows]) -> None:
         """Zero parts; all, where there are any: torch has no copies of rows without a kernel."""
         if any(part.nbytes for part in parts):
             zero(data)
 
-    def read(self, data: Tensor, part: Part) -> Bytes:
+    def read(self, data: Tensor, part: SegmentRows) -> Bytes:
         """Return a copy of a part."""
         shape, step = (part.rows, part.width), (part.pitch if part.rows > 1 else part.width, 1)
         with on(beside(self._device)):

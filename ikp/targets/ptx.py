@@ -65,7 +65,7 @@ class Asm:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordCode:
     """The parameters of a record's code: tag, comment, and optional operands.
 
     ``tag`` is None where it is known only at run time. ``where`` says that an operand decides
@@ -92,12 +92,12 @@ def start(spec: Spec, comment: str = "") -> Asm:
     return Asm(f"{mark}\n{CLOCK_READ[spec.clock]}\n{END_MARK}", f"={_clock_word(spec)}")
 
 
-def end(spec: Spec, record: Record) -> Asm:
+def end(spec: Spec, record: RecordCode) -> Asm:
     """Store one range. Operands: [tag], start word, payload, [where], [index]."""
     return _record(spec, record, ["tag", "start", "payload"])
 
 
-def instant(spec: Spec, record: Record) -> Asm:
+def instant(spec: Spec, record: RecordCode) -> Asm:
     """Store one instant. Operands: [tag], payload, [where], [index]."""
     return _record(spec, record, ["tag", "payload"])
 
@@ -135,7 +135,7 @@ def store(
     )
 
 
-def _record(spec: Spec, record: Record, names: list[str]) -> Asm:
+def _record(spec: Spec, record: RecordCode, names: list[str]) -> Asm:
     wanted = {"tag": record.tag is None, "where": record.where, "index": record.index}
     names = [name for name in [*names, "where", "index"] if wanted.get(name, True)]
     operand = {name: f"${i}" for i, name in enumerate(names, 1)}

@@ -25,10 +25,10 @@ def comment(region: Region) -> str:
     return ptx.region_comment(region.number, region.name)
 
 
-def record(region: Region, kind: Kind, payload: PayloadType, place: Place) -> ptx.Record:
+def record(region: Region, kind: Kind, payload: PayloadType, place: Place) -> ptx.RecordCode:
     """Return the record as the PTX generator takes it."""
     tag = region.fixed_tag(placed(kind, place), payload)
-    return ptx.Record(tag, comment(region), place.where is not None, place.index is not None)
+    return ptx.RecordCode(tag, comment(region), place.where is not None, place.index is not None)
 
 
 def counter(region: Region, kind: Kind) -> Counter:

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from ikp.sass.cubins import instruction as enc
-from ikp.sass.cubins.instruction import Field
+from ikp.sass.cubins.instruction import DistanceField
 from ikp.sass.disassembly.effects import Effects, effects
 from ikp.sass.disassembly.listing import Code as Text
 from ikp.sass.disassembly.resources import BITS, EVERYTHING, FILES, UP, UR, P, R, members
@@ -21,7 +21,7 @@ from ikp.verifier.declared import Declared
 
 _EXIT, _BSYNC, _MEETS, _LOADS = 0x94D, 0x941, (0x355, 0x356, 0x955, 0x956), (0xAB9, 0x7AC)
 _LEAVES, _ENDS, _TABLED = (0x343, 0x943), (0x95B, 0x95C), (enc.BRX, enc.BRX_UNIFORM)
-_RETURNED, _BEFORE = Field(((0, 32, 32),), 1), 128  # a MOV of an address, before its call
+_RETURNED, _BEFORE = DistanceField(((0, 32, 32),), 1), 128  # a MOV of an address, before its call
 _BRANCHES = {enc.BRA, enc.BRA_UNIFORM, enc.CALL_REL, enc.RET, *_TABLED, *enc.WARPSYNC}
 _QUEUES = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
 _SLOW = re.compile(
@@ -124,7 +124,7 @@ def names(some: int) -> str:
     return ", ".join(f"{file.prefix}{each - file.first}" for file, each in files)
 
 
-def _led(word: int, at: int, field: Field) -> int:
+def _led(word: int, at: int, field: DistanceField) -> int:
     value = bits = 0
     for half, first, count in field.parts:
         value |= (word >> 64 * half + first & (1 << count) - 1) << bits
@@ -134,7 +134,7 @@ def _led(word: int, at: int, field: Field) -> int:
     return (at + 1) * 16 + (value - (value >> bits - 1 << bits)) * field.unit
 
 
-def _bare(word: int, field: Field) -> int:
+def _bare(word: int, field: DistanceField) -> int:
     for half, first, count in field.parts:
         word &= ~((1 << count) - 1 << 64 * half + first)
     return word
@@ -175,7 +175,7 @@ class Matched:
             self.behind[at] = at if self.origin[at] >= 0 else self.behind[at + 1]
         self._reached: dict[int, set[tuple[int, int]]] = {}
 
-    def _of(self, word: int) -> Field | None:
+    def _of(self, word: int) -> DistanceField | None:
         opcode = word & 0xFFF
         if opcode == enc.MOVE:
             returns = (word >> 32 & 0xFFFFFFFF) // 16 - 1 in self.calls
@@ -256,7 +256,7 @@ class Matched:
         yield from self._led_wrong(number, field, start, places, named)
 
     def _led_wrong(
-        self, number: int, field: Field, start: int, places: list[int], named: list[int]
+        self, number: int, field: DistanceField, start: int, places: list[int], named: list[int]
     ) -> Iterator[str]:
         word, at = self.old[number], places[number]
         old, new, opcode = _led(word, number, field), _led(self.new[at], at, field), word & 0xFFF

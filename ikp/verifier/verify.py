@@ -20,8 +20,8 @@ import numpy as np
 from ikp.errors import IkpError
 from ikp.sass.cubins import attributes
 from ikp.sass.cubins.attributes import HOLDS_PLACES, Attribute
-from ikp.sass.cubins.attributes import Code as Known
-from ikp.sass.cubins.elf import Elf, Kind, Section
+from ikp.sass.cubins.attributes import AttributeCode as Known
+from ikp.sass.cubins.elf import Elf, Section, SectionKind
 from ikp.sass.disassembly.listing import Instruction, parse
 from ikp.verifier.declared import Declared, VerifyError
 from ikp.verifier.matched_code import Flow, Matched
@@ -121,10 +121,10 @@ class _Facts:
         head, found = self.elf.original, dict[str, list[Any]]()
         found["the header "] = [head[:32], head[48:56], head[58:60], head[62:64]]
         for number, each in enumerate(self.elf.sections):
-            if each.kind != Kind.STRTAB and (
+            if each.kind != SectionKind.STRTAB and (
                 each.name not in _DEBUGGING or each.flags & _ALLOCATED
             ):
-                size = each.size if each.kind == Kind.NOBITS else 0
+                size = each.size if each.kind == SectionKind.NOBITS else 0
                 row = [each.kind, each.flags, each.address, each.link, each.align, each.entry, size]
                 found[f"{each.name} {number}"] = [*row, each.info, self._content(each)]
         for table, entries in self.elf.relocations():
@@ -139,7 +139,7 @@ class _Facts:
         return [table for each in listed for table in attributes.indirect_branches(each)]
 
     def _content(self, each: Section) -> Any:
-        if each.kind == Kind.SYMTAB:
+        if each.kind == SectionKind.SYMTAB:
             return [self._symbol(*entry) for entry in zip(self.names, self.symbols, strict=True)]
         if each.name == ".nv.info":
             return [(e.format, e.code, e.value) for e in attributes.parse(each.data)]
@@ -201,7 +201,7 @@ def _differences(old: _Facts, new: _Facts, declared: Declared) -> Iterator[str]:
     added = declared.bank == 0 and declared.cell >= base + end
     for key, facts in expected.items():
         _declare(key.rpartition(" ")[0], facts, old, declared, added)
-        if facts[0] == Kind.SYMTAB and key in found:
+        if facts[0] == SectionKind.SYMTAB and key in found:
             more = found[key][_CONTENT][len(facts[_CONTENT]) :]
             mine = [each for each in more if each[-2:] == (declared.cell, declared.nbytes)]
             if len(mine) != bool(declared.bank) or len(more) > 2:
@@ -279,8 +279,8 @@ def _loaded(elf: Elf, made: bool) -> list[Any]:
     for segment in elf.segments:
         names = []
         for each in elf.sections if segment.file_size or segment.memory_size else ():
-            size = each.size if each.kind == Kind.NOBITS else len(each.data)
-            room = segment.memory_size if each.kind == Kind.NOBITS else segment.file_size
+            size = each.size if each.kind == SectionKind.NOBITS else len(each.data)
+            room = segment.memory_size if each.kind == SectionKind.NOBITS else segment.file_size
             inside = segment.offset <= each.offset and each.offset + size - segment.offset <= room
             if each.flags & _ALLOCATED and size and inside and each.name != _CELLS[0]:
                 names.append(each.name)

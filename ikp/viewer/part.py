@@ -21,7 +21,7 @@ _SECONDS_PER_MILLION: Final = 4.3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TracePart:
     """The launch, SMs, blocks and window of time to show; an empty field means all.
 
     The window counts from the start of the launch, if one is chosen, else from that of the trace.
@@ -70,7 +70,7 @@ class Part:
         return may
 
 
-def read_part(exporter: object, path: Path, part: Part) -> tuple[Trace, int] | None:
+def read_part(exporter: object, path: Path, part: TracePart) -> tuple[Trace, int] | None:
     """Return a trace with the events that may be of a part, and how many its file has.
 
     None where the exporter's files have no chunks to choose from.
@@ -88,7 +88,7 @@ def read_part(exporter: object, path: Path, part: Part) -> tuple[Trace, int] | N
     return read(path, part.may_hold(read_head(path))), events
 
 
-def write_part(path: Path, part: Part, folder: Path) -> tuple[Path, int]:
+def write_part(path: Path, part: TracePart, folder: Path) -> tuple[Path, int]:
     """Write a part of a trace file to a folder; return the new file and its number of events.
 
     Raises:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from ikp.backends import further_runs
-from ikp.backends.checked import Launched
+from ikp.backends.checked import PlainLaunch
 from ikp.backends.further_runs import probe_addresses
 from ikp.backends.loaded import Module
-from ikp.backends.patched import Launch, tell
+from ikp.backends.patched import RecordedLaunch, tell
 from ikp.backends.reached import Reached
-from ikp.checking.comparison import Buffer, Verdict
-from ikp.checking.messages import Request, Shape
+from ikp.checking.comparison import Buffer, CheckResult
+from ikp.checking.messages import LaunchConfiguration, Request
 from ikp.core.abi import Language
 from ikp.core.run_figures import AddressFigures, read_addresses
 from ikp.driver import cuda
@@ -28,7 +28,7 @@ from ikp.unedited.plan import plan
 from tests.probes.test_access_probes import BLOCKS, LANES, PTX, WARPS
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
-EQUAL = Verdict("1 buffer, 16 bytes, equal bit for bit")
+EQUAL = CheckResult("1 buffer, 16 bytes, equal bit for bit")
 OUT, PLAIN = Buffer("out", 4096, 16), assemble(PTX, "PTX")
 WINDOW = 1 << 32
 PLAN = plan(level="machine", probe="addresses")
@@ -48,7 +48,7 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
     """Return what probes two launches of a module."""
 
     def two(
-        verdict: Verdict,
+        verdict: CheckResult,
         fill: Callable[[Request], bytes],
         cubin: bytes = PLAIN,
         places: tuple[int, ...] = (1 << 33,),
@@ -57,7 +57,7 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
     ) -> list[object]:
         asked, freed, free = list[Request](), list[int](), iter(places)
 
-        def run_apart(request: Request) -> tuple[Verdict, bytes]:
+        def run_apart(request: Request) -> tuple[CheckResult, bytes]:
             asked.append(request)
             return verdict, fill(request)
 
@@ -70,8 +70,8 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
         monkeypatch.setattr(cuda, "call", lambda *_, **__: None)
         monkeypatch.setattr(cuda, "wait", lambda: None)
         module = Module(Patch(b"", ("k",), WARPS, (32, 32)), 1, 2, 0)
-        shape = Shape((BLOCKS, 1, 1), (WARPS * LANES, 1, 1), 0)
-        launched = Launched("k", cubin, shape, [(0, bytes(8)), (8, bytes(4))])
+        shape = LaunchConfiguration((BLOCKS, 1, 1), (WARPS * LANES, 1, 1), 0)
+        launched = PlainLaunch("k", cubin, shape, [(0, bytes(8)), (8, bytes(4))])
         prof = SimpleNamespace(address=1 << 34)
         made = [
             probe_addresses(module, 0, prof, PLAN, "", "shown", lambda: launched) for _ in range(2)
@@ -104,7 +104,7 @@ def test_a_buffer_lies_in_one_window_of_addresses(probing: Callable[..., list[ob
 
 
 def test_where_it_fails_the_trace_has_the_reason(probing: Callable[..., list[object]]) -> None:
-    refused, *_ = probing(Verdict("out differs", refused=True), lambda _: b"")
+    refused, *_ = probing(CheckResult("out differs", refused=True), lambda _: b"")
     assert refused == "with address probes: out differs."
     captured, again = probing(EQUAL, one_lane, capturing=True)
     assert captured == again == "a CUDA graph captures its launch."
@@ -116,7 +116,7 @@ def test_where_it_fails_the_trace_has_the_reason(probing: Callable[..., list[obj
 def test_a_trace_keeps_the_figures_of_a_labels_first_kernel() -> None:
     session = SimpleNamespace(facts={})
     found = AddressFigures(1, 2, 3, "equal", (), ())
-    launch = Launch(PLAN, Language.TRITON, lambda *_: None, addresses=found)
+    launch = RecordedLaunch(PLAN, Language.TRITON, lambda *_: None, addresses=found)
     tell(session, "k", launch)
     launch.addresses = AddressFigures(9, 9, 9, "equal", (), ())
     tell(session, "k", launch)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.backends import launched_grid
-from ikp.backends.launched_grid import FEW_BLOCKS, Grid, sampled
+from ikp.backends.launched_grid import FEW_BLOCKS, LaunchGrid, sampled
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.driver import cuda
 from ikp.errors import IkpWarning
@@ -23,16 +23,16 @@ def test_some_choices_of_blocks_have_code_and_then_all_others_share_one(
     monkeypatch.setattr(cuda, "capturing", lambda *_: False)
     launched_grid._tell_of_choices.cache_clear()
     some = [Selection(first_block=n + 1) for n in range(launched_grid.MOST_CHOICES)]
-    assert [Grid.of((64, 1, 1), 0, each).blocks for each in some] == some
+    assert [LaunchGrid.of((64, 1, 1), 0, each).blocks for each in some] == some
     more = [Selection(first_block=n) for n in (50, 51)]
     with pytest.warns(IkpWarning, match="16 choices of blocks have code") as told:
-        others = [Grid.of((64, 1, 1), 0, each) for each in more]
-    assert others == [Grid(flat=True, sure=True, select=True)] * 2 and len(told) == 1
-    assert Grid.of((64, 1, 1), 0, some[3]).blocks == some[3]
-    assert Grid.of((64, 1, 1), 0, EVERYTHING) == Grid(flat=True, sure=True)
+        others = [LaunchGrid.of((64, 1, 1), 0, each) for each in more]
+    assert others == [LaunchGrid(flat=True, sure=True, select=True)] * 2 and len(told) == 1
+    assert LaunchGrid.of((64, 1, 1), 0, some[3]).blocks == some[3]
+    assert LaunchGrid.of((64, 1, 1), 0, EVERYTHING) == LaunchGrid(flat=True, sure=True)
     none, warps = Selection(first_block=64), Selection(0b1)
-    assert Grid.of((8, 8, 1), 0, none) == Grid(flat=False, sure=True, select=True)
-    assert Grid.of((8, 8, 1), 0, warps) == Grid(flat=False, sure=True, select=True)
+    assert LaunchGrid.of((8, 8, 1), 0, none) == LaunchGrid(flat=False, sure=True, select=True)
+    assert LaunchGrid.of((8, 8, 1), 0, warps) == LaunchGrid(flat=False, sure=True, select=True)
 
 
 @given(
@@ -69,13 +69,15 @@ def test_a_sample_is_taken_where_nobody_chose_and_nobody_else_launches(
 ) -> None:
     monkeypatch.setattr(cuda, "capturing", lambda *_: False)
     large, some = (257, 1, 1), Selection(block_step=7, others=True)
-    assert Grid.of(large, 0, EVERYTHING, 7) == Grid(flat=True, sure=True, blocks=some)
-    assert Grid.of((256, 1, 1), 0, EVERYTHING, 7) == Grid(flat=True, sure=True)
-    assert Grid.of(large, 0, EVERYTHING, 1) == Grid(flat=True, sure=True)
-    assert Grid.of((1024, 1, 1), 0, EVERYTHING, None).blocks == replace(some, block_step=31)
+    assert LaunchGrid.of(large, 0, EVERYTHING, 7) == LaunchGrid(flat=True, sure=True, blocks=some)
+    assert LaunchGrid.of((256, 1, 1), 0, EVERYTHING, 7) == LaunchGrid(flat=True, sure=True)
+    assert LaunchGrid.of(large, 0, EVERYTHING, 1) == LaunchGrid(flat=True, sure=True)
+    assert LaunchGrid.of((1024, 1, 1), 0, EVERYTHING, None).blocks == replace(some, block_step=31)
     one = Selection(first_block=3, block_count=1)
-    assert Grid.of(large, 0, one, 7).blocks == one
-    assert Grid.of(large, 0, Selection(0b1), 7) == Grid(flat=True, sure=True, select=True)
-    assert Grid.of(large, 0, EVERYTHING, 7).of_ptx == Grid(flat=True, sure=True)
+    assert LaunchGrid.of(large, 0, one, 7).blocks == one
+    assert LaunchGrid.of(large, 0, Selection(0b1), 7) == LaunchGrid(
+        flat=True, sure=True, select=True
+    )
+    assert LaunchGrid.of(large, 0, EVERYTHING, 7).of_ptx == LaunchGrid(flat=True, sure=True)
     monkeypatch.setattr(cuda, "capturing", lambda *_: True)
-    assert Grid.of(large, 0, EVERYTHING, 7) == Grid(flat=False, sure=False)
+    assert LaunchGrid.of(large, 0, EVERYTHING, 7) == LaunchGrid(flat=False, sure=False)

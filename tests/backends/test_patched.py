@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.loaded import Module, Modules
-from ikp.backends.patched import Grid, Launch, chosen, made, shape
+from ikp.backends.patched import RecordedLaunch, chosen, made, shape
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
 from ikp.core.segment import EVERYTHING, Selection
@@ -19,12 +20,12 @@ from ikp.errors import PatchError
 from ikp.probes.code.entry_code import CELL
 from ikp.probes.code.selection_code import selection_words
 from ikp.probes.made_patch import Patch
-from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.cubins.extra_argument import ExtraArgument
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
 from tests.sass.compiled import code
 
-GRID = Grid(flat=False, sure=False)
+GRID = LaunchGrid(flat=False, sure=False)
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
@@ -32,7 +33,7 @@ pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 def test_the_environment_can_turn_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = code("matmul").compiled
     monkeypatch.setattr("ikp.verbs.dsl._names", {})  # other tests have a region of that name
-    launch = Launch(plan(level="machine"), Language.TRITON, lambda *_: None)
+    launch = RecordedLaunch(plan(level="machine"), Language.TRITON, lambda *_: None)
     image = compiled.asm["cubin"]
     assert (
         made(image, "matmul", "", launch, shared=0, grid=GRID, shown="math::matmul").names[0]
@@ -51,10 +52,10 @@ def test_a_kernel_that_was_recorded_before_is_patched_by_nobody(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("ikp.verbs.dsl._names", {})
     image = code("attention").compiled.asm["cubin"]
-    launch = Launch(plan(level="machine", detail="ops"), Language.TRITON, lambda *_: None)
-    sampled = Grid(flat=False, sure=False, blocks=Selection(block_step=4, others=True))
+    launch = RecordedLaunch(plan(level="machine", detail="ops"), Language.TRITON, lambda *_: None)
+    sampled = LaunchGrid(flat=False, sure=False, blocks=Selection(block_step=4, others=True))
 
-    def each(grid: Grid, spare: bool) -> Patch:
+    def each(grid: LaunchGrid, spare: bool) -> Patch:
         return made(image, "attention", "", launch, shared=64, grid=grid, spare=spare)
 
     first = [each(grid, spare) for grid in (GRID, sampled) for spare in (False, True)]
@@ -69,7 +70,7 @@ def test_a_kernel_that_was_recorded_before_is_patched_by_nobody(
 def test_a_refusal_is_known_the_next_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     image = code("matmul").compiled.asm["cubin"]
-    launch = Launch(plan(level="machine"), Language.TRITON, lambda *_: None)
+    launch = RecordedLaunch(plan(level="machine"), Language.TRITON, lambda *_: None)
 
     def refused(shown: str) -> str:
         with pytest.raises(PatchError) as caught:
@@ -88,7 +89,7 @@ def test_a_refusal_names_the_kernel_as_people_do(
 ) -> None:
     """And a mistake of ikp's is a refusal, too: the program goes on with the plain kernel."""
     compiled = code("matmul").compiled
-    launch = Launch(plan(level="machine"), Language.TRITON, lambda *_: None)
+    launch = RecordedLaunch(plan(level="machine"), Language.TRITON, lambda *_: None)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("ikp.probes.patch.frame", lambda *_, **__: None)
     with pytest.raises(PatchError, match=r"^math::matmul<T> uses all"):
@@ -115,7 +116,7 @@ def test_records_go_into_ptx_where_that_is_asked_for(
     compiled = code("gathered").compiled
     monkeypatch.setattr("ikp.verbs.dsl._names", {})
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    launch = Launch(plan(level="ptx"), Language.TRITON, lambda *_: None)
+    launch = RecordedLaunch(plan(level="ptx"), Language.TRITON, lambda *_: None)
     assemble = partial(foreign.assemble, compiled)
     found = made(
         *(compiled.asm["cubin"], "gathered", compiled.asm["ptx"], launch),
@@ -153,7 +154,7 @@ def test_what_has_an_argument_is_told_by_that_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(cuda, "load", lambda cubin, name: (1, 2))
     for name in ("registers", "context", "context_number"):
         monkeypatch.setattr(cuda, name, lambda *_: 255)
-    patch = Patch(b"", ("k",), 2, (8, 8), select=True, argument=Argument(3, 48, 72))
+    patch = Patch(b"", ("k",), 2, (8, 8), select=True, argument=ExtraArgument(3, 48, 72))
     module = Module.load(patch, "k")
     data = SimpleNamespace(numel=lambda: LAUNCH_HEADER_BYTES + 960)
     prof = SimpleNamespace(data=data, address=64, slots_bytes=1)

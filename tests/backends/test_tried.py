@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from ikp.backends import further_runs
-from ikp.backends.checked import Launched
+from ikp.backends.checked import PlainLaunch
 from ikp.backends.further_runs import try_suspects
 from ikp.backends.loaded import Module
-from ikp.backends.patched import Launch, tell
+from ikp.backends.patched import RecordedLaunch, tell
 from ikp.backends.reached import Reached
-from ikp.checking.comparison import Buffer, Verdict
-from ikp.checking.messages import Request, Shape, Timed
+from ikp.checking.comparison import Buffer, CheckResult
+from ikp.checking.messages import LaunchConfiguration, Request, RunTimes
 from ikp.core.abi import Language
 from ikp.core.run_figures import TriedSuspect, TriedSuspects, read_tried
 from ikp.driver import cuda
@@ -29,7 +29,7 @@ from tests.probes.test_suspects import HEAD, KERNEL, LOADS, SPIN
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 OUT = Buffer("out", 4096, 16)
-TIMES = Timed((10e-6, 10e-6, 20e-6), (6e-6, 5e-6, 10e-6))
+TIMES = RunTimes((10e-6, 10e-6, 20e-6), (6e-6, 5e-6, 10e-6))
 
 
 def cubin(body: str) -> bytes:
@@ -41,11 +41,11 @@ def trying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[object, list[
     """Return what tries a kernel's suspects in a module's first launch, and what was asked."""
 
     def once(
-        code: bytes, answer: Timed | Verdict, *, capturing: bool = False
+        code: bytes, answer: RunTimes | CheckResult, *, capturing: bool = False
     ) -> tuple[object, list[Request]]:
         asked = list[Request]()
 
-        def run_apart(request: Request) -> tuple[Timed | Verdict, bytes]:
+        def run_apart(request: Request) -> tuple[RunTimes | CheckResult, bytes]:
             asked.append(request)
             return answer, b""
 
@@ -57,8 +57,8 @@ def trying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[object, list[
         for name in ("free", "wait", "call"):
             monkeypatch.setattr(cuda, name, lambda *_, **__: None)
         module = Module(Patch(b"", ("k",), 4, (32, 32)), 1, 2, 0)
-        shape = Shape((8, 1, 1), (128, 1, 1), 0)
-        launched = Launched("k", code, shape, [(0, bytes(8)), (8, bytes(8))])
+        shape = LaunchConfiguration((8, 1, 1), (128, 1, 1), 0)
+        launched = PlainLaunch("k", code, shape, [(0, bytes(8)), (8, bytes(8))])
         prof = SimpleNamespace(address=1 << 34)
         made = try_suspects(module, 0, prof, 2, "shown", lambda: launched)
         if not capturing:
@@ -90,7 +90,7 @@ def test_each_suspect_is_timed_in_turn_with_the_plain_kernel(
 def test_what_fails_there_or_is_refused_here_has_a_reason(
     trying: Callable[..., tuple[object, list[Request]]],
 ) -> None:
-    made, _ = trying(cubin(LOADS), Verdict("without it, the kernel has not ended after 10 s"))
+    made, _ = trying(cubin(LOADS), CheckResult("without it, the kernel has not ended after 10 s"))
     assert isinstance(made, TriedSuspects)
     assert made.suspects[0].refused == "without it, the kernel has not ended after 10 s."
     assert made.suspects[0].gain is None
@@ -102,7 +102,7 @@ def test_what_fails_there_or_is_refused_here_has_a_reason(
 
 def test_a_trace_keeps_what_was_tried_and_why_not() -> None:
     session, tries = SimpleNamespace(facts={}), plan(level="machine", tries=2)
-    launch = Launch(tries, Language.TRITON, lambda *_: None, tried=TriedSuspects(3, ()))
+    launch = RecordedLaunch(tries, Language.TRITON, lambda *_: None, tried=TriedSuspects(3, ()))
     tell(session, "k", launch)
     launch.tried = "why"
     tell(session, "other", launch)

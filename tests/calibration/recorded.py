@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ikp.calibration.calibrate import ALONE, INSTANTS, MANY, NESTED, PROGRAMS, Program
+from ikp.calibration.calibrate import ALONE, INSTANTS, MANY, NESTED, PROGRAMS, MeasuredKernel
 from ikp.core.abi import ClockKind
 from ikp.core.decoding.decode import decode
 from ikp.core.trace import Trace
@@ -39,7 +39,7 @@ def recorded(noise: tuple[int, ...] = (0,), cold: int = 500, twice: bool = True)
     return replace(trace, regions=regions)
 
 
-def _warp(program: Program, noise: tuple[int, ...], cold: int, slow: int) -> Warp:
+def _warp(program: MeasuredKernel, noise: tuple[int, ...], cold: int, slow: int) -> Warp:
     now, records = 100, []
     for number in range(RANGES):
         start = now
@@ -51,7 +51,7 @@ def _warp(program: Program, noise: tuple[int, ...], cold: int, slow: int) -> War
     return Warp(records, init=0, finish=now + 10)
 
 
-def _inside(program: Program, now: int) -> tuple[int, list[Record]]:
+def _inside(program: MeasuredKernel, now: int) -> tuple[int, list[Record]]:
     made = []
     after, work = (AFTER, 0) if program.kind == ALONE else (HIDDEN, WORK)
     if program.kind == NESTED:

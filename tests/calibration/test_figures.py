@@ -13,7 +13,7 @@ from ikp.calibration.calibrate import (
     MANY,
     NESTED,
     SIDE_BY_SIDE,
-    Program,
+    MeasuredKernel,
     cost_figures,
 )
 from ikp.core.overhead import Figure
@@ -55,14 +55,14 @@ def test_the_steps_of_a_timer_average_out() -> None:
 def test_what_it_measured_is_what_it_deducts(kind: str) -> None:
     trace = recorded(cold=0, twice=False)
     bare = ikp.edit.deduct_overhead(trace, cost_figures(trace, clock="cycles"))
-    around = select(bare, region="around", launch=Program(kind, MANY).label)
+    around = select(bare, region="around", launch=MeasuredKernel(kind, MANY).label)
     assert (around.events.ticks == MANY * 2 * WORK).all()
 
 
 def test_of_a_warp_that_only_records_no_more_is_deducted_than_work_would_have_hidden() -> None:
     trace = recorded(cold=0, twice=False)
     bare = ikp.edit.deduct_overhead(trace, cost_figures(trace, clock="cycles"))
-    around = select(bare, region="around", launch=Program(ALONE, MANY).label)
+    around = select(bare, region="around", launch=MeasuredKernel(ALONE, MANY).label)
     assert (around.events.ticks == MANY * (AFTER - HIDDEN)).all()
 
 

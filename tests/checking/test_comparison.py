@@ -9,9 +9,9 @@ import pytest
 
 from ikp.checking.comparison import (
     Buffer,
+    CheckResult,
     FailedRunError,
-    NoRoomError,
-    Verdict,
+    NoCopyRoomError,
     compare,
     disjoint,
 )
@@ -76,7 +76,7 @@ def failing(text: str, *runs: Callable[[], None]) -> Callable[[], None]:
 def test_equal_results_are_told() -> None:
     memory = Memory()
     verdict = compare([IN, OUT], adding(memory), adding(memory), memory)
-    assert verdict == Verdict("2 buffers, 128 bytes, equal bit for bit") and not memory.lent
+    assert verdict == CheckResult("2 buffers, 128 bytes, equal bit for bit") and not memory.lent
 
 
 def test_a_difference_is_told() -> None:
@@ -112,7 +112,7 @@ def test_a_kernel_without_memory_runs_all_the_same() -> None:
     memory = Memory()
     nothing: list[Buffer] = []
     verdict = compare(nothing, adding(memory), adding(memory), memory)
-    assert verdict == Verdict(
+    assert verdict == CheckResult(
         "ran with records; no parameter points to memory, so nothing could be compared"
     )
     assert compare(nothing, adding(memory), failing("faults"), memory).refused
@@ -121,7 +121,7 @@ def test_a_kernel_without_memory_runs_all_the_same() -> None:
 def test_where_there_is_no_room_nothing_runs() -> None:
     memory = Memory(size=500)
     before = bytes(memory.data[:256])
-    with pytest.raises(NoRoomError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+    with pytest.raises(NoCopyRoomError, match="CUDA_ERROR_OUT_OF_MEMORY"):
         compare([IN, OUT], adding(memory), adding(memory), memory)
     assert memory.data[:256] == before and not memory.lent
 
@@ -131,13 +131,15 @@ def test_where_the_plain_kernel_fails_nothing_is_known_of_records(runs: int) -> 
     memory = Memory()
     plain = failing("ends in E", *[adding(memory)] * runs)
     verdict = compare([IN, OUT], plain, adding(memory), memory)
-    assert verdict == Verdict("not checked: on a copy of its memory, the plain kernel ends in E")
+    assert verdict == CheckResult(
+        "not checked: on a copy of its memory, the plain kernel ends in E"
+    )
 
 
 def test_where_records_fail_they_are_refused() -> None:
     memory = Memory()
     verdict = compare([IN, OUT], adding(memory), failing("ends in E"), memory)
-    assert verdict == Verdict("with records it ends in E", refused=True) and not memory.lent
+    assert verdict == CheckResult("with records it ends in E", refused=True) and not memory.lent
 
 
 def test_large_buffers_are_compared_a_piece_after_the_other(

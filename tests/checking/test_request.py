@@ -5,7 +5,14 @@ import pickle
 import pytest
 
 from ikp.checking.comparison import Buffer
-from ikp.checking.messages import Code, Request, Shape, attribute, kept_attributes, packed
+from ikp.checking.messages import (
+    KernelForm,
+    LaunchConfiguration,
+    Request,
+    attribute,
+    kept_attributes,
+    packed,
+)
 
 pytestmark = pytest.mark.any_pins
 
@@ -30,7 +37,7 @@ def test_parameters_lie_where_the_kernel_has_them() -> None:
 
 
 def test_one_more_argument_stands_behind_or_in_place_of_others() -> None:
-    code = Code(b"", *packed([(0, b"ab"), (8, b"cdef")]), {})
+    code = KernelForm(b"", *packed([(0, b"ab"), (8, b"cdef")]), {})
     longer = code.with_argument(16, b"wxyz")
     assert longer.parameters == b"ab\0\0\0\0\0\0cdef\0\0\0\0wxyz" and longer.offsets == (0, 8, 16)
     spare = code.with_argument(8, b"wxyz")
@@ -39,8 +46,10 @@ def test_one_more_argument_stands_behind_or_in_place_of_others() -> None:
 
 
 def test_a_request_can_be_sent() -> None:
-    code = Code(b"\177ELF", b"", (), {"c": b"1"})
+    code = KernelForm(b"\177ELF", b"", (), {"c": b"1"})
     out, records = Buffer("out", 4096, 8), Buffer("records", 1 << 33, 8)
-    request = Request("k", Shape((1, 1, 1), (32, 1, 1), 0), code, code, (out,), (records,))
+    request = Request(
+        "k", LaunchConfiguration((1, 1, 1), (32, 1, 1), 0), code, code, (out,), (records,)
+    )
     assert pickle.loads(pickle.dumps(request)) == request  # noqa: S301 - its own
     assert request.memory == (out, records)

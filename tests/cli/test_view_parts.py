@@ -91,28 +91,28 @@ def test_of_a_large_file_it_is_said_what_opening_takes_and_a_launch_is_served_al
 @pytest.mark.parametrize(
     "chosen",
     [
-        part.Part(launch=3),
-        part.Part(sm=(2,)),
-        part.Part(block=(1, 3)),
-        part.Part(window_ns=(1500, 2500)),
-        part.Part(window_ns=(None, 900), sm=(0,)),
-        part.Part(launch=2, window_ns=(0, 99)),
+        part.TracePart(launch=3),
+        part.TracePart(sm=(2,)),
+        part.TracePart(block=(1, 3)),
+        part.TracePart(window_ns=(1500, 2500)),
+        part.TracePart(window_ns=(None, 900), sm=(0,)),
+        part.TracePart(launch=2, window_ns=(0, 99)),
     ],
 )
 @pytest.mark.parametrize("left_out", [0, 1])
 def test_chunks_that_hold_nothing_of_a_part_are_not_read(
-    chosen: part.Part, left_out: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chosen: part.TracePart, left_out: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor where some blocks left no records, and so have no slots."""
     monkeypatch.setattr("ikp.exporters.perfetto._writer.EVENTS_AT_ONCE", 8)
     path, read = tmp_path / "x.pftrace", []
-    fill = event_chunks.Table.fill
+    fill = event_chunks.EventTable.fill
 
-    def note(table: event_chunks.Table, chunk: Chunk) -> None:
+    def note(table: event_chunks.EventTable, chunk: Chunk) -> None:
         read.append(chunk)
         fill(table, chunk)
 
-    monkeypatch.setattr(event_chunks.Table, "fill", note)
+    monkeypatch.setattr(event_chunks.EventTable, "fill", note)
     whole = one_after_the_other(5)
     gone = {(launch, block) for launch in range(5) for block in (1,)[:left_out]}
     whole = without_records(whole, gone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ikp.core.address_tables import Recorded, figures
+from ikp.core.address_tables import RecordedAccess, figures
 from ikp.core.run_figures import (
     ADDRESSES,
     AccessFigures,
@@ -34,7 +34,7 @@ def table(requests, capacity=CAPACITY, seed=0):
 
 
 def figured(space, width, requests, kind="load", lanes=32, beyond=0, capacity=CAPACITY):
-    access = Recorded("X", "f.py:1", "", space, kind, width, lanes, beyond)
+    access = RecordedAccess("X", "f.py:1", "", space, kind, width, lanes, beyond)
     data = table(requests, capacity).tobytes()
     (found,) = figures(data, [access], 1, capacity)
     return found
@@ -109,7 +109,7 @@ def test_lanes_that_part_are_two_requests() -> None:
 
 
 def test_reuse_is_of_a_block_and_blocks_share() -> None:
-    access = Recorded("X", "", "", "global", "load", 4, 32, 0)
+    access = RecordedAccess("X", "", "", "global", "load", 4, 32, 0)
     rows = [(LANES, 0x1000 + 4 * LANES)] * 2
     other = [(LANES, 0x9000 + 4 * LANES)]
     data = np.concatenate([table(rows), table(rows), table(rows), table(other)]).tobytes()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.core.segment import Part
+from ikp.core.segment import SegmentRows
 from ikp.driver import cuda, memory_pool
 from ikp.driver.memory_pool import Pool
 from ikp.errors import PatchError
@@ -116,7 +116,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 parts = st.builds(
-    lambda at, width, more, rows: Part(at, width, width + more, rows),
+    lambda at, width, more, rows: SegmentRows(at, width, width + more, rows),
     st.integers(0, 100),
     st.integers(1, 60),
     st.integers(0, 40),
@@ -125,7 +125,7 @@ parts = st.builds(
 
 
 @given(part=parts, zeros=st.sampled_from([16, 64, 1 << 12]))
-def test_rows_are_read_and_zeroed_and_nothing_else(part: Part, zeros: int) -> None:
+def test_rows_are_read_and_zeroed_and_nothing_else(part: SegmentRows, zeros: int) -> None:
     driver = Driver()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cuda, "_driver", lambda: driver)
@@ -158,14 +158,14 @@ def test_what_is_allocated_is_there_before_it_is_used(driver: Driver) -> None:
     assert driver.memory[address][:9].tolist() == [7, 7, 7, 0, 1, 2, 3, 4, 7]
     pool.free(address)
     assert driver.freed == [address]
-    assert not len(pool.read(address, Part(0, 0)))
+    assert not len(pool.read(address, SegmentRows(0, 0)))
 
 
 def test_no_call_is_one_that_waits_for_the_programs_kernels(driver: Driver) -> None:
     pool = Pool(1)
     address = pool.allocate(100)
-    pool.clear(address, Part(0, 10, 20, 3))
-    pool.read(address, Part(0, 10))
+    pool.clear(address, SegmentRows(0, 10, 20, 3))
+    pool.read(address, SegmentRows(0, 10))
     pool.free(address)
     waiting = {"cuMemAlloc_v2", "cuMemFree_v2", "cuCtxSynchronize", "cuMemcpyDtoH_v2"}
     assert not waiting & {*driver.calls}

@@ -17,7 +17,7 @@ from ikp.errors import IkpError
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.trace import Trace, load
 from ikp.viewer.first_look import first_look
-from ikp.viewer.part import Part, write_part
+from ikp.viewer.part import TracePart, write_part
 from tests.fuzz import files
 from tests.fuzz.limits import limited
 
@@ -94,7 +94,7 @@ def _edit(trace: Trace, random: Random, _: Path) -> object:
 
 def _view(_trace: Trace, random: Random, path: Path) -> object:
     first_look(path, random.choice((None, "0", "1", "gemm")))
-    part = Part(random.choice((None, 0, 1)), (), random.choice(((), (0,))), (0, 1e5))
+    part = TracePart(random.choice((None, 0, 1)), (), random.choice(((), (0,))), (0, 1e5))
     (_folder() / "mutated-part.pftrace").unlink(missing_ok=True)
     return write_part(path, part, _folder())
 

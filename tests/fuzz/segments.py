@@ -12,7 +12,7 @@ import numpy as np
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Selection
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
@@ -29,7 +29,7 @@ class Subject:
     """A segment as a kernel left it, and what is decoded from it."""
 
     name: str
-    source: Source
+    source: SegmentSource
     trace: Trace
 
 
@@ -52,7 +52,7 @@ def subjects() -> tuple[Subject, ...]:
     return tuple(Subject(name, source, decode([source])) for name, source in sources.items())
 
 
-def _source(name: str, segment: Segment) -> Source:
+def _source(name: str, segment: Segment) -> SegmentSource:
     """Return a segment as a session hands it to the decoder, with what that asked for."""
     source = segment.source(name)
     head = source.data[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)[0]

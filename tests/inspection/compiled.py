@@ -11,7 +11,7 @@ import pytest
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.inspection import inspector
 from ikp.inspection._images import Image
-from ikp.inspection.report import Kernel
+from ikp.inspection.report import KernelReport
 from ikp.sass.disassembly import listing
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon, tile_type
@@ -124,7 +124,7 @@ def image(made: Code) -> Image:
 
 
 @cache
-def kernel(name: str) -> Kernel:
+def kernel(name: str) -> KernelReport:
     """Inspect a case."""
     return only(code(name))
 
@@ -137,7 +137,7 @@ def machine_code(cubin: bytes) -> listing.Code:
     return made
 
 
-def only(made: Code) -> Kernel:
+def only(made: Code) -> KernelReport:
     """Inspect a compiled kernel, as ``inspector.report`` does."""
     (found,) = inspector._kernel(machine_code(made.compiled.asm["cubin"]), image(made))
     return found

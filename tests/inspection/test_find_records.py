@@ -6,14 +6,14 @@ import pytest
 
 from ikp.inspection._find_records import find
 from ikp.inspection._origins import Tracer
-from ikp.inspection._record import Found
+from ikp.inspection._record import FoundRecords
 from ikp.sass.control_flow.flow import Flow
 from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins
 
 
-def records(*lines: str) -> Found:
+def records(*lines: str) -> FoundRecords:
     return find(Flow(sass(*lines)))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ikp.inspection._find_records import find
-from ikp.inspection._record import Found
+from ikp.inspection._record import FoundRecords
 from ikp.probes.patch import patch
 from ikp.probes.placement.gathered_stores import Gatherer
 from ikp.sass.control_flow.flow import Flow
@@ -41,11 +41,11 @@ INSIDE = ((7, 9, (8,)), (12, 16, (13, 14, 15)), (5, 19, tuple(range(6, 19))))
 STORE = len(BYTES_OF_THREADS) + len(MADE) - 1
 
 
-def records(*lines: str) -> Found:
+def records(*lines: str) -> FoundRecords:
     return find(Flow(sass(*lines, "EXIT")))
 
 
-def spans(found: Found) -> list[tuple[int, int, tuple[int, ...]]]:
+def spans(found: FoundRecords) -> list[tuple[int, int, tuple[int, ...]]]:
     return [(s.start, s.end, s.contents) for record in found.records for s in record.spans]
 
 

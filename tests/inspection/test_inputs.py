@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 import ikp
-from ikp.inspection.report import Kernel
+from ikp.inspection.report import KernelReport
 from ikp.sass.disassembly import tool_paths
 from ikp.sass.disassembly.opcodes import Work
 from tests.backends.sass import Code, compile_kernel, spec
@@ -37,7 +37,7 @@ def save(made: Code, stem: Path, *suffixes: str) -> None:
         stem.with_suffix(f".{suffix}").write_bytes(data)
 
 
-def counts(report: Iterable[Kernel]) -> dict[str, int]:
+def counts(report: Iterable[KernelReport]) -> dict[str, int]:
     return {r.name: len(r.copies[0].instructions) for k in report for r in k.ranges}
 
 

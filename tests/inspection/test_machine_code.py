@@ -17,12 +17,12 @@ from ikp.core.segment import Selection
 from ikp.core.trace import of_class
 from ikp.errors import InspectError
 from ikp.inspection import _holding as holding
-from ikp.inspection.report import CodeRange, Kernel, Report
+from ikp.inspection.report import CodeRange, KernelReport, Report
 from ikp.probes import kept_code
 from ikp.probes.kept_code import KEPT
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
-from ikp.probes.points.source_ranges import Unpaired, Written, written
+from ikp.probes.points.source_ranges import NamedRange, Unpaired, written
 from ikp.unedited.plan import plan
 from tests.edit.warps import block
 from tests.probes.test_written import compiled as named_matmul
@@ -59,7 +59,7 @@ def kept(made: Patch, name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) 
 def inspected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return what inspects a patched kernel as it is kept."""
 
-    def inspect(made: Patch, name: str) -> Kernel:
+    def inspect(made: Patch, name: str) -> KernelReport:
         (kernel,) = ikp.inspect(kept(made, name, monkeypatch, tmp_path))
         return kernel
 
@@ -83,7 +83,7 @@ def test_blocks_that_do_not_record_are_not_read(inspected) -> None:
     assert shown[0] == shown[1]
 
 
-def judged(kernel: Kernel) -> list[tuple[CodeRange, int]]:
+def judged(kernel: KernelReport) -> list[tuple[CodeRange, int]]:
     return [(r, c.named) for r in kernel.ranges for c in r.copies if c.named is not None]
 
 
@@ -122,7 +122,7 @@ def test_ranges_that_the_source_names_hold_what_stands_in_it(
     }
 
 
-def _exchanged(found: tuple[Written | Unpaired, ...]) -> tuple[Written | Unpaired, ...]:
+def _exchanged(found: tuple[NamedRange | Unpaired, ...]) -> tuple[NamedRange | Unpaired, ...]:
     """Say of a source that what is its store is its dot, and the other way round."""
     other = {"dot": "store", "store": "dot"}
     return tuple(each._replace(name=other.get(each.name, each.name)) for each in found)

@@ -15,8 +15,8 @@ import pytest
 import triton
 
 from ikp.backends.triton.passes.schedule import HANDFUL
-from ikp.inspection.report import Copy, Kernel
-from ikp.ptx.instructions import Kind, joined, parse, statements
+from ikp.inspection.report import Copy, KernelReport
+from ikp.ptx.instructions import StatementKind, joined, parse, statements
 from ikp.sass.disassembly.opcodes import IDLE, Work, work_of
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon
@@ -107,15 +107,15 @@ def code(name: str, schedule: bool) -> Code:
 
 
 @cache
-def kernel(name: str, schedule: bool) -> Kernel:
+def kernel(name: str, schedule: bool) -> KernelReport:
     return only(code(name, schedule))
 
 
-def copies(found: Kernel) -> list[Copy]:
+def copies(found: KernelReport) -> list[Copy]:
     return sorted((c for r in found.ranges for c in r.copies), key=lambda copy: copy.ends)
 
 
-def held(found: Kernel) -> dict[str, set[tuple[str, ...]]]:
+def held(found: KernelReport) -> dict[str, set[tuple[str, ...]]]:
     """Return the opcodes that copies of each range hold, integers and jumps left out.
 
     Copies may be more or fewer: ptxas unrolls loops by what is in them.
@@ -128,7 +128,7 @@ def held(found: Kernel) -> dict[str, set[tuple[str, ...]]]:
     return work
 
 
-def stores_inside(found: Kernel) -> int:
+def stores_inside(found: KernelReport) -> int:
     """Return how many records are stored between the clock reads of another."""
     made = copies(found)
     return sum(
@@ -160,12 +160,12 @@ def test_its_text_is_statements_of_known_kinds_and_comes_back(name: str) -> None
     ptx = code(name, True).ptx
     parts = statements(ptx)
     assert joined(parts) == ptx
-    assert [part.text for part in parts if part.kind is Kind.OTHER] == []
-    made = [parse(part.code) for part in parts if part.kind is Kind.INSTRUCTION]
+    assert [part.text for part in parts if part.kind is StatementKind.OTHER] == []
+    made = [parse(part.code) for part in parts if part.kind is StatementKind.INSTRUCTION]
     assert all(made)
 
 
-def others(found: Kernel, copy: Copy) -> int:
+def others(found: KernelReport, copy: Copy) -> int:
     """Return how many other records are stored between a range's clock reads."""
     return sum(
         min(copy.starts) < other.store < max(copy.ends)

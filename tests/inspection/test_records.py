@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from ikp.inspection._find_records import find
-from ikp.inspection._record import Found
+from ikp.inspection._record import FoundRecords
 from ikp.sass.control_flow.flow import Flow
 from tests.inspection.compiled import CASES, code, kernel, machine_code
 from tests.inspection.ptx_oracle import disassembled, stores
@@ -18,7 +18,7 @@ ALL = pytest.mark.parametrize("name", CASES)
 
 
 @cache
-def found_in(cubin: bytes) -> tuple[Flow, Found]:
+def found_in(cubin: bytes) -> tuple[Flow, FoundRecords]:
     flow = Flow(machine_code(cubin))
     return flow, find(flow)
 

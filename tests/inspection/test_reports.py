@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ikp.inspection.report import CodeRange, Kernel
+from ikp.inspection.report import CodeRange, KernelReport
 from ikp.sass.disassembly.opcodes import Work, work_of
 from tests.backends.opcodes import text_of
 from tests.inspection.compiled import CASES, code, kernel, only, pipelined
@@ -159,7 +159,7 @@ def test_every_opcode_is_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_names_are_those_of_the_source(name: str) -> None:
-    found: Kernel = kernel(name)
+    found: KernelReport = kernel(name)
     assert not [r.name for r in found.ranges if r.name.endswith("?")]
     for one in found.ranges:
         assert one.source is not None

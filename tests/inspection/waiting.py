@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ikp.inspection.report import Kernel
+from ikp.inspection.report import KernelReport
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, work_of
@@ -24,7 +24,7 @@ Wait = tuple[str, frozenset[str], frozenset[frozenset[str]]]
 """An opcode, the ranges it stands in, and for each who waits for it the ranges that one is in."""
 
 
-def waits(cubin: bytes, found: Kernel) -> set[Wait]:
+def waits(cubin: bytes, found: KernelReport) -> set[Wait]:
     """Return who waits for what in a kernel, ikp's own stores left out."""
     flow = Flow(machine_code(cubin))
     holding = ranges_of(found)
@@ -39,7 +39,7 @@ def waits(cubin: bytes, found: Kernel) -> set[Wait]:
     return made
 
 
-def ranges_of(found: Kernel) -> Callable[[Instruction], frozenset[str]]:
+def ranges_of(found: KernelReport) -> Callable[[Instruction], frozenset[str]]:
     """Return the function that names the ranges an instruction stands in."""
     names: dict[int, set[str]] = {}
     for one in found.ranges:

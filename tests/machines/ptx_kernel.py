@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType, tag
 from ikp.core.segment import Spec
 from ikp.targets import ptx, ptx_slot, ptx_totals
-from ikp.targets.ptx import Asm, Record
+from ikp.targets.ptx import Asm, RecordCode
 from ikp.targets.ptx_totals import Counter
 
 NO_PAYLOAD = "0"
@@ -62,7 +62,7 @@ class Kernel:
         kind = Kind.PLACED_RANGE if index else Kind.RANGE
         fixed, operands = self._tag(region, kind, payload)
         comment = ptx.region_comment(region, name) if isinstance(region, int) else "run-time region"
-        asm = ptx.end(self.spec, Record(fixed, comment, bool(where), bool(index)))
+        asm = ptx.end(self.spec, RecordCode(fixed, comment, bool(where), bool(index)))
         self._emit(asm, *operands, start, payload, *filter(None, (where, index)))
 
     def instant(
@@ -77,7 +77,7 @@ class Kernel:
         kind = Kind.PLACED_INSTANT if index else Kind.INSTANT
         fixed, operands = self._tag(region, kind, payload)
         comment = ptx.region_comment(region, name) if isinstance(region, int) else "run-time region"
-        asm = ptx.instant(self.spec, Record(fixed, comment, bool(where), bool(index)))
+        asm = ptx.instant(self.spec, RecordCode(fixed, comment, bool(where), bool(index)))
         self._emit(asm, *operands, payload, *filter(None, (where, index)))
 
     def count_range(self, region: int, start: str, where: str = "") -> None:

@@ -12,7 +12,7 @@ import ikp
 from ikp.core import abi, launch_fields
 from ikp.core.abi import ClockKind, Language, OverflowMode
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Spec
 from ikp.core.trace import Trace
 from tests.extended import check, extend
@@ -64,7 +64,7 @@ def test_every_record_of_every_warp_comes_back(
     header = data[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)[0]
     assert header["language"] == Language.OTHER
     assert header["launches"] == 1
-    trace = decode([Source("k", data)], module("regions").known())
+    trace = decode([SegmentSource("k", data)], module("regions").known())
     (launch,) = trace.launches
     assert (launch.grid, launch.block) == (grid, block)
     assert launch.clock.bits == clock.bits
@@ -83,7 +83,7 @@ def test_every_record_of_every_warp_comes_back(
 @NEEDS_NVCC
 def test_a_full_slot_stops_and_counts(build: Any) -> None:
     ptx = build(SOURCE, "sm_80", spec=Spec(), ptx=True)
-    trace = decode([Source("k", emulate(ptx, abi.segment_bytes(2, 3), 9, (2, 1, 1)))])
+    trace = decode([SegmentSource("k", emulate(ptx, abi.segment_bytes(2, 3), 9, (2, 1, 1)))])
     assert [launch.attempted for launch in trace.launches] == [2 * records(9)]
     assert trace.launches[0].kept == 2 * 3
     assert [payload for _, payload in rows(trace, 1)] == [0, -1, 1]
@@ -94,7 +94,7 @@ def test_a_full_slot_stops_and_counts(build: Any) -> None:
 def test_a_full_ring_keeps_the_latest(build: Any, module: Modules) -> None:
     ptx = build(SOURCE, "sm_80", spec=Spec(overflow=OverflowMode.WRAP), ptx=True)
     size = abi.segment_bytes(1, 8) + 5 * abi.RECORD_BYTES  # not enough for a ring of 16
-    trace = decode([Source("k", emulate(ptx, size, 9))], module("regions").known())
+    trace = decode([SegmentSource("k", emulate(ptx, size, 9))], module("regions").known())
     assert trace.launches[0].overflow == "wrap"
     assert (trace.launches[0].attempted, trace.launches[0].kept) == (records(9), 8)
     assert same(rows(trace, 0), expected(9, 0)[-8:])
@@ -106,7 +106,7 @@ def test_a_full_ring_keeps_the_latest(build: Any, module: Modules) -> None:
 def test_a_segment_too_small_for_one_record_is_left_alone(build: Any, mode: OverflowMode) -> None:
     ptx = build(SOURCE, "sm_80", spec=Spec(overflow=mode), ptx=True)
     enough = abi.LAUNCH_HEADER_BYTES + abi.min_slot_bytes(mode)
-    assert decode([Source("k", emulate(ptx, enough, 1))]).launches[0].kept > 0
+    assert decode([SegmentSource("k", emulate(ptx, enough, 1))]).launches[0].kept > 0
     assert not emulate(ptx, enough - abi.ALIGNMENT, 1)[abi.LAUNCH_HEADER_BYTES :].any()
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ikp.core.address_tables import Recorded, figures
+from ikp.core.address_tables import RecordedAccess, figures
 from ikp.core.run_figures import AccessFigures
 from ikp.errors import PatchError
 from ikp.probes.access_probes import AddressPatch, patch_accesses
-from ikp.probes.code.reserved_registers import Places
+from ikp.probes.code.reserved_registers import ConstantOffsets
 from ikp.sass.assembly import lane_forms as lanes
 from ikp.sass.assembly.chips import HOPPER
 from ikp.sass.cubins.cubin import Cubin
@@ -47,9 +47,9 @@ LOOP:
 """
 
 
-def recorded(made: AddressPatch) -> list[Recorded]:
+def recorded(made: AddressPatch) -> list[RecordedAccess]:
     return [
-        Recorded(
+        RecordedAccess(
             *(each.text, "", "", each.access.space, each.access.kind, each.access.width),
             *(each.access.lanes, each.access.beyond),
         )
@@ -62,7 +62,7 @@ def run(code: bytes, own: frozenset[int], nbytes: int, slots: int) -> tuple[byte
     text = Cubin.read(code).kernel("k").text.data
     words = [int.from_bytes(text[at : at + 16], "little") for at in range(0, len(text), 16)]
     words = [word & ~0xFFF | 0x918 if word & 0xFF0FFF == 0x10B82 else word for word in words]
-    into, places = BASE + nbytes, Places()
+    into, places = BASE + nbytes, ConstantOffsets()
     given = (into & 0xFFFFFFFF, into >> 32, TURNS)
     constants = {(0, HOPPER.parameters + 4 * at): each for at, each in enumerate(given)}
     constants |= {(0, places.descriptor): 0x1234, (0, places.descriptor + 4): 0, (0, 0x28): 0}

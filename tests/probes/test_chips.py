@@ -10,7 +10,7 @@ import pytest
 from ikp.errors import PatchError
 from ikp.sass.assembly.chips import CHIPS, State, chip_of
 from ikp.sass.assembly.untested import UNTESTED, untested_asked
-from ikp.sass.cubins.attributes import Attribute, Code
+from ikp.sass.cubins.attributes import Attribute, AttributeCode
 from ikp.sass.cubins.cubin import Cubin
 from tests.sass.module import cubin
 
@@ -43,7 +43,7 @@ def test_a_kernel_finds_its_parameters_where_its_chip_has_them(name: str) -> Non
     chip = chip_of(file.sm, kernel, untested=True)
     assert chip.name == name.rstrip("a")
     assert bool(chip.notes) == (chip.state is not State.RUN)
-    stands = next(each for each in kernel.attributes if each.code == Code.PARAM_CBANK)
+    stands = next(each for each in kernel.attributes if each.code == AttributeCode.PARAM_CBANK)
     moved = Attribute(stands.format, stands.code, stands.data[:4] + b"\x00\x01" + stands.data[6:])
     kernel.attributes = [moved if each is stands else each for each in kernel.attributes]
     with pytest.raises(PatchError, match="has its parameters at 0x100"):

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from ikp.errors import PatchError
 from ikp.probes import patch as patching
 from ikp.probes.access_probes import MOST_BYTES, _ground, _layout, _reserved
-from ikp.probes.code.access_code import Sample, _address
+from ikp.probes.code.access_code import WarpSample, _address
 from ikp.probes.code.reserved_registers import FIRST, Cell
 from ikp.probes.placement.frame_registers import frame
 from ikp.probes.placement.kernel_exits import NoRoomError, rows_of, words_of
 from ikp.probes.placement.occupancy import most_registers, register_counts, resident, warps_of
-from ikp.probes.placement.scratch_registers import Chooser
+from ikp.probes.placement.scratch_registers import ScratchChooser
 from ikp.probes.placement.start_slots import StartSlot
-from ikp.probes.points.chosen_lines import Chosen
+from ikp.probes.points.chosen_lines import LineChoice
 from ikp.sass.assembly.chips import HOPPER
 from ikp.sass.assembly.forms import CLOCK_TIME, UNIFORM_TIME
 from ikp.sass.dataflow.free_registers import Spare
@@ -142,9 +142,9 @@ def test_tables_of_accesses_fit_and_come_from_some_blocks(
 
 
 def test_one_block_in_a_power_of_two_records() -> None:
-    assert Sample((5, 3, 2), (32, 2, 2), 0).blocks == 30
-    assert [Sample((5, 3, 2), (32, 2, 2), bits).blocks for bits in (1, 2, 5)] == [15, 8, 1]
-    assert Sample((5, 3, 2), (11, 3, 2), 2).slots == 8 * 3
+    assert WarpSample((5, 3, 2), (32, 2, 2), 0).blocks == 30
+    assert [WarpSample((5, 3, 2), (32, 2, 2), bits).blocks for bits in (1, 2, 5)] == [15, 8, 1]
+    assert WarpSample((5, 3, 2), (11, 3, 2), 2).slots == 8 * 3
 
 
 def test_accesses_that_fit_in_no_table_are_refused() -> None:
@@ -276,7 +276,7 @@ def test_a_scoreboard_is_lent_where_the_kernel_waits_for_it_in_time(code: str, l
         waits=lambda at, board: board == 3 and code[at - 10] == "w",
         needs=lambda at, registers: registers == 5 and code[at - 10] == "n",
     )
-    assert Chooser._awaited(chooser, 10, 5, 3) == lent
+    assert ScratchChooser._awaited(chooser, 10, 5, 3) == lent
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_cluster_ends_where_other_lines_work_more(
     chosen: Any = SimpleNamespace(own={*own}, work={*work})
     before: Any = SimpleNamespace(members=(1, 3))
     after: Any = SimpleNamespace(members=(8, 12))
-    assert Chosen._others_work(chosen, before, after) == others
+    assert LineChoice._others_work(chosen, before, after) == others
 
 
 @pytest.mark.parametrize("step", ["frame", "room"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ikp.probes.code.reserved_registers import Scratch
-from ikp.probes.placement.scratch_registers import Chooser, used
+from ikp.probes.placement.scratch_registers import ScratchChooser, used
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from tests.sass.test_room import room
 from tests.sass.texts import names
@@ -19,9 +19,9 @@ LEAVES = ("EXIT", None, None, 0)
 STORES = "STG.E.128 desc[UR4][R{}.64], R{}"
 
 
-def chooser(made: FreeRegisters, *ours: int) -> Chooser:
+def chooser(made: FreeRegisters, *ours: int) -> ScratchChooser:
     """Return one that takes all ways there are."""
-    return Chooser(made, frozenset(ours))
+    return ScratchChooser(made, frozenset(ours))
 
 
 def chosen(registers: int, *lines, ours=frozenset(), alone=True) -> Scratch | str:
@@ -54,7 +54,7 @@ def test_words_that_happen_to_be_in_a_row_are_none_either() -> None:
     for load, row in ((7, False), (8, True)):
         lines = (f"LDG.E R{load}, desc[UR4][R2.64]", 0, None, 0), later, LEAVES
         made = replace(room(*lines), registers=7)
-        found = Chooser(made, frozenset(), near=True).for_record(1, alone=True)
+        found = ScratchChooser(made, frozenset(), near=True).for_record(1, alone=True)
         assert isinstance(found, Scratch) and found.in_a_row == row, found
 
 

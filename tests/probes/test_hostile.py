@@ -10,10 +10,10 @@ import pytest
 from ikp.errors import PatchError
 from ikp.sass.assembly.chips import chip_of
 from ikp.sass.cubins import attributes
-from ikp.sass.cubins.attributes import Attribute, Code, Format
+from ikp.sass.cubins.attributes import Attribute, AttributeCode, Format
 from ikp.sass.cubins.capacity import add_argument, add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.cubins.elf import Elf, Kind, Section
+from ikp.sass.cubins.elf import Elf, Section, SectionKind
 from ikp.sass.cubins.module_memory import shared
 from ikp.sass.disassembly.listing import parse
 from tests.sass import module
@@ -27,16 +27,16 @@ def file() -> Cubin:
     return Cubin.read(module.cubin())
 
 
-def short(code: Code) -> Attribute:
+def short(code: AttributeCode) -> Attribute:
     return Attribute(Format.SIZED, code, b"\1\0\0")
 
 
 def test_an_attribute_with_too_few_bytes_is_refused(file: Cubin) -> None:
     kernel = file.kernel("loop")
-    kernel.attributes.append(short(Code.KPARAM_INFO))
+    kernel.attributes.append(short(AttributeCode.KPARAM_INFO))
     with pytest.raises(PatchError, match="has 3 bytes and not 12 or more"):
         _ = kernel.parameters
-    kernel.attributes[:] = [short(Code.PARAM_CBANK)]
+    kernel.attributes[:] = [short(AttributeCode.PARAM_CBANK)]
     for use in (lambda: chip_of(90, kernel), lambda: add_argument(file, "loop", 16, 0x210)):
         with pytest.raises(PatchError, match="not 8 or more"):
             use()
@@ -45,7 +45,7 @@ def test_an_attribute_with_too_few_bytes_is_refused(file: Cubin) -> None:
 def test_registers_that_an_attribute_gives_to_no_one_are_refused(file: Cubin) -> None:
     info = file.elf.find(".nv.info")
     assert info is not None
-    info.data = attributes.write([short(Code.REGCOUNT), *attributes.parse(info.data)])
+    info.data = attributes.write([short(AttributeCode.REGCOUNT), *attributes.parse(info.data)])
     with pytest.raises(PatchError, match="not 4 or more"):
         set_registers(file, "loop", 64)
     with pytest.raises(PatchError, match="not 8 or more"):
@@ -57,7 +57,7 @@ def test_more_registers_than_instructions_can_name_are_refused(file: Cubin) -> N
     assert info is not None
     listed = attributes.parse(info.data)
     for each in listed:
-        if each.code == Code.REGCOUNT:
+        if each.code == AttributeCode.REGCOUNT:
             each.value = struct.pack("<II", each.numbers(1)[0], 256)
     info.data = attributes.write(listed)
     with pytest.raises(PatchError, match="more than 255 registers"):
@@ -67,7 +67,7 @@ def test_more_registers_than_instructions_can_name_are_refused(file: Cubin) -> N
 def test_more_threads_than_64_bits_count_are_too_many(file: Cubin) -> None:
     kernel = file.kernel("loop")
     kernel.attributes.append(
-        Attribute(Format.SIZED, Code.REQNTID, struct.pack("<III", *(1 << 31,) * 3))
+        Attribute(Format.SIZED, AttributeCode.REQNTID, struct.pack("<III", *(1 << 31,) * 3))
     )
     with pytest.raises(PatchError, match="can't have 64"):
         set_registers(file, "loop", 64)
@@ -86,7 +86,7 @@ def test_a_file_without_a_segment_of_code_gets_no_constants(file: Cubin) -> None
 
 
 def _odd_symbols(elf: Elf) -> None:
-    section = next(each for each in elf.sections if each.kind == Kind.SYMTAB)
+    section = next(each for each in elf.sections if each.kind == SectionKind.SYMTAB)
     section.data = section.data[:-1]
 
 
@@ -95,11 +95,15 @@ def _no_texts(elf: Elf) -> None:
 
 
 def _far_names(elf: Elf) -> None:
-    next(each for each in elf.sections if each.kind == Kind.SYMTAB).link = 9999
+    next(each for each in elf.sections if each.kind == SectionKind.SYMTAB).link = 9999
 
 
 def _relocations(elf: Elf) -> Section:
-    return next(each for each in elf.sections if each.kind in (Kind.REL, Kind.RELA) and each.data)
+    return next(
+        each
+        for each in elf.sections
+        if each.kind in (SectionKind.REL, SectionKind.RELA) and each.data
+    )
 
 
 def _odd_relocations(elf: Elf) -> None:

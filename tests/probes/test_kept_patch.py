@@ -17,7 +17,7 @@ from ikp.errors import InspectError
 from ikp.probes import kept_code, kept_patch
 from ikp.probes.kept_patch import KeptPatch
 from ikp.probes.made_patch import Patch
-from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.cubins.extra_argument import ExtraArgument
 from ikp.sass.disassembly import sources
 from ikp.verifier.declared import Declared
 
@@ -58,7 +58,7 @@ def kept(source: Path) -> Patch:
     """Keep a patch in which nothing is as it is by default."""
     made = Patch(
         b"patched code", ("k", "load"), 4, (30, 32), 12, ("a note",), ("told",), ((0, 32),),
-        (16, 32), "", True, True, Selection(3, 1, 2, 5, True), Argument(3, 48, 72), 2, True,
+        (16, 32), "", True, True, Selection(3, 1, 2, 5, True), ExtraArgument(3, 48, 72), 2, True,
         Declared("k", 32, ((0, 32),), (16, 32), 0, 528, 16, 3), (str(source),),
     )  # fmt: skip
     made = replace(made, kept=kept_code.keep(made, "k", "ptx", 0, CODE))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ikp.errors import PatchError
-from ikp.probes.code.reserved_registers import LENT, Places
+from ikp.probes.code.reserved_registers import LENT, ConstantOffsets
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
 from ikp.probes.placement import frame_registers
@@ -31,7 +31,7 @@ from tests.sass.whole import run
 
 pytestmark = pytest.mark.any_pins
 
-_LOADED = f"c[0x0][{Places().descriptor:#x}]"
+_LOADED = f"c[0x0][{ConstantOffsets().descriptor:#x}]"
 
 
 WARP, THREAD = (61, 59), ()

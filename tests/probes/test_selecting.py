@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ikp
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import ALL, EVERYTHING, Selection, select
 from ikp.errors import PatchError
 from ikp.probes import patch as patching
@@ -48,7 +48,9 @@ def recorded(chosen, grid, block, *, known=True, turns=1, entered=FRAME.entered,
     slots = chosen.count_slots(math.prod(grid), warps, 1)
     size = abi.segment_bytes(slots, 4, header_bytes=abi.DENSE_HEADER_BYTES)
     data, *_ = launch(frame, grid, block, size, turns, chosen=chosen, **options)
-    source = Source(*("k", data), clock_rate_hz=5e8, regions=NAMES, selected=True, selection=chosen)
+    source = SegmentSource(
+        *("k", data), clock_rate_hz=5e8, regions=NAMES, selected=True, selection=chosen
+    )
     return decode([source])
 
 
@@ -197,7 +199,7 @@ def test_a_whole_kernel_records_its_chosen_blocks(chosen):
         replace(SELECTING, cell=Cell(3, 0), selection=Cell(3, CELL_BYTES)),
     )
     data, *_ = launch(frame, grid, block, size, 0, whole=words, chosen=chosen)
-    trace = decode([Source("k", data, clock_rate_hz=5e8, selected=True, selection=chosen)])
+    trace = decode([SegmentSource("k", data, clock_rate_hz=5e8, selected=True, selection=chosen)])
     blocks = [n for n in range(9) if chosen.rank(n) is not None]
     both = [(n, warp) for n in blocks for warp in chosen.chosen_warps(4).tolist()]
     assert list(zip(trace.slots.block, trace.slots.warp, strict=True)) == both
@@ -218,7 +220,7 @@ def test_blocks_that_are_not_chosen_run_the_kernels_own_code(chosen, chip, block
     size = abi.segment_bytes(chosen.count_slots(9, 4), 2)
     words = words_of(made, "k")
     data, *_ = launch(frame, grid, block, size, 0, whole=words, chosen=chosen, chip=chip)
-    trace = decode([Source("k", data, clock_rate_hz=5e8, selected=True, selection=chosen)])
+    trace = decode([SegmentSource("k", data, clock_rate_hz=5e8, selected=True, selection=chosen)])
     both = [(n, warp) for n in range(9) if chosen.rank(n) is not None for warp in range(4)]
     assert list(zip(trace.slots.block, trace.slots.warp, strict=True)) == both
     assert trace.slots.finished.all() and len(trace.events) == len(both)

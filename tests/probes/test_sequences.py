@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ikp.core import abi
 from ikp.core.abi import Kind
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, WORDS_AT
@@ -25,8 +25,8 @@ from ikp.probes.code.reserved_registers import (
     NEAR,
     PLACES,
     Cell,
+    EntryRegisters,
     Frame,
-    Ground,
     NearGround,
     Scratch,
 )
@@ -49,7 +49,7 @@ SCRATCH = Scratch(first=24, last=26, address=20, predicate=3, scoreboard=5)
 APART = Scratch(first=14, last=17, address=8, predicate=3, scoreboard=5)
 PAIRS = Frame(NEAR, 42, 41, 44, 46, 40, (48, 49, 47), cell=Cell(3, 16), warps=4)
 KEPT = 50
-GROUND = Ground(2, 4, (0, *range(30, 41)), (8, 12, 16), predicate=2, scoreboard=5)
+GROUND = EntryRegisters(2, 4, (0, *range(30, 41)), (8, 12, 16), predicate=2, scoreboard=5)
 NEAR_GROUND = NearGround(0, 52, 6, (8, 12, 16), predicate=2, scoreboard=5)
 HELD = False
 QUADS = (24, 28)
@@ -197,7 +197,7 @@ def test_a_record_can_be_made_in_few_registers(first, last):
 
 
 def loaded(data):
-    return decode([Source(data=data, label="k", clock_rate_hz=5e8, regions=NAMES)])
+    return decode([SegmentSource(data=data, label="k", clock_rate_hz=5e8, regions=NAMES)])
 
 
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2))
@@ -342,7 +342,9 @@ def test_a_kernel_that_takes_hardly_any_registers_is_recorded_whole(block, grid,
     frame = replace(PAIRS if made.cell_counts_records else FRAME, cell=Cell(3, 0))
     assert frame.near == (block[1] == 1)
     data, *_ = launch(frame, grid, block, size, 0, whole=words)
-    trace = decode([Source(data=data, label="k", clock_rate_hz=5e8, regions={region_id("k"): "k"})])
+    trace = decode(
+        [SegmentSource(data=data, label="k", clock_rate_hz=5e8, regions={region_id("k"): "k"})]
+    )
     assert len(trace.slots) == 24
     assert trace.slots.finished.all()
     assert [trace.regions[each].name for each in trace.events.region] == ["k"] * 24

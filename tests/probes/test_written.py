@@ -10,7 +10,7 @@ import pytest
 
 from ikp.probes.patch import patch
 from ikp.probes.points.probe_points import Level, ProbeRegions
-from ikp.probes.points.source_ranges import Unpaired, Written, written
+from ikp.probes.points.source_ranges import NamedRange, Unpaired, written
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow.reading import read
 from tests.backends.sass import Code, compile_kernel
@@ -71,7 +71,7 @@ def test_ranges_are_between_the_statements_that_begin_and_end_them(tmp_path: Pat
     path.write_text(SOURCE)
     lines = SOURCE.splitlines()
     found = written(str(path))
-    ranges = {each.name: each for each in found if isinstance(each, Written)}
+    ranges = {each.name: each for each in found if isinstance(each, NamedRange)}
     inside = {
         name: "\n".join(lines[each.first - 1 : each.last]).split() for name, each in ranges.items()
     }

@@ -15,7 +15,7 @@ import pytest
 
 import ikp
 from ikp.errors import IkpWarning
-from ikp.session.arena import Kind, Shelf
+from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.current import current
 from ikp.session.service import Here
 from ikp.session.storage import HostStorage
@@ -76,7 +76,7 @@ def test_no_thread_takes_the_chunk_that_another_has_just_made(
 
     monkeypatch.setattr("ikp.session.arena.CHUNK_BYTES", 2000)  # room for one
     shelf, threads, each = Shelf(Here(Slow()), "cpu"), 8, 20
-    kind = Kind(2000, None)
+    kind = SegmentKind(2000, None)
     taken = in_threads(threads, lambda _: [shelf.take(kind) for _ in range(each)])
     starts = sorted(piece.data_ptr() for pieces in taken for piece in pieces)
     assert min(after - before for before, after in pairwise(starts)) >= 2000

@@ -10,14 +10,14 @@ from typing import Any
 from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.core.trace import Trace
 from ikp.probes.code.entry_code import CELL as CONSTANTS
 from ikp.probes.code.selection_code import selection_words
 from ikp.probes.points.probe_points import Level
 from ikp.ptx.body import Body
-from ikp.ptx.record_text import Shape, declaration
+from ikp.ptx.record_text import BlockShape, declaration
 from ikp.ptx.spots import Spots
 from ikp.ptx.weaving import Weaving
 from tests.machines.ptx_machine import WARP, Dim, Machine
@@ -51,7 +51,7 @@ def marked(
 ) -> str:
     """Return a module with records at every place of a level."""
     body = Body.read(text, "k")
-    shape = Shape(body.block or threads, select)
+    shape = BlockShape(body.block or threads, select)
     return Weaving(body, shape, Language.TRITON).text(Spots(body).at(level))
 
 
@@ -101,7 +101,7 @@ def run(
     for at, word in enumerate(words):
         cell[8 * at : 8 * at + 8] = list(word.to_bytes(8, "little"))
     machine.launch(_runnable(text), [DATA, turns], grid, block)
-    source = Source("k", data, selected=chosen is not None, selection=chosen)
+    source = SegmentSource("k", data, selected=chosen is not None, selection=chosen)
     return Ran(data, decode([source]))
 
 
@@ -111,7 +111,7 @@ def _runnable(text: str) -> str:
     """
     made = re.sub(r"%ikp_start(\d+)", r"%r9\1", text)  # a name that the compiler's registers have
     for select in (False, True):
-        made = made.replace(declaration(Shape(None, select)), "")
+        made = made.replace(declaration(BlockShape(None, select)), "")
     made = made.replace("ld.const", "ld.global").replace(f", {CONSTANTS};", ", %rd99;")
     made = made.replace("now, nothing}", "now, 0}").replace(f"[{CONSTANTS}", "[%rd99")
     return made.replace(".reg .b32 ikp_cur", f"mov.b64 %rd99, {CELL:#x};\n.reg .b32 ikp_cur")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ikp.errors import PatchError
 from ikp.probes.points.probe_points import Level
 from ikp.ptx.body import Body
-from ikp.ptx.branching import Control
+from ikp.ptx.branching import PtxFlow
 from ikp.ptx.spots import Spots, kind_of, title
 from ikp.sass.disassembly.listing import Line
 from tests.ptx.small import TURNS, kernel
@@ -46,7 +46,7 @@ def test_what_is_not_known_is_refused_in_words(text: str, words: str) -> None:
 
 def test_labels_are_of_the_scope_around_them() -> None:
     """Inlined assembly has one name for all its loops."""
-    flow = Control(Body.read(kernel(SPIN * 3), "k").code)
+    flow = PtxFlow(Body.read(kernel(SPIN * 3), "k").code)
     jumps = {at: ways[0][0] for at, ways in flow.graph.jumps.leaving.items() if len(ways) > 1}
     assert jumps == {1: 0, 3: 2, 5: 4}
     assert len(flow.bodies) == 3
@@ -69,7 +69,7 @@ add.u32 %r1, %r1, 2;
 def test_a_table_says_where_a_jump_leads() -> None:
     """Its name, and those in it, are of their scope."""
     body = Body.read(kernel(TABLE.replace("uni ", "") + TABLE), "k")
-    jumps = Control(body.code).graph.jumps.leaving
+    jumps = PtxFlow(body.code).graph.jumps.leaving
     assert jumps[0] == [(1, "%p1"), (2, "%p1"), (1, "!%p1")]
     assert jumps[3] == [(4, "%p1"), (5, "%p1"), (4, "!%p1")]
     assert body.code.instructions[3].rest == "%r1, 4, 5, 4"
@@ -91,7 +91,7 @@ def test_each_instruction_is_the_statement_that_it_says(pieces: list[str]) -> No
     for at, each in zip(body.at, body.code.instructions, strict=True):
         assert each.opcode in body.parts[at].code
     loops = sum(SPIN in piece or TURNS in piece for piece in kept)
-    assert len(Control(body.code).bodies) == loops
+    assert len(PtxFlow(body.code).bodies) == loops
 
 
 LINES = """\

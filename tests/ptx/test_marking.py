@@ -15,7 +15,7 @@ from ikp.errors import PatchError
 from ikp.probes import kept_code
 from ikp.probes.code.entry_code import CELL
 from ikp.ptx.body import Body
-from ikp.ptx.instructions import Kind, joined, statements, without_counted_lines
+from ikp.ptx.instructions import StatementKind, joined, statements, without_counted_lines
 from ikp.ptx.marking import Footprint, mark
 from ikp.ptx.weaving import OWN_LINE
 from ikp.sass.cubins.cubin import Cubin
@@ -40,7 +40,14 @@ def test_nothing_of_the_kernel_is_changed(name: str) -> None:
     """All statements of the plain kernel are there, in their order."""
     before = without_counted_lines(statements(plain(name).asm["ptx"]))
     after = iter(statements(marked(name).text))
-    plainly = {Kind.INSTRUCTION, Kind.LABEL, Kind.OPEN, Kind.CLOSE, Kind.HEAD, Kind.DIRECTIVE}
+    plainly = {
+        StatementKind.INSTRUCTION,
+        StatementKind.LABEL,
+        StatementKind.OPEN,
+        StatementKind.CLOSE,
+        StatementKind.HEAD,
+        StatementKind.DIRECTIVE,
+    }
     for each in before:
         if each.kind in plainly:
             code = next((other.code for other in after if other.code == each.code), None)

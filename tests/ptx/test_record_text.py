@@ -15,7 +15,7 @@ from ikp.core.abi import Language, Option
 from ikp.core.regions import region_id
 from ikp.core.segment import ALL, Selection
 from ikp.probes.points.probe_points import Level
-from ikp.ptx.record_text import Shape
+from ikp.ptx.record_text import BlockShape
 from tests.machines.ptx_machine import WARP, Dim
 from tests.ptx.small import TURNS, kernel, marked, run
 
@@ -142,4 +142,4 @@ def test_a_kernel_without_a_return_leaves_at_its_end() -> None:
     [(None, 1), ((32, 1, 1), 1), ((96, 1, 1), 1), ((192, 1, 1), 2), ((1024, 1, 1), 8)],
 )
 def test_rows_divide_a_block(threads: Dim | None, together: int) -> None:
-    assert Shape(threads).together == together
+    assert BlockShape(threads).together == together

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.backends.triton.passes.schedule import schedule
-from ikp.ptx.instructions import Kind, in_assembly, joined, statements
+from ikp.ptx.instructions import StatementKind, in_assembly, joined, statements
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 
 pytestmark = pytest.mark.any_pins
@@ -66,7 +66,7 @@ def test_what_is_between_the_brackets_is_assembly() -> None:
 
 def test_a_label_that_names_a_table_is_part_of_it() -> None:
     kinds = [part.kind for part in statements("T:\n\t.branchtargets A;\nA:\n")]
-    assert kinds == [Kind.DIRECTIVE, Kind.LABEL]
+    assert kinds == [StatementKind.DIRECTIVE, StatementKind.LABEL]
 
 
 @pytest.mark.parametrize("half", ["ret", "{ ret;", ".entry k(", '.file 1 "', "/* x", "a: /*"])

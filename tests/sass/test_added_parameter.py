@@ -16,7 +16,7 @@ from ikp.sass.assembly.chips import CHIPS, HOPPER, chip_of
 from ikp.sass.cubins import attributes
 from ikp.sass.cubins.capacity import MOST_PARAMETERS, add_argument
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.cubins.extra_argument import ExtraArgument
 from tests.probes.test_sequences import FRAME, NAMES, launch
 from tests.probes.test_sequences import loaded as trace_of
 from tests.probes.test_ways_out import NEVER, SEVERAL
@@ -39,7 +39,7 @@ def base_of(made: Cubin, name: str) -> int:
     return chip_of(made.sm, made.kernel(name), untested=True).parameters
 
 
-def with_parameter(plain: bytes, name: str, size: int = CELL_BYTES) -> tuple[bytes, Argument]:
+def with_parameter(plain: bytes, name: str, size: int = CELL_BYTES) -> tuple[bytes, ExtraArgument]:
     made = Cubin.read(plain)
     argument = add_argument(made, name, size, base_of(made, name))
     assert argument is not None
@@ -67,7 +67,7 @@ def test_a_parameter_looks_as_one_of_ptxas(chip: str, given: str, size: int) -> 
     wanted, found = theirs.kernel("loop"), made.kernel("loop")
     assert found.parameters == wanted.parameters
     last = wanted.parameters[-1]
-    assert argument == Argument(2, last.offset, last.size)
+    assert argument == ExtraArgument(2, last.offset, last.size)
     assert found.attributes == wanted.attributes
     bank = ".nv.constant0.loop"
     assert shape(made.elf, bank) == shape(theirs.elf, bank)
@@ -185,7 +185,7 @@ def test_a_whole_kernel_records_where_its_argument_says(chosen: Selection) -> No
     plain, turns = cubin(SEVERAL, "sm_90a"), [3, NEVER, NEVER, 9]
     some = chosen != EVERYTHING
     by_cell, by_argument = (patch(plain, "k", select=some, argue=argue) for argue in (False, True))
-    assert by_argument.argument == Argument(5, 32, 72 if some else 16)
+    assert by_argument.argument == ExtraArgument(5, 32, 72 if some else 16)
     made = run(by_argument, "k", 2, turns, chosen)
     assert made == run(by_cell, "k", 2, turns, chosen)
     assert any("iteration" in each for each in made[0][-1])
@@ -209,7 +209,7 @@ SPARE = SEVERAL.replace(".param .u32 q", ".param .u32 q, .param .u64 mine, .para
 def test_a_whole_kernel_is_told_by_what_it_never_reads() -> None:
     plain, turns = cubin(SPARE, "sm_90a"), [3, NEVER, NEVER, 9]
     by_cell, told = (patch(plain, "k", detail="ops", spare=spare) for spare in (False, True))
-    assert (by_cell.argument, told.argument) == (None, Argument(5, 24, 16))
+    assert (by_cell.argument, told.argument) == (None, ExtraArgument(5, 24, 16))
     assert Cubin.read(told.cubin).kernel("k").parameters == Cubin.read(plain).kernel("k").parameters
     assert run(told, "k", 2, turns) == run(by_cell, "k", 2, turns)
 
@@ -228,7 +228,7 @@ def test_what_a_kernel_reads_is_left_to_it(read: str) -> None:
     for target in ("sm_90a", "sm_100a", "sm_120a"):
         made = patch(cubin(text, target), "k", spare=True, untested=True)
         other = patch(cubin(SPARE, target), "k", spare=True, untested=True)
-        assert (made.argument, other.argument) == (None, Argument(5, 24, 16))
+        assert (made.argument, other.argument) == (None, ExtraArgument(5, 24, 16))
 
 
 @pytest.mark.parametrize(

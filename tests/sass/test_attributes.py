@@ -10,7 +10,7 @@ from ikp.errors import PatchError
 from ikp.sass.cubins.attributes import (
     HOLDS_PLACES,
     Attribute,
-    Code,
+    AttributeCode,
     Format,
     Table,
     indirect_branches,
@@ -39,12 +39,12 @@ def sized(code: int, *words: int) -> Attribute:
 def test_places_move_and_nothing_else() -> None:
     given = [
         Attribute(Format.HALF, 0x1B, 0x50),
-        sized(Code.EXIT_INSTR_OFFSETS, 0x10, 0x50),
+        sized(AttributeCode.EXIT_INSTR_OFFSETS, 0x10, 0x50),
         sized(0x39, 0x20, 0xFF, 0x60B0, 0x30),
         sized(0x2E, 0x40, 5),
         sized(0x44, 0x40, 7),
         sized(0x55, 1, 0x30),
-        sized(Code.REQNTID, 0x10, 0x20, 1),
+        sized(AttributeCode.REQNTID, 0x10, 0x20, 1),
     ]
     move(given, lambda place: place + 0x1000, "k")
     assert [each.value if each.format == Format.HALF else each.words for each in given] == [
@@ -71,7 +71,7 @@ def test_what_is_not_known_is_refused() -> None:
 
 
 def test_targets_of_indirect_branches() -> None:
-    listed = sized(Code.INDIRECT_BRANCH_TARGETS, 0x40, 0, 2, 0x50, 0x60, 0x90, 0, 1, 0xA0)
+    listed = sized(AttributeCode.INDIRECT_BRANCH_TARGETS, 0x40, 0, 2, 0x50, 0x60, 0x90, 0, 1, 0xA0)
     assert indirect_branches(listed) == [Table(0x40, (0x50, 0x60)), Table(0x90, (0xA0,))]
 
 

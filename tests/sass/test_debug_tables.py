@@ -11,7 +11,7 @@ import pytest
 
 from ikp.errors import PatchError
 from ikp.sass.cubins.cubin import Kernel
-from ikp.sass.cubins.elf import RELA, Elf, Kind, Section
+from ikp.sass.cubins.elf import RELA, Elf, Section, SectionKind
 from ikp.sass.cubins.source_lines import (
     UnknownTableError,
     encoded_leb,
@@ -108,27 +108,27 @@ def unit(*program: bytes, version: int = 2, span: int = RANGE) -> bytes:
     return struct.pack("<I", len(body)) + body
 
 
-def section(name: str, kind: Kind, data: bytes, link: int = 0, info: int = 0) -> Section:
+def section(name: str, kind: SectionKind, data: bytes, link: int = 0, info: int = 0) -> Section:
     return Section(name, 0, kind, 0, 0, 0, len(data), link, info, 1, 0, data)
 
 
-def file(name: str, data: bytes, places: dict[int, tuple[int, int]], kind: Kind) -> Elf:
+def file(name: str, data: bytes, places: dict[int, tuple[int, int]], kind: SectionKind) -> Elf:
     """Return a file of two kernels and a table, of whose addresses symbol and addend are given."""
     symbols = np.zeros(3, SYMBOL)
     symbols["section"], symbols["value"] = (0, 1, 2), (0, 0, 0)
     rows = [(at, 2, symbol, addend) for at, (symbol, addend) in places.items()]
     entries = np.array(rows, RELA)
-    if kind is Kind.REL:
+    if kind is SectionKind.REL:
         table = bytearray(data)
         for at, (_, addend) in places.items():
             struct.pack_into("<Q", table, at, addend)
         data, entries = bytes(table), entries[["offset", "kind", "symbol"]].astype(REFERENCES)
     sections = [
-        section("", Kind.PROGBITS, b""),
-        section(".text.k", Kind.PROGBITS, bytes(16 * COUNT)),
-        section(".text.other", Kind.PROGBITS, bytes(16 * COUNT)),
-        section(".symtab", Kind.SYMTAB, symbols.tobytes()),
-        section(name, Kind.PROGBITS, data),
+        section("", SectionKind.PROGBITS, b""),
+        section(".text.k", SectionKind.PROGBITS, bytes(16 * COUNT)),
+        section(".text.other", SectionKind.PROGBITS, bytes(16 * COUNT)),
+        section(".symtab", SectionKind.SYMTAB, symbols.tobytes()),
+        section(name, SectionKind.PROGBITS, data),
         section(f".rel{name}", kind, entries.tobytes(), link=3, info=4),
     ]
     return Elf(b"", 0, 7, 0, 0, 0, sections)
@@ -143,7 +143,7 @@ def starts(data: bytes) -> list[int]:
     return [at + 3 for at in range(len(data)) if data[at : at + 3] == begin()[:3]]
 
 
-def lines_file(kind: Kind = Kind.RELA, form: dict[str, int] | None = None) -> Elf:
+def lines_file(kind: SectionKind = SectionKind.RELA, form: dict[str, int] | None = None) -> Elf:
     """Return a file whose first unit has two kernels' code and then a function of the first."""
     again = [to_line(29), COPY, advance(320), END]
     data = unit(begin(), *SEQUENCE, begin(), *SEQUENCE, begin(), *again, **(form or {}))
@@ -247,7 +247,7 @@ def test_a_line_table_of_another_form_is_not_read(form: dict[str, int]) -> None:
         source_lines(elf, kernel(elf))
 
 
-@pytest.mark.parametrize("kind", [Kind.RELA, Kind.REL])
+@pytest.mark.parametrize("kind", [SectionKind.RELA, SectionKind.REL])
 @pytest.mark.parametrize(
     "added",
     [
@@ -258,7 +258,7 @@ def test_a_line_table_of_another_form_is_not_read(form: dict[str, int]) -> None:
         [(181, 40), (182, 2), (COUNT, 5)],
     ],
 )
-def test_rows_follow_their_instructions(kind: Kind, added: list[tuple[int, int]]) -> None:
+def test_rows_follow_their_instructions(kind: SectionKind, added: list[tuple[int, int]]) -> None:
     elf, to = lines_file(kind), displaced(*added)
     before = [*rows(elf)]
     follow_lines(elf, kernel(elf), to)
@@ -306,7 +306,9 @@ def description(extent: int, *steps: bytes) -> bytes:
     return struct.pack("<IQ", 0xFFFFFFFF, len(body)) + body
 
 
-def frames_file(kind: Kind = Kind.RELA, steps: list[bytes] = STEPS, common: bytes = COMMON) -> Elf:
+def frames_file(
+    kind: SectionKind = SectionKind.RELA, steps: list[bytes] = STEPS, common: bytes = COMMON
+) -> Elf:
     """Return a file with a frame of each kernel, and of a function inside the first one."""
     every = [description(16 * COUNT, *steps), description(16 * COUNT, *STEPS)]
     every.append(description(320, b"\x44"))
@@ -352,11 +354,11 @@ def frames(elf: Elf) -> Iterator[tuple[int, list[int]]]:
         yield extent, found
 
 
-@pytest.mark.parametrize("kind", [Kind.RELA, Kind.REL])
+@pytest.mark.parametrize("kind", [SectionKind.RELA, SectionKind.REL])
 @pytest.mark.parametrize(
     "added", [[(0, 1)], [(1, 2)], [(2, 1), (5, 3), (8, 40), (220, 7)], [(17, 1), (210, 3)]]
 )
-def test_frames_follow_their_instructions(kind: Kind, added: list[tuple[int, int]]) -> None:
+def test_frames_follow_their_instructions(kind: SectionKind, added: list[tuple[int, int]]) -> None:
     elf, to = frames_file(kind), displaced(*added)
     before = [*frames(elf)]
     assert before[0] == (16 * COUNT, CHANGES)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
-from ikp.sass.cubins.elf import Elf, Kind
+from ikp.sass.cubins.elf import Elf, SectionKind
 from tests.sass.module import CHIPS, cubin
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -83,7 +83,7 @@ def test_what_is_no_cubin_is_refused() -> None:
 
 def test_parts_that_overlap_are_refused() -> None:
     elf = Elf.read(cubin())
-    first, second = [each for each in elf.sections if each.kind == Kind.PROGBITS][:2]
+    first, second = [each for each in elf.sections if each.kind == SectionKind.PROGBITS][:2]
     second.offset = first.offset + 1
     with pytest.raises(PatchError, match="overlap"):
         elf.write()

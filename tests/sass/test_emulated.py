@@ -6,7 +6,7 @@ import pytest
 
 from ikp.errors import PatchError
 from ikp.probes.patch import patch
-from ikp.sass.cubins.attributes import Code
+from ikp.sass.cubins.attributes import AttributeCode
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.dataflow.idioms import addressed
@@ -82,7 +82,9 @@ def test_it_counts_as_read_there() -> None:
     instructions = code_of(data, kernel.name).flow.code.instructions
     found = addressed(kernel, instructions)
     assert found == {at: 1 << R.first + register for at, register in listed(data, kernel.name)}
-    (attribute,) = (each for each in kernel.attributes if each.code == Code.EMULATED_ATOMICS)
+    (attribute,) = (
+        each for each in kernel.attributes if each.code == AttributeCode.EMULATED_ATOMICS
+    )
     attribute.value = bytes(8)
     with pytest.raises(PatchError, match="lists emulated atomics where there are none"):
         addressed(kernel, instructions)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ikp.sass.disassembly.form_texts import FormText, _facts, _read
-from ikp.sass.disassembly.word_forms import EXACT, LARGE, NEGATIVE, PLAIN, POWER, Field
+from ikp.sass.disassembly.word_forms import EXACT, LARGE, NEGATIVE, PLAIN, POWER, NumberField
 
 pytestmark = pytest.mark.any_pins
 
@@ -50,5 +50,5 @@ def test_kept_texts_are_read_as_they_were() -> None:
 def test_values_whose_texts_are_alike_are_a_class(
     kind: str, width: int, values: tuple[int, ...], found: int
 ) -> None:
-    field = Field(kind, 0, width)
+    field = NumberField(kind, 0, width)
     assert {field.class_of(each) for each in values} == {found}

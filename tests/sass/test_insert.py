@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
-from ikp.sass.cubins.attributes import Attribute, Code, Format
+from ikp.sass.cubins.attributes import Attribute, AttributeCode, Format
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.cubins.instruction import (
     BYTES,
@@ -102,7 +102,7 @@ def test_at_random_places_as_the_disassembler_has_it(data: st.DataObject) -> Non
 
 def exits(kernel: Kernel) -> list[int]:
     """Return the instructions that end a thread, as the file lists them."""
-    listed = (each for each in kernel.attributes if each.code == Code.EXIT_INSTR_OFFSETS)
+    listed = (each for each in kernel.attributes if each.code == AttributeCode.EXIT_INSTR_OFFSETS)
     return [place // BYTES for each in listed for place in each.words]
 
 
@@ -277,7 +277,7 @@ def test_a_jump_table_that_is_not_known_is_refused() -> None:
     made = Cubin.read(cubin())
     kernel = made.kernel("chooses")
     kernel.attributes = [
-        each for each in kernel.attributes if each.code != Code.INDIRECT_BRANCH_TARGETS
+        each for each in kernel.attributes if each.code != AttributeCode.INDIRECT_BRANCH_TARGETS
     ]
     with pytest.raises(PatchError, match="doesn't list it"):
         insert(made, "chooses", [Insertion(1, (NOP,))])

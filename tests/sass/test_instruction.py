@@ -13,7 +13,7 @@ from ikp.sass.cubins.instruction import (
     HALF,
     NARROW,
     WIDE,
-    Field,
+    DistanceField,
     branch,
     distances,
     guard,
@@ -36,7 +36,9 @@ WRITTEN = [  # by ptxas; the distance as nvdisasm resolves it
 
 
 @pytest.mark.parametrize(("field", "instruction", "distance"), WRITTEN)
-def test_distances_as_ptxas_writes_them(field: Field, instruction: int, distance: int) -> None:
+def test_distances_as_ptxas_writes_them(
+    field: DistanceField, instruction: int, distance: int
+) -> None:
     words = rows([instruction])
     assert distances(words, field).tolist() == [distance]
     set_distances(words, field, np.array([0]))
@@ -50,7 +52,9 @@ def test_distances_as_ptxas_writes_them(field: Field, instruction: int, distance
     st.integers(0, (1 << 128) - 1),
     st.lists(st.integers(-(1 << 26), (1 << 26) - 1), min_size=1, max_size=4),
 )
-def test_a_distance_is_read_as_it_was_written(field: Field, word: int, far: list[int]) -> None:
+def test_a_distance_is_read_as_it_was_written(
+    field: DistanceField, word: int, far: list[int]
+) -> None:
     wanted = np.array(far) * 16
     words = rows([word] * len(far))
     set_distances(words, field, wanted)

@@ -17,7 +17,7 @@ from ikp.sass.dataflow.lane_state import (
     DATA,
     LANE,
     WARP,
-    Launched,
+    LaunchValues,
     Shape,
     Threads,
     Value,
@@ -28,7 +28,7 @@ from tests.sass.texts import one
 pytestmark = pytest.mark.any_pins
 
 WORD = 0xFFFFFFFF
-LAUNCH = Launched(Shape((128, 1, 1), (2, 1, 1), warps=4, blocks=1), {0x210: 0x1234})
+LAUNCH = LaunchValues(Shape((128, 1, 1), (2, 1, 1), warps=4, blocks=1), {0x210: 0x1234})
 EDGES = (0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 0x7F80, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, WORD)
 _DRAWN = random.Random(0)
 TRIPLES = [

@@ -14,7 +14,7 @@ from ikp.sass.dataflow.lane_state import (
     DATA,
     LANE,
     WARP,
-    Launched,
+    LaunchValues,
     Shape,
     Threads,
     Value,
@@ -33,7 +33,7 @@ def value(number: int, depends: int = 0) -> Value:
 
 
 def threads(**registers: Value) -> Threads:
-    return Threads(Launched(SHAPE, {0x210: 0x500, 0x214: 7}), registers)
+    return Threads(LaunchValues(SHAPE, {0x210: 0x500, 0x214: 7}), registers)
 
 
 def test_blocks_that_are_walked_are_the_first_and_others_at_equal_distances() -> None:
@@ -51,7 +51,7 @@ def test_arguments_are_words_at_their_places() -> None:
 
 
 def test_each_thread_has_its_number_in_the_block_and_the_blocks_in_the_grid() -> None:
-    launched = Launched(Shape((4, 8, 2), (3, 2, 2), warps=2, blocks=12))
+    launched = LaunchValues(Shape((4, 8, 2), (3, 2, 2), warps=2, blocks=12))
     named = ("SR_TID.X", "SR_TID.Y", "SR_TID.Z", "SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z")
     made = [*zip(*(launched.places[name].tolist() for name in named), strict=True)]
     blocks = [each[::-1] for each in product(range(2), range(2), range(3))]
@@ -64,7 +64,7 @@ def test_each_thread_has_its_number_in_the_block_and_the_blocks_in_the_grid() ->
 def test_assumed_parameters_are_far_apart_as_pointers_and_aligned_as_sizes(
     first: int, sizes: int
 ) -> None:
-    launched = Launched(Shape((64, 2, 3), (5, 6, 7)), {first + 8: 9}, first)
+    launched = LaunchValues(Shape((64, 2, 3), (5, 6, 7)), {first + 8: 9}, first)
     assert [launched.constant(sizes + at) for at in range(0, 24, 4)] == [
         (each, False) for each in (64, 2, 3, 5, 6, 7)
     ]
@@ -74,7 +74,7 @@ def test_assumed_parameters_are_far_apart_as_pointers_and_aligned_as_sizes(
 
 
 def test_parameters_begin_where_hoppers_do_if_it_is_not_said() -> None:
-    assert Launched(Shape()).constant(0x220) == (0x1104000, True)
+    assert LaunchValues(Shape()).constant(0x220) == (0x1104000, True)
 
 
 def test_a_write_under_a_guard_keeps_the_value_of_other_threads() -> None:

@@ -10,7 +10,7 @@ from ikp.core.code_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._work import Divergence, Often, polls, sums
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.dataflow.lane_state import Launched, Shape
+from ikp.sass.dataflow.lane_state import LaunchValues, Shape
 from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction, Line, parse
 
@@ -294,7 +294,7 @@ def test_a_uniform_register_gets_the_value_of_the_first_lane() -> None:
 
 
 def test_sizes_of_a_launch_are_known_constants_and_others_are_assumed() -> None:
-    launched = Launched(Shape((256, 2, 3), (1024, 5, 6), 4, 8), {0x210: 77})
+    launched = LaunchValues(Shape((256, 2, 3), (1024, 5, 6), 4, 8), {0x210: 77})
     sizes = [launched.constant(offset) for offset in range(0, 24, 4)]
     assert sizes == [(each, False) for each in (256, 2, 3, 1024, 5, 6)]
     assert launched.constant(0x210) == (77, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.dataflow.outstanding import PRODUCTS, Step, awaited, counting, named, under_way
+from ikp.sass.dataflow.outstanding import PRODUCTS, Transfer, awaited, counting, named, under_way
 from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins
@@ -38,11 +38,11 @@ def test_what_is_pending_on_any_path_is_so_where_paths_meet() -> None:
     lines = ("@P0 BRA `(.L_x_1)", "NOP", ".L_x_1:", "NOP", "NOP", "@P1 BRA `(.L_x_1)", "NOP")
     flow = Flow(sass(*lines, "EXIT"))
     steps = {
-        0: Step(0, [(0, 1)]),
-        1: Step(1, [(0, 2), (1, 4)]),  # waits for the first, and takes others
-        2: Step(0, [], joins=(0, 1)),
-        4: Step(0, [(0, 8)]),
-        5: Step(0b11, []),
+        0: Transfer(0, [(0, 1)]),
+        1: Transfer(1, [(0, 2), (1, 4)]),  # waits for the first, and takes others
+        2: Transfer(0, [], joins=(0, 1)),
+        4: Transfer(0, [(0, 8)]),
+        5: Transfer(0b11, []),
     }
     made = [each[:2] for each in under_way(flow, steps)]
     assert made == [

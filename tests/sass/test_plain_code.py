@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.errors import PatchError
-from ikp.sass.cubins.attributes import MOST_BYTES, Code
+from ikp.sass.cubins.attributes import MOST_BYTES, AttributeCode
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.cubins.instruction import BYTES, LINE, branch, branches
 from ikp.sass.insertion.insert import PlainCode, insert
@@ -27,7 +27,10 @@ def exits(code: list[Read]) -> set[int]:
 
 def told(kernel: Kernel) -> set[int]:
     return {
-        n for each in kernel.attributes if each.code == Code.EXIT_INSTR_OFFSETS for n in each.words
+        n
+        for each in kernel.attributes
+        if each.code == AttributeCode.EXIT_INSTR_OFFSETS
+        for n in each.words
     }
 
 
@@ -70,7 +73,7 @@ def test_code_into_which_the_loader_writes_is_not_copied(monkeypatch: pytest.Mon
 def test_attributes_that_can_not_hold_twice_as_much_are_left() -> None:
     made = Cubin.read(cubin("sm_90a"))
     kernel = made.kernel("loop")
-    (exits,) = (e for e in kernel.attributes if e.code == Code.EXIT_INSTR_OFFSETS)
+    (exits,) = (e for e in kernel.attributes if e.code == AttributeCode.EXIT_INSTR_OFFSETS)
     exits.value = exits.data * (MOST_BYTES // len(exits.data) // 2)
     PlainCode.of(made, kernel)
     exits.value = exits.data * 2

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.sass.disassembly.values import CLOCK, OTHER, Definition, Origin, definitions
+from ikp.sass.disassembly.values import CLOCK, OTHER, Definition, ValueOrigin, definitions
 from tests.sass.texts import one
 
 pytestmark = pytest.mark.any_pins
 
-CONSTANT = Origin.CONSTANT
+CONSTANT = ValueOrigin.CONSTANT
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,11 @@ CONSTANT = Origin.CONSTANT
         ("S2UR UR4, SR_CLOCKLO", {"UR4": CLOCK}),
         ("CS2R.32 R9, SR_GLOBALTIMERLO", {"R9": CLOCK}),
         ("S2R R9, SR_TID.X", {"R9": OTHER}),
-        ("MOV R1, R2", {"R1": Definition(Origin.COPY, ("R2",))}),
-        ("IMAD.MOV.U32 R1, RZ, RZ, R2", {"R1": Definition(Origin.COPY, ("R2",))}),
-        ("IMAD.U32 R1, RZ, RZ, UR5", {"R1": Definition(Origin.COPY, ("UR5",))}),
-        ("R2UR UR6, R2", {"UR6": Definition(Origin.COPY, ("R2",))}),
-        ("SEL R1, R2, R3, !P0", {"R1": Definition(Origin.COPY, ("R2", "R3"))}),
+        ("MOV R1, R2", {"R1": Definition(ValueOrigin.COPY, ("R2",))}),
+        ("IMAD.MOV.U32 R1, RZ, RZ, R2", {"R1": Definition(ValueOrigin.COPY, ("R2",))}),
+        ("IMAD.U32 R1, RZ, RZ, UR5", {"R1": Definition(ValueOrigin.COPY, ("UR5",))}),
+        ("R2UR UR6, R2", {"UR6": Definition(ValueOrigin.COPY, ("R2",))}),
+        ("SEL R1, R2, R3, !P0", {"R1": Definition(ValueOrigin.COPY, ("R2", "R3"))}),
         ("IMAD.MOV.U32 R1, RZ, RZ, 0x37471e1e", {"R1": Definition(CONSTANT, value=0x37471E1E)}),
         ("HFMA2.MMA R1, -RZ, RZ, 1.875, 0", {"R1": Definition(CONSTANT, value=0x3F800000)}),
         ("HFMA2 R1, -RZ, RZ, 0, 5.9604644775390625e-08", {"R1": Definition(CONSTANT, value=1)}),
@@ -35,9 +35,9 @@ CONSTANT = Origin.CONSTANT
         ("LDG.E.128 R4, desc[UR4][R2.64]", {f"R{n}": OTHER for n in range(4, 8)}),
         ("LDSM.16.M88.4 R4, [R2]", {f"R{n}": OTHER for n in range(4, 8)}),
         ("HMMA.16816.F32 R4, R8, R10, R4", {f"R{n}": OTHER for n in range(4, 8)}),
-        ("STL [R1+0x8], R7", {"[R1+0x8]": Definition(Origin.COPY, ("R7",))}),
-        ("LDL.64 R6, [R1]", {"R6": Definition(Origin.COPY, ("[R1+0x0]",)),
-                             "R7": Definition(Origin.COPY, ("[R1+0x4]",))}),
+        ("STL [R1+0x8], R7", {"[R1+0x8]": Definition(ValueOrigin.COPY, ("R7",))}),
+        ("LDL.64 R6, [R1]", {"R6": Definition(ValueOrigin.COPY, ("[R1+0x0]",)),
+                             "R7": Definition(ValueOrigin.COPY, ("[R1+0x4]",))}),
         ("LOP3.LUT P0, R26, R13, RZ, R0, 0xfa, !PT", {"R26": OTHER}),
         ("ISETP.GE.U32.AND P1, PT, R9, R8, PT", {}),
         ("STG.E.128 desc[UR4][R2.64], R4", {}),

@@ -9,11 +9,11 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.core.trace import Trace
-from ikp.probes.code.reserved_registers import Places
+from ikp.probes.code.reserved_registers import ConstantOffsets
 from ikp.probes.code.selection_code import selection_words
 from ikp.probes.made_patch import Patch
 from ikp.sass.assembly.chips import HOPPER
@@ -68,7 +68,7 @@ def run(
     headers = abi.DENSE_HEADER_BYTES * chosen.count_headers(blocks, warps)
     size = abi.LAUNCH_HEADER_BYTES + max(slots, warps) * (abi.DENSE_HEADER_BYTES + beside) + headers
     assert size <= RESULTS
-    places, chip = Places(), HOPPER
+    places, chip = ConstantOffsets(), HOPPER
     into = BASE + RESULTS
     constants = {(0, places.block + 4 * i): each for i, each in enumerate((warps * LANES, 1, 1))}
     constants |= {(0, places.grid + 4 * i): each for i, each in enumerate((blocks, 1, 1))}
@@ -98,7 +98,7 @@ def run(
     assert not any(machine.memory[size:RESULTS]), "something is written behind all slots"
     data = np.frombuffer(bytes(machine.memory[:size]), np.uint8)
     regions = {region_id(each): each for each in made.names}
-    source = Source("k", data, clock_rate_hz=5e8, regions=regions, selection=chosen)
+    source = SegmentSource("k", data, clock_rate_hz=5e8, regions=regions, selection=chosen)
     trace = decode([source])
     assert trace.slots.finished.all()
     (traces if traces is not None else []).append(trace)

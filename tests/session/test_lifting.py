@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Segment, Spec
 from ikp.session import lifting
 from ikp.session.lifting import Lifted, lift
@@ -48,7 +48,7 @@ def lifted(segment: Segment) -> Lifted | None:
     return found[0]
 
 
-def check(whole: Source, *, stays: bool = False) -> Lifted | None:
+def check(whole: SegmentSource, *, stays: bool = False) -> Lifted | None:
     segment = on_device(whole)
     segment.data = segment.data.clone()
     found = lifted(segment)
@@ -60,7 +60,7 @@ def check(whole: Source, *, stays: bool = False) -> Lifted | None:
     return found
 
 
-def settled(source: Source, launch: model.Launch) -> Source:
+def settled(source: SegmentSource, launch: model.Launch) -> SegmentSource:
     return replace(source, clock=launch.clock, overflow=launch.overflow)
 
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ikp.core import abi
-from ikp.core.segment import Part
+from ikp.core.segment import SegmentRows
 from ikp.errors import BufferError, PatchError, UsageError
 from ikp.session.arena import CHUNK_BYTES, WINDOW, Arena, checked_size
 from ikp.session.memory import SHARE
@@ -231,7 +231,7 @@ def test_what_was_there_before_is_gone(
 
 def test_of_the_hosts_own_the_parts_are_zeroed_that_are_named() -> None:
     used = torch.full((40,), 7, dtype=torch.uint8)
-    HostStorage().clear(used, [Part(1, 2), Part(10, 3, 5, 4)])
+    HostStorage().clear(used, [SegmentRows(1, 2), SegmentRows(10, 3, 5, 4)])
     zeros = {1, 2, *(10 + 5 * row + at for row in range(4) for at in range(3))}
     assert {at for at, byte in enumerate(used.tolist()) if not byte} == zeros
-    assert HostStorage().read(used, Part(11, 3, 5, 2)).tolist() == [0, 0, 7, 0, 0, 7]
+    assert HostStorage().read(used, SegmentRows(11, 3, 5, 2)).tolist() == [0, 0, 7, 0, 0, 7]

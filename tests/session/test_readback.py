@@ -11,7 +11,7 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Excerpt, Source
+from ikp.core.decoding.launch_header import Excerpt, SegmentSource
 from ikp.core.segment import Segment, Selection, Spec
 from ikp.errors import DecodeError
 from ikp.session import readback
@@ -25,7 +25,7 @@ from tests.others import SEVENTH, chosen_blocks
 torch = pytest.importorskip("torch")
 
 
-def on_device(source: Source) -> Segment:
+def on_device(source: SegmentSource) -> Segment:
     """Return a segment as a session holds it."""
     assert isinstance(source.data, np.ndarray)
     assert source.clock is not None and source.overflow is not None
@@ -42,7 +42,7 @@ def on_device(source: Source) -> Segment:
     )
 
 
-def outcome(source: Source) -> Any:
+def outcome(source: SegmentSource) -> Any:
     try:
         return decode([replace(source, selected=source.selection is not None)])
     except DecodeError as error:

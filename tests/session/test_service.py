@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import ikp
-from ikp.core.segment import WORDS_AT, Part, Selection
+from ikp.core.segment import WORDS_AT, SegmentRows, Selection
 from ikp.errors import BufferError, PatchError
 from ikp.session import arena, harvest, recorder, service
-from ikp.session.arena import Kind, Shelf
-from ikp.session.service import Beside, Here
+from ikp.session.arena import SegmentKind, Shelf
+from ikp.session.service import DeviceService, Here
 from ikp.session.storage import DriverStorage, HostStorage
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
@@ -48,13 +48,13 @@ class Reused(HostStorage):
         self.made += nbytes
         return super().zeroed(nbytes)
 
-    def clear(self, data: Any, parts: Iterable[Part]) -> None:
+    def clear(self, data: Any, parts: Iterable[SegmentRows]) -> None:
         parts = list(parts)
         self.threads.add(threading.get_ident())
         self.cleared += sum(part.nbytes for part in parts)
         super().clear(data, parts)
 
-    def read(self, data: Any, part: Part) -> Any:
+    def read(self, data: Any, part: SegmentRows) -> Any:
         self.threads.add(threading.get_ident())
         return super().read(data, part)
 
@@ -71,8 +71,8 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> Reused:
 
 
 @pytest.fixture
-def beside(storage: Reused) -> Iterator[Beside]:
-    made = Beside("cuda:7")
+def beside(storage: Reused) -> Iterator[DeviceService]:
+    made = DeviceService("cuda:7")
     yield made
     made.stop()
 
@@ -84,7 +84,9 @@ def until(condition: Any) -> None:
         time.sleep(0.001)
 
 
-def test_jobs_run_elsewhere_in_their_order_and_raise_where_they_were_asked(beside: Beside) -> None:
+def test_jobs_run_elsewhere_in_their_order_and_raise_where_they_were_asked(
+    beside: DeviceService,
+) -> None:
     order: list[int] = []
     beside.post(lambda: order.append(1))
     assert beside.call(threading.get_ident) != threading.get_ident()
@@ -98,7 +100,7 @@ def test_jobs_run_elsewhere_in_their_order_and_raise_where_they_were_asked(besid
     assert beside.call(lambda: 7) == 7
 
 
-def test_a_job_that_waits_keeps_no_other_from_running(beside: Beside) -> None:
+def test_a_job_that_waits_keeps_no_other_from_running(beside: DeviceService) -> None:
     come, asked = threading.Event(), []
 
     def waits() -> float | None:
@@ -114,7 +116,7 @@ def test_a_job_that_waits_keeps_no_other_from_running(beside: Beside) -> None:
 
 
 def test_a_job_that_fails_leaves_the_others(
-    beside: Beside, capfd: pytest.CaptureFixture[str]
+    beside: DeviceService, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
         raise ZeroDivisionError
@@ -130,12 +132,12 @@ def test_a_device_that_can_not_be_used_leaves_no_thread(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(service, "storage_of", fail)
     with pytest.raises(RuntimeError, match="no such device"):
-        Beside("cuda:9")
+        DeviceService("cuda:9")
     until(lambda: not any("cuda:9" in each.name for each in threading.enumerate()))
 
 
-def test_segments_lie_ready_and_are_zero(beside: Beside, storage: Reused) -> None:
-    shelf, kind = Shelf(beside, "cuda:7"), Kind(1 << 16, None)
+def test_segments_lie_ready_and_are_zero(beside: DeviceService, storage: Reused) -> None:
+    shelf, kind = Shelf(beside, "cuda:7"), SegmentKind(1 << 16, None)
     pieces = [shelf.take(kind)]
     for count in range(1, 40):
         until(lambda: shelf._ready[kind])
@@ -145,8 +147,8 @@ def test_segments_lie_ready_and_are_zero(beside: Beside, storage: Reused) -> Non
     assert threading.get_ident() not in storage.threads, "no launch allocates or zeroes"
 
 
-def test_where_none_is_ready_more_are_made_ahead(beside: Beside) -> None:
-    shelf, kind = Shelf(beside, "cuda:7"), Kind(1 << 16, None)
+def test_where_none_is_ready_more_are_made_ahead(beside: DeviceService) -> None:
+    shelf, kind = Shelf(beside, "cuda:7"), SegmentKind(1 << 16, None)
     ahead = []
     for _ in range(4):
         shelf.take(kind)
@@ -157,11 +159,15 @@ def test_where_none_is_ready_more_are_made_ahead(beside: Beside) -> None:
 
 
 def test_what_lies_ready_has_a_limit_and_goes_where_memory_is_short(
-    beside: Beside, storage: Reused, monkeypatch: pytest.MonkeyPatch
+    beside: DeviceService, storage: Reused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arena, "READY_BYTES", 3 << 16)
     monkeypatch.setattr(arena, "CHUNK_BYTES", 1 << 16)
-    shelf, kind, other = Shelf(beside, "cuda:7"), Kind(1 << 16, None), Kind(1 << 22, None)
+    shelf, kind, other = (
+        Shelf(beside, "cuda:7"),
+        SegmentKind(1 << 16, None),
+        SegmentKind(1 << 22, None),
+    )
     for _ in range(4):
         shelf.take(kind)
         until(lambda: not shelf._filling)
@@ -182,10 +188,10 @@ def test_what_lies_ready_has_a_limit_and_goes_where_memory_is_short(
     until(lambda: not shelf._filling)
 
 
-def test_a_choice_of_warps_is_written_ahead_too(beside: Beside, storage: Reused) -> None:
+def test_a_choice_of_warps_is_written_ahead_too(beside: DeviceService, storage: Reused) -> None:
     shelf, chosen = Shelf(beside, "cuda:7"), Selection(5, 1, 2, 3)
     for _ in range(5):
-        piece = shelf.take(Kind(1 << 12, chosen))
+        piece = shelf.take(SegmentKind(1 << 12, chosen))
         words = piece[WORDS_AT : WORDS_AT + 16].numpy().view("<u4")
         assert words.tolist() == chosen.words().tolist()
         piece[WORDS_AT : WORDS_AT + 16] = 0
@@ -194,9 +200,9 @@ def test_a_choice_of_warps_is_written_ahead_too(beside: Beside, storage: Reused)
 
 
 @pytest.fixture
-def gpu(host: Host, storage: Reused, monkeypatch: pytest.MonkeyPatch) -> Iterator[Beside]:
+def gpu(host: Host, storage: Reused, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceService]:
     """Let the host's memory be a GPU's: used by a thread of its own, again and again."""
-    made = Beside("cpu")
+    made = DeviceService("cpu")
     monkeypatch.setattr(recorder, "service_of", lambda _: made)
     monkeypatch.setattr(harvest, "BEGIN_BYTES", 16 * SIZE)
     monkeypatch.setattr(arena, "CHUNK_BYTES", 8 * SIZE)
@@ -207,7 +213,7 @@ def gpu(host: Host, storage: Reused, monkeypatch: pytest.MonkeyPatch) -> Iterato
 @pytest.mark.filterwarnings("ignore:nothing was recorded")
 @pytest.mark.parametrize("options", [{}, {"warps": [0]}])
 def test_a_session_uses_memory_again_and_zeroes_what_was_written_alone(
-    host: Host, gpu: Beside, storage: Reused, options: dict[str, Any]
+    host: Host, gpu: DeviceService, storage: Reused, options: dict[str, Any]
 ) -> None:
     truths = []
     with ikp.profile() as prof:
@@ -237,7 +243,7 @@ def test_a_session_uses_memory_again_and_zeroes_what_was_written_alone(
     assert threading.get_ident() not in storage.threads
 
 
-def test_a_reset_empties_buffers_that_are_held(host: Host, gpu: Beside) -> None:
+def test_a_reset_empties_buffers_that_are_held(host: Host, gpu: DeviceService) -> None:
     with ikp.profile() as prof:
         mine = prof.buffer("mine", size=SIZE)
         mine.data.data_ptr()
@@ -249,7 +255,7 @@ def test_a_reset_empties_buffers_that_are_held(host: Host, gpu: Beside) -> None:
     assert_holds(prof.trace, truth, *truths)
 
 
-def test_another_thread_may_read_while_one_launches(host: Host, gpu: Beside) -> None:
+def test_another_thread_may_read_while_one_launches(host: Host, gpu: DeviceService) -> None:
     stop, seen = threading.Event(), []
 
     def look() -> None:

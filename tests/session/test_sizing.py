@@ -24,7 +24,7 @@ from ikp.session.memory import (
     RECORDS,
     SHARE,
     SMALL,
-    Room,
+    BufferSize,
     inferred,
     slots_of,
 )
@@ -160,6 +160,6 @@ def test_a_size_goes_before_the_launch_and_the_sessions_before_none(
 def test_what_launches_made_makes_a_large_buffer_smaller_and_never_larger(
     slots: int, made: int, expected: int
 ) -> None:
-    room, cpu = Room(grid=slots, num_warps=1), torch.device("cpu")
+    room, cpu = BufferSize(grid=slots, num_warps=1), torch.device("cpu")
     assert room.nbytes(SPEC, EVERYTHING, cpu, None, made) == expected
     assert room.nbytes(SPEC, EVERYTHING, cpu, 8192, made) == 8192

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType, SlotState
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.trace import Trace
 from tests.machines.ptx_kernel import Kernel
 from tests.machines.ptx_machine import WARP, Dim, Machine
@@ -61,7 +61,7 @@ def run(
     machine = machine or Machine()
     data = machine.memory.map(base, nbytes)
     machine.launch(kernel.text(), [base, nbytes - abi.LAUNCH_HEADER_BYTES], grid, block)
-    return Launched(machine, data, decode([Source("k", data)]))
+    return Launched(machine, data, decode([SegmentSource("k", data)]))
 
 
 def warps(block: Dim) -> int:
@@ -273,7 +273,7 @@ def test_a_grid_of_more_warps_than_32_bits_count_records_nothing(
     blocks = [0, 1, 1000, grid[0] * grid[1] * grid[2] - 1]
     machine.launch(chatter(mode, 1).text(), [BASE, 1024], grid, (64, 1, 1), blocks)
     assert not data[abi.LAUNCH_HEADER_BYTES :].any()
-    (launch,) = decode([Source("k", data)]).launches
+    (launch,) = decode([SegmentSource("k", data)]).launches
     assert "too small" in launch.notes[0]
 
 
@@ -343,7 +343,7 @@ def test_a_launch_into_the_same_segment_replaces_the_last(mode: OverflowMode) ->
         machine.grid_id = grid_id
         text = chatter(mode, records).text()
         machine.launch(text, [BASE, size - abi.LAUNCH_HEADER_BYTES], (2, 1, 1))
-    trace = decode([Source("k", data)])
+    trace = decode([SegmentSource("k", data)])
     assert trace.launches[0].relaunches == 1
     assert trace.events.payload.tolist() == [1, 2, 3] * 2
 

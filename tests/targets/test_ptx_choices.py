@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ikp.core import abi
 from ikp.core.abi import Kind, OverflowMode
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.regions import fallback_name
 from ikp.core.segment import WORDS_AT, Selection
 from ikp.core.trace import Trace
@@ -35,7 +35,7 @@ def run(
         words = selection.words().view(np.uint8)
         data[WORDS_AT : WORDS_AT + len(words)] = words
     machine.launch(kernel.text(), [BASE, nbytes - abi.LAUNCH_HEADER_BYTES], grid, block)
-    return decode([Source("k", data, selected=selection is not None)])
+    return decode([SegmentSource("k", data, selected=selection is not None)])
 
 
 def recorder(kernel: Kernel, count: int = 2) -> Kernel:

@@ -16,7 +16,7 @@ from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
 from ikp.core.abi import Kind
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.trace import Trace
 from ikp.targets import ptx_slot
 from ikp.targets.ptx_totals import Counter, declarations, used
@@ -36,7 +36,7 @@ def run(text: str, warps: int = 2, room: int = 8) -> Trace:
     size = abi.segment_bytes(warps, room)
     segment = machine.memory.map(SEGMENT, size)
     machine.launch(text, [SEGMENT, size - abi.LAUNCH_HEADER_BYTES], block=(32 * warps, 1, 1))
-    return decode([Source("k", segment)])
+    return decode([SegmentSource("k", segment)])
 
 
 def totals(trace: Trace) -> list[Totals]:

@@ -11,11 +11,11 @@ from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Spec
 from ikp.core.trace import Trace
 from ikp.targets import ptx
-from ikp.targets.ptx import Record
+from ikp.targets.ptx import RecordCode
 from tests.machines.ptx_kernel import Kernel
 from tests.machines.ptx_machine import WARP, Dim, Machine
 
@@ -34,7 +34,7 @@ def run(kernel: Kernel, slots: int, records: int, block: Dim = (WARP, 1, 1)) -> 
     data = machine.memory.map(BASE, nbytes)
     arguments = [BASE, nbytes - abi.LAUNCH_HEADER_BYTES]
     machine.launch(schedule(kernel.text()), arguments, block=block)
-    return decode([Source("k", data)])
+    return decode([SegmentSource("k", data)])
 
 
 def recorder(kernel: Kernel, count: int) -> Kernel:
@@ -99,7 +99,7 @@ def test_a_slot_that_holds_no_long_record_records_nothing() -> None:
     data = machine.memory.map(BASE, nbytes)
     kernel = recorder(Kernel(clock=CYCLES), 1)
     machine.launch(kernel.text(), [BASE, nbytes - abi.LAUNCH_HEADER_BYTES])
-    (launch,) = decode([Source("k", data)]).launches
+    (launch,) = decode([SegmentSource("k", data)]).launches
     assert launch.capacity == 0 and "too small" in launch.notes[0]
 
 
@@ -108,13 +108,13 @@ def test_an_assembly_says_how_wide_its_operands_are(clock: ClockKind) -> None:
     spec = Spec(clock=clock)
     word = 64 if clock.name.endswith("64") else 32
     assert ptx.start(spec).bits == (word,)
-    assert ptx.end(spec, Record(None, "", where=True)).bits == (word, 32, word, 32, 32)
-    assert ptx.instant(spec, Record(5, "")).bits == (word, 32)
+    assert ptx.end(spec, RecordCode(None, "", where=True)).bits == (word, 32, word, 32, 32)
+    assert ptx.instant(spec, RecordCode(5, "")).bits == (word, 32)
     assert ptx.role(5, "").bits == (32,)
 
 
 def test_records_of_32_bits_are_those_of_before() -> None:
-    made = ptx.end(Spec(), Record(7, "7")).code
+    made = ptx.end(Spec(), RecordCode(7, "7")).code
     assert "v4.b32 [a], {0x7, $1, $0, $2};" in made and "b64 [a]" not in made
 
 

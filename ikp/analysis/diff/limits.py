@@ -20,7 +20,7 @@ _FORM: Final = re.compile(r"(?:(?P<region>.+)\.)?(?P<figure>\w+)=\+(?P<percent>\
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedLimit:
     """A parsed limit; no region means the kernel."""
 
     text: str
@@ -29,7 +29,7 @@ class Asked:
     factor: float  # of what was before
 
 
-def parse(text: str) -> Asked:
+def parse(text: str) -> ParsedLimit:
     """Read a limit.
 
     Raises:
@@ -42,7 +42,7 @@ def parse(text: str) -> Asked:
             f"{text!r} is no limit: write REGION.FIGURE=+N% with one of {', '.join(FIGURES)}, as "
             "in 'dot.p50=+3%', or 'duration=+1%' for the kernel."
         )
-    return Asked(text, found["region"], found["figure"], 1 + float(found["percent"]) / 100)
+    return ParsedLimit(text, found["region"], found["figure"], 1 + float(found["percent"]) / 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Compared:
 
 
 def held(
-    asked: Sequence[Asked], kernels: Sequence[Compared], confidence: float
+    asked: Sequence[ParsedLimit], kernels: Sequence[Compared], confidence: float
 ) -> tuple[Limit, ...]:
     """Return the verdict on each limit, in each kernel, role and region that it names.
 
@@ -100,7 +100,7 @@ def held(
     return tuple(_verdict(limit, kernel, key, outside) for limit, kernel, key in places)
 
 
-def _places(limit: Asked, kernels: Sequence[Compared]) -> list[tuple[Compared, Key]]:
+def _places(limit: ParsedLimit, kernels: Sequence[Compared]) -> list[tuple[Compared, Key]]:
     if limit.region is None:
         return [(kernel, KERNEL) for kernel in kernels]
     both = [
@@ -115,7 +115,7 @@ def _places(limit: Asked, kernels: Sequence[Compared]) -> list[tuple[Compared, K
     return [place for place, chosen in zip(both, wanted, strict=True) if chosen]
 
 
-def _verdict(limit: Asked, kernel: Compared, key: Key, outside: float) -> Limit:
+def _verdict(limit: ParsedLimit, kernel: Compared, key: Key, outside: float) -> Limit:
     found = kernel.contrast(key, limit.figure, limit.factor)
     why = kernel.why(key, limit.figure)
     facts: tuple[float | None, float | None, float | None] = (None, None, None)

@@ -65,7 +65,7 @@ class RegionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class TreeNode:
     """A node of the tree, with the share of the warps' time."""
 
     name: str
@@ -73,7 +73,7 @@ class Branch:
     total: str
     own: str
     share: float
-    children: list[Branch]
+    children: list[TreeNode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class KernelPage:
     blocks: Curve | None
     heats: list[Heat]
     rows: list[RegionRow]
-    tree: Branch
+    tree: TreeNode
     turns: list[Turns]
 
 
@@ -203,7 +203,7 @@ def _most(counts: Floats, edges: Sequence[float]) -> str:
     return f"{duration(round(edges[place]))} to {duration(round(edges[place + 1]))}"
 
 
-def _branch(tree: Stacks, label: str) -> Branch:
+def _branch(tree: Stacks, label: str) -> TreeNode:
     """Return one kernel's part of the tree, the largest children first."""
     top, own = tree.names.index(label), tree.own_ns
     whole = tree.total_ns[top] or 1
@@ -211,8 +211,8 @@ def _branch(tree: Stacks, label: str) -> Branch:
     for node in _largest(tree, top):
         children.setdefault(tree.parents[node], []).append(node)
 
-    def made(node: int) -> Branch:
-        return Branch(
+    def made(node: int) -> TreeNode:
+        return TreeNode(
             tree.names[node],
             f"{tree.count[node]:,}",
             f"{100 * tree.total_ns[node] / whole:.1f} %",

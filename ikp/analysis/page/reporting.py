@@ -35,7 +35,7 @@ _PICTURES: Final = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Report:
+class TracePage:
     """A trace as a page: HTML that loads nothing from elsewhere and runs no script.
 
     A notebook shows it in a frame of its own.
@@ -76,7 +76,7 @@ class Report:
         return f"<ikp.Report of {len(self.html):,} characters; see .save(path)>"
 
 
-def report(trace: Trace, before: Trace | None = None) -> Report:
+def report(trace: Trace, before: Trace | None = None) -> TracePage:
     """Return a trace as a page: its findings, its kernels as pictures and tables.
 
     Args:
@@ -87,7 +87,7 @@ def report(trace: Trace, before: Trace | None = None) -> Report:
     labels = labels_by_time(trace)
     verdict = _verdict(trace)
     found = None if before is None else _difference(before, trace)
-    return Report(
+    return TracePage(
         _template().render(
             style=_style(),
             style_hash=_hash(_style()),

@@ -30,10 +30,10 @@ def _running(verb: str) -> Dsl | None:
 
 def _off() -> Off:
     """Return an adapter that records nothing, where ikp can't see whether CuTe traces a kernel."""
-    from ikp.backends.cute._state import Context
+    from ikp.backends.cute._state import CuteContext
     from ikp.verbs.off import Off
 
-    return Off(lambda: Context(()))
+    return Off(lambda: CuteContext(()))
 
 
 class CuteBackend:

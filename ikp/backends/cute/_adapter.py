@@ -16,7 +16,7 @@ from ikp.backends.argument import Argument
 from ikp.backends.cute import _checks as calls
 from ikp.backends.cute import _foreign as foreign
 from ikp.backends.cute import _state as state
-from ikp.backends.cute._state import Context, context, kind_of
+from ikp.backends.cute._state import CuteContext, context, kind_of
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
 from ikp.core.segment import Spec
@@ -56,7 +56,7 @@ class Traced(PtxRecorder):
         if not isinstance(prof, Argument):
             raise not_a_buffer(type(prof).__name__)
         spec = Spec.parse(prof.spec_text)
-        recording = state.Recording(spec)
+        recording = state.CuteRecording(spec)
         state.begin(self._kernel, recording)
         word = self._emit(ptx_slot.init(spec, Language.CUTE), [prof.data, prof.slots_bytes])
         recording.init = word.ir_value().owner
@@ -136,13 +136,13 @@ class Traced(PtxRecorder):
             payload = Float32(payload) if isinstance(payload, float) else Int32(payload)
         return OpenRange(region, start, payload)
 
-    def context(self, ranges: tuple[OpenRange, ...]) -> Context:
+    def context(self, ranges: tuple[OpenRange, ...]) -> CuteContext:
         """Return a value that CuTe carries."""
         return context(ranges)
 
     def ranges(self, ctx: object) -> tuple[OpenRange, ...] | None:
         """Return the open ranges of a context; None if it isn't one."""
-        return ctx.ranges if isinstance(ctx, Context) else None
+        return ctx.ranges if isinstance(ctx, CuteContext) else None
 
     def plain(self, value: DslValue) -> DslValue:
         """CuTe wraps no constants."""

@@ -1,8 +1,8 @@
 """The state of each CuTe kernel while it is traced: spec, totals, places, open ranges as a value.
 
 CuTe runs a kernel's Python while it builds the kernel's operation, helpers inlined. The operation
-around the insertion point identifies the kernel. CuTe carries ``Context``, the value of the open
-ranges, through dynamic loops and branches.
+around the insertion point identifies the kernel. CuTe carries ``CuteContext``, the value of the
+open ranges, through dynamic loops and branches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ikp.targets.ptx_totals import Counter
 from ikp.verbs.dsl import DslValue, OpenRange, describe_context, init_twice, no_init
 
 
-class Context:
+class CuteContext:
     """The ranges that are open, innermost last; also a token, which is a context of one.
 
     Implements the DSL's protocol for dynamic values: its run-time parts are the start words, and
@@ -34,7 +34,7 @@ class Context:
     def __extract_mlir_values__(self) -> list[DslValue]:
         return [part.ir_value() for r in self.ranges for part in _dynamic(r)]
 
-    def __new_from_mlir_values__(self, values: list[DslValue]) -> Context:
+    def __new_from_mlir_values__(self, values: list[DslValue]) -> CuteContext:
         left = iter(values)
         ranges = [
             OpenRange(
@@ -48,7 +48,7 @@ class Context:
         return context(tuple(ranges))
 
 
-def context(ranges: tuple[OpenRange, ...]) -> Context:
+def context(ranges: tuple[OpenRange, ...]) -> CuteContext:
     """Return a context of the class made for these open ranges.
 
     CuTe compares the Python classes of the values that a loop or a branch carries, and the number
@@ -57,7 +57,7 @@ def context(ranges: tuple[OpenRange, ...]) -> Context:
     unbalanced loop an error.
     """
     kinds = tuple(tuple(map(_kind, _parts(each))) for each in ranges)
-    made: Context = _class_of(kinds, describe_context(ranges))(ranges)
+    made: CuteContext = _class_of(kinds, describe_context(ranges))(ranges)
     return made
 
 
@@ -67,8 +67,8 @@ def kind_of(value: cutlass.Numeric) -> str:
 
 
 @cache
-def _class_of(kinds: tuple[object, ...], text: str) -> type[Context]:
-    return type(text, (Context,), {"kinds": kinds})
+def _class_of(kinds: tuple[object, ...], text: str) -> type[CuteContext]:
+    return type(text, (CuteContext,), {"kinds": kinds})
 
 
 def _kind(part: DslValue) -> object:
@@ -87,7 +87,7 @@ _KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
 
 
 @dataclass(slots=True)
-class Recording:
+class CuteRecording:
     """The spec of a kernel, and the totals it has so far. ``init`` is the operation of ``init``.
 
     ``places`` has the source line of each operation that opens a range.
@@ -99,7 +99,7 @@ class Recording:
     places: dict[int, str] = field(default_factory=dict)
 
 
-_recordings: weakref.WeakKeyDictionary[object, dict[int, Recording | None]] = (
+_recordings: weakref.WeakKeyDictionary[object, dict[int, CuteRecording | None]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -130,7 +130,7 @@ def kernel(verb: str) -> int:
     )
 
 
-def begin(kernel: int, recording: Recording | None) -> None:
+def begin(kernel: int, recording: CuteRecording | None) -> None:
     """Remember how the kernel being traced records; None where ``prof`` was None.
 
     Raises:
@@ -148,7 +148,7 @@ def begin(kernel: int, recording: Recording | None) -> None:
     recordings[kernel] = recording
 
 
-def current(kernel: int, verb: str) -> Recording | None:
+def current(kernel: int, verb: str) -> CuteRecording | None:
     """Return how the kernel being traced records; None where recording is off.
 
     Raises:

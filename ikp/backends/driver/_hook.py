@@ -20,7 +20,7 @@ from pathlib import Path
 from ikp import children
 from ikp.compiling import CompileError, compile_c, compiler, kept
 from ikp.errors import PatchError
-from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.cubins.extra_argument import ExtraArgument
 
 _DRIVER = "libcuda.so.1"
 _OPTIONS = 64
@@ -40,7 +40,7 @@ _TOOLS = (("compute-sanitizer", re.compile(r"sanitizer|InterceptorInjection", re
 """Tools that load the driver at a program's start, and the files that they put into its process."""
 
 
-class Launch(ctypes.Structure):
+class InterposedLaunch(ctypes.Structure):
     """A launch that the library asks Python about, as ``launch.h`` lays it out."""
 
     _fields_ = (
@@ -68,7 +68,7 @@ class Launch(ctypes.Structure):
         ("otherwise", ctypes.c_uint32),
     )
 
-    def append(self, argument: Argument, words: Sequence[int]) -> None:
+    def append(self, argument: ExtraArgument, words: Sequence[int]) -> None:
         """Pass one more argument to the launched kernel."""
         self.told[: len(words)] = words
         self.ordinal, self.offset = argument.ordinal, argument.offset
@@ -90,7 +90,7 @@ class _About(ctypes.Structure):
     )
 
 
-class Kind(IntEnum):
+class HandleKind(IntEnum):
     """The kinds of objects that the driver gives handles of."""
 
     UNKNOWN = 0
@@ -120,7 +120,7 @@ _FUNCTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DriverObject:
     """A module, a library or a function, as the library saw the driver make it."""
 
     handle: int
@@ -129,7 +129,7 @@ class Known:
     name: str
     origin: str  # the file that has the image, or the file of the code that loaded it
     size: int  # bytes of the image
-    kind: Kind
+    kind: HandleKind
 
 
 class Hook:
@@ -150,7 +150,7 @@ class Hook:
         self.passed = counts
         """Launches of functions that run plain for good, by the slot in which each is counted."""
 
-    def ask(self, whom: Callable[[Launch], None] | None) -> None:
+    def ask(self, whom: Callable[[InterposedLaunch], None] | None) -> None:
         """Have launches of functions not decided yet go to ``whom``; None ends that.
 
         An exception of ``whom`` is raised anew in the same thread, once that is back in Python. The
@@ -161,7 +161,7 @@ class Hook:
             return
 
         def asked(address: int) -> None:
-            whom(Launch.from_address(address))
+            whom(InterposedLaunch.from_address(address))
 
         found = [getattr(ctypes.pythonapi, name) for name in _FUNCTIONS]
         main = threading.main_thread().ident or 0
@@ -170,7 +170,7 @@ class Hook:
         self._library.ikp_ask(ctypes.py_object(asked), functions)
         self._held = asked  # as long as the library may call it
 
-    def about(self, handle: int) -> Known | None:
+    def about(self, handle: int) -> DriverObject | None:
         """Return the library's entry of a handle; None where it has none."""
         about = _About()
         if self._library.ikp_about(handle, ctypes.byref(about)):
@@ -179,17 +179,17 @@ class Hook:
         origin = self._copy(handle, about.id, _Part.ORIGIN, about.origin)
         if name is None or origin is None:
             return None  # it has just gone
-        return Known(
+        return DriverObject(
             handle,
             about.id,
             about.parent or 0,
             name.decode(errors="replace"),
             origin.decode(errors="replace"),
             about.image,
-            Kind(about.kind),
+            HandleKind(about.kind),
         )
 
-    def image(self, known: Known) -> bytes:
+    def image(self, known: DriverObject) -> bytes:
         """Return the image that was loaded as a module or library.
 
         Raises:
@@ -203,7 +203,7 @@ class Hook:
             )
         return made
 
-    def options(self, known: Known) -> dict[int, int]:
+    def options(self, known: DriverObject) -> dict[int, int]:
         """Return the options of the driver's compiler with which a program loaded an image.
 
         Raises:

@@ -74,24 +74,24 @@ def _masked(text: str, masks: list[str]) -> str:
 
 
 @dataclass(slots=True)
-class _Group:
+class _BracketGroup:
     """The nodes in a pair of brackets, split at the commas."""
 
     opening: str
-    parts: list[list[str | _Group]] = field(default_factory=lambda: [[]])
+    parts: list[list[str | _BracketGroup]] = field(default_factory=lambda: [[]])
 
 
-_Nodes = list[str | _Group]
+_Nodes = list[str | _BracketGroup]
 
 
 def _parsed(text: str) -> _Nodes:
     """Parse a name into groups by its brackets; an unmatched closing bracket is plain text."""
-    stack = [_Group("")]
+    stack = [_BracketGroup("")]
     for piece in re.split(r"([<>(){}\[\],])", text):
         here = stack[-1].parts
         opened = [at for at, each in enumerate(stack) if _CLOSING.get(each.opening) == piece]
         if piece in _CLOSING:
-            group = _Group(piece)
+            group = _BracketGroup(piece)
             here[-1].append(group)
             stack.append(group)
         elif opened:
@@ -115,7 +115,9 @@ def _path(nodes: _Nodes) -> _Nodes:
 
 def _brackets(nodes: _Nodes, opening: str) -> list[int]:
     return [
-        at for at, each in enumerate(nodes) if isinstance(each, _Group) and each.opening == opening
+        at
+        for at, each in enumerate(nodes)
+        if isinstance(each, _BracketGroup) and each.opening == opening
     ]
 
 
@@ -124,10 +126,10 @@ def _goes_on(nodes: _Nodes, at: int) -> bool:
     return isinstance(following, str) and following.startswith("::")
 
 
-def _written(nodes: Iterable[str | _Group], *, whole: bool = False) -> Iterator[str]:
+def _written(nodes: Iterable[str | _BracketGroup], *, whole: bool = False) -> Iterator[str]:
     """Yield the text of a path; without namespaces, unless it is to be whole."""
     for each in _without_calls(list(nodes)):
-        if isinstance(each, _Group):
+        if isinstance(each, _BracketGroup):
             parts = ("".join(_written(part)).strip() for part in each.parts)
             yield f"{each.opening}{', '.join(parts)}{_CLOSING[each.opening]}"
         else:

@@ -6,8 +6,8 @@ import ctypes
 import json
 from collections.abc import Sequence
 
-from ikp.backends.driver._hook import Launch
-from ikp.checking.messages import ATTRIBUTE_BYTES, Shape, kept_attributes
+from ikp.backends.driver._hook import InterposedLaunch
+from ikp.checking.messages import ATTRIBUTE_BYTES, LaunchConfiguration, kept_attributes
 from ikp.driver import cuda
 from ikp.sass.cubins.attributes import Parameter
 
@@ -19,7 +19,7 @@ _PACKED = 1
 """CU_LAUNCH_PARAM_BUFFER_POINTER: the key before the address of parameters in one buffer."""
 
 
-def shape(launch: Launch, plain: int) -> Shape:
+def shape(launch: InterposedLaunch, plain: int) -> LaunchConfiguration:
     """Return the shape of a launch: grid, block, shared memory, attributes and settings.
 
     Args:
@@ -28,7 +28,7 @@ def shape(launch: Launch, plain: int) -> Shape:
     """
     size = ATTRIBUTE_BYTES * launch.count
     attributes = ctypes.string_at(launch.attributes, size) if size else b""
-    return Shape(
+    return LaunchConfiguration(
         (launch.grid[0], launch.grid[1], launch.grid[2]),
         (launch.block[0], launch.block[1], launch.block[2]),
         launch.shared,
@@ -38,12 +38,12 @@ def shape(launch: Launch, plain: int) -> Shape:
     )
 
 
-def values(launch: Launch, parameters: Sequence[Parameter]) -> list[tuple[int, bytes]]:
+def values(launch: InterposedLaunch, parameters: Sequence[Parameter]) -> list[tuple[int, bytes]]:
     """Return the offset and the bytes of each parameter of a launch."""
     return [(each.offset, _value(launch, each)) for each in parameters]
 
 
-def values_as_text(launch: Launch, parameters: Sequence[Parameter]) -> str:
+def values_as_text(launch: InterposedLaunch, parameters: Sequence[Parameter]) -> str:
     """Return the values of a launch's parameters as a trace keeps them; see ``PARAMETERS``.
 
     Large ones are left out: structures, whose parts the machine code does not name.
@@ -52,7 +52,7 @@ def values_as_text(launch: Launch, parameters: Sequence[Parameter]) -> str:
     return json.dumps({str(offset): value.hex() for offset, value in found})
 
 
-def _value(launch: Launch, parameter: Parameter) -> bytes:
+def _value(launch: InterposedLaunch, parameter: Parameter) -> bytes:
     if launch.params:
         address = launch.params[parameter.ordinal]
     else:
@@ -61,7 +61,7 @@ def _value(launch: Launch, parameter: Parameter) -> bytes:
     return ctypes.string_at(address, parameter.size) if address else bytes(parameter.size)
 
 
-def _packed(launch: Launch) -> int:
+def _packed(launch: InterposedLaunch) -> int:
     """Return the address of the buffer with a launch's parameters; 0 where there is none."""
     at = 0
     while launch.extra and (key := launch.extra[at]):

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-from ikp.backends.driver._hook import Kind, Known
+from ikp.backends.driver._hook import DriverObject, HandleKind
 from ikp.backends.driver._names import bare, demangled, labels, readable
 from ikp.backends.labels import Labels
 from ikp.core.abi import Language
@@ -112,7 +112,7 @@ class Chooser(Protocol):
         """Return why no later launch of a kernel is recorded; None where one may be."""
 
 
-class Kernel:
+class SeenKernel:
     """A kernel, with the names by which it is chosen and counted.
 
     ``launched`` is the function that a program launches, ``holder`` its module or library.
@@ -120,7 +120,12 @@ class Kernel:
     """
 
     def __init__(
-        self, symbol: str, launched: Known, holder: Known, labels: Labels, number: int = 1
+        self,
+        symbol: str,
+        launched: DriverObject,
+        holder: DriverObject,
+        labels: Labels,
+        number: int = 1,
     ) -> None:
         self.symbol, self.launched, self.holder = symbol, launched, holder
         self.id, self.number, self._labels = launched.id, number, labels
@@ -158,18 +163,18 @@ class Kernel:
 
     def find(self, symbol: str) -> int | None:
         """Return the address of a variable of the plain kernel's module; None where it has none."""
-        library = self.holder.kind is Kind.LIBRARY
+        library = self.holder.kind is HandleKind.LIBRARY
         return cuda.find(self.holder.handle, symbol, library=library)
 
     def function(self) -> int:
         """Return the function that is launched in the current context."""
-        if self.launched.kind is Kind.KERNEL:
+        if self.launched.kind is HandleKind.KERNEL:
             return cuda.function_of(self.launched.handle)
         return self.launched.handle
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class KernelMemory:
     """The parameters of a kernel, and the constants and variables of its module, from the cubin."""
 
     parameters: list[Parameter]
@@ -177,12 +182,12 @@ class Memory:
     variables: list[tuple[str, int]]
 
     @classmethod
-    def of(cls, code: bytes, name: str) -> Memory:
+    def of(cls, code: bytes, name: str) -> KernelMemory:
         """Read them from the cubin."""
         return cls(Cubin.read(code).kernel(name).parameters, constants(code), variables(code))
 
 
-def ptx_of(kernel: Kernel) -> str:
+def ptx_of(kernel: SeenKernel) -> str:
     """Return the PTX beside a loaded cubin's file, "" for none: Triton's cache keeps both."""
     beside = Path(kernel.holder.origin).with_suffix(".ptx")
     if kernel.holder.origin.endswith(".cubin") and beside.is_file():
@@ -190,5 +195,5 @@ def ptx_of(kernel: Kernel) -> str:
     return ""
 
 
-def language_of(kernel: Kernel) -> Language:
+def language_of(kernel: SeenKernel) -> Language:
     return Language.CUTE if kernel.symbol.startswith("kernel_cutlass_") else Language.OTHER

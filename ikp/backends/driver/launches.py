@@ -14,24 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from ikp.backends import loaded, patched
-from ikp.backends.checked import REFUSED, Launched, checked, refused
+from ikp.backends.checked import REFUSED, PlainLaunch, checked, refused
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
 from ikp.backends.driver._chip_cubins import NoCodeError, compiled, cubin
-from ikp.backends.driver._hook import Hook, Kind, Known
+from ikp.backends.driver._hook import DriverObject, HandleKind, Hook
 from ikp.backends.driver._passed import shape, values, values_as_text
 from ikp.backends.driver._seen_kernels import (
     Chooser,
-    Kernel,
-    Memory,
+    KernelMemory,
     Same,
+    SeenKernel,
     digest,
     language_of,
     ptx_of,
 )
 from ikp.backends.further_runs import run_further
 from ikp.backends.labels import Labels
-from ikp.backends.launched_grid import Grid
+from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.timed import timed
 from ikp.core.segment import Selection
 from ikp.driver import cuda
@@ -50,8 +50,8 @@ _MANY = 4
 """The most entries from a launched function up to the module or library that has its image."""
 
 
-_NOTHING = Known(0, 0, 0, "", "", 0, Kind.UNKNOWN)
-_UNKNOWN = Kernel("unknown", _NOTHING, _NOTHING, Labels())
+_NOTHING = DriverObject(0, 0, 0, "", "", 0, HandleKind.UNKNOWN)
+_UNKNOWN = SeenKernel("unknown", _NOTHING, _NOTHING, Labels())
 _UNSEEN = "its machine code was not seen: the program got it from the driver in another way"
 _NODE = "put into a CUDA graph by the program itself, and not by capturing its launch"
 _OVERLAPS = (
@@ -66,7 +66,7 @@ _GONE = 256
 """After so many dropped handles, their kernels' patches and modules are released."""
 
 
-def _passes(kernel: Kernel, launch: hooks.Launch) -> bool:
+def _passes(kernel: SeenKernel, launch: hooks.InterposedLaunch) -> bool:
     """Whether another launcher launches a kernel that it records no more, past ``wanted``."""
     passes = patched.passing.get(kernel.symbol)
     return passes is not None and passes(int(launch.function))
@@ -104,7 +104,7 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
 class _Latest(threading.local):
     """This thread's latest recorded launch, until it launches again."""
 
-    launch: tuple[Kernel, patched.Launch] | None = None
+    launch: tuple[SeenKernel, patched.RecordedLaunch] | None = None
 
 
 @dataclass(slots=True)
@@ -113,19 +113,19 @@ class Launches:
 
     hook: Hook
     launcher: Chooser
-    _kernels: dict[int, Kernel] = field(default_factory=dict)  # by the function's id
+    _kernels: dict[int, SeenKernel] = field(default_factory=dict)  # by the function's id
     _same: Same = field(default_factory=Same)
-    _memory: dict[int, Memory] = field(default_factory=dict)
+    _memory: dict[int, KernelMemory] = field(default_factory=dict)
     _values: dict[int, str] = field(default_factory=dict)  # of a kernel's first recorded launch
     _images: dict[int, bytes] = field(default_factory=dict)  # by the holder's id
     _compiled: dict[tuple[int, str], bytes] = field(default_factory=dict)  # by holder and kernel
     _primaries: set[int] = field(default_factory=set)  # numbers of contexts
-    _slots: dict[tuple[str, str], tuple[int, Kernel]] = field(default_factory=dict)
+    _slots: dict[tuple[str, str], tuple[int, SeenKernel]] = field(default_factory=dict)
     _dropped: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _latest: _Latest = field(default_factory=_Latest)
 
-    def asked(self, launch: hooks.Launch) -> None:
+    def asked(self, launch: hooks.InterposedLaunch) -> None:
         """Choose the function to launch. The program never sees an error of it.
 
         Exceptions of signal handlers meanwhile are the program's, and are passed on.
@@ -149,7 +149,7 @@ class Launches:
             pass_on(error)
             self._fail(self._kernels.get(launch.id, _UNKNOWN), error)
 
-    def _not_launched(self, launch: hooks.Launch) -> None:
+    def _not_launched(self, launch: hooks.InterposedLaunch) -> None:
         """Forget the latest launch, which the driver has refused: the plain kernel has run."""
         latest, self._latest.launch = self._latest.launch, None
         if latest is None:
@@ -172,13 +172,13 @@ class Launches:
                 self.launcher.tell(kernel, reason, times)
                 self.hook.passed[slot] = 0
 
-    def _fail(self, kernel: Kernel, error: Exception) -> None:
+    def _fail(self, kernel: SeenKernel, error: Exception) -> None:
         text = str(error) if isinstance(error, IkpError) else f"{type(error).__name__}: {error}"
         reason = f"could not be marked: {' '.join(text.split())[:300]}"
         self.launcher.failed[kernel.full_name] = reason
         self.launcher.tell(kernel, reason)
 
-    def _answer(self, launch: hooks.Launch) -> None:
+    def _answer(self, launch: hooks.InterposedLaunch) -> None:
         self._latest.launch = None
         if self.launcher.idle:
             launch.decide()
@@ -208,13 +208,13 @@ class Launches:
                 self._decide(launch, kernel, reason)
 
     @staticmethod
-    def _timed(launch: hooks.Launch) -> bool:
+    def _timed(launch: hooks.InterposedLaunch) -> bool:
         """Time a plain launch of a kernel that was recorded with this grid; return whether."""
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
         return timed.plain(int(launch.function), grid, launch.stream or 0)
 
     def _decide(
-        self, launch: hooks.Launch, kernel: Kernel, reason: str, *, tell: bool = False
+        self, launch: hooks.InterposedLaunch, kernel: SeenKernel, reason: str, *, tell: bool = False
     ) -> None:
         """Launch a function plain from now on; ``count`` reports its launches at the end."""
         if tell:
@@ -226,7 +226,7 @@ class Launches:
             if key in self._slots:
                 launch.decide(self._slots[key][0])
 
-    def _let_go(self, launch: hooks.Launch) -> None:
+    def _let_go(self, launch: hooks.InterposedLaunch) -> None:
         """Release patches and modules of kernels that are unloaded, and of ended contexts."""
         dropped = self.hook.dropped()
         if dropped - self._dropped < _GONE or cuda.capturing(launch.stream or 0):
@@ -247,12 +247,12 @@ class Launches:
             if module.context[1] == cuda.context_number():
                 cuda.unload(module.module)
 
-    def _kernel(self, launch: hooks.Launch) -> Kernel | None:
+    def _kernel(self, launch: hooks.InterposedLaunch) -> SeenKernel | None:
         """Return the launched kernel; None where its image was not seen."""
         with self._lock:
             if launch.id in self._kernels:
                 return self._kernels[launch.id]
-            above: list[Known] = []
+            above: list[DriverObject] = []
             handle = int(launch.function)
             while handle and len(above) < _MANY and (known := self.hook.about(handle)):
                 above.append(known)
@@ -262,11 +262,11 @@ class Launches:
                 return None
             holder = above[-1]
             number = self._same.number(symbol, holder.id, partial(self._digest, symbol, holder))
-            made = Kernel(symbol, above[0], holder, self.launcher.labels, number)
+            made = SeenKernel(symbol, above[0], holder, self.launcher.labels, number)
             self._kernels[launch.id] = made
             return made
 
-    def _image(self, holder: Known) -> bytes:
+    def _image(self, holder: DriverObject) -> bytes:
         with self._lock:
             if holder.id not in self._images:
                 while len(self._images) >= _IMAGES:
@@ -274,7 +274,7 @@ class Launches:
                 self._images[holder.id] = self.hook.image(holder)
             return self._images[holder.id]
 
-    def _digest(self, symbol: str, holder: Known) -> bytes | None:
+    def _digest(self, symbol: str, holder: DriverObject) -> bytes | None:
         """Return the digest of a kernel's code; None where the code can't be read any more."""
         try:
             image = self._image(holder)
@@ -285,7 +285,7 @@ class Launches:
         except PatchError:  # the driver compiles the code: only the image is at hand
             return sha256(image).digest()
 
-    def _code(self, kernel: Kernel) -> bytes:
+    def _code(self, kernel: SeenKernel) -> bytes:
         """Return the cubin with a kernel that the driver loaded.
 
         Raises:
@@ -303,7 +303,7 @@ class Launches:
             try:
                 code = compiled(
                     *(image, kernel.symbol, kernel.function(), self.hook.options(holder)),
-                    library=holder.kind is Kind.LIBRARY,
+                    library=holder.kind is HandleKind.LIBRARY,
                 )
             except PatchError as error:
                 raise PatchError(
@@ -315,7 +315,7 @@ class Launches:
                 self._compiled[key] = code
         return code
 
-    def _aside(self, kernel: Kernel) -> bool:
+    def _aside(self, kernel: SeenKernel) -> bool:
         """Return whether a kernel is a library's, and the user has named no kernels."""
         library = _LIBRARIES.match(Path(kernel.holder.origin).name)
         if library is None or self.launcher.kernels is not None:
@@ -323,7 +323,7 @@ class Launches:
         self.launcher.aside.add(Path(kernel.holder.origin).name)
         return True
 
-    def _chosen(self, kernel: Kernel) -> patched.Launch | None:
+    def _chosen(self, kernel: SeenKernel) -> patched.RecordedLaunch | None:
         session = self.launcher.chosen(kernel)
         if session is None:
             return None
@@ -338,7 +338,7 @@ class Launches:
             taken.append(patched.take_buffer(self.launcher, session, label, how, options))
             return taken[0]
 
-        def tell(made: patched.Launch) -> None:
+        def tell(made: patched.RecordedLaunch) -> None:
             patched.tell(session, label, made)
             if made.verdict is not None and made.verdict.refused:
                 raise refused(self.launcher, session, label, taken[0], made.verdict)
@@ -348,7 +348,7 @@ class Launches:
 
         taken: list[Any] = []
         selection = patched.chosen(self.launcher.buffer)
-        return patched.Launch(
+        return patched.RecordedLaunch(
             *(plan, language_of(kernel), buffer, selection),
             tell=tell,
             drop=drop,
@@ -356,7 +356,9 @@ class Launches:
             facts=session.facts,
         )
 
-    def _recorded(self, kernel: Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
+    def _recorded(
+        self, kernel: SeenKernel, meant: patched.RecordedLaunch, launch: hooks.InterposedLaunch
+    ) -> int:
         """Return the patched function, with its buffer passed; the plain one if it gets none."""
         self._check_context()
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
@@ -365,7 +367,7 @@ class Launches:
         argue = bool(launch.extensible) and not cuda.capturing(stream)
         if launch.overlaps and not argue:
             raise _NotNow(_OVERLAPS)
-        blocks = Grid.of(grid, stream, meant.selection, meant.plan.sample)
+        blocks = LaunchGrid.of(grid, stream, meant.selection, meant.plan.sample)
         key = (
             kernel.id,
             str(meant.plan),
@@ -417,7 +419,7 @@ class Launches:
         timed.recorded(int(launch.function), grid, stream, meant.label, meant.facts)
         return made.function
 
-    def _first_values(self, kernel: Kernel, launch: hooks.Launch) -> str:
+    def _first_values(self, kernel: SeenKernel, launch: hooks.InterposedLaunch) -> str:
         """Return the values of the parameters of a kernel's first recorded launch."""
         if kernel.id not in self._values:
             self._values[kernel.id] = values_as_text(launch, self._memory[kernel.id].parameters)
@@ -436,11 +438,11 @@ class Launches:
             )
         self._primaries.add(context)
 
-    def _launched(self, kernel: Kernel, launch: hooks.Launch) -> Launched:
+    def _launched(self, kernel: SeenKernel, launch: hooks.InterposedLaunch) -> PlainLaunch:
         """Return a launch of the plain kernel with its memory, for another process to repeat."""
         memory, find = self._memory[kernel.id], kernel.find
         code = self._code(kernel)
-        return Launched(
+        return PlainLaunch(
             kernel.symbol,
             shared(code, kernel.symbol, find),
             shape(launch, kernel.function()),
@@ -451,16 +453,16 @@ class Launches:
 
     def _patch(
         self,
-        kernel: Kernel,
-        meant: patched.Launch,
-        launch: hooks.Launch,
+        kernel: SeenKernel,
+        meant: patched.RecordedLaunch,
+        launch: hooks.InterposedLaunch,
         argue: bool,
-        grid: Grid,
+        grid: LaunchGrid,
     ) -> Patch:
         code = self._code(kernel)
         read = partial(self._digest, kernel.symbol, kernel.holder)
         self._same.seen(kernel.symbol, kernel.number, read)
-        self._memory[kernel.id] = Memory.of(code, kernel.symbol)
+        self._memory[kernel.id] = KernelMemory.of(code, kernel.symbol)
         return patched.made(
             shared(code, kernel.symbol, kernel.find),
             kernel.symbol,
@@ -475,7 +477,7 @@ class Launches:
 
     def _copy_constants(
         self,
-        kernel: Kernel,
+        kernel: SeenKernel,
         made: loaded.Module,
         stream: int,
         queue: Callable[[Callable[[], None]], None],

@@ -47,13 +47,13 @@ from ikp.verbs.inline_ptx import counter
 _interpreter = foreign.running()
 
 
-class Context(tuple[OpenRange, ...]):
+class InterpretedContext(tuple[OpenRange, ...]):
     """The open ranges of the functional verbs, innermost last; a token is a context of one."""
 
     __slots__ = ()
 
 
-class Start(int):
+class StartWord(int):
     """A start word, with the verb that read it, and a warning for when it is dropped unrecorded.
 
     Python drops a kernel's variables when it returns, and a token's when another takes its place.
@@ -160,7 +160,7 @@ class Interpreted:
     def open(self, region: object, payload: object, given: Payload) -> OpenRange:  # noqa: ARG002
         """Read the clock."""
         region = self.plain(region)
-        start = Start(time.perf_counter_ns())
+        start = StartWord(time.perf_counter_ns())
         start.at = self._here
         start.dropped = partial(_warn, _interpreter.grid_idx, repr(region), start.at.place)
         return OpenRange(region, start, self.plain(payload))
@@ -194,13 +194,13 @@ class Interpreted:
         """Write the counts and the second clock anchor."""
         self._program("finish").finish()
 
-    def context(self, ranges: tuple[OpenRange, ...]) -> Context:
+    def context(self, ranges: tuple[OpenRange, ...]) -> InterpretedContext:
         """Return a plain tuple."""
-        return Context(ranges)
+        return InterpretedContext(ranges)
 
     def ranges(self, ctx: object) -> tuple[OpenRange, ...] | None:
         """Return the open ranges of a context; None if it isn't one."""
-        return ctx if isinstance(ctx, Context) else None
+        return ctx if isinstance(ctx, InterpretedContext) else None
 
     def plain(self, value: DslValue) -> DslValue:
         """Return the Python or numpy scalar that the interpreter has wrapped."""

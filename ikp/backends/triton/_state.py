@@ -22,16 +22,16 @@ from ikp.verbs.dsl import init_twice, no_init
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class TritonRecording:
     """How a kernel records: ``spec`` is None where recording is off (``prof`` was None)."""
 
     spec: Spec | None
 
 
-_recordings: dict[int, Recording] = {}
+_recordings: dict[int, TritonRecording] = {}
 
 
-def begin(semantic: Untyped, recording: Recording) -> None:
+def begin(semantic: Untyped, recording: TritonRecording) -> None:
     """Remember how the kernel being compiled records.
 
     Raises:

@@ -40,10 +40,10 @@ class Compiled(PtxRecorder):
     def init(self, prof: DslValue) -> None:
         """Declare the cursor and write the headers; remember how this kernel records."""
         if self.plain(prof) is None:
-            state.begin(self._semantic, state.Recording(None))
+            state.begin(self._semantic, state.TritonRecording(None))
             return
         spec = self._checked(_spec(prof))
-        state.begin(self._semantic, state.Recording(spec))
+        state.begin(self._semantic, state.TritonRecording(spec))
         self._emit(self._set_up(spec), [prof[0], prof[1]])
 
     def region(self, value: DslValue, verb: str) -> Region:

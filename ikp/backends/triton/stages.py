@@ -21,7 +21,7 @@ kernels that ask for it in their own source, and so in their cache key."""
 _Stage = Callable[..., Untyped]
 
 
-class Compilation(Protocol):
+class StageCompilation(Protocol):
     """The compilation that a stage is part of."""
 
     wrong: str
@@ -34,7 +34,7 @@ class Compilation(Protocol):
         """Note a feature that needs the passes; raise KernelError if they don't run."""
 
 
-def hook_on(stages: object, backend: str, compilation: Compilation) -> str:
+def hook_on(stages: object, backend: str, compilation: StageCompilation) -> str:
     """Wrap the stages of one compilation; return what is wrong with them, "" if nothing.
 
     Args:
@@ -54,7 +54,7 @@ def hook_on(stages: object, backend: str, compilation: Compilation) -> str:
     return f"has no compiler stage 'ptx' (it has: {', '.join(map(str, stages))})"
 
 
-def _passed_on(make_ttgir: _Stage, compilation: Compilation) -> _Stage:
+def _passed_on(make_ttgir: _Stage, compilation: StageCompilation) -> _Stage:
     def stage(source: Untyped, *args: object, **kwargs: object) -> Untyped:
         before = str(source) if compilation.marked else ""
         try:
@@ -72,7 +72,7 @@ def _passed_on(make_ttgir: _Stage, compilation: Compilation) -> _Stage:
     return stage
 
 
-def _placed(make_ptx: _Stage, compilation: Compilation) -> _Stage:
+def _placed(make_ptx: _Stage, compilation: StageCompilation) -> _Stage:
     def stage(*args: object, **kwargs: object) -> object:
         made = make_ptx(*args, **kwargs)
         if not isinstance(made, str):

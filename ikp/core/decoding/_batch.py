@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.decoding._records import Chunk, Codes, count_attempted, in_chunks, read_chunk
+from ikp.core.decoding._records import Codes, RecordChunk, count_attempted, in_chunks, read_chunk
 from ikp.core.decoding._times import Timeline
-from ikp.core.decoding.launch_header import Excerpt, Ints, Layout, Source
+from ikp.core.decoding.launch_header import Excerpt, Ints, SegmentLayout, SegmentSource
 from ikp.core.decoding.losses import Figures, clock_notes, launch_notes, needed_bytes
 from ikp.core.decoding.slots import Columns, Used, used_slots
 from ikp.core.rows import total_columns
@@ -21,7 +21,7 @@ from ikp.core.segment import MAX_WARPS
 from ikp.core.trace import Column, Launch
 
 if TYPE_CHECKING:
-    from ikp.core.decoding._plain import Plain
+    from ikp.core.decoding._plain import PlainRows
 
 _WORTH_PLAIN = 1 << 15
 """Fewest records that ``plain.c`` decodes: fewer don't take as long as compiling it."""
@@ -42,16 +42,16 @@ EVENT_COLUMNS = {
 }
 
 
-def _is_small(layout: Layout) -> bool:
+def _is_small(layout: SegmentLayout) -> bool:
     return layout.slots + layout.others <= _SLOTS
 
 
 @dataclass(slots=True)
-class Batch:
+class LaunchBatch:
     """Launches to be decoded together: a large one, or small ones of one clock and one mode."""
 
-    sources: list[Source] = field(default_factory=list)
-    layouts: list[Layout] = field(default_factory=list)
+    sources: list[SegmentSource] = field(default_factory=list)
+    layouts: list[SegmentLayout] = field(default_factory=list)
     tables: list[int] = field(default_factory=list)  # of names
     _nbytes: int = 0  # of what was read back
 
@@ -61,7 +61,7 @@ class Batch:
         large = bool(self.layouts) and not _is_small(self.layouts[-1])
         return large or len(self.layouts) >= _LAUNCHES or self._nbytes >= _BYTES
 
-    def fits(self, layout: Layout) -> bool:
+    def fits(self, layout: SegmentLayout) -> bool:
         """Return whether a launch can be added."""
         if not self.layouts:
             return True
@@ -70,7 +70,7 @@ class Batch:
         alike = same == (layout.clock, layout.overflow, layout.summed)
         return alike and not self.full and _is_small(layout)
 
-    def add(self, source: Source, layout: Layout, table: int) -> None:
+    def add(self, source: SegmentSource, layout: SegmentLayout, table: int) -> None:
         """Add a launch; ``table`` is that of its names."""
         self.sources.append(source)
         self.layouts.append(layout)
@@ -92,7 +92,7 @@ class Decoded:
 
 
 def decode_batch(
-    batch: Batch, regions: Codes, roles: Codes, progress: Callable[[float], None]
+    batch: LaunchBatch, regions: Codes, roles: Codes, progress: Callable[[float], None]
 ) -> Decoded:
     """Decode some launches.
 
@@ -151,14 +151,16 @@ class _Work:
         self.totals: list[Columns] = []
         self.rows = 0
 
-    def plain(self, used: Used) -> Plain | None:
+    def plain(self, used: Used) -> PlainRows | None:
         """Return the decoder of slots in C; None where no slot is for it."""
-        from ikp.core.decoding._plain import Plain
+        from ikp.core.decoding._plain import PlainRows
 
         kept = np.where(self._lost_oldest, -1, self.kept)
-        return Plain.of(used, self._timeline, kept, self._tables, self.events)
+        return PlainRows.of(used, self._timeline, kept, self._tables, self.events)
 
-    def take(self, plain: Plain, slots: slice, place: Callable[[slice, Codes, int], int]) -> bool:
+    def take(
+        self, plain: PlainRows, slots: slice, place: Callable[[slice, Codes, int], int]
+    ) -> bool:
         """Add records by ``place``, a method of ``plain``; return whether it decoded them."""
         row = place(slots, self._regions, self.rows)
         if row < 0:
@@ -168,7 +170,7 @@ class _Work:
         self.rows = row
         return True
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: RecordChunk) -> None:
         """Add the next slots' records."""
         slots, kept = chunk.slots, chunk.kept
         self.attempted[slots] += chunk.beside

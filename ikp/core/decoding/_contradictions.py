@@ -15,7 +15,7 @@ from ikp.core.segment import EVERYTHING, MAX_WARPS, WORDS, Selection
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HostFacts:
     """The host's knowledge of a segment that reading its launch header needs."""
 
     nbytes: int
@@ -27,7 +27,7 @@ class Asked:
     overflow: OverflowMode | None
 
 
-def taken_of(header: np.void, asked: Asked) -> Selection:
+def taken_of(header: np.void, asked: HostFacts) -> Selection:
     """Return the selection that holds: the host's own where it is known, for no kernel changes it.
 
     The header is checked against this selection, too: with another, its slots may not fit.
@@ -42,7 +42,7 @@ def has(header: np.void, option: Option) -> bool:
     return bool(int(header["options"]) & option)
 
 
-def read_header(header: np.void, asked: Asked) -> np.void | str | None:
+def read_header(header: np.void, asked: HostFacts) -> np.void | str | None:
     """Return a launch header if it is sound, its fault in words, or None if no kernel wrote one."""
     if not any(header[name].any() for name in _OF_KERNELS):
         return None
@@ -70,7 +70,7 @@ _OF_KERNELS = tuple(name for name in abi.LAUNCH_HEADER.names or () if name not i
 """Fields of the launch header that a kernel writes; the host writes the others."""
 
 
-def _contradictions(header: np.void, asked: Asked) -> list[str]:
+def _contradictions(header: np.void, asked: HostFacts) -> list[str]:
     """Return the claims of a header that can't be true, in words."""
     grid, block = triple(header["grid"]), triple(header["block"])
     blocks, threads = math.prod(grid), math.prod(block)

@@ -85,7 +85,7 @@ def _made(folder: Path) -> Path:
     return made
 
 
-class Plain:
+class PlainRows:
     """The slots of some launches and the columns of their events, as ``plain.c`` takes them."""
 
     def __init__(self, slots: Rows, launches: Rows, axes: Axes, columns: Columns) -> None:
@@ -101,7 +101,7 @@ class Plain:
     @classmethod
     def of(
         cls, used: Used, timeline: Timeline, kept: Ints, tables: Ints, columns: Columns
-    ) -> Plain | None:
+    ) -> PlainRows | None:
         """Return the slots as C takes them; None where none is plain, or no compiler is found.
 
         ``kept`` is by slot: its number of records, or -1 where these aren't plain. ``tables`` of

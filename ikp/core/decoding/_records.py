@@ -164,7 +164,7 @@ CHUNK_RECORDS = 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class RecordChunk:
     """The records of consecutive slots, slot by slot, within each in the order of recording."""
 
     slots: slice  # in Used
@@ -192,7 +192,7 @@ def in_chunks(used: Used, reached: Ints) -> Iterator[slice]:
             yield slice(start, end)
 
 
-def read_chunk(used: Used, slots: slice, reached: Ints) -> Chunk:
+def read_chunk(used: Used, slots: slice, reached: Ints) -> RecordChunk:
     """Return the sound records of some slots."""
     capacity, reached = used.capacity[slots], reached[slots]
     kept = np.minimum(reached, capacity)
@@ -206,15 +206,17 @@ def read_chunk(used: Used, slots: slice, reached: Ints) -> Chunk:
     nothing = np.zeros(len(kept), np.int64)
     kinds: Column = records["tag"] >> abi.KIND_SHIFT
     if not used.summed and used.clock.bits == abi.WORD_BITS and (kinds == Kind.RANGE).all():
-        chunk = Chunk(slots, records, row, kept, nothing, nothing, kinds)
+        chunk = RecordChunk(slots, records, row, kept, nothing, nothing, kinds)
     else:
-        chunk = _sifted(used, Chunk(slots, records, row, kept, nothing, nothing, kinds), reached)
+        chunk = _sifted(
+            used, RecordChunk(slots, records, row, kept, nothing, nothing, kinds), reached
+        )
     if any(layout.whole for layout in used.layouts):
         chunk = _with_whole(chunk, used)
     return chunk
 
 
-def _sifted(used: Used, chunk: Chunk, reached: Ints) -> Chunk:
+def _sifted(used: Used, chunk: RecordChunk, reached: Ints) -> RecordChunk:
     """Return a chunk without corrupt records, and with placed records in the order of time."""
     slots, records, row, kept = chunk.slots, chunk.records, chunk.row, chunk.kept
     placed, holes = np.zeros(len(kept), bool), np.zeros(len(kept), np.int64)
@@ -236,7 +238,7 @@ def _sifted(used: Used, chunk: Chunk, reached: Ints) -> Chunk:
         elapsed = np.where(placed[row], records["end"] - init_word(used)[slots][row], 0)
         order = np.lexsort((elapsed, row))
         records, kinds = records[order], kinds[order]
-    return Chunk(slots, records, row, kept, -holes, corrupt, kinds)
+    return RecordChunk(slots, records, row, kept, -holes, corrupt, kinds)
 
 
 def _sound(records: Rows, kinds: NDArray[np.uint32], summed: bool) -> Bools:
@@ -252,12 +254,12 @@ def _sound(records: Rows, kinds: NDArray[np.uint32], summed: bool) -> Bools:
     return np.asarray(good)
 
 
-def _with_whole(chunk: Chunk, used: Used) -> Chunk:
+def _with_whole(chunk: RecordChunk, used: Used) -> RecordChunk:
     """Add each warp's whole-warp range, from its init to its finish, behind its records."""
     slots, kept = chunk.slots, chunk.kept
     rows, made = whole_lives(used, slots)
     at, more = np.cumsum(kept)[rows], np.bincount(rows, minlength=len(kept))
-    return Chunk(
+    return RecordChunk(
         slots=slots,
         records=np.insert(chunk.records, at, made),
         row=np.insert(chunk.row, at, rows),

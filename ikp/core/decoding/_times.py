@@ -11,7 +11,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind
 from ikp.core.decoding._bends import Sms
 from ikp.core.decoding._ragged import Floats
-from ikp.core.decoding._records import Chunk
+from ikp.core.decoding._records import RecordChunk
 from ikp.core.decoding.clock import Anchors, Axes, fit_axes
 from ikp.core.decoding.launch_header import Ints
 from ikp.core.decoding.slots import Bools, Used
@@ -95,7 +95,7 @@ class Timeline:
         nominal_hz = np.array([each.clock_rate_hz or NOMINAL_HZ for each in used.sources])
         return fit_axes(anchors, sms, nominal_hz)
 
-    def place(self, chunk: Chunk, lost_oldest: Bools) -> tuple[Ints, Ints, Ints]:
+    def place(self, chunk: RecordChunk, lost_oldest: Bools) -> tuple[Ints, Ints, Ints]:
         """Return start and end in ns of a chunk's records, and the duration in ticks."""
         records, row, slots = chunk.records, chunk.row, chunk.slots
         words = np.ascontiguousarray(records["end"])
@@ -147,7 +147,7 @@ class Timeline:
             init = init + shift
         return elapsed, init
 
-    def _look_outside(self, end: Ints, since: Ints, chunk: Chunk) -> None:
+    def _look_outside(self, end: Ints, since: Ints, chunk: RecordChunk) -> None:
         """Flag slots whose last record ended before init or after finish, which none can."""
         slots, some = chunk.slots, np.flatnonzero(chunk.kept)
         end = end[np.cumsum(chunk.kept)[some] - 1] + since[some]

@@ -64,11 +64,11 @@ class Axes:
     bends: Bends
     torn: Ints  # by launch: anchors left out
 
-    def lines(self, row: Ints) -> Lines:
+    def lines(self, row: Ints) -> ClockLines:
         """Return the lines of the SMs in some rows."""
         one = len(self.rate) == 1
         launch = None if one else self.sms.launch[row]
-        return Lines(
+        return ClockLines(
             self.ns_zero[0] if launch is None else self.ns_zero[launch],
             self.rate[0] if launch is None else self.rate[launch],
             self.offset[row],
@@ -79,7 +79,7 @@ class Axes:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class ClockLines:
     """The bent lines on which some ticks lie, one for each of them."""
 
     ns_zero: Ints | np.int64

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import REGION_MASK
-from ikp.core.decoding._batch import EVENT_COLUMNS, Batch, Decoded, decode_batch
+from ikp.core.decoding._batch import EVENT_COLUMNS, Decoded, LaunchBatch, decode_batch
 from ikp.core.decoding._records import CHUNK_RECORDS, ID_BITS, Codes
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.decoding.slots import Columns
 from ikp.core.regions import fallback_name, merge
 from ikp.core.rows import make_totals
@@ -25,7 +25,7 @@ from ikp.core.trace import Column, Events, Region, Slots, Trace, make_columns, n
 
 
 def decode(
-    sources: Iterable[Source],
+    sources: Iterable[SegmentSource],
     names: Mapping[int, str] | None = None,
     provenance: dict[str, str] | None = None,
     progress: Callable[[float], None] = lambda _: None,
@@ -62,20 +62,20 @@ def decode(
     )
 
 
-def _batches(sources: Iterable[Source], tables: _NameTables) -> Iterator[Batch]:
+def _batches(sources: Iterable[SegmentSource], tables: _NameTables) -> Iterator[LaunchBatch]:
     """Yield launches to be decoded together."""
-    batch = Batch()
+    batch = LaunchBatch()
     for source in sources:
         if (layout := source.layout) is None:
             continue
         table = tables.number(source.regions) if source.regions else 0
         if not batch.fits(layout):
             yield batch
-            batch = Batch()
+            batch = LaunchBatch()
         batch.add(source, layout, table)
         if batch.full:
             yield batch
-            batch = Batch()
+            batch = LaunchBatch()
     if batch.layouts:
         yield batch
 

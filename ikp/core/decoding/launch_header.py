@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
-from ikp.core.decoding._contradictions import Asked, has, read_header, taken_of, triple
+from ikp.core.decoding._contradictions import HostFacts, has, read_header, taken_of, triple
 from ikp.core.segment import Segment, Selection
 from ikp.errors import DecodeError
 
@@ -33,7 +33,7 @@ class Excerpt:
 
 
 @dataclass(frozen=True)
-class Source:
+class SegmentSource:
     """One segment's bytes, with the host's facts of its launch: label, device, clock, options."""
 
     label: str
@@ -51,7 +51,7 @@ class Source:
     kernel: str = ""  # its full name
 
     @classmethod
-    def of(cls, segment: Segment, data: Bytes | Excerpt) -> Source:
+    def of(cls, segment: Segment, data: Bytes | Excerpt) -> SegmentSource:
         """Return the source of a segment whose bytes are ``data``."""
         spec = segment.spec
         return cls(
@@ -87,7 +87,7 @@ class Source:
         return int.from_bytes(self.head[_GRID_ID], "little")
 
     @cached_property
-    def layout(self) -> Layout | None:
+    def layout(self) -> SegmentLayout | None:
         """How a launch divided the segment; None if no kernel wrote to that.
 
         Raises:
@@ -99,7 +99,7 @@ class Source:
                 f"the segment {self.label!r} ({nbytes} bytes) is truncated: a segment starts with "
                 f"a header of {abi.LAUNCH_HEADER_BYTES} bytes."
             )
-        asked = Asked(
+        asked = HostFacts(
             *(nbytes, self.backend, self.selected, self.totals),
             *(self.selection, self.clock, self.overflow),
         )
@@ -116,7 +116,7 @@ _SOME_ID = (1).to_bytes(4, "little")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SegmentLayout:
     """How a launch divided its segment among the warps that record."""
 
     grid: tuple[int, int, int]
@@ -164,7 +164,7 @@ class Layout:
 
 
 @lru_cache(maxsize=256)
-def _layout(head: bytes, asked: Asked) -> Layout | str | None:
+def _layout(head: bytes, asked: HostFacts) -> SegmentLayout | str | None:
     """Return the layout that a launch header gives, a text of its fault, or None if it is empty."""
     found = read_header(np.frombuffer(head, abi.LAUNCH_HEADER)[0], asked)
     if found is None or isinstance(found, str):
@@ -188,7 +188,7 @@ def _layout(head: bytes, asked: Asked) -> Layout | str | None:
     capacity = abi.slot_capacity(slot_bytes, overflow, clock, beside)
     set_aside = headers * abi.DENSE_HEADER_BYTES
     proposed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock, beside) + set_aside
-    return Layout(
+    return SegmentLayout(
         grid=grid,
         block=triple(header["block"]),
         warps_per_block=warps_per_block,
@@ -216,7 +216,7 @@ def _layout(head: bytes, asked: Asked) -> Layout | str | None:
     )
 
 
-def _is_summed(header: np.void, asked: Asked, notes: list[str]) -> bool:
+def _is_summed(header: np.void, asked: HostFacts, notes: list[str]) -> bool:
     """Return whether the kernel kept totals; note if it did not, though asked to."""
     summed = has(header, Option.TOTALS)
     if asked.totals and not summed:
@@ -226,7 +226,9 @@ def _is_summed(header: np.void, asked: Asked, notes: list[str]) -> bool:
     return summed
 
 
-def _note_differences(overflow: OverflowMode, bits: int, asked: Asked, notes: list[str]) -> None:
+def _note_differences(
+    overflow: OverflowMode, bits: int, asked: HostFacts, notes: list[str]
+) -> None:
     """Note where the layout of the records is not what the session asked for.
 
     A backend may choose the clock itself: the interpreter has only the host's.
@@ -243,7 +245,7 @@ def _note_differences(overflow: OverflowMode, bits: int, asked: Asked, notes: li
         )
 
 
-def _selection_of(header: np.void, asked: Asked, notes: list[str]) -> Selection:
+def _selection_of(header: np.void, asked: HostFacts, notes: list[str]) -> Selection:
     """Return which warps and blocks have slots; note if the kernel did not heed the selection."""
     taken = taken_of(header, asked)
     if not has(header, Option.SELECTED):
@@ -277,7 +279,7 @@ def _note_step(chosen: Selection, grid: tuple[int, int, int], notes: list[str]) 
     )
 
 
-def _language_of(header: np.void, asked: Asked) -> str:
+def _language_of(header: np.void, asked: HostFacts) -> str:
     """Return the kernel's language by the header, else the backend that made the buffer."""
     language = int(header["language"])
     known = language in list(Language) and language != Language.OTHER

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decoding.launch_header import FIRST_RECORDS, Layout, Source
+from ikp.core.decoding.launch_header import FIRST_RECORDS, SegmentLayout, SegmentSource
 from ikp.core.trace import ClockFit
 
 _LOSSES = re.compile(
@@ -41,7 +41,9 @@ class Figures:
     tail: bool  # the memory behind the last slot is not zero
 
 
-def launch_notes(figures: Figures, source: Source, layout: Layout, needed: int) -> tuple[str, ...]:
+def launch_notes(
+    figures: Figures, source: SegmentSource, layout: SegmentLayout, needed: int
+) -> tuple[str, ...]:
     """Return the notes on a launch's layout, damage and losses.
 
     Args:
@@ -55,7 +57,7 @@ def launch_notes(figures: Figures, source: Source, layout: Layout, needed: int) 
     return (*layout.notes, *short, *damage, *losses)
 
 
-def _shortage(source: Source, layout: Layout) -> str:
+def _shortage(source: SegmentSource, layout: SegmentLayout) -> str:
     """Return why no warp of a launch had room for a record; "" if they had."""
     if layout.slots:
         return ""
@@ -101,7 +103,7 @@ def _damage(known: Figures) -> list[str]:
     return notes
 
 
-def _losses(known: Figures, source: Source, layout: Layout, needed: int) -> list[str]:
+def _losses(known: Figures, source: SegmentSource, layout: SegmentLayout, needed: int) -> list[str]:
     """Return notes on lost records, and that a segment of ``needed`` bytes would have held all."""
     notes = []
     what = "totals" if layout.summed else "records"
@@ -194,7 +196,7 @@ def clock_notes(
     return notes
 
 
-def _remedy(source: Source, needed: int) -> str:
+def _remedy(source: SegmentSource, needed: int) -> str:
     """Return the call that makes a buffer of ``needed`` bytes."""
     if needed > abi.MAX_SEGMENT_BYTES:
         return f"only {needed} bytes, more than a buffer can have,"
@@ -205,7 +207,7 @@ def _warps(count: int) -> str:
     return f"{count} {'warp' if count == 1 else 'warps'}"
 
 
-def needed_bytes(layout: Layout, most: int, full: bool) -> int:
+def needed_bytes(layout: SegmentLayout, most: int, full: bool) -> int:
     """Return the segment size that would have held all; twice the present one where unknown.
 
     Args:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, Rows, SlotState
 from ikp.core.decoding.dense import expanded
-from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, Layout, Source
+from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout, SegmentSource
 from ikp.core.trace import Column
 
 Columns = dict[str, Column]
@@ -56,8 +56,8 @@ class Came:
 class Used:
     """The slots that some launches of one clock and one mode initialised, launch by launch."""
 
-    sources: Sequence[Source]
-    layouts: Sequence[Layout]
+    sources: Sequence[SegmentSource]
+    layouts: Sequence[SegmentLayout]
     memories: Sequence[_Memory]
     clock: ClockKind  # of the records' times
     unit: ClockKind  # of the clock
@@ -118,7 +118,7 @@ class Used:
         )
 
 
-def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
+def used_slots(sources: Sequence[SegmentSource], layouts: Sequence[SegmentLayout]) -> Used:
     """Return the slots that launches initialised, with counts of corrupt and absent ones."""
     both = list(zip(sources, layouts, strict=True))
     every = [_slot_heads(source, layout) for source, layout in both]
@@ -161,7 +161,7 @@ def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
     )
 
 
-def awaited(layout: Layout) -> Bools:
+def awaited(layout: SegmentLayout) -> Bools:
     """Return of each header of a launch whether its warp writes it, if it runs.
 
     The headers behind the slots are of all warps; those of warps with a slot stay empty.
@@ -174,7 +174,7 @@ def awaited(layout: Layout) -> Bools:
     return found
 
 
-def _parted(came: Came, layouts: Sequence[Layout]) -> tuple[Came, Came]:
+def _parted(came: Came, layouts: Sequence[SegmentLayout]) -> tuple[Came, Came]:
     """Return the warps that have a slot, and those that have none."""
     if not any(each.others for each in layouts):
         return came, came.take(slice(0, 0))
@@ -197,7 +197,7 @@ _FIELDS = tuple(name for name in abi.SLOT_HEADER.names or () if name != "reserve
 _AT_ONCE = 1 << 12
 
 
-def _slot_heads(source: Source, layout: Layout) -> Bytes:
+def _slot_heads(source: SegmentSource, layout: SegmentLayout) -> Bytes:
     """Return the headers of a segment's slots, a row each."""
     data = source.data
     if isinstance(data, Excerpt):
@@ -211,7 +211,7 @@ def _slot_heads(source: Source, layout: Layout) -> Bytes:
     return rows.reshape(layout.slots, layout.slot_bytes)[:, : abi.SLOT_HEADER_BYTES]
 
 
-def header_rows(parts: Sequence[Bytes], layout: Layout, grid_id: int) -> Bytes:
+def header_rows(parts: Sequence[Bytes], layout: SegmentLayout, grid_id: int) -> Bytes:
     """Return headers that lie side by side as rows of full slot headers."""
     heads = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if not layout.together:
@@ -231,7 +231,7 @@ def is_used(heads: Rows | Mapping[str, Column], grid_id: NDArray[np.uint32] | in
     return np.asarray(good)
 
 
-def _has_tail(data: Bytes | Excerpt, layout: Layout) -> bool:
+def _has_tail(data: Bytes | Excerpt, layout: SegmentLayout) -> bool:
     """Return whether a fresh segment is not zero behind all that a launch writes."""
     if not (layout.slots and layout.fresh):
         return False
@@ -244,7 +244,7 @@ def _has_tail(data: Bytes | Excerpt, layout: Layout) -> bool:
 class _Memory:
     """The records of one segment, whole or an excerpt."""
 
-    def __init__(self, data: Bytes | Excerpt, layout: Layout) -> None:
+    def __init__(self, data: Bytes | Excerpt, layout: SegmentLayout) -> None:
         record, unit = layout.clock.record, abi.ALIGNMENT
         if isinstance(data, Excerpt):
             self.step = record.itemsize // unit
@@ -274,7 +274,7 @@ class _Memory:
         return found
 
 
-def first_records(layout: Layout, ids: Ints) -> Ints:
+def first_records(layout: SegmentLayout, ids: Ints) -> Ints:
     """Return the offset in a segment of each slot's first record."""
     head, slot, together = layout.header_bytes, layout.slot_bytes, layout.together
     if not together:

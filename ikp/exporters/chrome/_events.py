@@ -39,7 +39,7 @@ _PER_LAUNCH: Final = 1 << 16
 """More SMs than any GPU has, to keep the processes of each launch together."""
 
 
-class Threads:
+class ChromeThreads:
     """The processes and threads of one file.
 
     A thread's id is that of its track; a process has the id of its first thread.
@@ -123,10 +123,10 @@ _USUAL: Final = 200
 """Bytes of an event besides the names of its region and its arguments."""
 
 
-class Events:
+class EventWriter:
     """Writes a trace's events, and gives threads to those that overlap others of their warp."""
 
-    def __init__(self, trace: Trace, threads: Threads, origin: int) -> None:
+    def __init__(self, trace: Trace, threads: ChromeThreads, origin: int) -> None:
         self._trace, self._threads, self._origin = trace, threads, origin
         self._regions = Texts([as_json(region.name) for region in trace.regions])
         self._blocks = integers(trace.slots.block)

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from ikp.core.trace import Trace
-from ikp.exporters.chrome._events import Events, Threads, as_json, event, times
+from ikp.exporters.chrome._events import ChromeThreads, EventWriter, as_json, event, times
 from ikp.exporters.text import Part, integers, join, texts, thousandths
 from ikp.exporters.timeline.batches import Batches
 from ikp.exporters.timeline.sums import NAME, Sums
@@ -36,7 +36,7 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
 
 def _lines(trace: Trace, name: str) -> Iterator[bytes]:
     """Yield the start of the file, then events, each with a comma at its end."""
-    layout, threads = lay_out(trace), Threads()
+    layout, threads = lay_out(trace), ChromeThreads()
     origin = layout.span[0] if layout.span else 0
     about = {
         "start_unix_ns": origin,
@@ -50,13 +50,13 @@ def _lines(trace: Trace, name: str) -> Iterator[bytes]:
     yield from _blocks(trace, layout, threads, origin)
     yield from _counters(layout, threads, origin)
     yield from _sums(trace, layout, threads, origin)
-    events = Events(trace, threads, origin)
+    events = EventWriter(trace, threads, origin)
     batches = Batches(trace, layout, _EVENTS_AT_ONCE)
     for batch in track(batches, len(batches), f"writing {name}"):
         yield from events.make(batch)
 
 
-def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+def _launches(trace: Trace, layout: Layout, threads: ChromeThreads, origin: int) -> Iterator[bytes]:
     """Yield a slice for each launch, from the start of its first warp to the end of its last."""
     for launch, tracks in zip(trace.launches, layout.launches, strict=True):
         start, end = tracks.start, tracks.end
@@ -68,7 +68,7 @@ def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> It
             yield event("i", head, {"s": "t", "name": f"{launch.dropped} records dropped"})
 
 
-def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+def _blocks(trace: Trace, layout: Layout, threads: ChromeThreads, origin: int) -> Iterator[bytes]:
     """Yield the slices that show where each block ran, by CTA slot."""
     grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
     for blocks in layout.blocks.parts(_BLOCKS_AT_ONCE):
@@ -88,7 +88,7 @@ def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iter
         yield join(*(part for field in fields for part in field), b"}},\n")
 
 
-def _counters(layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+def _counters(layout: Layout, threads: ChromeThreads, origin: int) -> Iterator[bytes]:
     """Yield, for each launch, how many blocks and warps ran at any time."""
     for uuid, name, (moments, values) in layout.counters:
         state, what = name.encode().split(b" ", 1)
@@ -97,7 +97,7 @@ def _counters(layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
         yield join(begin, thousandths(moments - origin), args, integers(values), b"}},\n")
 
 
-def _sums(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+def _sums(trace: Trace, layout: Layout, threads: ChromeThreads, origin: int) -> Iterator[bytes]:
     """Yield a slice for each warp that recorded totals, with its totals by region."""
     slots, sums = trace.slots, Sums.of(trace) if len(trace.totals) else None
     for slot, totals in sums.by_slot(_DIGITS) if sums else ():

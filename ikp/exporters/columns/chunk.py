@@ -18,15 +18,15 @@ from ikp.exporters.columns.packing import (
     NUMBERS,
     PREFIX,
     RAW,
+    ColumnEntry,
     Integers,
-    Piece,
     checksum,
     width_of,
 )
 from ikp.exporters.protobuf.varints import DamagedError
 
 
-def unpack(piece: Piece, content: bytes) -> Integers:
+def unpack(piece: ColumnEntry, content: bytes) -> Integers:
     """Return the numbers of a column, in a type that holds them.
 
     Raises:
@@ -57,7 +57,7 @@ def _checked(value: int) -> int:
     return value
 
 
-def unpack_json(piece: Piece, content: bytes, take: Take | None = None) -> Any:
+def unpack_json(piece: ColumnEntry, content: bytes, take: Take | None = None) -> Any:
     """Return plain values; ``take`` is given the bytes of memory that they take besides their text.
 
     Raises:
@@ -76,7 +76,7 @@ def unpack_json(piece: Piece, content: bytes, take: Take | None = None) -> Any:
         raise DamagedError(f"the column {piece.name!r} holds no texts") from error
 
 
-def _inflated(piece: Piece, content: bytes, size: int) -> bytes:
+def _inflated(piece: ColumnEntry, content: bytes, size: int) -> bytes:
     from isal import isal_zlib
 
     if checksum(content) != piece.crc:
@@ -110,7 +110,7 @@ class Chunk:
 
     kind: str
     about: dict[str, Any]
-    pieces: dict[str, Piece]
+    pieces: dict[str, ColumnEntry]
     places: dict[str, int]
     read: Read
     take: Take | None = None
@@ -189,7 +189,7 @@ class Chunk:
         """
         return unpack_json(*self._content(name), self.take)
 
-    def _content(self, name: str) -> tuple[Piece, bytes]:
+    def _content(self, name: str) -> tuple[ColumnEntry, bytes]:
         if name not in self.pieces:
             raise DamagedError(f"the column {name!r} is missing")
         piece = self.pieces[name]
@@ -213,7 +213,7 @@ def _parsed(head: bytes) -> dict[str, Any]:
     return about
 
 
-def _piece(facts: object) -> Piece:
+def _piece(facts: object) -> ColumnEntry:
     """Return the piece of which these are the :meth:`Piece.facts`.
 
     Raises:
@@ -222,7 +222,7 @@ def _piece(facts: object) -> Piece:
     kinds = (str, int, str, bool, int, int, int)
     if not isinstance(facts, list) or [type(one) for one in facts] != list(kinds):
         raise DamagedError("a chunk's head is damaged")
-    piece = Piece(*facts)
+    piece = ColumnEntry(*facts)
     sound = min(piece.rows, piece.size, piece.crc) >= 0 and abs(piece.value) <= 1 << 63
     if not sound or piece.type not in ("", JSON, *NUMBERS):
         raise DamagedError("a chunk's head is damaged")

@@ -1,4 +1,4 @@
-"""``Table``: events unpacked from chunks of columns; ``packing.py`` describes their layout."""
+"""``EventTable``: events unpacked from chunks of columns; ``packing.py`` describes their layout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL: Final = tuple(Events.__slots__)
 
 
 @dataclass(slots=True)
-class Table:
+class EventTable:
     """Columns of events; each chunk fills in some rows."""
 
     rows: int
@@ -54,7 +54,7 @@ class Table:
         if rows.stop > self.rows:
             raise DamagedError("there are more events than its head says")
         self.filled = rows.stop
-        one = _Reader(chunk, count)
+        one = _ChunkReader(chunk, count)
         wanted = set(self.wanted)
         out = {name: column[rows] for name, column in self.columns.items()}
         if wanted & {"slot", "start_ns", "end_ns"}:
@@ -70,14 +70,14 @@ class Table:
         for number, kind in enumerate(self.args):
             self._fill_arg(one, number, kind, out)
 
-    def _fill_slots(self, one: _Reader, out: Columns) -> None:
+    def _fill_slots(self, one: _ChunkReader, out: Columns) -> None:
         slots, counts = one.slots
         if outside(slots, 0, self.slots):
             raise DamagedError("an event names a slot that there is not")
         if "slot" in out:
             out["slot"][:] = np.repeat(slots.astype(np.int32), counts)
 
-    def _checked(self, name: str, values: Integers, one: _Reader) -> Integers:
+    def _checked(self, name: str, values: Integers, one: _ChunkReader) -> Integers:
         most = {"region": self.regions, "kind": Kind.INSTANT + 1, "payload_type": len(PayloadType)}
         if outside(values, Kind.RANGE if name == "kind" else 0, most[name]):
             raise DamagedError(f"an event's {name} is one that there is not")
@@ -87,7 +87,7 @@ class Table:
                 raise DamagedError("an instant has a duration")
         return values
 
-    def _fill_arg(self, one: _Reader, number: int, kind: str, out: Columns) -> None:
+    def _fill_arg(self, one: _ChunkReader, number: int, kind: str, out: Columns) -> None:
         given = fitting("given", one.chunk.numbers(f"given {number}", one.rows), _BOOL)
         given = given.astype(np.bool_)
         out[f"given {number}"][:] = given
@@ -133,7 +133,7 @@ _DTYPES: Final[dict[str, type[Any]]] = {
 }
 
 
-class _Reader:
+class _ChunkReader:
     """One chunk's columns, each unpacked once."""
 
     def __init__(self, chunk: Chunk, rows: int) -> None:
@@ -166,7 +166,7 @@ class _Reader:
         return self._slots
 
 
-def _fill_times(one: _Reader, out: Columns) -> None:
+def _fill_times(one: _ChunkReader, out: Columns) -> None:
     slots, counts = one.slots
     origin = one.chunk.numbers("origin", len(slots)).astype(np.int64)
     steps = one.chunk.numbers("gap", one.rows) + one.span
@@ -185,7 +185,7 @@ def _fill_times(one: _Reader, out: Columns) -> None:
         raise DamagedError("the times of a chunk are not those that it says")
 
 
-def _fill_ticks(one: _Reader, out: Columns) -> None:
+def _fill_ticks(one: _ChunkReader, out: Columns) -> None:
     rate = one.chunk.about.get("rate")
     if type(rate) is not int or abs(rate) >= MOST_RATE:
         raise DamagedError("a chunk doesn't say its rate")
@@ -194,7 +194,7 @@ def _fill_ticks(one: _Reader, out: Columns) -> None:
     usual += one.chunk.numbers("ticks", one.rows)
 
 
-def _fill_payload(one: _Reader, out: Columns) -> None:
+def _fill_payload(one: _ChunkReader, out: Columns) -> None:
     types = out.get("payload_type")
     if types is None:
         types = one.chunk.numbers("payload_type", one.rows)

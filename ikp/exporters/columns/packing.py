@@ -52,7 +52,7 @@ _NARROWEST: Final = ("u1", "i1")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ColumnEntry:
     """A column's entry in a chunk's head."""
 
     name: str
@@ -69,17 +69,17 @@ class Piece:
         return [self.name, *rest]
 
 
-Packed = tuple[Piece, bytes]
+Packed = tuple[ColumnEntry, bytes]
 
 
 def pack(name: str, values: NDArray[Any], *, steps: bool = True) -> Packed:
     """Pack whole numbers, or booleans; with ``steps``, as steps where these take less room."""
     if not len(values):
-        return Piece(name, 0, "", False, 0, 0, 0), b""
+        return ColumnEntry(name, 0, "", False, 0, 0, 0), b""
     numbers: Integers = values.view(np.uint8) if values.dtype == np.bool_ else values
     plain = _type(numbers)
     if not plain:
-        return Piece(name, len(numbers), "", False, int(numbers[0]), 0, 0), b""
+        return ColumnEntry(name, len(numbers), "", False, int(numbers[0]), 0, 0), b""
     if steps and plain not in _NARROWEST:
         wide = numbers.astype(np.int64, copy=False)
         between = np.diff(wide, prepend=wide[:1])
@@ -91,7 +91,9 @@ def pack(name: str, values: NDArray[Any], *, steps: bool = True) -> Packed:
 
 def _packed(name: str, values: Integers, kind: str, steps: bool, first: int) -> Packed:
     content = deflated(_planes(values.astype(f"<{kind}", copy=False)))
-    return Piece(name, len(values), kind, steps, first, len(content), checksum(content)), content
+    return ColumnEntry(
+        name, len(values), kind, steps, first, len(content), checksum(content)
+    ), content
 
 
 def _type(values: Integers) -> str:
@@ -118,7 +120,7 @@ def to_json(value: object) -> bytes:
 def pack_json(name: str, text: bytes) -> Packed:
     """Pack a text that :func:`to_json` returned."""
     content = deflated(text)
-    return Piece(name, len(text), JSON, False, 0, len(content), checksum(content)), content
+    return ColumnEntry(name, len(text), JSON, False, 0, len(content), checksum(content)), content
 
 
 def deflated(content: bytes | NDArray[np.uint8], window_bits: int = RAW) -> bytes:

@@ -64,12 +64,12 @@ class PerfettoExporter(FileExporter):
         Raises:
             ExportError: as :meth:`write` does.
         """
-        from ikp.exporters.perfetto._host import Beside
+        from ikp.exporters.perfetto._host import AddedTraces
         from ikp.exporters.perfetto._writer import write
 
         check(trace)
         with replacing(path, force=force) as file:
-            write(trace, file, fspath(path), Beside(hosts, records))
+            write(trace, file, fspath(path), AddedTraces(hosts, records))
 
     def read(self, path: str | PathLike[str]) -> Trace:
         """Rebuild the trace that :meth:`write` wrote to ``path``.

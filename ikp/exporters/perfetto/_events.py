@@ -36,7 +36,7 @@ from ikp.exporters.protobuf.varints import (
     FIXED64,
     VARINT,
     WORD,
-    Column,
+    MessagePart,
     Numbers,
     Words,
     encoded_varint,
@@ -230,7 +230,9 @@ def payloads(bits: NDArray[np.uint32], types: NDArray[np.uint8]) -> Iterator[Mes
         if not there.any():
             continue
         if kind is PayloadType.F32:
-            value: Column | Numbers = Column(widen_float(bits)[:, None], there * np.uint8(WORD))
+            value: MessagePart | Numbers = MessagePart(
+                widen_float(bits)[:, None], there * np.uint8(WORD)
+            )
         else:
             numbers = bits.view(np.int32) if kind is PayloadType.I32 else bits
             value = Numbers.of(numbers, there)

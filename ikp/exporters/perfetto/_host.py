@@ -32,7 +32,7 @@ _AT_ONCE: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class AddedTraces:
     """Other profilers' traces that go into the file of a trace.
 
     Args:

@@ -23,8 +23,8 @@ from ikp.exporters.perfetto._schema import (
     Packet,
 )
 from ikp.exporters.protobuf.joining import join
-from ikp.exporters.protobuf.shapes import Group, Message, Stream, Times
-from ikp.exporters.protobuf.varints import BYTES, FIXED64, VARINT, WORD, Column, Numbers, tag
+from ikp.exporters.protobuf.shapes import Message, Stream, SubmessageGroup, Times
+from ikp.exporters.protobuf.varints import BYTES, FIXED64, VARINT, WORD, MessagePart, Numbers, tag
 from ikp.exporters.timeline.batches import ARROW, Arrows
 
 Ints = NDArray[np.int64]
@@ -63,7 +63,9 @@ class Clock:
         return out
 
 
-def packet(times: Ints, *event: bytes | Column | Numbers | Group | Message) -> Message:
+def packet(
+    times: Ints, *event: bytes | MessagePart | Numbers | SubmessageGroup | Message
+) -> Message:
     """Return packets that each hold one track event of the given parts, at the given times.
 
     The time is last, not in the order of field numbers. If an event's own numbers are last in it,
@@ -81,7 +83,7 @@ def packet(times: Ints, *event: bytes | Column | Numbers | Group | Message) -> M
 
 def argument(
     name: Arg | bytes | Numbers,
-    value: Column | Numbers,
+    value: MessagePart | Numbers,
     value_tag: bytes = INTEGER,
     field: bytes = tag(Event.DEBUG_ANNOTATIONS, BYTES),
 ) -> Message:
@@ -97,7 +99,7 @@ entry: Final = partial(argument, field=tag(Annotation.DICT_ENTRIES, BYTES))
 """Returns an entry of an argument that is a dict."""
 
 
-def typed(column: ArgColumn, kind: str = "") -> tuple[Column | Numbers, bytes]:
+def typed(column: ArgColumn, kind: str = "") -> tuple[MessagePart | Numbers, bytes]:
     """Return the values of an argument, empty where it is not given, and their tag.
 
     ``kind`` is numpy's kind, where it is not that of the values: ``TEXT`` if they number texts.
@@ -105,7 +107,7 @@ def typed(column: ArgColumn, kind: str = "") -> tuple[Column | Numbers, bytes]:
     found = _TAGS[kind or column.values.dtype.kind]
     if column.values.dtype.kind == "f":
         words = column.values.view(np.uint64)[:, None]
-        return Column(words, column.given * np.uint8(WORD)), found
+        return MessagePart(words, column.given * np.uint8(WORD)), found
     return Numbers.of(column.values, column.given), found
 
 
@@ -145,7 +147,7 @@ class Ids:
         order = np.argsort(event, kind="stable")[np.count_nonzero(event < 0) :]
         return Ids(event[order], self.id[order], self.count[rows])
 
-    def column(self, key: bytes) -> Column:
+    def column(self, key: bytes) -> MessagePart:
         """Return the field for the ids, once for each of them."""
         size = len(key) + WORD
         fields = np.zeros((len(self.event), size), np.uint8)
@@ -158,7 +160,7 @@ class Ids:
         # A view of each row as so many fields: numpy copies each in one go.
         cells = np.ndarray((len(rows), most), f"V{size}", rows, strides=(rows.shape[1], size))
         cells[self.event, nth] = fields.view(f"V{size}")[:, 0]
-        return Column(rows.view(np.uint64), self.count * size)
+        return MessagePart(rows.view(np.uint64), self.count * size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ class Flows:
         """Return the arrows of the given events."""
         return Flows(*(one.take(rows) for one in (self.leaving, self.arriving, self.late)))
 
-    def fields(self) -> tuple[Column, Column]:
+    def fields(self) -> tuple[MessagePart, MessagePart]:
         """Return the fields of the packets that open the events: leaving and arriving flows."""
         return self.leaving.column(_LEAVING), self.arriving.column(ARRIVING)
 

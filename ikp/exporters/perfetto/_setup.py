@@ -44,7 +44,7 @@ from ikp.exporters.perfetto._schema import (
 )
 from ikp.exporters.perfetto._tracks import annotate, descriptors, named
 from ikp.exporters.protobuf.shapes import Message
-from ikp.exporters.protobuf.varints import VARINT, VARINT_BITS, Column, Numbers, tag, texts
+from ikp.exporters.protobuf.varints import VARINT, VARINT_BITS, MessagePart, Numbers, tag, texts
 from ikp.exporters.text import some_at_once
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
@@ -231,7 +231,7 @@ def launch_slices(
         first[1:] += np.cumsum(np.bincount(lossy, minlength=len(part)))[:-1]
         closed = first + 1 + np.bincount(lossy, minlength=len(part))
         number = Numbers.of(np.arange(low, low + len(part)))
-        flows: tuple[Column, ...] = ()
+        flows: tuple[MessagePart, ...] = ()
         if calls is not None:
             called = np.flatnonzero(calls[rows])
             count = np.bincount(called, minlength=len(part))
@@ -258,8 +258,8 @@ def _slice(
     times: Ints,
     kind: EventType,
     track: Ints,
-    *args: Message | Column,
-    name: tuple[bytes, Column] | tuple[()] = (),
+    *args: Message | MessagePart,
+    name: tuple[bytes, MessagePart] | tuple[()] = (),
 ) -> Message:
     """Return events of one kind, on the given tracks."""
     return packet(

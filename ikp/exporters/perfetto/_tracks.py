@@ -37,13 +37,13 @@ from ikp.exporters.perfetto._schema import (
     Packet,
 )
 from ikp.exporters.protobuf.joining import join
-from ikp.exporters.protobuf.shapes import Group, Message
+from ikp.exporters.protobuf.shapes import Message, SubmessageGroup
 from ikp.exporters.protobuf.varints import (
     BYTES,
     VARINT,
     WORD,
-    Column,
     Integers,
+    MessagePart,
     Numbers,
     as_words,
     in_field,
@@ -51,8 +51,8 @@ from ikp.exporters.protobuf.varints import (
     texts,
 )
 from ikp.exporters.text import some_at_once
-from ikp.exporters.timeline.blocks import Blocks
-from ikp.exporters.timeline.tracks import Counted, Kind, Track
+from ikp.exporters.timeline.blocks import BlockRows
+from ikp.exporters.timeline.tracks import Counted, Track, TrackKind
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
@@ -69,7 +69,7 @@ def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
         alike: dict[tuple[bool, bool, bool], list[int]] = {}
         part = tracks[rows]
         for place, (_, _, parent, _, kind, about) in enumerate(part):
-            fields = (parent > 0, about != "", kind is Kind.COUNTER)
+            fields = (parent > 0, about != "", kind is TrackKind.COUNTER)
             alike.setdefault(fields, []).append(place)
         streams = (
             (_descriptors([part[place] for place in places], *fields), np.array(places))
@@ -100,7 +100,7 @@ def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: b
     return Message(tag(Packet.PACKET, BYTES), parts)
 
 
-def named(field: int, names: Sequence[str]) -> tuple[bytes, Column]:
+def named(field: int, names: Sequence[str]) -> tuple[bytes, MessagePart]:
     """Return a field of text, which is there even where the text is empty."""
     return tag(field, BYTES), texts([*map(_sized, names)])
 
@@ -134,7 +134,7 @@ def _set(annotation: DebugAnnotation, value: Any) -> None:
         annotation.double_value = float(value)
 
 
-def block_slices(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]:
+def block_slices(trace: Trace, blocks: BlockRows, before: int) -> NDArray[np.uint8]:
     """Return the packets of the slices that show where each block ran, CTA slot by CTA slot.
 
     They also carry the facts of each warp that left records; where none did, ``recorded: false``.
@@ -146,7 +146,7 @@ def block_slices(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]
     recorded, others = np.flatnonzero(blocks.recorded), np.flatnonzero(~blocks.recorded)
     if len(recorded):
         warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), _warps(trace.slots, blocks))
-        listed = Group(warps, blocks.first[recorded], len(blocks.slots))
+        listed = SubmessageGroup(warps, blocks.first[recorded], len(blocks.slots))
         of_warps = tag(Annotation.NAME_IID, VARINT) + bytes([Arg.WARPS])
         facts = Message(tag(Event.DEBUG_ANNOTATIONS, BYTES), (of_warps, listed))
         streams.append((_opening(trace, blocks, recorded, facts), 2 * recorded))
@@ -157,7 +157,7 @@ def block_slices(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]
     return join(*streams, before=before)
 
 
-def _opening(trace: Trace, blocks: Blocks, rows: NDArray[np.intp], facts: Message) -> Message:
+def _opening(trace: Trace, blocks: BlockRows, rows: NDArray[np.intp], facts: Message) -> Message:
     """Return the packets that open some blocks' slices, with the facts of their warps."""
     launch, block = blocks.launch[rows], blocks.block[rows]
     return packet(
@@ -182,7 +182,7 @@ def _names(trace: Trace, launch: Ints, block: Ints) -> Message:
     return Message(tag(Event.NAME, BYTES), parts)
 
 
-def decimals(values: Integers) -> Column:
+def decimals(values: Integers) -> MessagePart:
     """Return numbers, none negative, as decimal digits."""
     rest = as_words(values)
     if int(rest.max(initial=0)) >= 10**WORD:
@@ -194,10 +194,10 @@ def decimals(values: Integers) -> Column:
         word = np.where(more, word << np.uint64(8) | digit + np.uint64(ord("0")), word)
         sizes += more
         more = rest > 0
-    return Column(word[:, None], sizes)
+    return MessagePart(word[:, None], sizes)
 
 
-def _warps(slots: Slots, blocks: Blocks) -> tuple[Message, ...]:
+def _warps(slots: Slots, blocks: BlockRows) -> tuple[Message, ...]:
     """Return the facts of each slot, as entries; usual values are left out."""
     rows = blocks.slots
     start = np.repeat(blocks.start, np.diff(blocks.first, append=len(rows)))

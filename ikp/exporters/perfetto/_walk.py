@@ -29,7 +29,7 @@ PIECE: Final = 4 << 20
 """So many bytes are taken apart together."""
 
 
-class Budget:
+class ByteBudget:
     """What reading one file may still take, in bytes."""
 
     def __init__(self, path: str | PathLike[str], size: int) -> None:
@@ -63,7 +63,7 @@ def _asked(path: str | PathLike[str]) -> int:
     return int(text) << 20
 
 
-def inflated(packed: bytes, budget: Budget) -> Iterator[bytes]:
+def inflated(packed: bytes, budget: ByteBudget) -> Iterator[bytes]:
     """Yield the content of one packed part, in pieces.
 
     Raises:
@@ -101,7 +101,7 @@ _AT_ONCE: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """A chunk of columns, and the packets between it and the chunk before it."""
 
     packets: int  # where they begin
@@ -168,7 +168,7 @@ class Bytes:
         return self.read(begin + at, size), end
 
 
-def walk(source: Bytes, start: int = 0) -> Iterator[Part]:
+def walk(source: Bytes, start: int = 0) -> Iterator[FilePart]:
     """Yield the chunks of a file, from a place on.
 
     Raises:
@@ -178,7 +178,7 @@ def walk(source: Bytes, start: int = 0) -> Iterator[Part]:
     while at < source.size:
         chunk, chunk_end, end = source.chunk(at)
         if chunk:
-            yield Part(behind, at, chunk, chunk_end)
+            yield FilePart(behind, at, chunk, chunk_end)
             behind = end
         at = end
     if behind < source.size:
@@ -206,7 +206,7 @@ def number(content: bytes, at: int) -> tuple[int, int]:
     raise DamagedError("a packet is cut off" if len(content) < _HEAD else "a number is too long")
 
 
-def check_seal(source: Bytes, part: Part, chunk: Chunk, budget: Budget) -> None:
+def check_seal(source: Bytes, part: FilePart, chunk: Chunk, budget: ByteBudget) -> None:
     """Compare the packets in front of a chunk with the sizes and checksums in its head.
 
     Packets that another tool only inflated pass.
@@ -225,7 +225,7 @@ def check_seal(source: Bytes, part: Part, chunk: Chunk, budget: Budget) -> None:
         raise DamagedError("its packets are not those that its columns were written with")
 
 
-def _content(source: Bytes, start: int, end: int, budget: Budget) -> int:
+def _content(source: Bytes, start: int, end: int, budget: ByteBudget) -> int:
     """Return the checksum of packets as they were before they were deflated."""
     crc = 0
     while start < end:

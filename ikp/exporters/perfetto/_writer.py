@@ -37,13 +37,13 @@ from ikp.exporters.columns.packing import (
     to_json,
 )
 from ikp.exporters.perfetto._events import Encoder
-from ikp.exporters.perfetto._host import Beside
+from ikp.exporters.perfetto._host import AddedTraces
 from ikp.exporters.perfetto._packets import TYPES, Clock, argument, entry, packet, typed
 from ikp.exporters.perfetto._schema import COLUMNS, Annotation, Arg, Event, EventType, Packet
 from ikp.exporters.perfetto._setup import FirstIds, format_of, setup
 from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors
 from ikp.exporters.protobuf import joining
-from ikp.exporters.protobuf.shapes import Group, Message
+from ikp.exporters.protobuf.shapes import Message, SubmessageGroup
 from ikp.exporters.protobuf.varints import BYTES, VARINT, Numbers, encoded_varint, in_field, tag
 from ikp.exporters.timeline.batches import Batches, by_track, cuts
 from ikp.exporters.timeline.blocks import slot_bounds
@@ -67,12 +67,14 @@ def sum_slices(
     for low in range(0, len(slots), AT_ONCE):
         high = min(low + AT_ONCE, len(slots))
         entries = _entries(sums, ids.region_arg, slice(int(bounds[low]), int(bounds[high])))
-        groups = Group(entries, first[low:high] - first[low], int(bounds[high] - bounds[low]))
+        groups = SubmessageGroup(
+            entries, first[low:high] - first[low], int(bounds[high] - bounds[low])
+        )
         yield _encode(trace, layout, clock, slots[low:high], name, groups)
 
 
 def _encode(
-    trace: Trace, layout: Layout, clock: Clock, slot: Ints, name: bytes, sums: Group
+    trace: Trace, layout: Layout, clock: Clock, slot: Ints, name: bytes, sums: SubmessageGroup
 ) -> NDArray[np.uint8]:
     start, end = trace.slots.start_ns[slot], trace.slots.end_ns[slot]
     track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(layout.slot_track[slot]))
@@ -111,7 +113,7 @@ _WORTH_THREADS: Final = 2
 """Batches from which on threads take less time than it takes to start them."""
 
 
-def write(trace: Trace, file: BinaryIO, name: str, beside: Beside | None = None) -> None:
+def write(trace: Trace, file: BinaryIO, name: str, beside: AddedTraces | None = None) -> None:
     """Write a trace as packets and columns, showing progress if it takes long.
 
     ``beside`` is for viewers alone: who reads the file gets the trace.
@@ -123,7 +125,7 @@ def write(trace: Trace, file: BinaryIO, name: str, beside: Beside | None = None)
 
 
 def _write(
-    trace: Trace, file: BinaryIO, advance: Callable[[float], None], beside: Beside | None
+    trace: Trace, file: BinaryIO, advance: Callable[[float], None], beside: AddedTraces | None
 ) -> None:
     text = to_json(facts_of(trace))
     facts, ids = pack_json("facts", text), FirstIds.of(trace, text)

@@ -15,11 +15,11 @@ from ikp.core.trace import Events, Launch, Region, Slots, Totals, Trace
 from ikp.errors import ExportError
 from ikp.exporters.columns import small_tables
 from ikp.exporters.columns.chunk import Chunk
-from ikp.exporters.columns.event_chunks import ALL, Columns, Table
+from ikp.exporters.columns.event_chunks import ALL, Columns, EventTable
 from ikp.exporters.columns.packing import JSON, Facts
 from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
 from ikp.exporters.perfetto._schema import COLUMNAR
-from ikp.exporters.perfetto._walk import Budget, Bytes, check_seal, walk
+from ikp.exporters.perfetto._walk import ByteBudget, Bytes, check_seal, walk
 from ikp.exporters.protobuf.varints import DamagedError
 from ikp.progress import track
 
@@ -88,7 +88,7 @@ class ColumnFile:
 
     def __init__(self, path: str | PathLike[str], source: Bytes) -> None:
         self._path, self._source = path, source
-        self._budget = Budget(path, source.size)
+        self._budget = ByteBudget(path, source.size)
         self._parts = list(walk(source))
         take = self._budget.take
         chunks = [Chunk.at(source.read, one.chunk, one.chunk_end, take) for one in self._parts]
@@ -207,10 +207,12 @@ class ColumnFile:
             others=self.others,
         )
 
-    def table(self, chunks: list[Chunk], wanted: Sequence[str], args: Sequence[str] = ()) -> Table:
+    def table(
+        self, chunks: list[Chunk], wanted: Sequence[str], args: Sequence[str] = ()
+    ) -> EventTable:
         """Return the table of some chunks' events."""
         rows = sum(one.size("rows") for one in chunks)
-        table = Table(rows, wanted, tuple(args), self.head.size("slots"), len(self.regions))
+        table = EventTable(rows, wanted, tuple(args), self.head.size("slots"), len(self.regions))
         for one in track(chunks, len(chunks), f"reading {self._path}"):
             table.fill(one)
         return table

@@ -17,11 +17,11 @@ from ikp.core.trace import Events, Slots, Totals, Trace, faults, make_columns
 from ikp.errors import ExportError
 from ikp.exporters.columns import small_tables
 from ikp.exporters.columns.chunk import Chunk
-from ikp.exporters.columns.event_chunks import ALL, Columns, Table
+from ikp.exporters.columns.event_chunks import ALL, Columns, EventTable
 from ikp.exporters.columns.packing import MAGIC
 from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
 from ikp.exporters.perfetto._schema import COLUMNAR
-from ikp.exporters.perfetto._walk import Budget
+from ikp.exporters.perfetto._walk import ByteBudget
 from ikp.exporters.perfetto.column_file import room, rows_told
 from ikp.exporters.protobuf.varints import DamagedError
 
@@ -49,7 +49,7 @@ def salvage(path: str | PathLike[str], content: bytes) -> list[tuple[Trace, list
     Raises:
         ExportError: there is nothing to read.
     """
-    budget = Budget(path, len(content))
+    budget = ByteBudget(path, len(content))
     traces, lost = [], list[str]()
     for found in _traces(content, budget):
         try:
@@ -66,7 +66,7 @@ def salvage(path: str | PathLike[str], content: bytes) -> list[tuple[Trace, list
     return traces
 
 
-def _traces(content: bytes, budget: Budget) -> Iterator[_Found]:
+def _traces(content: bytes, budget: ByteBudget) -> Iterator[_Found]:
     """Yield the traces of which there is at least the beginning."""
     found: _Found | None = None
     at = content.find(MAGIC)
@@ -88,7 +88,7 @@ def _traces(content: bytes, budget: Budget) -> Iterator[_Found]:
         yield found
 
 
-def _trace(found: _Found, budget: Budget) -> Trace:
+def _trace(found: _Found, budget: ByteBudget) -> Trace:
     budget.take(found.head.room)
     facts = found.head.json("facts")
     if not isinstance(facts, dict):
@@ -124,7 +124,7 @@ def _trace(found: _Found, budget: Budget) -> Trace:
     return trace
 
 
-def _sound(chunk: Chunk, args: int, found: _Found, budget: Budget) -> bool:
+def _sound(chunk: Chunk, args: int, found: _Found, budget: ByteBudget) -> bool:
     needed = -1
     with _telling(found, chunk):
         needed = room(chunk, args)
@@ -182,7 +182,7 @@ def _events(
     slots, regions = found.head.size("slots"), len(trace.regions)
     for chunk in found.of("events"):
         with _telling(found, chunk):
-            table = Table(chunk.size("rows"), ALL, kinds, slots, regions)
+            table = EventTable(chunk.size("rows"), ALL, kinds, slots, regions)
             table.fill(chunk)
             old = table.columns["slot"]
             _refuse_twice(not table.rows or int(old[0]) <= after)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ikp.compiling import CompileError, compile_c, kept
 from ikp.exporters.protobuf import shapes
-from ikp.exporters.protobuf.shapes import Group, Message, Stream, Times
-from ikp.exporters.protobuf.varints import WORD, Column, Numbers
+from ikp.exporters.protobuf.shapes import Message, Stream, SubmessageGroup, Times
+from ikp.exporters.protobuf.varints import WORD, MessagePart, Numbers
 
 _SOURCE: Final = Path(__file__).with_name("join.c")
 _NAME: Final = "libikp-join.so"
@@ -144,14 +144,14 @@ class _Program:
             text, end = text[: len(behind) - WORD], text[len(behind) - WORD :]
             self._found[-1] = (kind, ends, end + behind, *rest)  # type: ignore[assignment]
 
-    def _column(self, part: Column | Numbers | Times | Group) -> None:
-        if isinstance(part, Group):
+    def _column(self, part: MessagePart | Numbers | Times | SubmessageGroup) -> None:
+        if isinstance(part, SubmessageGroup):
             bounds = np.append(part.first, part.count)
             inner = _Program(part.shape, np.arange(part.count))
             self._held.append(inner)
             self._rest += inner.room
             self._add(_GROUP, inner.stream[0], self._address(bounds, np.int64))
-        elif isinstance(part, Column):
+        elif isinstance(part, MessagePart):
             sizes = np.ascontiguousarray(part.sizes, np.int64)
             self._rest += int(sizes.sum())
             words, width = self._address(part.words, np.uint64), part.words.shape[1] * WORD

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ikp.exporters.protobuf.varints import (
     WORD,
-    Column,
+    MessagePart,
     Numbers,
     Sizes,
     Words,
@@ -46,20 +46,20 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SubmessageGroup:
     """Several submessages of one shape in each message; group i begins at number ``first[i]``."""
 
     shape: Message
     first: Ints
     count: int  # of all of them; no group is empty
 
-    def take(self, rows: NDArray[np.intp]) -> Group:
+    def take(self, rows: NDArray[np.intp]) -> SubmessageGroup:
         """Return the given groups, in the given order."""
         bounds = np.append(self.first, self.count)
         sizes = np.diff(bounds)[rows]
         first = np.cumsum(sizes) - sizes
         inner = np.arange(int(sizes.sum())) + np.repeat(bounds[rows] - first, sizes)
-        return Group(self.shape.take(inner), first, len(inner))
+        return SubmessageGroup(self.shape.take(inner), first, len(inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Message:
     """A submessage: its tag and its parts. It is left out where all its columns are empty."""
 
     tag: bytes
-    parts: tuple[bytes | Column | Numbers | Times | Group | Message, ...]
+    parts: tuple[bytes | MessagePart | Numbers | Times | SubmessageGroup | Message, ...]
 
     def take(self, rows: NDArray[np.intp]) -> Message:
         """Return the given rows of all columns, in the given order."""
@@ -119,7 +119,7 @@ def _steps(streams: Sequence[Stream], before: int) -> Iterator[Words]:
 
 def _plain(shape: Message, later: Iterator[Words]) -> Message:
     """Return a shape all of whose columns are bytes."""
-    parts = list[bytes | Column | Message]()
+    parts = list[bytes | MessagePart | Message]()
     for part in shape.parts:
         if isinstance(part, Message):
             parts.append(_plain(part, later))
@@ -127,14 +127,14 @@ def _plain(shape: Message, later: Iterator[Words]) -> Message:
             parts.append(part.column())
         elif isinstance(part, Times):
             parts.append(varints(next(later)))
-        elif isinstance(part, Group):
+        elif isinstance(part, SubmessageGroup):
             parts.append(_joined_groups(part))
         else:
             parts.append(part)
     return Message(shape.tag, tuple(parts))
 
 
-def _joined_groups(group: Group) -> Column:
+def _joined_groups(group: SubmessageGroup) -> MessagePart:
     """Return the messages of each group, end to end."""
     first = group.first
     found = list(layouts(_plain(group.shape, iter(()))))
@@ -149,24 +149,24 @@ def _joined_groups(group: Group) -> Column:
     starts += np.repeat(move, np.diff(first, append=len(sizes)))
     for layout in found:
         layout.write(out, starts[layout.rows])
-    return Column(out, lengths)
+    return MessagePart(out, lengths)
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberColumn:
     """A column in a layout, where all its numbers have the same size."""
 
-    column: Column
+    column: MessagePart
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MessageLayout:
     """The messages of one shape whose numbers have the same sizes; each is ``size`` bytes long."""
 
     rows: Rows
     count: int
-    parts: list[bytes | Number]
+    parts: list[bytes | NumberColumn]
     size: int
 
     def write(self, out: Words, starts: Ints) -> None:
@@ -182,7 +182,7 @@ class Layout:
         numbers: list[Words | None] = [None] * len(constant)
         at = 0
         for part in self.parts:
-            if isinstance(part, Number):
+            if isinstance(part, NumberColumn):
                 for low in range(0, part.size, WORD):
                     number = part.column.words[:, low // WORD][self.rows]
                     _put(numbers, at + low, number, min(WORD, part.size - low))
@@ -199,7 +199,9 @@ class Layout:
 
     def _constant(self) -> bytes:
         """Return one message with all numbers 0, padded to whole words."""
-        parts = [bytes(part.size) if isinstance(part, Number) else part for part in self.parts]
+        parts = [
+            bytes(part.size) if isinstance(part, NumberColumn) else part for part in self.parts
+        ]
         return b"".join(parts) + bytes(-self.size % WORD)
 
 
@@ -219,32 +221,32 @@ def _merge(words: list[Words | None], index: int, bits: Words) -> None:
 _SHIFTS = [np.uint64(8 * size) for size in range(WORD)]
 
 
-def layouts(shape: Message) -> Iterator[Layout]:
+def layouts(shape: Message) -> Iterator[MessageLayout]:
     """Sort the messages of a shape by the sizes of their numbers."""
     for rows, count, sizes in _by_sizes([column.sizes for column in _columns(shape)]):
         parts, _ = _flat(shape, iter(sizes))
-        yield Layout(rows, count, parts, _size(parts))
+        yield MessageLayout(rows, count, parts, _size(parts))
 
 
-def _columns(shape: Message) -> Iterator[Column]:
+def _columns(shape: Message) -> Iterator[MessagePart]:
     for part in shape.parts:
         if isinstance(part, Message):
             yield from _columns(part)
-        elif isinstance(part, Column):
+        elif isinstance(part, MessagePart):
             yield part
 
 
-def _flat(shape: Message, sizes: Iterator[int]) -> tuple[list[bytes | Number], list[int]]:
+def _flat(shape: Message, sizes: Iterator[int]) -> tuple[list[bytes | NumberColumn], list[int]]:
     """Return a message as constant bytes and numbers, and the sizes that it took."""
-    body, taken = list[bytes | Number](), list[int]()
+    body, taken = list[bytes | NumberColumn](), list[int]()
     for part in shape.parts:
         if isinstance(part, Message):
             inner, more = _flat(part, sizes)
             body += inner
             taken += more
-        elif isinstance(part, Column):
+        elif isinstance(part, MessagePart):
             taken.append(next(sizes))
-            body.append(Number(part, taken[-1]))
+            body.append(NumberColumn(part, taken[-1]))
         elif isinstance(part, bytes):
             body.append(part)
     if taken and not any(taken):
@@ -252,8 +254,8 @@ def _flat(shape: Message, sizes: Iterator[int]) -> tuple[list[bytes | Number], l
     return [shape.tag + encoded_varint(_size(body)), *body], taken
 
 
-def _size(parts: Sequence[bytes | Number]) -> int:
-    return sum(part.size if isinstance(part, Number) else len(part) for part in parts)
+def _size(parts: Sequence[bytes | NumberColumn]) -> int:
+    return sum(part.size if isinstance(part, NumberColumn) else len(part) for part in parts)
 
 
 def _by_sizes(columns: Sequence[Sizes]) -> Iterator[tuple[Rows, int, list[int]]]:

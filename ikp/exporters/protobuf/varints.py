@@ -30,7 +30,7 @@ _ONES: Final = 0x0101010101010101
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MessagePart:
     """One part of each of ``n`` messages, as bytes.
 
     ``words`` (``n`` x width, little endian) holds the bytes of row i in order, then zeros;
@@ -43,16 +43,16 @@ class Column:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def take(self, rows: NDArray[np.intp]) -> Column:
+    def take(self, rows: NDArray[np.intp]) -> MessagePart:
         """Return the given rows, in the given order."""
         words = self.words[:, 0][rows][:, None] if self.words.shape[1] == 1 else self.words[rows]
         if len(self) and self.sizes.min() == self.sizes.max():  # names and tracks mostly are so
-            return Column(words, np.broadcast_to(self.sizes[0], len(rows)))
-        return Column(words, self.sizes[rows])
+            return MessagePart(words, np.broadcast_to(self.sizes[0], len(rows)))
+        return MessagePart(words, self.sizes[rows])
 
-    def where(self, mask: NDArray[np.bool_]) -> Column:
+    def where(self, mask: NDArray[np.bool_]) -> MessagePart:
         """Return this column with the rows outside ``mask`` empty."""
-        return Column(self.words, self.sizes * mask.view(np.uint8))
+        return MessagePart(self.words, self.sizes * mask.view(np.uint8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,18 @@ class Numbers:
         """Return the given rows, in the given order."""
         return Numbers(self.values[rows], None if self.given is None else self.given[rows])
 
-    def column(self) -> Column:
+    def column(self) -> MessagePart:
         """Return the numbers as bytes."""
         column = varints(self.values)
         return column if self.given is None else column.where(self.given)
 
 
-def texts(values: Sequence[bytes]) -> Column:
+def texts(values: Sequence[bytes]) -> MessagePart:
     """Return byte strings as they are."""
     sizes = np.fromiter(map(len, values), np.int64, len(values))
     width = max(1, -(-int(sizes.max(initial=0)) // WORD))
     padded = np.array(values, f"S{WORD * width}")
-    return Column(padded.view(np.uint64).reshape(-1, width), sizes)
+    return MessagePart(padded.view(np.uint64).reshape(-1, width), sizes)
 
 
 def varint_size(value: int) -> int:
@@ -118,11 +118,11 @@ def as_words(values: Integers) -> Words:
     return values.astype(np.int64, copy=False).view(np.uint64)
 
 
-def varints(values: Integers) -> Column:
+def varints(values: Integers) -> MessagePart:
     """Return integers as varints of 1 to 10 bytes; negative ones as protobuf's int64."""
     unsigned = as_words(values)
     if not len(unsigned):
-        return Column(np.empty((0, 1), np.uint64), np.empty(0, np.uint8))
+        return MessagePart(np.empty((0, 1), np.uint64), np.empty(0, np.uint8))
     least, most = varint_size(int(unsigned.min())), varint_size(int(unsigned.max()))
     if most > _SHORT:
         long = np.flatnonzero(unsigned >> np.uint64(VARINT_BITS * _SHORT))
@@ -131,7 +131,7 @@ def varints(values: Integers) -> Column:
     return _varints(unsigned, least, most)
 
 
-def _with_long(values: Words, long: NDArray[np.intp]) -> Column:
+def _with_long(values: Words, long: NDArray[np.intp]) -> MessagePart:
     """Return varints of numbers of which few are long: these are slow, and encoded apart."""
     short = values.copy()
     short[long] = 0
@@ -141,7 +141,7 @@ def _with_long(values: Words, long: NDArray[np.intp]) -> Column:
     words[long] = rest.words
     sizes = np.array(column.sizes)
     sizes[long] = rest.sizes
-    return Column(words, sizes)
+    return MessagePart(words, sizes)
 
 
 _SHORT: Final = 4
@@ -149,7 +149,7 @@ _FEW: Final = 8
 """Numbers of more than ``_SHORT`` bytes are few if they are less than one in so many."""
 
 
-def _varints(unsigned: Words, least: int, most: int) -> Column:
+def _varints(unsigned: Words, least: int, most: int) -> MessagePart:
     """Return varints of numbers, the shortest and the longest of so many bytes."""
     low = _spread(unsigned, most)
     if least == most:
@@ -160,12 +160,12 @@ def _varints(unsigned: Words, least: int, most: int) -> Column:
         sizes = _sizes(unsigned, least, most)
         low |= _more_follows(low, most)
     if most <= WORD:
-        return Column(low[:, None], sizes)
+        return MessagePart(low[:, None], sizes)
     low[sizes > WORD] |= np.uint64(_TOP_BITS)
     # What is left are 8 bits. The eighth is the tenth byte, and says of the ninth that one follows.
     high = unsigned >> np.uint64(LOW_BITS)
     high |= (high & np.uint64(0x80)) << np.uint64(1)
-    return Column(np.stack([low, high], axis=1), sizes)
+    return MessagePart(np.stack([low, high], axis=1), sizes)
 
 
 def _sizes(values: Words, least: int, most: int) -> Sizes:

@@ -1,4 +1,4 @@
-"""``Blocks``: where and when each block ran, by SM and CTA slot ("lane"); occupancy over time."""
+"""``BlockRows``: where and when blocks ran, by SM and CTA slot ("lane"); occupancy over time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Steps = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class BlockRows:
     """One row per block that ran: sorted by track, one for each launch, SM and CTA slot (``lane``).
 
     ``slots`` are the slots of all blocks, block by block; block i's begin at ``first[i]``. A block
@@ -44,7 +44,7 @@ class Blocks:
         """Which blocks have slots."""
         return np.diff(self.first, append=len(self.slots)) > 0
 
-    def parts(self, at_once: int) -> Iterator[Blocks]:
+    def parts(self, at_once: int) -> Iterator[BlockRows]:
         """Yield so many blocks at a time."""
         names = ("launch", "block", "sm", "lane", "start", "end", "track")
         for low in range(0, len(self.block), at_once):
@@ -89,7 +89,7 @@ Progress = Callable[[int], None]
 
 def find_blocks(
     slots: Slots, used_start: Ints, used_end: Ints, progress: Progress = lambda _: None
-) -> tuple[Blocks, Ints]:
+) -> tuple[BlockRows, Ints]:
     """Return the blocks that ran, and the CTA slot ("lane") of each slot of records.
 
     Lanes are numbered by launch, SM and their number there. A block's track is that number, for
@@ -117,8 +117,10 @@ def find_blocks(
         progress(high - low)
     if len(found) == 1:
         return found[0], lanes
-    columns = (np.concatenate([getattr(one, name) for one in found]) for name in Blocks.__slots__)
-    return Blocks(*columns), lanes
+    columns = (
+        np.concatenate([getattr(one, name) for one in found]) for name in BlockRows.__slots__
+    )
+    return BlockRows(*columns), lanes
 
 
 _AT_ONCE: Final = 1 << 16
@@ -137,7 +139,7 @@ def _by_launches(launch: NDArray[Any], launches: int) -> Iterator[tuple[int, int
     yield low, len(launch), launches
 
 
-def _find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks, Ints]:
+def _find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[BlockRows, Ints]:
     launch, sm, block, warp = (
         column.astype(np.int64) for column in (slots.launch, slots.sm, slots.block, slots.warp)
     )
@@ -156,7 +158,7 @@ def _find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks
         _reduce(np.maximum, used_end[order], first),
         (_reduce(np.minimum, order, first), _reduce(np.maximum, order, first)),
     )
-    blocks = Blocks(
+    blocks = BlockRows(
         launch=launch[one],
         block=block[one],
         sm=sm[one],
@@ -171,7 +173,7 @@ def _find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks
     return _in_order(blocks, lane_of_block), lane_of_block[number]
 
 
-def _in_order(blocks: Blocks, track: Ints) -> Blocks:
+def _in_order(blocks: BlockRows, track: Ints) -> BlockRows:
     """Sort blocks by lane, those of a lane in the order of their slots; give each its track."""
     begin = blocks.first
     sizes = np.diff(begin, append=len(blocks.slots))
@@ -179,7 +181,7 @@ def _in_order(blocks: Blocks, track: Ints) -> Blocks:
     sizes = sizes[order]
     first = np.cumsum(sizes) - sizes
     slots = np.arange(len(blocks.slots)) + np.repeat(begin[order] - first, sizes)
-    return Blocks(
+    return BlockRows(
         launch=blocks.launch[order],
         block=blocks.block[order],
         sm=blocks.sm[order],
@@ -216,7 +218,7 @@ def _same_warp(warp: int, block: int) -> ExportError:
     )
 
 
-def with_slots(blocks: Blocks, place: NDArray[np.intp], warps: int) -> Blocks:
+def with_slots(blocks: BlockRows, place: NDArray[np.intp], warps: int) -> BlockRows:
     """Return the blocks of ``warps`` warps with the slots of a trace in place of all warps.
 
     ``place`` is the number of each slot's warp.
@@ -230,7 +232,7 @@ def with_slots(blocks: Blocks, place: NDArray[np.intp], warps: int) -> Blocks:
     return replace(blocks, first=before[blocks.first], slots=slots[slots >= 0])
 
 
-def extents(blocks: Blocks, count: int, idle: int) -> tuple[Ints, Ints]:
+def extents(blocks: BlockRows, count: int, idle: int) -> tuple[Ints, Ints]:
     """Return when each of ``count`` launches began and ended; ``idle`` where no block ran."""
     start, end = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
     np.minimum.at(start, blocks.launch, blocks.start)
@@ -239,7 +241,7 @@ def extents(blocks: Blocks, count: int, idle: int) -> tuple[Ints, Ints]:
 
 
 def occupancy(
-    slots: Slots, blocks: Blocks, launches: int, progress: Progress = lambda _: None
+    slots: Slots, blocks: BlockRows, launches: int, progress: Progress = lambda _: None
 ) -> list[tuple[Steps, Steps]]:
     """Return the counters of each launch: how many blocks, and how many warps, ran over time."""
     found: list[tuple[Steps, Steps]] = []

@@ -34,7 +34,7 @@ from ikp.core.sorting import distinct
 from ikp.core.trace import Launch, Slots, Trace
 from ikp.core.warps import Places, Seen, all_warps, seen_warps
 from ikp.exporters.timeline.blocks import (
-    Blocks,
+    BlockRows,
     Steps,
     extents,
     find_blocks,
@@ -49,7 +49,7 @@ _FIRST_LANE: Final = 3
 """Rank of the first CTA slot among the rows of a launch: below its two counters."""
 
 
-class Kind(Enum):
+class TrackKind(Enum):
     """What a track shows."""
 
     SLICES = "slices"
@@ -63,7 +63,7 @@ class Track(NamedTuple):
     name: str
     parent: int = 0
     rank: int = 0
-    kind: Kind = Kind.SLICES
+    kind: TrackKind = TrackKind.SLICES
     description: str = ""
 
 
@@ -94,7 +94,7 @@ class Layout:
     tracks: tuple[Track, ...]  # the first two: the first of all, and the one about the file
     summary: int
     launches: tuple[LaunchTracks, ...]
-    blocks: Blocks
+    blocks: BlockRows
     counters: list[Counted]  # two of each launch: its blocks, and its warps
     span: tuple[int, int] | None  # from when to when any track is in use; None where none is
     slot_track: Ints  # of each slot: its warp's track
@@ -262,8 +262,8 @@ def _launch_rows(
         warps = _counts("Warps", known.every_warp, known.warps, known.of_warps)
         rows += [
             Track(one.evidence, name, one.parent, i + 1, description=about),
-            Track(one.blocks, blocks_name(known), one.evidence, 1, Kind.COUNTER, blocks),
-            Track(one.warps, warps_name(known), one.evidence, 2, Kind.COUNTER, warps),
+            Track(one.blocks, blocks_name(known), one.evidence, 1, TrackKind.COUNTER, blocks),
+            Track(one.warps, warps_name(known), one.evidence, 2, TrackKind.COUNTER, warps),
         ]
     return rows
 

@@ -32,7 +32,7 @@ _SETTLED: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class WarpSample:
     """The warps that record: all warps of each block whose number is a multiple of a power of 2."""
 
     grid: tuple[int, int, int]  # blocks
@@ -82,7 +82,7 @@ class Tables:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class AccessRegisters:
     """The registers that a probe may use, and those that are reserved for probes."""
 
     slot: int  # uniform: the warp's number among those that record; NO_SLOT for others
@@ -94,7 +94,7 @@ class Ground:
     saved: int | None = None  # the register that keeps the predicate, where the kernel needs it
 
 
-def number(sample: Sample, slot: int, free: Sequence[int], ok: int) -> list[Step]:
+def number(sample: WarpSample, slot: int, free: Sequence[int], ok: int) -> list[Step]:
     """Return the code at the entry that keeps a warp's number among those that record.
 
     Args:
@@ -125,7 +125,9 @@ def number(sample: Sample, slot: int, free: Sequence[int], ok: int) -> list[Step
     ]
 
 
-def probe(access: Access, at: int, tables: Tables, ground: Ground, cell: Cell) -> list[Step]:
+def probe(
+    access: Access, at: int, tables: Tables, ground: AccessRegisters, cell: Cell
+) -> list[Step]:
     """Return the code before an access.
 
     Args:

@@ -33,7 +33,7 @@ from ikp.probes.code.launch_header import (
     launch_header,
     put_header,
 )
-from ikp.probes.code.reserved_registers import PLACES, Frame, Ground
+from ikp.probes.code.reserved_registers import PLACES, EntryRegisters, Frame
 from ikp.probes.code.selection_code import linear_of, number_block, read_block, selected
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import NOP, Step, reordered
@@ -75,7 +75,7 @@ def keep_clocks(frame: Frame, quad: int) -> list[Step]:
 
 def locate(
     frame: Frame,
-    ground: Ground,
+    ground: EntryRegisters,
     values: HeaderValues,
     clocks: int | None = None,
 ) -> list[Step]:
@@ -125,7 +125,7 @@ def locate(
     return [*reordered(steps), *other]
 
 
-def _in_slot(frame: Frame, ground: Ground, margin: int) -> list[Step]:
+def _in_slot(frame: Frame, ground: EntryRegisters, margin: int) -> list[Step]:
     """Return the code for the addresses of a slot's header and records, and its room for records.
 
     Args:
@@ -150,7 +150,7 @@ def _in_slot(frame: Frame, ground: Ground, margin: int) -> list[Step]:
     ]
 
 
-def _behind(frame: Frame, ground: Ground) -> list[Step]:
+def _behind(frame: Frame, ground: EntryRegisters) -> list[Step]:
     """Return the code for the address of the header of a warp without a slot, behind all slots."""
     f, sizes = forms, ground.sizes
     warp, _, x, y, z, _, rows = ground.single[:FEW]
@@ -173,7 +173,7 @@ def _block(
 
 
 def _slot(
-    frame: Frame, ground: Ground, warp: int, place: tuple[int, int], free: tuple[int, int]
+    frame: Frame, ground: EntryRegisters, warp: int, place: tuple[int, int], free: tuple[int, int]
 ) -> list[Step]:
     """Return the code that makes a slot's number of the warp's number in its block."""
     if frame.selection is not None:
@@ -183,7 +183,7 @@ def _slot(
 
 
 def _first_record(
-    frame: Frame, ground: Ground, slot: int, begin: int, free: tuple[int, int]
+    frame: Frame, ground: EntryRegisters, slot: int, begin: int, free: tuple[int, int]
 ) -> list[Step]:
     """Return the code that adds the bytes before a warp's first record to the records' address."""
     f, (factor, before) = forms, free

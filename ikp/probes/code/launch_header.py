@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from ikp.core import abi, launch_fields
 from ikp.core.abi import ClockKind, Language, OverflowMode
 from ikp.core.launch_fields import ROW_BYTES, Origin
-from ikp.probes.code.reserved_registers import PLACES, Frame, Ground, NearGround
+from ikp.probes.code.reserved_registers import PLACES, EntryRegisters, Frame, NearGround
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import NOP, Step, reordered
 from ikp.sass.assembly.forms import RZ
@@ -63,7 +63,9 @@ class HeaderValues(NamedTuple):
     margin: int = 0  # how many records a warp may write behind the last that it keeps
 
 
-def launch_header(frame: Frame, ground: Ground, warps: int, values: HeaderValues) -> list[Step]:
+def launch_header(
+    frame: Frame, ground: EntryRegisters, warps: int, values: HeaderValues
+) -> list[Step]:
     """Return the code that writes the header at the cell's address.
 
     The register ``warps`` has the number of a block's warps.

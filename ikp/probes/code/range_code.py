@@ -25,7 +25,7 @@ from ikp.sass.assembly.assembler import Step
 from ikp.sass.assembly.forms import URZ
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """The position of one record in its batch."""
 
     number: int = 0
@@ -38,7 +38,7 @@ class Part(NamedTuple):
         return self.number == self.records - 1
 
 
-ALONE: Final = Part()
+ALONE: Final = BatchPart()
 
 
 _NEEDED: Final = 1
@@ -46,7 +46,7 @@ _NEEDED: Final = 1
 
 
 def gathered_end(
-    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: Part
+    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: BatchPart
 ) -> list[Step]:
     """Return the code that ends a range; the last one stores all records for which there is room.
 
@@ -62,7 +62,7 @@ def gathered_end(
 
 
 def gathered_wait(
-    frame: Frame, scratch: Scratch, tag: int, scoreboards: int, part: Part
+    frame: Frame, scratch: Scratch, tag: int, scoreboards: int, part: BatchPart
 ) -> list[Step]:
     """Return the code of a range that holds only a wait, and no other probe code.
 
@@ -85,13 +85,13 @@ def _shared(scratch: Scratch) -> Gathered:
     return scratch.gathered
 
 
-def _ended(scratch: Scratch, part: Part) -> int:
+def _ended(scratch: Scratch, part: BatchPart) -> int:
     """Return the register that a record's end is read into: every thread has the first record's."""
     return scratch.last if part.number else _shared(scratch).words + 2
 
 
 def _made(
-    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: Part
+    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: BatchPart
 ) -> list[Step]:
     """Return the code that makes a record but for its end: thread numbers, tag, start, guard."""
     shared = _shared(scratch)
@@ -155,7 +155,7 @@ def _guard(frame: Frame, scratch: Scratch, records: int) -> list[Step]:
     ]
 
 
-def _done(frame: Frame, scratch: Scratch, part: Part) -> list[Step]:
+def _done(frame: Frame, scratch: Scratch, part: BatchPart) -> list[Step]:
     """Return the code behind the end's clock read: select it; with the last record, store all."""
     shared, room, saved = _shared(scratch), scratch.predicate, scratch.saved
     mask, last = scratch.first, shared.words + 2
@@ -186,7 +186,7 @@ def end(
     scratch: Scratch,
     tag: int,
     kept: tuple[int, bool] | None = None,
-    part: Part = ALONE,
+    part: BatchPart = ALONE,
 ) -> list[Step]:
     """Return the code that ends a range, and stores its record if there is room.
 
@@ -207,7 +207,7 @@ def end(
 
 
 def wait(
-    frame: Frame, scratch: Scratch, tag: int, scoreboards: int, part: Part = ALONE
+    frame: Frame, scratch: Scratch, tag: int, scoreboards: int, part: BatchPart = ALONE
 ) -> list[Step]:
     """Return the code of a range that holds only a wait: its record is made ready meanwhile.
 
@@ -268,7 +268,7 @@ def led(frame: Frame, scratch: Scratch, records: int) -> list[Step]:
     ]
 
 
-def _ready(frame: Frame, scratch: Scratch, tag: int, part: Part) -> list[Step]:
+def _ready(frame: Frame, scratch: Scratch, tag: int, part: BatchPart) -> list[Step]:
     """Return the code for a record's tag; with the first of a batch, that of ``prepared``, too."""
     named = [] if scratch.piecemeal else [forms.immediate(scratch.first, tag)]
     if part.number or part.led:
@@ -283,7 +283,7 @@ def stores_home(scratch: Scratch, kept: tuple[int, bool] | None) -> bool:
 
 
 def _stored(
-    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: Part
+    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: BatchPart
 ) -> list[Step]:
     """Return the code by which one thread stores a record, and a saved predicate is restored.
 

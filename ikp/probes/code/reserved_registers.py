@@ -24,7 +24,7 @@ from ikp.sass.disassembly.resources import P, R, span
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ConstantOffsets:
     """The constants that probes read: offsets in bank 0 of sm_90's launch parameters."""
 
     block: int = 0x0  # threads of a block: x, y, z
@@ -33,7 +33,7 @@ class Places:
     descriptor: int = 0x208  # of global memory
 
 
-PLACES: Final = Places()
+PLACES: Final = ConstantOffsets()
 
 
 class Cell(NamedTuple):
@@ -104,7 +104,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class EntryRegisters:
     """The registers that are free where a warp finds its slot."""
 
     cell: int  # two, the first even

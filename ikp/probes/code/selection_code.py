@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ikp.core.segment import MAX_WARPS, Selection
-from ikp.probes.code.reserved_registers import PLACES, Cell, Ground
+from ikp.probes.code.reserved_registers import PLACES, Cell, EntryRegisters
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import Step
 
@@ -63,7 +63,7 @@ def _factors(chosen: Selection) -> tuple[int, int, int, int]:
     return -first * inverse & _LAST, inverse, shift, blocks
 
 
-def linear_of(ground: Ground) -> int:
+def linear_of(ground: EntryRegisters) -> int:
     """Return the register of a warp's number among all warps, beside that among the chosen ones."""
     return ground.quads[-1] + 1
 
@@ -107,7 +107,7 @@ def part(chosen: Selection, quad: int, others: Sequence[int], ok: int, *, flat: 
 
 
 def selected(
-    ground: Ground, begin: Cell, warp: int, place: tuple[int, int], free: tuple[int, int]
+    ground: EntryRegisters, begin: Cell, warp: int, place: tuple[int, int], free: tuple[int, int]
 ) -> list[Step]:
     """Return the code for a warp's number among those that record, or ``NO_SLOT``.
 

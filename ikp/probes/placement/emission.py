@@ -20,10 +20,10 @@ from itertools import takewhile
 
 from ikp.probes.code.reserved_registers import Scratch
 from ikp.probes.placement.kernel_exits import unless_staying
-from ikp.probes.placement.probe_sites import TAKEN, Run, Site, written
-from ikp.probes.placement.record_batches import Batch
+from ikp.probes.placement.probe_sites import TAKEN, Site, SiteCode, written
+from ikp.probes.placement.record_batches import RecordBatch
 from ikp.probes.placement.scavenged_pair import lent
-from ikp.probes.placement.scratch_registers import Chooser, used
+from ikp.probes.placement.scratch_registers import ScratchChooser, used
 from ikp.sass.assembly.assembler import NOP, PT, Step, assemble, behind_barrier, spread
 from ikp.sass.control_flow.divergence import collective_bodies
 from ikp.sass.dataflow.free_registers import FreeRegisters
@@ -99,10 +99,10 @@ class Emitter:
     """
 
     room: FreeRegisters
-    chooser: Chooser
-    runs: Mapping[Site, Run]
-    batches: Mapping[Site, Batch]
-    leads: Mapping[Site, Batch]
+    chooser: ScratchChooser
+    runs: Mapping[Site, SiteCode]
+    batches: Mapping[Site, RecordBatch]
+    leads: Mapping[Site, RecordBatch]
     fitted: Callable[[list[Step]], list[Step]]
     late: bool
     _waits: dict[Site, int] = field(default_factory=dict)  # before a site's code: scoreboards' bits
@@ -142,12 +142,12 @@ class Emitter:
             if site.rank == TAKEN and self._code[site.index].op == "EXIT"
         ]
 
-    def _steps(self, run: Run, index: int) -> list[Step]:
+    def _steps(self, run: SiteCode, index: int) -> list[Step]:
         """Return the steps of a probe before an instruction."""
         steps = lent(run.steps, run.scratch.pair)
         return behind_barrier(steps) if index in self.room.pending_barriers else steps
 
-    def _apart(self, run: Run, index: int, *, leaves: bool = False) -> tuple[int, ...]:
+    def _apart(self, run: SiteCode, index: int, *, leaves: bool = False) -> tuple[int, ...]:
         """Return the words of a probe on an edge of its own: its last store is waited for there.
 
         Args:
@@ -164,7 +164,7 @@ class Emitter:
     def _code(self) -> Sequence[Instruction]:
         return self.room.liveness.flow.code.instructions
 
-    def _wait_behind(self, site: Site, run: Run) -> None:
+    def _wait_behind(self, site: Site, run: SiteCode) -> None:
         """Place the wait for a probe's last store before the kernel needs the store's registers."""
         registers, board = used(run.scratch) | run.stored, run.scratch.scoreboard
         if run.scratch.gathered is not None:
@@ -218,7 +218,7 @@ class Emitter:
             return False
         return run.clocks_alone and not run.kept & needed
 
-    def _fillers(self, site: Site, run: Run, later: Sequence[Site]) -> list[int]:
+    def _fillers(self, site: Site, run: SiteCode, later: Sequence[Site]) -> list[int]:
         """Return the cycles of the kernel's instructions that may fill a probe's latencies."""
         scratch, graph = run.scratch, self.room.liveness.flow.graph
         block = graph.blocks[graph.block(site.index)]

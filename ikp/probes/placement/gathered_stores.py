@@ -12,7 +12,7 @@ from typing import Final
 
 from ikp.probes.code.reserved_registers import Gathered, Scratch
 from ikp.probes.placement.probe_sites import Site
-from ikp.probes.placement.scratch_registers import Chooser, used
+from ikp.probes.placement.scratch_registers import ScratchChooser, used
 from ikp.probes.points.probe_points import ProbeRegion
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.assembly.assembler import PT
@@ -48,7 +48,7 @@ class Gatherer:
 
     ends: Mapping[Site, Sequence[ProbeRegion]]
     room: FreeRegisters
-    chooser: Chooser
+    chooser: ScratchChooser
     regions: Regions
     threads: tuple[int, ...] = ()
 
@@ -57,7 +57,7 @@ class Gatherer:
         cls,
         ends: Mapping[Site, Sequence[ProbeRegion]],
         room: FreeRegisters,
-        chooser: Chooser,
+        chooser: ScratchChooser,
         regions: Regions | None,
     ) -> Gatherer | None:
         """Return a gatherer, which reserves unused registers for each thread's number and masks;

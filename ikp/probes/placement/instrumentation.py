@@ -16,16 +16,22 @@ from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.probes.code import range_code, reserved_registers
 from ikp.probes.code.launch_header import HeaderValues
-from ikp.probes.code.range_code import Part
+from ikp.probes.code.range_code import BatchPart
 from ikp.probes.code.reserved_registers import Frame, Gathered, Scratch
 from ikp.probes.placement.emission import Emitter
 from ikp.probes.placement.gathered_stores import Gatherer
 from ikp.probes.placement.kernel_entry import Entrance
 from ikp.probes.placement.kernel_exits import NoRoomError, leaving, unless_staying
-from ikp.probes.placement.probe_sites import TAKEN, Run, Site
-from ikp.probes.placement.record_batches import Batch, Batches, check_gathered, margin, planned
+from ikp.probes.placement.probe_sites import TAKEN, Site, SiteCode
+from ikp.probes.placement.record_batches import (
+    BatchFinder,
+    RecordBatch,
+    check_gathered,
+    margin,
+    planned,
+)
 from ikp.probes.placement.scavenged_pair import Lender
-from ikp.probes.placement.scratch_registers import Chooser
+from ikp.probes.placement.scratch_registers import ScratchChooser
 from ikp.probes.placement.start_slots import StartSlot, in_place, start_slots
 from ikp.probes.points.probe_points import ProbeRegion, marks
 from ikp.probes.points.sese_regions import Point, Regions
@@ -62,10 +68,10 @@ class Instrumenter:
     notes: list[str] = field(default_factory=list)
     most: int | None = 0  # records that a warp makes; None where loops decide the number
     margin: int = 0  # how many it may write behind the last that it keeps
-    _runs: dict[Site, Run] = field(default_factory=dict)
+    _runs: dict[Site, SiteCode] = field(default_factory=dict)
     _chosen: dict[tuple[Site, bool], Scratch | str] = field(default_factory=dict)
-    _batches: dict[Site, Batch] = field(default_factory=dict)
-    _leads: dict[Site, Batch] = field(default_factory=dict)
+    _batches: dict[Site, RecordBatch] = field(default_factory=dict)
+    _leads: dict[Site, RecordBatch] = field(default_factory=dict)
 
     def insertions(self, name: str, language: Language) -> list[Insertion]:
         """Return all insertions: at the entry, at probe points and at exits.
@@ -143,7 +149,9 @@ class Instrumenter:
         for point, place, opens in marks(found):
             site = Site.of(point)
             if site not in self._runs:
-                self._runs[site] = Run(self._scratch(site, site in stores), stores=site in stores)
+                self._runs[site] = SiteCode(
+                    self._scratch(site, site in stores), stores=site in stores
+                )
             home = kept[id(place)]
             assert home is not None  # noqa: S101 - for the type checker
             self._mark(point, place, opens, home, parts)
@@ -163,7 +171,7 @@ class Instrumenter:
         place: ProbeRegion,
         opens: bool,
         home: StartSlot,
-        parts: dict[Site, Iterator[Part]],
+        parts: dict[Site, Iterator[BatchPart]],
     ) -> None:
         """Add to a point's probe the code that begins a region, or ends it."""
         site = Site.of(point)
@@ -190,7 +198,7 @@ class Instrumenter:
     def _share(self, gatherer: Gatherer | None) -> None:
         """Let records of one block share the code for address and predicate, where they can."""
         leads = not self.chip.late
-        found = Batches(self._ending, self.room, self._chooser, leads, gatherer).found()
+        found = BatchFinder(self._ending, self.room, self._chooser, leads, gatherer).found()
         if gatherer and any(isinstance(each.shared, Gathered) for each in found):
             self.frame = replace(self.frame, gathers=True, threads=gatherer.threads)
         for batch in found:
@@ -261,9 +269,9 @@ class Instrumenter:
         return frozenset(map(Site.of, points))
 
     @cached_property
-    def _chooser(self) -> Chooser:
+    def _chooser(self) -> ScratchChooser:
         ours = frozenset(site.index for site in self._begun)
-        return Chooser(self.room, ours, self.chip.late, self._lender, self.frame.near)
+        return ScratchChooser(self.room, ours, self.chip.late, self._lender, self.frame.near)
 
     @cached_property
     def _lender(self) -> Lender | None:

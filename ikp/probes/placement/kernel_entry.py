@@ -12,7 +12,7 @@ from typing import Final
 from ikp.core.segment import Selection
 from ikp.probes.code import entry_code, near_addresses
 from ikp.probes.code.launch_header import HeaderValues
-from ikp.probes.code.reserved_registers import Frame, Ground, NearGround
+from ikp.probes.code.reserved_registers import EntryRegisters, Frame, NearGround
 from ikp.probes.code.selection_code import OTHERS, part
 from ikp.probes.placement.scavenged_pair import Lender, lent
 from ikp.probes.points.waits import load_waits
@@ -30,7 +30,7 @@ class Start:
     """The point where a warp finds its slot, and the registers that are free there."""
 
     index: int
-    ground: Ground
+    ground: EntryRegisters
     clocks: int  # four registers, into which both clocks are read at the entry
     pair: int | None = None  # uniform registers for the descriptor, where none are reserved
 
@@ -124,7 +124,7 @@ def _latest(room: FreeRegisters, first: int) -> int:
     return min(awaited) if awaited else max(issued, default=0)
 
 
-def _ground(spare: Spare, single: int) -> Ground | None:
+def _ground(spare: Spare, single: int) -> EntryRegisters | None:
     """Return registers that suffice; None if there are too few."""
     if not (spare.predicates and spare.scoreboards):
         return None
@@ -135,7 +135,7 @@ def _ground(spare: Spare, single: int) -> Ground | None:
         rest = [each for each in spare.registers if each // 2 not in taken]
         if len(pairs) == 2 and len(rest) >= single:
             predicate, board = spare.predicates[-1], spare.scoreboards[-1]
-            return Ground(pairs[0], pairs[1], tuple(rest[:single]), quads, predicate, board)
+            return EntryRegisters(pairs[0], pairs[1], tuple(rest[:single]), quads, predicate, board)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ikp.sass.assembly.chips import Chip
-from ikp.sass.cubins.attributes import Code
+from ikp.sass.cubins.attributes import AttributeCode
 from ikp.sass.cubins.capacity import LANES, PORTION, most_registers_of, warps_with
 from ikp.sass.cubins.cubin import Kernel
 
@@ -15,7 +15,7 @@ _MOST_THREADS = 1024
 
 def block_size(kernel: Kernel) -> list[int]:
     """Return how many threads a block has in each dimension; nothing if the file doesn't say."""
-    known = (each.words for each in kernel.attributes if each.code == Code.REQNTID)
+    known = (each.words for each in kernel.attributes if each.code == AttributeCode.REQNTID)
     return next(known, [])
 
 

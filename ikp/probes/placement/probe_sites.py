@@ -29,7 +29,7 @@ class Site(NamedTuple):
 
 
 @dataclass(slots=True)
-class Run:
+class SiteCode:
     """The probe code at one site."""
 
     scratch: Scratch
@@ -64,7 +64,7 @@ class Run:
         return len(self.steps) - self.led > self.kept.bit_count()
 
 
-def written(run: Run) -> int:
+def written(run: SiteCode) -> int:
     """Return the threads' registers that a site's code writes, as bits, but for start slots."""
     saved = 0 if run.scratch.saved is None else 1 << R.first + run.scratch.saved
     return 1 << R.first + run.scratch.last | saved | (used(run.scratch) if run.stores else 0)

@@ -17,11 +17,11 @@ from itertools import groupby, repeat
 from typing import Final
 
 from ikp.errors import PatchError
-from ikp.probes.code.range_code import ALONE, Part
+from ikp.probes.code.range_code import ALONE, BatchPart
 from ikp.probes.code.reserved_registers import Gathered, Scratch, Shared
 from ikp.probes.placement.gathered_stores import Gatherer
 from ikp.probes.placement.probe_sites import TAKEN, Site
-from ikp.probes.placement.scratch_registers import Chooser, Latest
+from ikp.probes.placement.scratch_registers import Latest, ScratchChooser
 from ikp.probes.points.probe_points import ProbeRegion
 from ikp.sass.dataflow.free_registers import FreeRegisters, Spare, lone
 from ikp.sass.disassembly.resources import P, R, members, span
@@ -38,7 +38,7 @@ class NotAllError(PatchError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class RecordBatch:
     """Records of one basic block, one after another."""
 
     shared: Shared | Gathered
@@ -61,7 +61,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Batches:
+class BatchFinder:
     """Finds the batches of one kernel.
 
     Args:
@@ -74,12 +74,12 @@ class Batches:
 
     ends: Mapping[Site, Sequence[ProbeRegion]]
     room: FreeRegisters
-    chooser: Chooser
+    chooser: ScratchChooser
     leads: bool = True
     gatherer: Gatherer | None = None
     _tried: dict[tuple[Site, Shared], dict[Site, Scratch]] = field(default_factory=dict)
 
-    def found(self) -> list[Batch]:
+    def found(self) -> list[RecordBatch]:
         """Return the batches; records in none have code for address and predicate of their own.
 
         The registers that a batch shares are reserved from its first record to its last. Records
@@ -93,10 +93,10 @@ class Batches:
             return made
         self.room.restore(kept)
         self.room.release(R.first + each for each in self.gatherer.threads)
-        return Batches(self.ends, self.room, self.chooser, self.leads).found()
+        return BatchFinder(self.ends, self.room, self.chooser, self.leads).found()
 
-    def _all(self) -> list[Batch]:
-        made: list[Batch] = []
+    def _all(self) -> list[RecordBatch]:
+        made: list[RecordBatch] = []
         for sites in self._by_block():
             left, before, earlier = sites, None, Latest()
             while left:
@@ -109,9 +109,9 @@ class Batches:
                 before, left = left[count - 1], left[count:]
         return made
 
-    def _gathered(self, sites: Sequence[Site]) -> Batch | None:
+    def _gathered(self, sites: Sequence[Site]) -> RecordBatch | None:
         found = self.gatherer.longest(sites) if self.gatherer else None
-        return Batch(*found) if found else None
+        return RecordBatch(*found) if found else None
 
     def _by_block(self) -> Iterator[list[Site]]:
         """Yield the sites of each block that all threads in it pass, in their order."""
@@ -126,11 +126,13 @@ class Batches:
         graph = self.room.liveness.flow.graph
         return bool(site.rank) or site.index > graph.blocks[graph.block(site.index)].first
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: RecordBatch) -> None:
         rows = range(batch.first.index, batch.last.index + 1)
         self.room.reserve(members(batch.shared.bits), rows)
 
-    def _longest(self, sites: Sequence[Site], before: Site | None, earlier: Latest) -> Batch | None:
+    def _longest(
+        self, sites: Sequence[Site], before: Site | None, earlier: Latest
+    ) -> RecordBatch | None:
         """Return the longest batch from the first of some sites on; None if there is none.
 
         Args:
@@ -138,7 +140,7 @@ class Batches:
             before: the last site before them.
             earlier: the registers of the block's earlier records.
         """
-        best: Batch | None = None
+        best: RecordBatch | None = None
         lead = self._lead(sites[0], before) if self.leads else None
         for count in range(1, len(sites) + 1):
             some = sites[:count]
@@ -163,13 +165,15 @@ class Batches:
         stalls = self.room.liveness.flow.code.controls.stalls[lead.index : site.index]
         return lead if int(stalls.sum()) >= _LATE else None
 
-    def _sharing(self, sites: Sequence[Site], lead: Site | None, earlier: Latest) -> Batch | None:
+    def _sharing(
+        self, sites: Sequence[Site], lead: Site | None, earlier: Latest
+    ) -> RecordBatch | None:
         """Return a batch of all these sites, if there is one that costs none of them more."""
         first, last = (lead or sites[0]).index, sites[-1].index
         for shared in self._shared(first, last):
             scratches = self._scratches(sites, shared, earlier)
             if scratches is not None:
-                return Batch(shared, scratches, lead)
+                return RecordBatch(shared, scratches, lead)
         return None
 
     def _shared(self, first: int, last: int) -> Iterator[Shared]:
@@ -214,7 +218,9 @@ class Batches:
 
 
 def check_gathered(
-    batches: Iterable[Batch], ends: Mapping[Site, Sequence[ProbeRegion]], made: Mapping[Site, int]
+    batches: Iterable[RecordBatch],
+    ends: Mapping[Site, Sequence[ProbeRegion]],
+    made: Mapping[Site, int],
 ) -> None:
     """Refuse gathered batches of which only some records are made.
 
@@ -233,7 +239,7 @@ def check_gathered(
         raise NotAllError("records that are to be stored at once can't all be made.")
 
 
-def margin(batches: Iterable[Batch], made: Mapping[Site, int]) -> int:
+def margin(batches: Iterable[RecordBatch], made: Mapping[Site, int]) -> int:
     """Return how many records a warp may write behind the last that it keeps.
 
     Gathered records don't count: each of their threads knows whether there is room.
@@ -243,8 +249,8 @@ def margin(batches: Iterable[Batch], made: Mapping[Site, int]) -> int:
 
 
 def planned(
-    batches: Iterable[Batch], made: Mapping[Site, int], begun: Collection[Site]
-) -> tuple[dict[Site, Iterator[Part]], dict[Site, Batch]]:
+    batches: Iterable[RecordBatch], made: Mapping[Site, int], begun: Collection[Site]
+) -> tuple[dict[Site, Iterator[BatchPart]], dict[Site, RecordBatch]]:
     """Return the positions in their batch of each site's records, and the batch led from each site.
 
     Args:
@@ -252,13 +258,13 @@ def planned(
         made: how many records are made at each site.
         begun: the sites where ranges begin.
     """
-    parts: dict[Site, Iterator[Part]] = {site: repeat(ALONE) for site in made}
-    leads: dict[Site, Batch] = {}
+    parts: dict[Site, Iterator[BatchPart]] = {site: repeat(ALONE) for site in made}
+    leads: dict[Site, RecordBatch] = {}
     for batch in batches:
         sites, records = list(batch.scratches), batch.records(made)
         led = batch.lead is not None and batch.lead in begun and made.get(sites[0], 0) > 0
         if led and batch.lead:
             leads[batch.lead] = batch
-        every = [Part(number, records, led) for number in range(records)]
+        every = [BatchPart(number, records, led) for number in range(records)]
         parts |= dict.fromkeys(sites, iter(every))
     return parts, leads

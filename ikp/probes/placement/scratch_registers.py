@@ -36,7 +36,7 @@ _T = TypeVar("_T", int, _Words)
 
 
 @dataclass(frozen=True)
-class Chooser:
+class ScratchChooser:
     """Chooses the scratch registers of one kernel's probes.
 
     Args:

@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import Protocol
 
-from ikp.probes.points.clusters import Clusters, Event
+from ikp.probes.points.clusters import ChosenLandmark, Clusters
 from ikp.probes.points.groups import counted_wait
 from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.naming import original
@@ -45,7 +45,7 @@ _ENOUGH = 4
 """A region counts that holds a fourth of what the best one does."""
 
 
-class Lines(Protocol):
+class ChosenLines(Protocol):
     """Source lines of files, as a user chose them."""
 
     @property
@@ -73,7 +73,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class LineChoice:
     """Finds the ranges of one choice of lines in one kernel.
 
     Args:
@@ -87,7 +87,7 @@ class Chosen:
 
     flow: Flow
     origins: AboutLines
-    lines: Lines
+    lines: ChosenLines
     waits: Sequence[LoadWait]
     title: str = ""
     claimed: frozenset[int] = frozenset()
@@ -191,7 +191,7 @@ class Chosen:
         return frozenset(at for at, each in instructions if work_of(each) not in IDLE)
 
     @cached_property
-    def _runs(self) -> list[list[Event]]:
+    def _runs(self) -> list[list[ChosenLandmark]]:
         """The clusters of landmarks, cut where work of other lines follows a wait."""
         found = []
         for run in self._clusters.runs():
@@ -204,14 +204,14 @@ class Chosen:
             found.append(part)
         return found
 
-    def _others_work(self, before: Event, after: Event) -> bool:
+    def _others_work(self, before: ChosenLandmark, after: ChosenLandmark) -> bool:
         between = range(before.members[-1] + 1, after.members[0])
         mine = sum(at in self.own for at in between)
         return sum(at in self.work and at not in self.own for at in between) > mine
 
     # From clusters of landmarks to ranges.
 
-    def _fits(self, events: list[Event]) -> Iterator[list[Event]]:
+    def _fits(self, events: list[ChosenLandmark]) -> Iterator[list[ChosenLandmark]]:
         """Yield a cluster if it can be a range, or its parts in single basic blocks."""
         if self._holds(events):
             yield events
@@ -222,7 +222,7 @@ class Chosen:
                 parts = [[event] for event in events]
             yield from (part for part in parts if self._holds(part))
 
-    def _holds(self, events: list[Event]) -> bool:
+    def _holds(self, events: list[ChosenLandmark]) -> bool:
         """Whether a cluster is a single-entry single-exit region with no other line's landmark."""
         start, end = events[0].start, events[-1].end
         if self.origins.regions.why_not(start, end):
@@ -235,7 +235,7 @@ class Chosen:
         inside = self.origins.regions.between(start, end)
         return any(at not in known and self._clusters.landmark(at) for at in inside)
 
-    def _piece(self, events: list[Event]) -> Piece:
+    def _piece(self, events: list[ChosenLandmark]) -> Piece:
         start, end = events[0].start, events[-1].end
         name = f"{self._what(events)} @{self.where}"
         if start == end:
@@ -250,7 +250,7 @@ class Chosen:
         others = tuple(at for at in inside if at not in self.own)
         return Piece(name, start, end, mine, others, waits)
 
-    def _what(self, events: list[Event]) -> str:
+    def _what(self, events: list[ChosenLandmark]) -> str:
         verbs = [event.verb for event in events]
         if verbs == ["loop"]:
             return self.title or "loop"
@@ -263,23 +263,23 @@ class Chosen:
         return f"{words}: {does}" if words else does
 
     @cached_property
-    def _all(self) -> list[Event]:
+    def _all(self) -> list[ChosenLandmark]:
         return [event for run in self._runs for event in run]
 
-    def _words(self, events: Iterable[Event]) -> str:
+    def _words(self, events: Iterable[ChosenLandmark]) -> str:
         words = dict.fromkeys(
             word for event in events for kind in event.kinds if (word := self._word(event, kind))
         )
         return " and ".join(words)
 
-    def _word(self, event: Event, kind: Landmark) -> str:
+    def _word(self, event: ChosenLandmark, kind: Landmark) -> str:
         if kind is Landmark.COPY_WAIT:
             return _WAITS.get(counted_wait(self.flow, event.members[0]), "")
         if kind is Landmark.MBARRIER_WAIT:
             return "load" if event.members[0] in self.origins.awaited else "mbarrier"
         return _WORDS.get(kind, "")
 
-    def _for_later(self, events: list[Event]) -> bool:
+    def _for_later(self, events: list[ChosenLandmark]) -> bool:
         """Whether the issued operations are waited for in a later iteration of the loop."""
         regions = self.origins.regions
         loop = regions.loop(self.flow.graph.block(events[0].members[0]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
 
-from ikp.probes.points.chosen_lines import Chosen, Lines, Piece
+from ikp.probes.points.chosen_lines import ChosenLines, LineChoice, Piece
 from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.naming import is_library
 from ikp.probes.points.waits import LoadWait
@@ -26,7 +26,7 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class FunctionLines:
     """The lines of a function."""
 
     name: str
@@ -48,10 +48,10 @@ def files(code: Code) -> dict[str, Counter[int]]:
     return found
 
 
-def functions(code: Code, name: str) -> list[Body]:
+def functions(code: Code, name: str) -> list[FunctionLines]:
     """Return the functions of a name in the files that a kernel's code comes from."""
     return [
-        Body(name, file, node.lineno, node.end_lineno or node.lineno)
+        FunctionLines(name, file, node.lineno, node.end_lineno or node.lineno)
         for file in files(code)
         for node in _functions(file)
         if node.name == name
@@ -157,7 +157,7 @@ def choices(
     flow: Flow,
     origins: AboutLines,
     waits: Sequence[LoadWait],
-    lines: Sequence[Lines],
+    lines: Sequence[ChosenLines],
     names: Sequence[str],
 ) -> Iterator[Choice]:
     """Yield the ranges of chosen lines, then those of functions.
@@ -173,10 +173,10 @@ def choices(
     for span in lines:
         matching = [file for file in files(code) if span.within(file)]
         why = no_code(code, str(span), span.first, span.last, matching)
-        yield from _of(Chosen(flow, origins, span, waits), why)
+        yield from _of(LineChoice(flow, origins, span, waits), why)
     for name in names:
         bodies = functions(code, name)
-        made = [Chosen(flow, origins, body, waits, f"{name}()") for body in bodies]
+        made = [LineChoice(flow, origins, body, waits, f"{name}()") for body in bodies]
         with_code = [each for each in made if each.own]
         for each in with_code:
             yield from _of(each, "")
@@ -184,7 +184,7 @@ def choices(
             yield Choice(None, no_function(code, name))
 
 
-def _of(chosen: Chosen, why: str) -> Iterator[Choice]:
+def _of(chosen: LineChoice, why: str) -> Iterator[Choice]:
     if not chosen.own:
         yield Choice(None, why)
     elif not chosen.pieces:

@@ -19,7 +19,7 @@ from ikp.sass.disassembly.opcodes import ISSUED, Landmark, landmark
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ChosenLandmark:
     """A landmark of the chosen lines; a loop of which all landmarks are theirs is one, too."""
 
     start: Point
@@ -48,10 +48,10 @@ class Clusters:
     chosen: Callable[[Line], bool]
     waits: Mapping[int, LoadWait]
 
-    def runs(self) -> Iterator[list[Event]]:
+    def runs(self) -> Iterator[list[ChosenLandmark]]:
         """Yield the clusters."""
         for region in self.open:
-            run: list[Event] = []
+            run: list[ChosenLandmark] = []
             for event in self._events(region):
                 if event is not None:
                     run.append(event)
@@ -102,7 +102,7 @@ class Clusters:
             loop = self.regions.parent(loop)
         return found
 
-    def _events(self, region: int | None) -> Iterator[Event | None]:
+    def _events(self, region: int | None) -> Iterator[ChosenLandmark | None]:
         """Yield the landmarks in a loop; None for each of other lines."""
         for at, loop in self.items(region):
             if loop is not None:
@@ -113,18 +113,18 @@ class Clusters:
             if kind := self.landmark(at):
                 yield self._one(at, kind) if at in self.own else None
 
-    def _loop(self, loop: int) -> Iterator[Event | None]:
+    def _loop(self, loop: int) -> Iterator[ChosenLandmark | None]:
         """Yield a loop as one event, if all its landmarks are chosen; None if it has others."""
         body = self.instructions(loop)
         kinds = tuple(kind for at in body if (kind := self.landmark(at)))
         ends = loop_ends(self.flow, loop)
         if ends and loop in self._whole:
-            yield Event(*ends, kinds, tuple(body), "loop")
+            yield ChosenLandmark(*ends, kinds, tuple(body), "loop")
         elif ends and self.own.intersection(self._spins.get(loop, ())):
             tests = self._spins[loop]
             flag = self.landmark(tests[0]) is Landmark.LOAD
             kind = Landmark.LOAD if flag else Landmark.MBARRIER_WAIT
-            yield Event(*ends, (kind,), tests, "wait")
+            yield ChosenLandmark(*ends, (kind,), tests, "wait")
         elif kinds:
             yield None
 
@@ -145,14 +145,14 @@ class Clusters:
                 found.add(loop)
         return found
 
-    def _one(self, at: int, kind: Landmark) -> Event:
+    def _one(self, at: int, kind: Landmark) -> ChosenLandmark:
         end = Point(at, after=True)
         if kind is Landmark.MBARRIER_WAIT:
             end = after_spinning(self.flow, at, self.regions)
         verb = "issue" if kind in ISSUED else "barrier" if kind is Landmark.BARRIER else "wait"
-        return Event(Point(at), end, (kind,), (at,), verb)
+        return ChosenLandmark(Point(at), end, (kind,), (at,), verb)
 
     @staticmethod
-    def _wait(wait: LoadWait) -> Event:
+    def _wait(wait: LoadWait) -> ChosenLandmark:
         here = Point(wait.at)
-        return Event(here, here, (Landmark.LOAD,), (wait.at,), "wait", wait.mask)
+        return ChosenLandmark(here, here, (Landmark.LOAD,), (wait.at,), "wait", wait.mask)

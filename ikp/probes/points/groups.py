@@ -14,7 +14,7 @@ from ikp.sass.disassembly.opcodes import ISSUED, Landmark, landmark
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LandmarkGroup:
     """Landmarks of one kind in one basic block."""
 
     kind: Landmark
@@ -37,14 +37,14 @@ class Group:
         return Point(self.members[-1], after=True)
 
 
-def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
+def groups(flow: Flow, cuts: Iterable[int]) -> list[LandmarkGroup]:
     """Return the groups: in one basic block, no other landmark between them, of the same lines.
 
     Args:
         flow: the kernel.
         cuts: instructions before which no group goes on, because they wait.
     """
-    found: list[Group] = []
+    found: list[LandmarkGroup] = []
     waits, copied = set(cuts), committing(flow)
     notable = sorted({*flow.code.having(landmark), *waits})
     for number, places in groupby(notable, flow.graph.block):
@@ -82,7 +82,7 @@ def _kind(flow: Flow, at: int, copied: int) -> Landmark | None:
     return kind
 
 
-def _of_lines(flow: Flow, members: list[tuple[int, Landmark]]) -> Iterator[Group]:
+def _of_lines(flow: Flow, members: list[tuple[int, Landmark]]) -> Iterator[LandmarkGroup]:
     """Cut a group by its lines, where each line's instructions adjoin."""
     if not members:
         return
@@ -93,7 +93,7 @@ def _of_lines(flow: Flow, members: list[tuple[int, Landmark]]) -> Iterator[Group
     elif len(runs) > len({_line(flow, run[0]) for run in runs}):
         runs = [indices]
     for run in runs:
-        yield Group(kind, tuple(run), _title(flow, kind, run))
+        yield LandmarkGroup(kind, tuple(run), _title(flow, kind, run))
 
 
 def _committed(flow: Flow, indices: list[int]) -> Iterator[list[int]]:

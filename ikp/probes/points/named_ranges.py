@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
 
-from ikp.probes.points.chosen_lines import Chosen, Piece
+from ikp.probes.points.chosen_lines import LineChoice, Piece
 from ikp.probes.points.chosen_ranges import Choice, files
 from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.naming import some
 from ikp.probes.points.sese_regions import Point
-from ikp.probes.points.source_ranges import Unpaired, Written, written
+from ikp.probes.points.source_ranges import NamedRange, Unpaired, written
 from ikp.probes.points.waits import LoadWait
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Line
@@ -38,7 +38,7 @@ class Named:
         chosen: the range's lines; their title is its name.
     """
 
-    chosen: Chosen
+    chosen: LineChoice
 
     @cached_property
     def pieces(self) -> list[Piece]:
@@ -114,7 +114,7 @@ def named_in_source(flow: Flow, origins: AboutLines, waits: Sequence[LoadWait]) 
         origins: its source lines.
         waits: its waits for loads.
     """
-    ranges: list[Written] = []
+    ranges: list[NamedRange] = []
     unpaired: list[Unpaired] = []
     for file, numbers in files(flow.code).items():
         for each in written(file):
@@ -126,7 +126,7 @@ def named_in_source(flow: Flow, origins: AboutLines, waits: Sequence[LoadWait]) 
                 ranges.append(each)
     claimed, without = _claimed(origins, ranges), []
     for each in ranges:
-        found = list(_pieces(Chosen(flow, origins, each, waits, each.name, claimed)))
+        found = list(_pieces(LineChoice(flow, origins, each, waits, each.name, claimed)))
         yield from found
         if not found:
             without.append(_where(each.name, each.file, each.first))
@@ -135,7 +135,7 @@ def named_in_source(flow: Flow, origins: AboutLines, waits: Sequence[LoadWait]) 
     yield from _message(apart, "no start and end in one block of statements")
 
 
-def _pieces(chosen: Chosen) -> Iterator[Choice]:
+def _pieces(chosen: LineChoice) -> Iterator[Choice]:
     """Yield the pieces of a range; of those of one name, the first has a message on all."""
     pieces = Named(chosen).pieces if chosen.own else []
     for name in dict.fromkeys(piece.name for piece in pieces):
@@ -144,7 +144,7 @@ def _pieces(chosen: Chosen) -> Iterator[Choice]:
         yield from (Choice(piece, "") for piece in alike[1:])
 
 
-def _claimed(origins: AboutLines, ranges: Sequence[Written]) -> frozenset[int]:
+def _claimed(origins: AboutLines, ranges: Sequence[NamedRange]) -> frozenset[int]:
     """Return the instructions whose own lines lie in some range.
 
     So a wait that lies in a range is not of another one, whose products it awaits.

@@ -12,9 +12,9 @@ from enum import IntEnum
 from functools import cached_property
 
 from ikp.probes.points import naming
-from ikp.probes.points.chosen_lines import Lines
+from ikp.probes.points.chosen_lines import ChosenLines
 from ikp.probes.points.chosen_ranges import Choice, choices
-from ikp.probes.points.groups import Group, groups
+from ikp.probes.points.groups import LandmarkGroup, groups
 from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.loops import (
     ALLOCATES,
@@ -81,7 +81,7 @@ class ProbeRegions:
 
     flow: Flow
     ptx: str = ""
-    lines: Sequence[Lines] = ()
+    lines: Sequence[ChosenLines] = ()
     functions: Sequence[str] = ()
     named: bool = False
     rows: bool = False
@@ -228,7 +228,7 @@ class ProbeRegions:
                 wait.mask,
             )
 
-    def _group(self, group: Group) -> ProbeRegion:
+    def _group(self, group: LandmarkGroup) -> ProbeRegion:
         level, end, title = Level.OPS if group.issued else Level.WAITS, group.end, group.title
         if group.kind is Landmark.MBARRIER_WAIT:
             end = after_spinning(self.flow, group.members[-1], self.regions)

@@ -27,7 +27,7 @@ _NAMED: Final = ("region", "event_name")
 """The keywords of the argument with the name."""
 
 
-class Written(NamedTuple):
+class NamedRange(NamedTuple):
     """A range, and the lines between its start and its end."""
 
     name: str
@@ -53,14 +53,17 @@ class Unpaired(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def written(file: str) -> tuple[Written | Unpaired, ...]:
+def written(file: str) -> tuple[NamedRange | Unpaired, ...]:
     """Return the ranges that a file of Python names; none where it can't be read."""
     if (tree := syntax(file)) is None:
         return ()
     names = _imported(tree)
     functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
     found = [
-        made for each in functions if names for made in _Reader(file, each, names).block(each.body)
+        made
+        for each in functions
+        if names
+        for made in _StatementReader(file, each, names).block(each.body)
     ]
     return tuple(sorted(found, key=lambda each: (each[2], each.name)))
 
@@ -77,14 +80,14 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 
 @dataclass
-class _Reader:
+class _StatementReader:
     """Reads the statements of a function; functions in it have readers of their own."""
 
     file: str
     function: ast.FunctionDef
     names: dict[str, str]
 
-    def block(self, body: list[ast.stmt]) -> Iterator[Written | Unpaired]:
+    def block(self, body: list[ast.stmt]) -> Iterator[NamedRange | Unpaired]:
         """Yield the ranges of consecutive statements, and of the statements nested in them."""
         last: list[tuple[str, int]] = []
         tokens: dict[str, tuple[str, int]] = {}
@@ -111,7 +114,7 @@ class _Reader:
     def _lines(self) -> range:
         return range(self.function.lineno, (self.function.end_lineno or 0) + 1)
 
-    def _around(self, statement: ast.stmt) -> Iterator[Written]:
+    def _around(self, statement: ast.stmt) -> Iterator[NamedRange]:
         if isinstance(statement, ast.With):
             for item in statement.items:
                 call = item.context_expr
@@ -119,12 +122,12 @@ class _Reader:
                     first, last = statement.body[0].lineno, statement.end_lineno or statement.lineno
                     yield self._range(_name(call, _AROUND[of]), first, last)
 
-    def _made(self, name: str, start: int, end: int) -> Iterator[Written]:
+    def _made(self, name: str, start: int, end: int) -> Iterator[NamedRange]:
         if start + 1 <= end - 1:
             yield self._range(name, start + 1, end - 1)
 
-    def _range(self, name: str, first: int, last: int) -> Written:
-        return Written(name, self.file, first, last, self.function.name, self._lines)
+    def _range(self, name: str, first: int, last: int) -> NamedRange:
+        return NamedRange(name, self.file, first, last, self.function.name, self._lines)
 
     def _of(self, call: ast.Call) -> str:
         """Return the full name of a called function: ``"ikp.range"``; "" for another expression."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.dataflow.outstanding import Step, awaited, under_way
+from ikp.sass.dataflow.outstanding import Transfer, awaited, under_way
 from ikp.sass.disassembly.control import NONE
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Landmark, landmark
@@ -53,7 +53,7 @@ def load_waits(flow: Flow) -> list[LoadWait]:
     return found
 
 
-def _steps(flow: Flow, loads: list[int]) -> dict[int, Step]:
+def _steps(flow: Flow, loads: list[int]) -> dict[int, Transfer]:
     """Return, for each load and each wait, its effect on the loads under way (a bit each)."""
     controls, code = flow.code.controls, flow.code
     writes = controls.writes.tolist()
@@ -62,7 +62,7 @@ def _steps(flow: Flow, loads: list[int]) -> dict[int, Step]:
     for at in code.having(lambda opcode: opcode.startswith("DEPBAR")):
         instruction = code.instructions[at]
         ends[at] = ends.get(at, 0) | awaited(instruction.opcode, instruction.rest)
-    return {at: Step(ends.get(at, 0), takes.get(at, [])) for at in {*ends, *takes}}
+    return {at: Transfer(ends.get(at, 0), takes.get(at, [])) for at in {*ends, *takes}}
 
 
 class Issued(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from ikp.sass.cubins.instruction import BYTES, WIDE, Field
+from ikp.sass.cubins.instruction import BYTES, WIDE, DistanceField
 
 Resource: TypeAlias = tuple[str, int]
 """A register: its file (``"R"``, ``"U"``, ``"P"``) and its number."""
@@ -63,7 +63,7 @@ class Step(NamedTuple):
     skips: int = 0  # a branch over so many of the next steps
     left: bool = False  # the reader of its results waits for them, in another sequence
     uniform: bool = False  # the uniform datapath computes it from uniform registers alone
-    far: Field = WIDE  # the field of a branch's distance
+    far: DistanceField = WIDE  # the field of a branch's distance
 
     def when(self, predicate: int, *, holds: bool = True) -> Step:
         """Return the same instruction, run only by threads whose predicate is ``holds``."""

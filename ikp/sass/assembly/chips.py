@@ -15,9 +15,9 @@ from ikp.errors import PatchError
 from ikp.sass.assembly.assembler import NEVER, PT, Resource, Step
 from ikp.sass.assembly.forms import RZ, URZ
 from ikp.sass.assembly.untested import UNTESTED
-from ikp.sass.cubins.attributes import Code
+from ikp.sass.cubins.attributes import AttributeCode
 from ikp.sass.cubins.cubin import Kernel
-from ikp.sass.cubins.instruction import NARROW, WIDE, Field
+from ikp.sass.cubins.instruction import NARROW, WIDE, DistanceField
 
 Change = Callable[[Step, Sequence[int]], list[Step]]
 """Returns a chip's own instructions for one of sm_90's, by it and the registers that are free."""
@@ -39,7 +39,7 @@ class Chip:
     parameters: int  # offset of kernel parameters in the constant bank 0; the cubin has it, too
     places: Mapping[int, int] = field(default_factory=dict)  # sm_90's in that bank -> this one's
     changes: Mapping[int, Change] = field(default_factory=dict)  # by sm_90's opcodes
-    far: Field = WIDE  # the field of a branch's distance
+    far: DistanceField = WIDE  # the field of a branch's distance
     late: bool = False  # whether R2UR and the election of a thread take a scoreboard
     near: bool = False  # whether a store can take its address from a pair of uniform registers
     warps: int = 64  # resident warps of an SM, at the most
@@ -268,6 +268,8 @@ def chip_of(sm: int, kernel: Kernel, *, untested: bool = False) -> Chip:
 def _parameters(kernel: Kernel) -> int | None:
     """Return the offset of a kernel's parameters in the constant bank 0, if the cubin has it."""
     found = (
-        each.numbers(2)[1] & 0xFFFF for each in kernel.attributes if each.code == Code.PARAM_CBANK
+        each.numbers(2)[1] & 0xFFFF
+        for each in kernel.attributes
+        if each.code == AttributeCode.PARAM_CBANK
     )
     return next(found, None)

@@ -14,7 +14,7 @@ from enum import IntEnum
 from ikp.errors import PatchError
 
 
-class Code(IntEnum):
+class AttributeCode(IntEnum):
     """The attributes that are read or written here, by NVIDIA's names."""
 
     MAX_THREADS = 0x05
@@ -136,7 +136,7 @@ _HOLDS_NONE = frozenset(
 )
 """Sized attributes with no code address. Any other has at most 16 bits, too few for an address."""
 
-_LEFT_ALONE = _HOLDS_NONE | {Code.INDIRECT_BRANCH_TARGETS}
+_LEFT_ALONE = _HOLDS_NONE | {AttributeCode.INDIRECT_BRANCH_TARGETS}
 
 _REFUSED = {
     0x2D: "places of emulated atomics",
@@ -232,9 +232,9 @@ def parameters(attributes: list[Attribute]) -> list[Parameter]:
     """
     found = []
     for each in attributes:
-        if each.code in (Code.KPARAM_INFO, Code.KPARAM_INFO_V2):
+        if each.code in (AttributeCode.KPARAM_INFO, AttributeCode.KPARAM_INFO_V2):
             _, place, size = each.numbers(3)
-            if each.code == Code.KPARAM_INFO:  # V2 is of kernels with very many bytes
+            if each.code == AttributeCode.KPARAM_INFO:  # V2 is of kernels with very many bytes
                 size >>= 18
             found.append(Parameter(place & 0xFFFF, place >> 16, size))
     return sorted(found, key=lambda each: each.ordinal)

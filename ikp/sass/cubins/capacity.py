@@ -19,10 +19,10 @@ import numpy as np
 
 from ikp.errors import PatchError
 from ikp.sass.cubins import attributes
-from ikp.sass.cubins.attributes import Attribute, Code, Format, Parameter
+from ikp.sass.cubins.attributes import Attribute, AttributeCode, Format, Parameter
 from ikp.sass.cubins.cubin import Cubin, Kernel
-from ikp.sass.cubins.elf import Elf, Kind, Section, Segment
-from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.cubins.elf import Elf, ProgramHeader, Section, SectionKind
+from ikp.sass.cubins.extra_argument import ExtraArgument
 
 PORTION: Final = 8
 """Registers are handed out to threads in portions."""
@@ -51,7 +51,7 @@ _IN_CONSTANTS: Final = 0x1F << 12
 _SIZE_AT: Final = 18
 
 
-def add_argument(cubin: Cubin, name: str, size: int, base: int) -> Argument | None:
+def add_argument(cubin: Cubin, name: str, size: int, base: int) -> ExtraArgument | None:
     """Give a kernel one more parameter; None, and no change, where its attributes are not known.
 
     Args:
@@ -67,7 +67,7 @@ def add_argument(cubin: Cubin, name: str, size: int, base: int) -> Argument | No
     end = _end(kernel, bank, base, cubin)
     if end is None:
         return None
-    made = Argument(
+    made = ExtraArgument(
         len(kernel.parameters),
         -(-(base + end) // _PARAMETERS_ALIGN) * _PARAMETERS_ALIGN - base,
         size,
@@ -82,8 +82,12 @@ def add_argument(cubin: Cubin, name: str, size: int, base: int) -> Argument | No
 
 def _end(kernel: Kernel, bank: Section, base: int, cubin: Cubin) -> int | None:
     """Return the end of a kernel's parameters, in bytes; None where attributes are not known."""
-    sizes = [each.value for each in kernel.attributes if each.code == Code.CBANK_PARAM_SIZE]
-    banks = [each.numbers(2) for each in kernel.attributes if each.code == Code.PARAM_CBANK]
+    sizes = [
+        each.value for each in kernel.attributes if each.code == AttributeCode.CBANK_PARAM_SIZE
+    ]
+    banks = [
+        each.numbers(2) for each in kernel.attributes if each.code == AttributeCode.PARAM_CBANK
+    ]
     other = any(each.code in _OTHERS for each in kernel.attributes)
     if other or len(sizes) != 1 or len(banks) != 1 or not isinstance(sizes[0], int):
         return None
@@ -116,17 +120,17 @@ def _in_order(known: list[Parameter], end: int) -> bool:
     )
 
 
-def _describe(kernel: Kernel, made: Argument, last: int, base: int) -> None:
+def _describe(kernel: Kernel, made: ExtraArgument, last: int, base: int) -> None:
     """Write the new parameter into a kernel's attributes."""
     listed = kernel.attributes
     for each in listed:
-        if each.code == Code.CBANK_PARAM_SIZE:
+        if each.code == AttributeCode.CBANK_PARAM_SIZE:
             each.value = last
-        elif each.code == Code.PARAM_CBANK:
+        elif each.code == AttributeCode.PARAM_CBANK:
             each.value = struct.pack("<II", each.words[0], base | last << 16)
-    first = next(at for at, each in enumerate(listed) if each.code == Code.KPARAM_INFO)
+    first = next(at for at, each in enumerate(listed) if each.code == AttributeCode.KPARAM_INFO)
     data = struct.pack("<IHHI", 0, made.ordinal, made.offset, _IN_CONSTANTS | made.size << _SIZE_AT)
-    listed.insert(first, Attribute(Format.SIZED, Code.KPARAM_INFO, data))
+    listed.insert(first, Attribute(Format.SIZED, AttributeCode.KPARAM_INFO, data))
 
 
 _MOST_REGISTERS = 255
@@ -153,7 +157,7 @@ def set_registers(cubin: Cubin, name: str, count: int) -> None:
     ours = [
         each
         for each in listed
-        if each.code == Code.REGCOUNT and each.numbers(1)[0] == kernel.symbol
+        if each.code == AttributeCode.REGCOUNT and each.numbers(1)[0] == kernel.symbol
     ]
     if info is None or len(ours) != 1:
         raise PatchError(
@@ -170,7 +174,7 @@ def set_registers(cubin: Cubin, name: str, count: int) -> None:
 def _check_registers(kernel: Kernel, count: int) -> None:
     threads = 1
     for each in kernel.attributes:
-        if each.code in (Code.REQNTID, Code.MAX_THREADS) and each.data:
+        if each.code in (AttributeCode.REQNTID, AttributeCode.MAX_THREADS) and each.data:
             threads = math.prod(each.words)
     most = min(_MOST_REGISTERS, most_registers_of(-(-threads // LANES)))
     if not kernel.registers <= count <= max(most, kernel.registers):
@@ -232,18 +236,20 @@ def _new_bank(elf: Elf) -> Section:
     host = next((each for each in elf.segments if _holds_banks(elf, each, code)), None)
     name_at = elf.add_text(elf.sections[elf.names], _USER_BANK)
     before = (host or code).offset
-    bank = Section(*(_USER_BANK, name_at, Kind.PROGBITS, _ALLOCATED, 0, before, 0, 0, 0, _ALIGN, 0))
+    bank = Section(
+        *(_USER_BANK, name_at, SectionKind.PROGBITS, _ALLOCATED, 0, before, 0, 0, 0, _ALIGN, 0)
+    )
     elf.sections.append(bank)
     if host is not None:
         host.first = bank
     else:
-        made = Segment(_LOAD, _READ, before, 0, 0, 0, 0, code.align, bank, bank)
+        made = ProgramHeader(_LOAD, _READ, before, 0, 0, 0, 0, code.align, bank, bank)
         elf.segments.insert(elf.segments.index(code), made)
     _add_symbol(elf, _USER_BANK, _SECTION_SYMBOL, len(elf.sections) - 1, 0, 0)
     return bank
 
 
-def _holds_banks(elf: Elf, segment: Segment, code: Segment) -> bool:
+def _holds_banks(elf: Elf, segment: ProgramHeader, code: ProgramHeader) -> bool:
     """Whether a segment loads constants, and begins no later than the code."""
     end = segment.offset + segment.file_size
     return (

@@ -10,7 +10,7 @@ import numpy as np
 
 from ikp.errors import PatchError
 from ikp.sass.cubins import attributes
-from ikp.sass.cubins.attributes import Attribute, Code, Parameter
+from ikp.sass.cubins.attributes import Attribute, AttributeCode, Parameter
 from ikp.sass.cubins.elf import Elf, Section
 from ikp.sass.cubins.instruction import Words
 
@@ -155,7 +155,7 @@ def _registers(elf: Elf) -> dict[int, int]:
     """Return how many registers each function takes, by its symbol."""
     info = elf.find(".nv.info")
     listed = attributes.parse(info.data) if info is not None else []
-    words = [each.numbers(2) for each in listed if each.code == Code.REGCOUNT]
+    words = [each.numbers(2) for each in listed if each.code == AttributeCode.REGCOUNT]
     if any(count > _MOST_REGISTERS for _, count in words):
         raise ValueError(f"a function has more than {_MOST_REGISTERS} registers")
     return {each[0]: each[1] for each in words}

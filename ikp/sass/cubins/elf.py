@@ -29,7 +29,7 @@ RELA = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend
 _REL = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4")])
 
 
-class Kind(IntEnum):
+class SectionKind(IntEnum):
     """The types of sections (``sh_type``) that are used here."""
 
     PROGBITS = 1
@@ -75,7 +75,7 @@ class Section:
 
 
 @dataclass(eq=False)
-class Segment:
+class ProgramHeader:
     """A program header: a segment to load; ``first`` and ``last`` are new sections at its ends."""
 
     kind: int
@@ -101,7 +101,7 @@ class Elf:
     sections_at: int
     segments_at: int
     sections: list[Section]
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[ProgramHeader] = field(default_factory=list)
 
     @classmethod
     def read(cls, data: bytes) -> Elf:
@@ -135,7 +135,7 @@ class Elf:
         table = data[texts[4] : texts[4] + texts[5]]
         sections = [_section(data, each, table) for each in raw]
         made = [
-            Segment(*_SEGMENT.unpack_from(data, segments_at + i * _SEGMENT.size))
+            ProgramHeader(*_SEGMENT.unpack_from(data, segments_at + i * _SEGMENT.size))
             for i in range(segments)
         ]
         return cls(data, flags, data[8], names, sections_at, segments_at, sections, made)
@@ -172,8 +172,8 @@ class Elf:
         """
         count = len(self.symbols())
         for each in self.sections:
-            if each.kind in (Kind.REL, Kind.RELA):
-                form = RELA if each.kind == Kind.RELA else _REL
+            if each.kind in (SectionKind.REL, SectionKind.RELA):
+                form = RELA if each.kind == SectionKind.RELA else _REL
                 with _reading(f"table of relocations {each.name}"):
                     entries = np.frombuffer(each.data, form).copy()
                     if (
@@ -190,7 +190,7 @@ class Elf:
         return at
 
     def _symtab(self) -> Section:
-        found = next((each for each in self.sections if each.kind == Kind.SYMTAB), None)
+        found = next((each for each in self.sections if each.kind == SectionKind.SYMTAB), None)
         if found is None:
             raise PatchError(
                 "This cubin has no table of symbols, so its kernels can't be found. It was "
@@ -215,7 +215,7 @@ def _text_at(table: bytes, at: int) -> str:
 
 def _section(data: bytes, raw: tuple[int, ...], names: bytes) -> Section:
     name_at, kind, flags, address, offset, size, link, info, align, entry = raw
-    stored = 0 if kind in (0, Kind.NOBITS) else size
+    stored = 0 if kind in (0, SectionKind.NOBITS) else size
     if offset + stored > len(data):
         raise ValueError("a section ends behind the file's end")
     if align > _LARGEST_ALIGN:
@@ -336,7 +336,7 @@ class _Layout:
             *(each.link, each.info, each.align, each.entry),
         )
 
-    def _segment(self, each: Segment) -> bytes:
+    def _segment(self, each: ProgramHeader) -> bytes:
         first, last = each.first, each.last
         offset = self.of[id(first)].new if first is not None else self.start(each.offset)
         if last is not None:

@@ -1,4 +1,4 @@
-"""``Argument``: one more argument of a kernel's launches. It imports nothing that reads cubins."""
+"""``ExtraArgument``: a launch's further argument. This imports nothing that reads cubins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class ExtraArgument:
     """One more argument of a launch."""
 
     ordinal: int  # the number of arguments that the program itself passes

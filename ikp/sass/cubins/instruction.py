@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Field:
+class DistanceField:
     """The bits of an instruction that hold the distance from its end to its target."""
 
     parts: tuple[tuple[int, int, int], ...]  # half, first bit, number of bits; the lowest first
@@ -42,7 +42,7 @@ def opcodes(words: Words) -> Numbers:
     return (words[:, 0] & np.uint64(0xFFF)).astype(np.int64)
 
 
-def distances(words: Words, field: Field) -> Numbers:
+def distances(words: Words, field: DistanceField) -> Numbers:
     """Return each instruction's distance from its end to its target, in bytes."""
     found, at = np.zeros(len(words), np.uint64), 0
     for half, first, bits in field.parts:
@@ -53,7 +53,7 @@ def distances(words: Words, field: Field) -> Numbers:
     return ((found << sign).astype(np.int64) >> sign.astype(np.int64)) * field.unit
 
 
-def set_distances(words: Words, field: Field, new: Numbers) -> None:
+def set_distances(words: Words, field: DistanceField, new: Numbers) -> None:
     """Write distances in bytes into instructions, in place.
 
     Raises:
@@ -97,22 +97,22 @@ _BRANCH = 0x000FEA00038000000000000000007947
 """A BRA that is always taken."""
 
 
-def branch(field: Field, distance: int) -> int:
+def branch(field: DistanceField, distance: int) -> int:
     """Return a branch that is always taken, over so many bytes from its end."""
     made = rows([_BRANCH])
     set_distances(made, field, np.array([distance], np.int64))
     return number(made[0])
 
 
-NARROW = Field(((0, 34, 30), (1, 0, 18)), 4)
+NARROW = DistanceField(((0, 34, 30), (1, 0, 18)), 4)
 """A branch's distance, up to sm_89."""
 
-WIDE = Field(((0, 16, 8), (0, 34, 30), (1, 0, 18)), 4)
+WIDE = DistanceField(((0, 16, 8), (0, 34, 30), (1, 0, 18)), 4)
 """A branch's distance, from sm_90 on."""
 
-HALF = Field(((0, 32, 32),), 1)
+HALF = DistanceField(((0, 32, 32),), 1)
 
-AFTER_REGISTER = Field(((0, 24, 40), (1, 0, 18)), 1)
+AFTER_REGISTER = DistanceField(((0, 24, 40), (1, 0, 18)), 1)
 
 CALL_REL, BSSY, BRA, BRA_UNIFORM, LEPC = 0x944, 0x945, 0x947, 0x547, 0x94E
 RET, BRX, BRX_UNIFORM = 0x950, 0x949, 0x958
@@ -208,23 +208,23 @@ _REFUSED = {
 
 
 @dataclass(frozen=True)
-class Places:
+class AddressFields:
     """The instructions of a kernel that encode code addresses, by index, with the fields."""
 
-    jumps: tuple[tuple[Field, Numbers], ...]  # branches and calls
-    joins: tuple[tuple[Field, Numbers], ...]  # BSSY, WARPSYNC.COLLECTIVE and LEPC
-    bases: tuple[tuple[Field, Numbers], ...]  # to the code's start: a register holds the rest
+    jumps: tuple[tuple[DistanceField, Numbers], ...]  # branches and calls
+    joins: tuple[tuple[DistanceField, Numbers], ...]  # BSSY, WARPSYNC.COLLECTIVE and LEPC
+    bases: tuple[tuple[DistanceField, Numbers], ...]  # to the code's start; a register has the rest
     calls: Numbers
     indirect: Numbers  # branches to an address in a register
     collectives: Numbers  # WARPSYNC.COLLECTIVE: the body ends at its target
 
 
-def branches(sm: int) -> Field:
+def branches(sm: int) -> DistanceField:
     """Return the field of a branch's distance on a chip."""
     return WIDE if sm >= 90 else NARROW
 
 
-def places(words: Words, sm: int, kernel: str) -> Places:
+def places(words: Words, sm: int, kernel: str) -> AddressFields:
     """Return the instructions of a kernel that encode code addresses.
 
     Raises:
@@ -237,7 +237,7 @@ def places(words: Words, sm: int, kernel: str) -> Places:
     calls = np.flatnonzero(found == CALL_REL)
     jumps = np.flatnonzero((found == BRA) | (found == BRA_UNIFORM) | (found == CALL_REL))
     indirect = (found == BRX) | (found == BRX_UNIFORM)
-    return Places(
+    return AddressFields(
         jumps=((far, jumps),),
         joins=(
             (HALF, np.flatnonzero(found == BSSY)),

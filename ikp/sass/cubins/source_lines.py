@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ikp.sass.cubins.cubin import Kernel
-from ikp.sass.cubins.elf import Elf, Kind
+from ikp.sass.cubins.elf import Elf, SectionKind
 
 
 def read_uleb(data: bytes | bytearray, at: int) -> tuple[int, int]:
@@ -115,7 +115,7 @@ def _starts(elf: Elf, index: int, kernel: Kernel) -> dict[int, int]:
     for table, entries in elf.relocations():
         if table.info != index:
             continue
-        if table.kind != Kind.RELA:
+        if table.kind != SectionKind.RELA:
             raise UnknownTableError("addends in the table")
         mine = np.flatnonzero(symbols["section"][entries["symbol"]] == kernel.index)
         for each in entries[mine]:
@@ -133,7 +133,7 @@ def _unit(data: bytes, at: int, starts: dict[int, int], found: dict[int, tuple[P
     if any(at <= each < end for each in starts):
         lengths = data[at + _HEADER.size : at + _HEADER.size + first - 1]
         files = _files(data, at + _HEADER.size + first - 1)
-        reader = _Reader(data[:end], _Unit(files, unit, base, span, first, lengths), starts)
+        reader = _LineState(data[:end], _Unit(files, unit, base, span, first, lengths), starts)
         reader.read(begin)
         for number in reader.ours:
             found[reader.rows[number].address] = tuple(_chain(reader.rows, number))
@@ -157,7 +157,7 @@ def _files(data: bytes, at: int) -> list[str]:
     return files
 
 
-class _Reader:
+class _LineState:
     """DWARF's state machine: the row that the next operation changes, and those that are made."""
 
     def __init__(self, data: bytes, unit: _Unit, starts: dict[int, int]) -> None:

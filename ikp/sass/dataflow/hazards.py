@@ -37,7 +37,7 @@ from ikp.sass.dataflow.outstanding import (
     QUEUES,
     UNTOLD,
     State,
-    Step,
+    Transfer,
     awaited,
     committing,
     counting,
@@ -256,14 +256,14 @@ class ScoreboardHazards:
         return given_up(self.liveness)
 
     @cached_property
-    def _steps(self) -> dict[int, Step]:
+    def _steps(self) -> dict[int, Transfer]:
         code = self.liveness.flow.code
         controls = code.controls
         columns = controls.writes, controls.reads, controls.waits
         writes, reads, waits = (each.tolist() for each in columns)
         boarded = (columns[0] != NONE) | (columns[1] != NONE) | (columns[2] != 0)
         changing = {*code.having(_changes)}
-        steps: dict[int, Step] = {}
+        steps: dict[int, Transfer] = {}
         for at in sorted({*np.flatnonzero(boarded).tolist(), *changing}):  # few instructions
             if writes[at] == reads[at] == NONE and at not in changing:
                 steps[at] = _waiting(waits[at])
@@ -274,7 +274,7 @@ class ScoreboardHazards:
             takes += self._pending(at, instruction, writes[at], reads[at])
             if ends or takes:
                 joins = _joins(instruction, writes[at], reads[at])
-                steps[at] = Step(_with_operands(ends), takes, joins)
+                steps[at] = Transfer(_with_operands(ends), takes, joins)
         return steps
 
     def _begun(self, at: int, instruction: Instruction) -> tuple[int, list[tuple[int, int]]]:
@@ -312,9 +312,9 @@ class ScoreboardHazards:
 
 
 @cache
-def _waiting(boards: int) -> Step:
+def _waiting(boards: int) -> Transfer:
     """Return the step of an instruction that only waits."""
-    return Step(_with_operands(boards), [])
+    return Transfer(_with_operands(boards), [])
 
 
 def _with_operands(ends: int) -> int:

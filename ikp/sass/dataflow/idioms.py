@@ -23,9 +23,9 @@ from typing import Final
 
 from ikp.errors import PatchError
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.cubins.attributes import Code
+from ikp.sass.cubins.attributes import AttributeCode
 from ikp.sass.cubins.cubin import Cubin, Kernel
-from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.cubins.extra_argument import ExtraArgument
 from ikp.sass.disassembly.effects import effects
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.resources import R, bit, span
@@ -116,7 +116,7 @@ def addressed(kernel: Kernel, instructions: tuple[Instruction, ...]) -> dict[int
     Raises:
         PatchError: the attribute lists other instructions.
     """
-    listed = (each for each in kernel.attributes if each.code == Code.EMULATED_ATOMICS)
+    listed = (each for each in kernel.attributes if each.code == AttributeCode.EMULATED_ATOMICS)
     pairs = [
         pair for each in listed for pair in zip(each.words[::2], each.words[1::2], strict=False)
     ]
@@ -138,7 +138,7 @@ _WIDTHS: Final = {".64": 8, ".128": 16}
 
 def spare_argument(
     kernel: Kernel, code: Iterable[Instruction], size: int, base: int
-) -> Argument | None:
+) -> ExtraArgument | None:
     """Return a kernel's last two parameters as one; None where they are others, or are read.
 
     Args:
@@ -156,7 +156,7 @@ def spare_argument(
         _reads(each, begin, begin + 2 * _WORD) for each in code
     ):
         return None
-    return Argument(first.ordinal, first.offset, 2 * _WORD)
+    return ExtraArgument(first.ordinal, first.offset, 2 * _WORD)
 
 
 def _reads(instruction: Instruction, begin: int, end: int) -> bool:

@@ -29,7 +29,7 @@ from ikp.sass.dataflow.lane_state import (
 from ikp.sass.disassembly.effects import Effects
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.resources import FILES, members
-from ikp.sass.disassembly.values import Origin, definitions
+from ikp.sass.disassembly.values import ValueOrigin, definitions
 
 Effect = dict[str, Value] | None
 
@@ -55,7 +55,7 @@ def name_of(bit: int) -> str:
 def _effect(threads: Threads, each: Instruction) -> Effect:
     """Return the registers that an instruction writes; None where it is not evaluated."""
     made = definitions(each)
-    if made and all(one.origin is Origin.CONSTANT for one in made.values()):
+    if made and all(one.origin is ValueOrigin.CONSTANT for one in made.values()):
         return {name: threads.full(one.value) for name, one in made.items() if name[0] in "RU"}
     known = _EVALUATED.get(each.op)
     return known(threads, each, each.opcode.split(".")[1:]) if known is not None else None

@@ -81,7 +81,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchValues:
     """A launch, as its threads see it.
 
     Args:
@@ -135,7 +135,7 @@ def offset_of(text: str) -> int:
 class Threads:
     """The registers of all threads that are walked, at one place in the code."""
 
-    def __init__(self, launch: Launched, state: dict[str, Value]) -> None:
+    def __init__(self, launch: LaunchValues, state: dict[str, Value]) -> None:
         self.launch, self.state = launch, state
         self.count = launch.shape.threads
 

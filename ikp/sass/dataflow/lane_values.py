@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.lane_effects import execute, name_of
-from ikp.sass.dataflow.lane_state import FIRST_LOOP, LANES, Launched, Threads, Value
+from ikp.sass.dataflow.lane_state import FIRST_LOOP, LANES, LaunchValues, Threads, Value
 from ikp.sass.dataflow.lane_trips import LoopExit, exits_of, trips_of
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly.resources import members
@@ -56,7 +56,7 @@ class LaneValues:
     """
 
     flow: Flow
-    launch: Launched
+    launch: LaunchValues
 
     def address(self, at: int) -> Value:
         """Return the address of an access, of each thread; of 64 bits, of shared memory 32.

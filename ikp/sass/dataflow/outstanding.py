@@ -32,7 +32,7 @@ _ALL = re.compile(r"\{([\d,]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Transfer:
     """The transfer function of an instruction: how it changes the state."""
 
     ends: int  # the places that it waits for, a bit each
@@ -59,7 +59,7 @@ def _ended(places: int) -> tuple[int, ...]:
     return tuple(place for place in range(len(_NOTHING)) if places >> place & 1)
 
 
-def under_way(flow: Flow, steps: dict[int, Step]) -> list[State]:
+def under_way(flow: Flow, steps: dict[int, Transfer]) -> list[State]:
     """Return what may be pending before each instruction, its own waits not yet done."""
     states: list[State] = [_NOTHING] * len(flow.code.instructions)
     for block, state in zip(flow.graph.blocks, _entering(flow, steps), strict=True):
@@ -71,7 +71,7 @@ def under_way(flow: Flow, steps: dict[int, Step]) -> list[State]:
     return states
 
 
-def _entering(flow: Flow, steps: dict[int, Step]) -> list[State]:
+def _entering(flow: Flow, steps: dict[int, Transfer]) -> list[State]:
     """Return what may be pending where each block begins, on any path."""
     after, blocks = with_calls(flow), flow.graph.blocks
     inside = [[steps[at] for at in range(b.first, b.end) if at in steps] for b in blocks]

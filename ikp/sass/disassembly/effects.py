@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from ikp.sass.disassembly.listing import Instruction, split
 from ikp.sass.disassembly.resources import EVERYTHING, FILES, UP, UR, P, span
-from ikp.sass.disassembly.widths import Shape, known, shape
+from ikp.sass.disassembly.widths import OperandWidths, known, shape
 
 
-class Kind(Enum):
+class OperandKind(Enum):
     """What an operand is."""
 
     REGISTER = auto()
@@ -31,7 +31,7 @@ class Kind(Enum):
 class Form:
     """The form of an operand, without its register's number. There is one object of each form."""
 
-    kind: Kind
+    kind: OperandKind
     width: int = 1  # registers, as far as the operand's own text says
     negated: bool = False
     uniform: bool = False
@@ -62,20 +62,22 @@ def operand(text: str) -> Operand:
         uniform, number = bool(found[2]), found[3]
         first = -1 if number == "Z" else FILES["UR" if uniform else "R"].first + int(number)
         width = 2 if _WIDE.search(found[4]) else 1
-        return Operand(_form(Kind.REGISTER, width, bool(found[1]), uniform), first)
+        return Operand(_form(OperandKind.REGISTER, width, bool(found[1]), uniform), first)
     if found := _PREDICATE.fullmatch(text):
         first = -1 if found[3] == "T" else FILES["UP" if found[2] else "P"].first + int(found[3])
-        return Operand(_form(Kind.PREDICATE, 1, bool(found[1]), bool(found[2])), first)
+        return Operand(_form(OperandKind.PREDICATE, 1, bool(found[1]), bool(found[2])), first)
     if text in ("PR", "UPR"):
         file = UP if text == "UPR" else P
-        return Operand(_form(Kind.PREDICATES, file.count), file.first)
+        return Operand(_form(OperandKind.PREDICATES, file.count), file.first)
     reads, bare = _inside(text)
     number = not reads and not _BARRIER.fullmatch(text)
-    return Operand(_form(Kind.CONSTANT if number else Kind.ADDRESS), reads=reads, bare=bare)
+    return Operand(
+        _form(OperandKind.CONSTANT if number else OperandKind.ADDRESS), reads=reads, bare=bare
+    )
 
 
 @cache
-def _form(kind: Kind, width: int = 1, negated: bool = False, uniform: bool = False) -> Form:
+def _form(kind: OperandKind, width: int = 1, negated: bool = False, uniform: bool = False) -> Form:
     """Return the form's one object: it is a key in thousands of look-ups, by identity."""
     return Form(kind, width, negated, uniform)
 
@@ -178,11 +180,11 @@ _COORDINATES = 7
 """A bulk copy's one operand names an address, a barrier and up to five coordinates."""
 
 
-def _written(form: Form, widths: Shape) -> tuple[int, int]:
-    if form.kind is Kind.REGISTER:
+def _written(form: Form, widths: OperandWidths) -> tuple[int, int]:
+    if form.kind is OperandKind.REGISTER:
         return _mask(max(widths.most, form.width)), _mask(widths.target)
     # A mask says which of all predicates it writes.
-    return _mask(form.width), 0 if form.kind is Kind.PREDICATES else 1
+    return _mask(form.width), 0 if form.kind is OperandKind.PREDICATES else 1
 
 
 def _mask(width: int) -> int:
@@ -197,29 +199,29 @@ def _texts(instruction: Instruction) -> list[str]:
     return texts
 
 
-def _is_target(op: str, forms: Sequence[Form], at: int, widths: Shape) -> bool:
+def _is_target(op: str, forms: Sequence[Form], at: int, widths: OperandWidths) -> bool:
     form, before = forms[at], forms[:at]
-    registers = sum(each.kind is Kind.REGISTER for each in before)
-    if form.kind is Kind.PREDICATES:
+    registers = sum(each.kind is OperandKind.REGISTER for each in before)
+    if form.kind is OperandKind.PREDICATES:
         return at == 0
-    if form.kind is Kind.PREDICATE:
+    if form.kind is OperandKind.PREDICATE:
         defines = widths.most or widths.predicates
         return bool(defines) and not form.negated and _is_result(op, forms, at, registers)
-    return form.kind is Kind.REGISTER and bool(widths.most) and registers < widths.targets
+    return form.kind is OperandKind.REGISTER and bool(widths.most) and registers < widths.targets
 
 
 def _is_result(op: str, forms: Sequence[Form], at: int, registers: int) -> bool:
     """Whether a predicate is a result: up to two are, and sources follow them."""
     if op in ("VOTE", "VOTEU"):
         return at < len(forms) - 1
-    results = sum(each.kind is Kind.PREDICATE for each in forms[:at])
+    results = sum(each.kind is OperandKind.PREDICATE for each in forms[:at])
     rest = forms[at + 1 :]
     return results < 2 and (
-        any(each.kind is not Kind.PREDICATE for each in rest) if registers else bool(rest)
+        any(each.kind is not OperandKind.PREDICATE for each in rest) if registers else bool(rest)
     )
 
 
-def _sources(forms: Sequence[Form], first: int, widths: Shape) -> list[tuple[int, int]]:
+def _sources(forms: Sequence[Form], first: int, widths: OperandWidths) -> list[tuple[int, int]]:
     found, number = [], 0
     count = sum(map(_is_number, forms[first:]))
     for at in range(first, len(forms)):
@@ -229,11 +231,11 @@ def _sources(forms: Sequence[Form], first: int, widths: Shape) -> list[tuple[int
             given = widths.uniform if form.uniform else widths.source(number, count)
             width = max(width, given)
             number += 1
-        if form.kind is not Kind.CONSTANT:
+        if form.kind is not OperandKind.CONSTANT:
             found.append((at, _mask(width)))
     return found
 
 
 def _is_number(form: Form) -> bool:
     """Whether an operand is a number: a register or a constant."""
-    return form.kind in (Kind.REGISTER, Kind.CONSTANT)
+    return form.kind in (OperandKind.REGISTER, OperandKind.CONSTANT)

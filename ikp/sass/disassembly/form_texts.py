@@ -22,7 +22,7 @@ from ikp import caches
 from ikp.paths import triton_cache
 from ikp.sass.disassembly import tools, word_forms
 from ikp.sass.disassembly.tool_paths import tool
-from ikp.sass.disassembly.word_forms import Field, Forms, forms_of, signed
+from ikp.sass.disassembly.word_forms import Forms, NumberField, forms_of, signed
 
 PRINTABLE: Final = 0x000FE200 << 96
 """Control bits with which each instruction may be printed: no scoreboard, no reuse."""
@@ -46,7 +46,7 @@ class FormText:
 
     format: str
     gaps: tuple[tuple[int, bool], ...]  # number of the field; whether its value has a sign
-    fields: tuple[Field, ...]
+    fields: tuple[NumberField, ...]
 
     def fill(self, word: int) -> tuple[str, int | None]:
         """Return an instruction's text, and the distance to its target, whose gap is left."""
@@ -149,7 +149,7 @@ def learned(program: Path, chip: str, forms: Forms) -> Iterator[tuple[int, FormT
 
 
 def _made(
-    form: int, fields: tuple[Field, ...], texts: Sequence[str], places: Sequence[int]
+    form: int, fields: tuple[NumberField, ...], texts: Sequence[str], places: Sequence[int]
 ) -> FormText | None:
     """Return the text that two examples of a form have in common; None where it is not clear."""
     one, other = (_NUMBER.split(text) for text in texts)
@@ -174,7 +174,7 @@ def _made(
 
 
 def _gaps(
-    field: Field, found: int, at: int, *places: int
+    field: NumberField, found: int, at: int, *places: int
 ) -> Sequence[tuple[tuple[str, str], tuple[str, tuple[int, bool]]]]:
     """Return how a field is printed in two examples at some addresses: texts, then what it gives.
 
@@ -189,7 +189,7 @@ def _gaps(
 
 @cache
 def _printed(
-    field: Field, found: int, at: int
+    field: NumberField, found: int, at: int
 ) -> tuple[tuple[tuple[str, str], tuple[str, tuple[int, bool]]], ...]:
     values = word_forms.example_values(field, found, at)
     made: dict[tuple[str, str], tuple[str, tuple[int, bool]]] = {}
@@ -200,7 +200,7 @@ def _printed(
     return tuple(made.items())
 
 
-def _value(field: Field, value: int, with_sign: bool) -> int | float:
+def _value(field: NumberField, value: int, with_sign: bool) -> int | float:
     """Return a field's value as a number."""
     if field.kind == "f":
         return float(struct.unpack("<f", value.to_bytes(4, "little"))[0])

@@ -23,7 +23,7 @@ from enum import Enum
 from functools import cache
 
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.values import Origin, definitions
+from ikp.sass.disassembly.values import ValueOrigin, definitions
 
 
 class Work(Enum):
@@ -123,7 +123,7 @@ def opcodes(instructions: Iterable[Instruction], most: int = 6) -> str:
 def _is_constant(instruction: Instruction) -> bool:
     """Whether a float instruction only sets a register to a constant, as ptxas likes to do."""
     made = definitions(instruction).values()
-    return bool(made) and all(d.origin is Origin.CONSTANT for d in made)
+    return bool(made) and all(d.origin is ValueOrigin.CONSTANT for d in made)
 
 
 class Landmark(Enum):

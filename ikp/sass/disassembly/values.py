@@ -18,7 +18,7 @@ from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.widths import shape
 
 
-class Origin(Enum):
+class ValueOrigin(Enum):
     """How an instruction makes a value."""
 
     CLOCK = auto()  # the low word of a clock
@@ -31,13 +31,13 @@ class Origin(Enum):
 class Definition:
     """The value that an instruction gives one register, or one word of the stack."""
 
-    origin: Origin
+    origin: ValueOrigin
     sources: tuple[str, ...] = ()  # of a copy: registers, words of the stack, or constants as text
     value: int = 0  # of a constant
 
 
-OTHER = Definition(Origin.OTHER)
-CLOCK = Definition(Origin.CLOCK)
+OTHER = Definition(ValueOrigin.OTHER)
+CLOCK = Definition(ValueOrigin.CLOCK)
 _CLOCKS = ("SR_CLOCKLO", "SR_GLOBALTIMERLO")
 
 _REGISTER = re.compile(r"^-?(U?R)(\d+)$")
@@ -94,8 +94,8 @@ def _made(instruction: Instruction, operands: list[str]) -> list[Definition]:
     if op in _READ:
         clock = any(name in operands for name in _CLOCKS)
         zero = "SRZ" in operands
-        low = CLOCK if clock else Definition(Origin.CONSTANT) if zero else OTHER
-        return [low] + [Definition(Origin.CONSTANT) if zero else OTHER] * (width - 1)
+        low = CLOCK if clock else Definition(ValueOrigin.CONSTANT) if zero else OTHER
+        return [low] + [Definition(ValueOrigin.CONSTANT) if zero else OTHER] * (width - 1)
     if op in ("MOV", "UMOV", "R2UR") and len(operands) == 2:
         return [_copy((source,)) for source in words(operands[1], width)]
     if op == "IMAD" and operands[1:3] == ["RZ", "RZ"] and len(operands) == 4:
@@ -110,15 +110,15 @@ def _made(instruction: Instruction, operands: list[str]) -> list[Definition]:
 
 def _copy(sources: tuple[str, ...]) -> Definition:
     if len(sources) == 1 and (value := constant(sources[0])) is not None:
-        return Definition(Origin.CONSTANT, value=value)
+        return Definition(ValueOrigin.CONSTANT, value=value)
     known = all(_REGISTER.match(s) or constant(s) is not None for s in sources)
-    return Definition(Origin.COPY, sources) if known else OTHER
+    return Definition(ValueOrigin.COPY, sources) if known else OTHER
 
 
 def _copies(instruction: Instruction, target: str, source: str) -> dict[str, Definition]:
     width = _width(instruction)
     pairs = zip(words(target, width), words(source, width), strict=True)
-    return {to: Definition(Origin.COPY, (of,)) for to, of in pairs}
+    return {to: Definition(ValueOrigin.COPY, (of,)) for to, of in pairs}
 
 
 def _halves(high: str, low: str) -> Definition:
@@ -127,7 +127,7 @@ def _halves(high: str, low: str) -> Definition:
         packed = struct.pack("<2e", float(low), float(high))
     except (ValueError, OverflowError):
         return OTHER
-    return Definition(Origin.CONSTANT, value=int.from_bytes(packed, "little"))
+    return Definition(ValueOrigin.CONSTANT, value=int.from_bytes(packed, "little"))
 
 
 def _width(instruction: Instruction) -> int:

@@ -13,7 +13,7 @@ from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class OperandWidths:
     """The widths of an opcode's operands, in registers."""
 
     target: int  # registers that the target always defines; 0 where the first operand is a source
@@ -45,7 +45,7 @@ def known(opcode: str) -> bool:
 
 
 @cache
-def shape(opcode: str) -> Shape:
+def shape(opcode: str) -> OperandWidths:
     """Return the widths for an opcode with its modifiers."""
     op = opcode.partition(".")[0]
     maker = _MAKERS.get(op)
@@ -54,7 +54,7 @@ def shape(opcode: str) -> Shape:
     return maker(opcode) if maker else _UNKNOWN
 
 
-_UNKNOWN = Shape(0, 0)
+_UNKNOWN = OperandWidths(0, 0)
 
 
 def _width(opcode: str) -> int:
@@ -63,50 +63,52 @@ def _width(opcode: str) -> int:
     return 2 if _WIDE_PARTS.search(opcode) else 1
 
 
-def _multiply(opcode: str) -> Shape:
+def _multiply(opcode: str) -> OperandWidths:
     """Integer products: wide ones, and the high halves of products, add a pair of registers."""
     wide = ".WIDE" in opcode
     pair = 2 if wide or ".HI" in opcode else 1
-    return Shape(2 if wide else 1, 2 if wide else 1, (1, 1, pair), 1 if pair == 1 else 2)
+    return OperandWidths(2 if wide else 1, 2 if wide else 1, (1, 1, pair), 1 if pair == 1 else 2)
 
 
-def _clock(opcode: str) -> Shape:
+def _clock(opcode: str) -> OperandWidths:
     width = 1 if ".32" in opcode else 2
-    return Shape(width, width)
+    return OperandWidths(width, width)
 
 
-def _converted(opcode: str) -> Shape:
+def _converted(opcode: str) -> OperandWidths:
     """Conversions: the opcode names the types of target and source, and may leave out 64 bits.
 
     One register is defined for sure; two may be written where the opcode says 64 bits.
     """
     wide = 2 if "64" in opcode else 1
-    return Shape(1, wide, (wide,), wide)
+    return OperandWidths(1, wide, (wide,), wide)
 
 
-def _atomic(opcode: str) -> Shape:
+def _atomic(opcode: str) -> OperandWidths:
     width = _width(opcode)
     if opcode.startswith("ATOMS") or ".EXCH" in opcode or ".CAS" in opcode:
-        return Shape(width, width, (width,))
-    return Shape(width, max(width, 4), (4,))  # vectors aren't distinguished: four, at most
+        return OperandWidths(width, width, (width,))
+    return OperandWidths(width, max(width, 4), (4,))  # vectors aren't distinguished: four, at most
 
 
-def _matrices(opcode: str) -> Shape:
+def _matrices(opcode: str) -> OperandWidths:
     """LDSM and STSM: one register for each matrix."""
     found = re.search(r"\.([24])\b", opcode)
     width = int(found[1]) if found else 1
-    return Shape(width, width) if opcode.startswith("LD") else Shape(0, 0, (width,))
+    return OperandWidths(width, width) if opcode.startswith("LD") else OperandWidths(0, 0, (width,))
 
 
-def _tensor_memory(opcode: str) -> Shape:
+def _tensor_memory(opcode: str) -> OperandWidths:
     """LDTM, STTM: a shape, repeated; where it names threads, other threads' registers stay."""
     found, bits = _REPEATS.search(opcode), _ROW.search(opcode)
     width = (int(found[1]) if found else 1) * max(int(bits[1]) // 64 if bits else 1, 1)
     surely = 0 if bits and bits[2] else width
-    return Shape(surely, width) if opcode.startswith("LD") else Shape(0, 0, (width,))
+    return (
+        OperandWidths(surely, width) if opcode.startswith("LD") else OperandWidths(0, 0, (width,))
+    )
 
 
-def _warpgroup(opcode: str) -> Shape:
+def _warpgroup(opcode: str) -> OperandWidths:
     """A warpgroup's product: 64 x N numbers among 128 threads, and 4 registers of a left side.
 
     Where that is sparse, a last register says which of its numbers are there.
@@ -115,81 +117,81 @@ def _warpgroup(opcode: str) -> Shape:
     if not found:
         return _UNKNOWN
     width = int(found[1]) // (4 if found[2] in ("F16", "BF16") else 2)
-    return Shape(width, width, (4, width, 1) if ".SP." in opcode else (4, width))
+    return OperandWidths(width, width, (4, width, 1) if ".SP." in opcode else (4, width))
 
 
-def _matrix(opcode: str) -> Shape:
+def _matrix(opcode: str) -> OperandWidths:
     """A warp's product: an unknown shape reads and writes at most eight registers."""
     if opcode.startswith("HMMA") and re.search(r"\.(16816|1688|1684)\.F32", opcode):
         small = ".1688." in opcode and ".TF32" not in opcode
-        return Shape(4, 4, (2, 1, 4) if small else (4, 2, 4))
+        return OperandWidths(4, 4, (2, 1, 4) if small else (4, 2, 4))
     if opcode.startswith("HMMA") and re.search(r"\.(16816|1688)\.F16", opcode):
-        return Shape(2, 2, (4, 2, 2))
+        return OperandWidths(2, 2, (4, 2, 2))
     if found := _DOUBLES.search(opcode):
         a, b, c = _OF_DOUBLES[found[1]]
-        return Shape(c, c, (a, b, c))
+        return OperandWidths(c, c, (a, b, c))
     if opcode.startswith(("IMMA", "QMMA")) and re.search(r"\.(16816|16832)\.", opcode):
-        return Shape(4 if ".F16" not in opcode else 2, 4, (4, 2, 4))
-    return Shape(1, 8, (8,))
+        return OperandWidths(4 if ".F16" not in opcode else 2, 4, (4, 2, 4))
+    return OperandWidths(1, 8, (8,))
 
 
-def _plain(opcode: str) -> Shape:
+def _plain(opcode: str) -> OperandWidths:
     """One register each; two where the opcode says 64 bits, and of those one for sure: a shift of
     64 bits writes one register, an addition two.
     """
     wide = min(_width(opcode), 2)
-    return Shape(1, wide, (wide,), wide)
+    return OperandWidths(1, wide, (wide,), wide)
 
 
-def _narrow(opcode: str) -> Shape:
+def _narrow(opcode: str) -> OperandWidths:
     """One register each, though the opcode says 64 bits: those are in memory or uniform registers,
     or a shift's, which writes one half. Compilers keep other values in the next register.
     """
-    return Shape(1, 1 if opcode.startswith("SHF.") else 2, (1,), 2)
+    return OperandWidths(1, 1 if opcode.startswith("SHF.") else 2, (1,), 2)
 
 
-def _sink(opcode: str) -> Shape:
+def _sink(opcode: str) -> OperandWidths:
     """Instructions that define no register: stores, barriers, jumps."""
-    return Shape(0, 0, (max(_width(opcode), 1),), 8 if opcode.startswith("U") else 1)
+    return OperandWidths(0, 0, (max(_width(opcode), 1),), 8 if opcode.startswith("U") else 1)
 
 
-def _load(opcode: str) -> Shape:
+def _load(opcode: str) -> OperandWidths:
     width = _width(opcode)
     if ".ENL2" in opcode:  # two targets of half the width
-        return Shape(width // 2, width // 2, (width,), targets=2)
-    return Shape(width, width, (width,))
+        return OperandWidths(width // 2, width // 2, (width,), targets=2)
+    return OperandWidths(width, width, (width,))
 
 
-def _test(opcode: str) -> Shape:
+def _test(opcode: str) -> OperandWidths:
     """Instructions that define predicates and no register."""
     wide = 2 if opcode.startswith("D") else min(_width(opcode), 2)
-    return Shape(0, 0, (wide,), wide, predicates=True)
+    return OperandWidths(0, 0, (wide,), wide, predicates=True)
 
 
-def _pairs(_: str) -> Shape:
-    return Shape(2, 2, (2,), 2)
+def _pairs(_: str) -> OperandWidths:
+    return OperandWidths(2, 2, (2,), 2)
 
 
-def _texture(_: str) -> Shape:
+def _texture(_: str) -> OperandWidths:
     """A load from a texture: two targets, of up to two registers each, and its coordinates."""
-    return Shape(1, 2, (4,), 2, targets=2)
+    return OperandWidths(1, 2, (4,), 2, targets=2)
 
 
-def _indirect(_: str) -> Shape:
-    return Shape(0, 0, (2,), 2)
+def _indirect(_: str) -> OperandWidths:
+    return OperandWidths(0, 0, (2,), 2)
 
 
-def _reduction(_: str) -> Shape:
-    return Shape(0, 0, (4,))
+def _reduction(_: str) -> OperandWidths:
+    return OperandWidths(0, 0, (4,))
 
 
-_ENDS: dict[str, Callable[[str], Shape]] = {
+_ENDS: dict[str, Callable[[str], OperandWidths]] = {
     "SETP": _test,
     "SETP2": _test,
     "GMMA": _warpgroup,
     "MMA": _matrix,
 }
-_NAMES: dict[Callable[[str], Shape], str] = {
+_NAMES: dict[Callable[[str], OperandWidths], str] = {
     _sink: "ACQBULK ARRIVES BAR BPT BRA BREAK BSSY BSYNC CCTL CCTLL CCTLT CGAERRBAR DEPBAR "
     "ENDCOLLECTIVE ERRBAR EXIT FENCE JMP KILL LDGDEPBAR LDGSTS MEMBAR NANOSLEEP NOP PREEXIT RTT "
     "SETCTAID ST STAS STG STL STS UBLKCP UBLKPF UBLKRED UCGABAR_ARV UCGABAR_WAIT USETMAXREG "

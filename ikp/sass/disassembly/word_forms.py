@@ -42,7 +42,7 @@ _LARGE: Final = 127 + 31
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class NumberField:
     """Bits of an instruction that hold a number that is printed.
 
     The kind is a letter: R, U and P are registers, uniform registers and predicates; i is an
@@ -55,7 +55,7 @@ class Field:
     width: int
 
     @classmethod
-    def of(cls, text: str) -> Field:
+    def of(cls, text: str) -> NumberField:
         """Return the field of a text like R16 or i40.24: kind, first bit and width."""
         if text in _SCATTERED:
             return cls(text, 0, sum(bits for _, bits in _SCATTERED[text]))
@@ -145,7 +145,7 @@ def signed(value: int, width: int) -> int:
 class Forms:
     """The forms of a chip: for each opcode its fields; and words of which nothing else is known."""
 
-    fields: Mapping[int, Sequence[Field]]  # opcode -> its fields
+    fields: Mapping[int, Sequence[NumberField]]  # opcode -> its fields
     known: tuple[int, ...]  # forms that compilers write
 
     def form(self, word: int) -> int | None:
@@ -174,18 +174,18 @@ class Forms:
         return one, other
 
 
-def example_values(field: Field, found: int, at: int) -> tuple[int, int]:
+def example_values(field: NumberField, found: int, at: int) -> tuple[int, int]:
     """Return the values that both examples have in an opcode's field, by its class and number."""
     return _example(field, found, 2 * at), _example(field, found, 2 * at + 1)
 
 
 @cache
-def _example_bits(field: Field, found: int, at: int) -> tuple[int, int]:
+def _example_bits(field: NumberField, found: int, at: int) -> tuple[int, int]:
     one, other = example_values(field, found, at)
     return field.put(0, one), field.put(0, other)
 
 
-def _example(field: Field, found: int, number: int) -> int:
+def _example(field: NumberField, found: int, number: int) -> int:
     """Return a value of a class: another for each number, and of those that operands must have."""
     if field.is_distance:
         return 0x1000 + 0x110 * number
@@ -232,6 +232,6 @@ def unpacked(content: str) -> Forms:
     fields = {}
     for line in listed.splitlines():
         opcode, *texts = line.split()
-        fields[int(opcode, 16)] = tuple(map(Field.of, texts))
+        fields[int(opcode, 16)] = tuple(map(NumberField.of, texts))
     known = zlib.decompress(base64.b64decode(forms)).split()
     return Forms(fields, tuple(int(each, 16) for each in known))

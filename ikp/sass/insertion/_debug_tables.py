@@ -18,7 +18,7 @@ import numpy as np
 from ikp.errors import PatchError
 from ikp.sass.cubins import source_lines
 from ikp.sass.cubins.cubin import Kernel
-from ikp.sass.cubins.elf import Elf, Kind, Section
+from ikp.sass.cubins.elf import Elf, Section, SectionKind
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.insertion.displacement import Displacement
 
@@ -64,7 +64,9 @@ class _Table:
             mine = np.flatnonzero(symbols["section"][entries["symbol"]] == kernel.index)
             for each in entries[mine]:
                 at = int(each["offset"])
-                addend = each["addend"] if table.kind == Kind.RELA else _stored(section.data, at)
+                addend = (
+                    each["addend"] if table.kind == SectionKind.RELA else _stored(section.data, at)
+                )
                 self.ours[at] = int(symbols["value"][each["symbol"]]) + int(addend)
         self.moved: dict[int, int] = {}
 
@@ -267,7 +269,7 @@ def _begins(elf: Elf, kernel: Kernel, index: int) -> dict[int, int]:
         for each in table[symbols["section"][table["symbol"]] == kernel.index]:
             at = int(each["offset"])
             stored = elf.sections[index].data[at : at + 8]
-            rela = section.kind == Kind.RELA
+            rela = section.kind == SectionKind.RELA
             addend = int(each["addend"]) if rela else int.from_bytes(stored, "little")
             made[at] = int(symbols["value"][each["symbol"]]) + addend
     return made

@@ -28,16 +28,16 @@ import numpy as np
 
 from ikp.errors import PatchError
 from ikp.sass.cubins import attributes
-from ikp.sass.cubins.attributes import Attribute, Code, indirect_branches
+from ikp.sass.cubins.attributes import Attribute, AttributeCode, indirect_branches
 from ikp.sass.cubins.cubin import Cubin, Kernel
-from ikp.sass.cubins.elf import Elf, Kind, Section
+from ikp.sass.cubins.elf import Elf, Section, SectionKind
 from ikp.sass.cubins.instruction import (
     BYTES,
     MOVE,
     RET,
-    Field,
+    AddressFields,
+    DistanceField,
     Numbers,
-    Places,
     Words,
     distances,
     guard,
@@ -56,7 +56,9 @@ def move_tables(elf: Elf, kernel: Kernel, indirect: Collection[int], to: Displac
     Raises:
         PatchError: a branch is not listed, or the table holds other values, too.
     """
-    listed = [each for each in kernel.attributes if each.code == Code.INDIRECT_BRANCH_TARGETS]
+    listed = [
+        each for each in kernel.attributes if each.code == AttributeCode.INDIRECT_BRANCH_TARGETS
+    ]
     tables = [table for each in listed for table in indirect_branches(each)]
     if not tables and not indirect:
         return
@@ -93,7 +95,7 @@ _BEFORE_CALL = 128
 """How many instructions before its call the MOV may be."""
 
 
-def return_moves(words: Words, found: Places, kernel: Kernel, far: Field) -> Numbers:
+def return_moves(words: Words, found: AddressFields, kernel: Kernel, far: DistanceField) -> Numbers:
     """Return the MOVs whose value is the address after a call.
 
     Raises:
@@ -223,7 +225,7 @@ def _follow_relocations(elf: Elf, kernel: Kernel, to: Displacement) -> None:
         if section.info == kernel.index:
             table["offset"] = [to.moved(int(place)) for place in table["offset"]]
         ours = np.flatnonzero(symbols["section"][table["symbol"]] == kernel.index)
-        if len(ours) and section.kind == Kind.RELA:
+        if len(ours) and section.kind == SectionKind.RELA:
             for each in ours:
                 _follow_addend(symbols, table, int(each), to)
         elif len(ours):

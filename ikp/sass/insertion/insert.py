@@ -23,9 +23,9 @@ from ikp.sass.cubins.instruction import (
     LINE,
     PADDING,
     PASSED,
-    Field,
+    AddressFields,
+    DistanceField,
     Numbers,
-    Places,
     Words,
     branch,
     branches,
@@ -86,7 +86,11 @@ def _insert(
 
 
 def _refuse_inside(
-    kernel: Kernel, words: Words, added: Sequence[Insertion], collectives: Numbers, far: Field
+    kernel: Kernel,
+    words: Words,
+    added: Sequence[Insertion],
+    collectives: Numbers,
+    far: DistanceField,
 ) -> None:
     """Refuse instructions in the body of a collective: lanes run it that are inactive around it."""
     at = np.array([each.index for each in added], np.int64)
@@ -100,7 +104,7 @@ def _refuse_inside(
 
 
 def _aim(
-    cubin: Cubin, kernel: Kernel, old: Words, out: Words, found: Places, to: Displacement
+    cubin: Cubin, kernel: Kernel, old: Words, out: Words, found: AddressFields, to: Displacement
 ) -> None:
     """Write the new distance into each instruction that encodes a code address."""
     linked = relocated(cubin, kernel)
@@ -116,7 +120,7 @@ def _aim_some(
     kernel: Kernel,
     old: Words,
     out: Words,
-    field: Field,
+    field: DistanceField,
     at: Numbers,
     to: Displacement,
     table: Numbers,
@@ -136,7 +140,7 @@ def _aim_some(
 
 
 def _keep_base(
-    kernel: Kernel, old: Words, out: Words, field: Field, at: Numbers, to: Displacement
+    kernel: Kernel, old: Words, out: Words, field: DistanceField, at: Numbers, to: Displacement
 ) -> None:
     """Update branches to the code's start plus a register: they still count from the start."""
     if ((at + 1) * BYTES + distances(old[at], field)).any():
@@ -164,7 +168,7 @@ def _set_values(out: Words, at: Numbers, values: Sequence[int]) -> None:
 
 
 def _appended(
-    out: Words, to: Displacement, edges: Sequence[OnEdge], far: Field, count: int
+    out: Words, to: Displacement, edges: Sequence[OnEdge], far: DistanceField, count: int
 ) -> Words:
     """Return the words to append to the code: the instructions on edges, and padding."""
     more: list[int] = []

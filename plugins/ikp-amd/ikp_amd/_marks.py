@@ -79,12 +79,12 @@ def start(comment: str) -> ptx.Asm:
     return _marked(_Verb("start", (comment,) if comment else ()), 0)
 
 
-def end(record: ptx.Record) -> ptx.Asm:
+def end(record: ptx.RecordCode) -> ptx.Asm:
     """Store one range. Operands: [tag], start word, payload, [where], [index]."""
     return _record("end", record, 2)
 
 
-def instant(record: ptx.Record) -> ptx.Asm:
+def instant(record: ptx.RecordCode) -> ptx.Asm:
     """Store one instant. Operands: [tag], payload, [where], [index]."""
     return _record("instant", record, 1)
 
@@ -104,7 +104,7 @@ def finish() -> ptx.Asm:
     return _marked(_Verb("finish", ()), 0)
 
 
-def _record(name: str, record: ptx.Record, operands: int) -> ptx.Asm:
+def _record(name: str, record: ptx.RecordCode, operands: int) -> ptx.Asm:
     tag = "-" if record.tag is None else f"{record.tag:#x}"
     flags = f"{int(record.where)}{int(record.index)}"
     operands += (record.tag is None) + record.where + record.index

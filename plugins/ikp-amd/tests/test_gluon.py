@@ -18,7 +18,7 @@ from ikp.backends.triton._hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from tests.backends.sass import source, spec
 from tests.backends.triton.test_compiled_kernels import records
 from tests.kernels.stripped import stripped
@@ -63,7 +63,7 @@ def test_every_wave_records_what_the_kernel_says(n: int, arch: str) -> None:
     machine.launch(code.text, params, waves=2)
     head = segment[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)[0]
     assert head["language"] == Language.GLUON
-    trace = decode([Source("k", segment)], names_in_code(code.text))
+    trace = decode([SegmentSource("k", segment)], names_in_code(code.text))
     wanted = amd_kernels.control_records(n)  # type: ignore[no-untyped-call]
     assert records(trace) == [wanted] * 2
 

@@ -17,7 +17,7 @@ from ikp.backends.triton._hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import WORDS_AT, Selection, Spec
 from ikp.core.trace import Trace
 from ikp_amd import _registers as registers
@@ -64,7 +64,7 @@ def run(
     machine.memory.map(OUT, 4 * blocks)
     params = [OUT, n, SEGMENT, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
     machine.launch(code.text, params, grid, waves, preloads=preloads)
-    source = Source("k", segment, selected=selection is not None)
+    source = SegmentSource("k", segment, selected=selection is not None)
     return decode([source], names_in_code(code.text))
 
 
@@ -126,7 +126,7 @@ def test_each_payload_has_the_type_and_value_it_was_given(arch: str) -> None:
     machine.memory.map(INTS, 4).view(np.int32)[:] = -5
     machine.memory.map(FLOATS, 4).view(np.float32)[:] = 1.25
     machine.launch(code.text, [INTS, FLOATS, SEGMENT, size - abi.LAUNCH_HEADER_BYTES, 0, 0])
-    trace = decode([Source("k", segment)], names_in_code(code.text))
+    trace = decode([SegmentSource("k", segment)], names_in_code(code.text))
     found = {
         trace.regions[region].name: (None if np.isnan(value) else value, PayloadType(kind).name)
         for region, value, kind in zip(
@@ -175,7 +175,7 @@ def test_headers_say_how_the_kernel_was_launched() -> None:
         head = segment[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)[0]
         assert (head["launches"], head["warps_per_block"]) == (launches, 2)
         assert (head["language"], head["options"]) == (Language.TRITON, Option.LANES64)
-    trace = decode([Source("k", segment)], names_in_code(code.text))
+    trace = decode([SegmentSource("k", segment)], names_in_code(code.text))
     assert trace.slots.sm.tolist() == [2 << 8 | block % 3 for block in range(6) for _ in range(2)]
     assert "only the last is kept" in trace.launches[0].notes[0]
 
@@ -189,7 +189,7 @@ def test_a_launch_that_was_smaller_leaves_the_slots_of_the_last_one_out() -> Non
     params = [OUT, 2, SEGMENT, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
     machine.launch(code.text, params, (4, 1, 1))
     machine.launch(code.text, params, (4, 1, 1), blocks=[0, 1])
-    trace = decode([Source("k", segment)], names_in_code(code.text))
+    trace = decode([SegmentSource("k", segment)], names_in_code(code.text))
     assert trace.slots.block.tolist() == [0, 1]
     assert "of an earlier launch" in " ".join(trace.launches[0].notes)
 

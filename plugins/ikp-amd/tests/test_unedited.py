@@ -20,7 +20,7 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.unedited.plan import BY_HAND, Plan
 from tests.backends.triton.unedited.compiling import buffer
 from tests.kernels import unedited
@@ -120,7 +120,7 @@ def test_loops_and_iterations_are_recorded_as_often_as_they_run(n: int) -> None:
     memory = machine.memory.map(OUT, 4 * 64)
     params = [OUT, n, SEGMENT, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
     machine.launch(code.text, params, (1, 1, 1), 1)
-    trace = decode([Source("k", segment)], names_in_code(code.text))
+    trace = decode([SegmentSource("k", segment)], names_in_code(code.text))
     assert trace.slots.finished.all()
     found = [trace.regions[i].name.partition(" @")[0] for i in trace.events.region]
     assert found.count("kernel") == found.count("for i") == 1

@@ -11,7 +11,7 @@ import pytest
 import ikp
 from ikp.inspection._images import Image
 from ikp.inspection.inspector import report
-from ikp.inspection.report import Kernel
+from ikp.inspection.report import KernelReport
 from ikp.sass.disassembly.opcodes import Work, work_of
 from ikp.sass.disassembly.tools import assemble
 from tests.backends.cute import kernels
@@ -33,7 +33,7 @@ def roles() -> Code:
     return compile_cute(kernels.Roles(2), floats(), number(), prof())
 
 
-def inspected(made: Code) -> Kernel:
+def inspected(made: Code) -> KernelReport:
     (kernel,) = report([Image(made.compiled.asm["cubin"], made.ptx, "a test")])
     return kernel
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from ikp.backends.driver._hook import Kind, Known
-from ikp.backends.driver._seen_kernels import Kernel
+from ikp.backends.driver._hook import DriverObject, HandleKind
+from ikp.backends.driver._seen_kernels import SeenKernel
 from ikp.backends.labels import Labels
 from ikp.backends.triton.unedited import _launching as launching
 from ikp.backends.triton.unedited.everything import Everything
 from ikp.unedited.plan import BEST, plan
 
 pytestmark = pytest.mark.any_pins
-FUNCTION = Known(1, 1, 2, "", "", 0, Kind.FUNCTION)
-MODULE = Known(2, 2, 0, "", "a.cubin", 0, Kind.MODULE)
+FUNCTION = DriverObject(1, 1, 2, "", "", 0, HandleKind.FUNCTION)
+MODULE = DriverObject(2, 2, 0, "", "a.cubin", 0, HandleKind.MODULE)
 
 
 @pytest.mark.parametrize("level", ["machine", BEST])
@@ -31,6 +31,6 @@ def test_a_launch_that_a_graph_captures_is_recorded_and_torch_is_not_asked(
     monkeypatch.setattr(launching, "_capturing", asked)
     session: Any = SimpleNamespace(held=0)
     launcher = Everything(plan("kernel", level=level), lambda: session)
-    kernel: Any = Kernel("adds", FUNCTION, MODULE, Labels())
+    kernel: Any = SeenKernel("adds", FUNCTION, MODULE, Labels())
     assert launcher.chosen(kernel) is session
     assert not launcher.plain

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.backends.driver import _names as named
-from ikp.backends.driver._hook import Kind, Known
+from ikp.backends.driver._hook import DriverObject, HandleKind
 from ikp.backends.driver._names import LONGEST, bare, demangled, labels, readable, shortened
-from ikp.backends.driver._seen_kernels import Kernel, Same
+from ikp.backends.driver._seen_kernels import Same, SeenKernel
 from ikp.backends.labels import Labels
 
 pytestmark = pytest.mark.any_pins
 MANGLED = Path(__file__).with_name("mangled.txt").read_text().split()
 """Kernels of torch 2.11, cuBLAS, cuSOLVER, cuSPARSE and CUTLASS, some alike but for parameters."""
-FUNCTION = Known(1, 1, 2, "", "", 0, Kind.FUNCTION)
-LIBRARY = Known(2, 2, 0, "", "libs/libone.so.1", 0, Kind.LIBRARY)
+FUNCTION = DriverObject(1, 1, 2, "", "", 0, HandleKind.FUNCTION)
+LIBRARY = DriverObject(2, 2, 0, "", "libs/libone.so.1", 0, HandleKind.LIBRARY)
 
 
 @given(st.permutations(MANGLED))
@@ -74,8 +74,8 @@ def test_without_a_library_of_cpp_names_are_those_of_the_compiler(
     assert named.demangled.__wrapped__(walk) == walk
 
 
-def kernel(symbol: str, known: Labels, number: int = 1) -> Kernel:
-    return Kernel(symbol, FUNCTION, LIBRARY, known, number)
+def kernel(symbol: str, known: Labels, number: int = 1) -> SeenKernel:
+    return SeenKernel(symbol, FUNCTION, LIBRARY, known, number)
 
 
 def test_a_pattern_may_fit_the_name_with_and_without_arguments() -> None:

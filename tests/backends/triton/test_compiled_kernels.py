@@ -9,7 +9,7 @@ from ikp.backends.triton._hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.trace import Trace
 from tests.backends.sass import Code, compile_kernel, spec
 from tests.kernels import control
@@ -31,7 +31,7 @@ def run(code: Code, grid: Dim, n: int, warps: int, slot_records: int = 64) -> Tr
     machine.memory.map(OUT, 4 * blocks)
     params = [OUT, n, SEGMENT, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
     machine.launch(code.ptx, params, grid, (32 * warps, 1, 1))
-    return decode([Source("k", segment)], names_in_code(code.ptx))
+    return decode([SegmentSource("k", segment)], names_in_code(code.ptx))
 
 
 def records(trace: Trace) -> list[list[Record]]:
@@ -92,7 +92,7 @@ def test_each_payload_has_the_type_and_value_it_was_given() -> None:
     machine.memory.map(FLOATS, 4).view(np.float32)[:] = 1.25
     params = [INTS, FLOATS, SEGMENT, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
     machine.launch(code.ptx, params)
-    trace = decode([Source("k", segment)], names_in_code(code.ptx))
+    trace = decode([SegmentSource("k", segment)], names_in_code(code.ptx))
     found = {
         trace.regions[region].name: (None if np.isnan(value) else value, PayloadType(kind).name)
         for region, value, kind in zip(

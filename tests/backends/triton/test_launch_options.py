@@ -15,7 +15,7 @@ from ikp.backends.argument import argument
 from ikp.backends.triton._hooks import names_in_code
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Segment
 from tests.backends.sass import (
     LOCAL_MEMORY,
@@ -52,7 +52,7 @@ def test_a_block_of_1024_threads_has_32_slots() -> None:
     machine.memory.map(0x7E00_0000_0000, 8)
     params = [0x7E00_0000_0000, 3, 0x7F00_0000_0000, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
     machine.launch(code.ptx, params, (2, 1, 1), (1024, 1, 1))
-    trace = decode([Source("k", segment)], names_in_code(code.ptx))
+    trace = decode([SegmentSource("k", segment)], names_in_code(code.ptx))
     assert len(trace.slots) == 64
     assert trace.slots.attempted.tolist() == [2] * 32 + [1] * 32
     assert np.array_equal(trace.slots.warp, np.tile(np.arange(32), 2))

@@ -9,11 +9,11 @@ import pytest
 
 from ikp.core.decoding import _batch, _records
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from tests.segments import Launch, Record, Segment, Warp, nbytes
 
 
-def recorded(label: str, warps: int) -> Source:
+def recorded(label: str, warps: int) -> SegmentSource:
     """Return a segment of 12 slots in which some warps recorded."""
     segment = Segment(nbytes(12, 5))
     if warps:
@@ -27,7 +27,7 @@ def test_segments_are_let_go_as_they_are_decoded(monkeypatch: pytest.MonkeyPatch
     alive: list[weakref.ref[object]] = []
     most = 0
 
-    def sources() -> Iterator[Source]:
+    def sources() -> Iterator[SegmentSource]:
         nonlocal most
         for label in map(str, range(8)):
             source = recorded(label, 6)

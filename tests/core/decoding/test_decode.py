@@ -10,7 +10,7 @@ import pytest
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import FIRST_RECORDS, Source
+from ikp.core.decoding.launch_header import FIRST_RECORDS, SegmentSource
 from ikp.core.regions import fallback_name, region_id
 from ikp.errors import RegionError
 from tests.core.decoding.checks import assert_holds
@@ -303,7 +303,7 @@ def test_a_million_ranges_of_8192_warps_decode() -> None:
     records["end"] = records["start"] + 1 + np.arange(slots)[:, None]
     records["payload"] = np.arange(slots * ranges).reshape(slots, ranges)
     body[:, 64:] = records.view(np.uint8).reshape(slots, -1)
-    trace = decode([Source("big", data)])
+    trace = decode([SegmentSource("big", data)])
     assert len(trace.events) == 1_056_768
     assert np.array_equal(trace.events.payload, np.arange(slots * ranges, dtype=np.uint32))
     assert np.array_equal(trace.events.ticks, np.repeat(np.arange(slots) + 1, ranges))

@@ -13,7 +13,7 @@ from ikp.core import abi
 from ikp.core.abi import Option, SlotState
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.dense import expanded
-from ikp.core.decoding.launch_header import FIRST_RECORDS, Source
+from ikp.core.decoding.launch_header import FIRST_RECORDS, SegmentSource
 from ikp.errors import DecodeError
 from tests.segments import LAUNCH, SLOT, Device, Launch, Record, Segment, Sm, Warp, nbytes
 
@@ -22,7 +22,7 @@ DEVICE = Device({0: Sm(7 << 32, 1_900_000_000), 1: Sm((9 << 32) - 50, 1_900_000_
 HIGH = 1 << 32
 
 
-def densely(segment: Segment, launch: Launch, records: int, together: int) -> Source:
+def densely(segment: Segment, launch: Launch, records: int, together: int) -> SegmentSource:
     """Return what a segment says, in the other layout, with the same room for records."""
     source, slots = segment.source(), launch.slots
     own = records * abi.RECORD_BYTES
@@ -147,7 +147,7 @@ def test_a_buffer_of_the_size_that_is_told_holds_all(room: int) -> None:
     assert decode([recorded(launch, fitting)]).launches[0].kept == 20
 
 
-def recorded(launch: Launch, room: int) -> Source:
+def recorded(launch: Launch, room: int) -> SegmentSource:
     segment = Segment(nbytes(launch.slots, room or 1), DEVICE)
     segment.run(launch)
     source = densely(segment, launch, room or 1, 2)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from tests.core.decoding.checks import assert_consistent
@@ -27,7 +27,7 @@ from tests.segments import SLOT, nbytes
 def survives(data: bytes | bytearray) -> Trace | None:
     """Decode bytes that may be anything; the trace, unless they were refused."""
     try:
-        trace = decode([Source("x", np.frombuffer(bytes(data), np.uint8))])
+        trace = decode([SegmentSource("x", np.frombuffer(bytes(data), np.uint8))])
     except DecodeError:
         return None
     assert_consistent(trace)

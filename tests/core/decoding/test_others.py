@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ikp.core import abi
 from ikp.core.abi import Option
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Selection
 from ikp.core.trace import Slots, Trace, faults
 from ikp.errors import DecodeError
@@ -98,7 +98,7 @@ def launched(count: int = 16) -> Launch:
     return Launch(made, (count, 1, 1), (64, 1, 1))
 
 
-def source(launch: Launch | None = None) -> Source:
+def source(launch: Launch | None = None) -> SegmentSource:
     return chosen_blocks(launch or launched(), SEVENTH, 2, Device())
 
 

@@ -16,7 +16,7 @@ from ikp import compiling
 from ikp.core import abi
 from ikp.core.decoding import _batch, _plain, _records
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.trace import Trace
 from tests.core.decoding.checks import assert_same
 from tests.core.decoding.test_properties import CLOCKS, launches
@@ -26,7 +26,7 @@ ALL, NONE = 0, 1 << 60
 
 
 def decoded(
-    sources: Sequence[Source], least: int, chunk: int = 1 << 13, worth: int = 1 << 17
+    sources: Sequence[SegmentSource], least: int, chunk: int = 1 << 13, worth: int = 1 << 17
 ) -> Trace:
     """Decode by the C file where there are at least so many records, by a thread for each worth."""
     with pytest.MonkeyPatch.context() as patch:
@@ -64,7 +64,7 @@ def test_both_say_the_same_of_damaged_records(seed: int, count: int) -> None:
     assert_same(decoded(sources, NONE), decoded(sources, ALL, 64, 20))
 
 
-def with_lives(source: Source, region: int) -> Source:
+def with_lives(source: SegmentSource, region: int) -> SegmentSource:
     """Return a segment that also tells of each warp's whole life, unless the region is 0."""
     data = np.array(source.data)
     data[LAUNCH["whole"] :][:4] = (region, 0, 0, 0)

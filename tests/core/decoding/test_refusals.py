@@ -11,7 +11,7 @@ import pytest
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.objects import ranges
 from ikp.core.segment import Selection
 from ikp.errors import DecodeError
@@ -39,7 +39,7 @@ def valid(
 
 def refused(data: bytes | bytearray, match: str) -> None:
     with pytest.raises(DecodeError, match=match) as caught:
-        decode([Source("the label", np.frombuffer(bytes(data), np.uint8))])
+        decode([SegmentSource("the label", np.frombuffer(bytes(data), np.uint8))])
     assert "'the label'" in str(caught.value)
 
 
@@ -347,6 +347,6 @@ def test_a_segment_to_which_only_the_host_wrote_gives_no_launch() -> None:
     data = np.zeros(4096, np.uint8)
     words = Selection(1, 0, 8, 6).words().view(np.uint8)
     data[LAUNCH["warps"] :][: len(words)] = words
-    assert decode([Source("k", data)]).launches == ()
+    assert decode([SegmentSource("k", data)]).launches == ()
     data[LAUNCH["grid_x"]] = 1
     refused(data.tobytes(), "not written by ikp: it starts with 0x00000000")

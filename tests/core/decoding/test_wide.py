@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from tests.core.decoding.checks import assert_consistent, assert_holds
 from tests.segments import EPOCH, Device, Launch, Record, Segment, Sm, Warp, nbytes
 
@@ -116,7 +116,7 @@ def test_any_bytes_in_the_records_do_no_harm(noise: bytes, clock: ClockKind) -> 
     segment = Segment(nbytes(1, 4, record_bytes=32))
     segment.run(Launch({(0, 0): Warp([Record(5, 9)] * 4)}, clock=clock))
     data = segment.data[:192] + noise
-    assert_consistent(decode([Source("k", np.frombuffer(bytes(data), np.uint8))]))
+    assert_consistent(decode([SegmentSource("k", np.frombuffer(bytes(data), np.uint8))]))
 
 
 def test_a_buffer_too_small_for_one_long_record_proposes_a_size_that_holds_some() -> None:

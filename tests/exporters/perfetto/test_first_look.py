@@ -106,7 +106,7 @@ def test_names_are_matched_as_they_are(label: str, tmp_path: Path) -> None:
 
 
 def test_ranges_are_not_read_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ikp.exporters.columns.event_chunks.Table.fill", None)
+    monkeypatch.setattr("ikp.exporters.columns.event_chunks.EventTable.fill", None)
     found = head(many(["gemm"] * 3), tmp_path)
     assert [one.row for one in shown(found)] == [f"gemm #{i}" for i in range(3)]
 

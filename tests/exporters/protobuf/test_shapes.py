@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ikp.exporters.protobuf import joining, shapes
 from ikp.exporters.protobuf.joining import join
-from ikp.exporters.protobuf.shapes import Group, Message, Times
-from ikp.exporters.protobuf.varints import Column, Numbers, encoded_varint, texts, varints
+from ikp.exporters.protobuf.shapes import Message, SubmessageGroup, Times
+from ikp.exporters.protobuf.varints import MessagePart, Numbers, encoded_varint, texts, varints
 
 TAGS = st.sampled_from([b"\x0a", b"\x12", b"\x92\x03"])
 
@@ -30,7 +30,7 @@ def joined_by(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @st.composite
-def columns(draw: st.DrawFn, rows: int) -> Column | Numbers:
+def columns(draw: st.DrawFn, rows: int) -> MessagePart | Numbers:
     kind = draw(st.sampled_from(["small", "any", "all", "text", "long text"]))
     if kind in {"small", "any", "all"}:
         numbers = st.integers(0, 300 if kind == "small" else (1 << 64) - 1)
@@ -41,10 +41,10 @@ def columns(draw: st.DrawFn, rows: int) -> Column | Numbers:
 
 
 @st.composite
-def groups(draw: st.DrawFn, rows: int) -> Group:
+def groups(draw: st.DrawFn, rows: int) -> SubmessageGroup:
     sizes = _many(draw, st.integers(1, 3), rows)
     first = np.cumsum([0, *sizes])
-    return Group(draw(trees(int(first[-1]), st.nothing())), first[:-1], int(first[-1]))
+    return SubmessageGroup(draw(trees(int(first[-1]), st.nothing())), first[:-1], int(first[-1]))
 
 
 def _mask(draw: st.DrawFn, rows: int) -> NDArray[np.bool_]:
@@ -98,7 +98,7 @@ def plain(shape: Message, row: int) -> tuple[bytes, bool]:
 
 
 def _content(part: Any, row: int) -> bytes:
-    if isinstance(part, Group):
+    if isinstance(part, SubmessageGroup):
         bounds = [*part.first.tolist(), part.count]
         return b"".join(plain(part.shape, one)[0] for one in range(*bounds[row : row + 2]))
     if isinstance(part, Numbers):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.exporters.protobuf.varints import (
-    Column,
+    MessagePart,
     encoded_varint,
     texts,
     varint_size,
@@ -22,7 +22,7 @@ NUMBERS = st.one_of(
 )
 
 
-def rows(column: Column) -> list[bytes]:
+def rows(column: MessagePart) -> list[bytes]:
     return [
         words.tobytes()[:size]
         for words, size in zip(column.words, column.sizes.tolist(), strict=True)

@@ -18,7 +18,7 @@ from tests.strategies import traces, traces_with_others
 
 
 def plain(layout: Layout) -> object:
-    columns = [getattr(layout.blocks, name).tolist() for name in blocks.Blocks.__slots__]
+    columns = [getattr(layout.blocks, name).tolist() for name in blocks.BlockRows.__slots__]
     counters = [(one.track, *(part.tolist() for part in one.steps)) for one in layout.counters]
     others = layout.tracks, layout.launches, layout.span, layout.next_uuid
     return columns, counters, others, layout.slot_track.tolist()

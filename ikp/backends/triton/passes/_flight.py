@@ -14,8 +14,8 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from ikp.backends.triton.passes._items import Item, Role
-from ikp.ptx.instructions import Instruction, Kind
+from ikp.backends.triton.passes._items import Item, ItemKind
+from ikp.ptx.instructions import PtxInstruction, StatementKind
 
 _NAME = re.compile(r"[\w$]+")
 _LEAVES = ("bra", "brx", "ret", "exit", "trap")
@@ -58,9 +58,9 @@ def _run(found: list[Item], block: _Block, known: list[bool]) -> Names:
 
     for at in range(block.start, block.stop):
         item = found[at]
-        if item.role in (Role.START, Role.END):
+        if item.role in (ItemKind.START, ItemKind.END):
             origins.update(dict.fromkeys(item.writes, _NONE))
-        elif item.role is Role.STORE:  # ikp's own registers don't depend on the kernel's loads
+        elif item.role is ItemKind.STORE:  # ikp's own registers don't depend on the kernel's loads
             known[at] = not flying(frozenset(n for n in item.reads if not n.startswith("ikp_")))
         elif item.instruction is not None:
             coming = flying(item.reads)
@@ -89,7 +89,7 @@ def _blocks(found: list[Item]) -> list[_Block]:
     start = 0
     for at, item in enumerate([*found, None]):
         label = _label(item)
-        if item is None or label in aimed or item.parts[0].kind is Kind.HEAD:
+        if item is None or label in aimed or item.parts[0].kind is StatementKind.HEAD:
             blocks.append(_Block(start, at))
             start = at
         if label in aimed:
@@ -106,7 +106,11 @@ def _connect(found: list[Item], blocks: list[_Block], labels: dict[str, list[int
         last = found[block.stop - 1] if block.stop > block.start else None
         made = last.instruction if last else None
         stays = not _leaves(made) or bool(made and made.guard)
-        starts = found[block.stop].parts[0].kind is Kind.HEAD if block.stop < len(found) else True
+        starts = (
+            found[block.stop].parts[0].kind is StatementKind.HEAD
+            if block.stop < len(found)
+            else True
+        )
         if stays and not starts:
             block.following.append(number + 1)
         if made and made.name == "bra":
@@ -116,17 +120,17 @@ def _connect(found: list[Item], blocks: list[_Block], labels: dict[str, list[int
         block.following += [target for name in aims for target in labels[name]]
 
 
-def _leaves(made: Instruction | None) -> bool:
+def _leaves(made: PtxInstruction | None) -> bool:
     return made is not None and made.name in _LEAVES
 
 
 def _branches(item: Item) -> bool:
     made = item.instruction
-    directive = item.parts[0].kind is Kind.DIRECTIVE and ".branchtargets" in item.code
+    directive = item.parts[0].kind is StatementKind.DIRECTIVE and ".branchtargets" in item.code
     return directive or (made is not None and made.name in ("bra", "brx"))
 
 
 def _label(item: Item | None) -> str:
-    if item is None or item.parts[0].kind is not Kind.LABEL:
+    if item is None or item.parts[0].kind is not StatementKind.LABEL:
         return ""
     return item.code.rstrip(" :")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from ikp.ptx.instructions import (
-    Instruction,
-    Kind,
+    PtxInstruction,
     Statement,
+    StatementKind,
     in_assembly,
     mark_of,
     names,
@@ -24,7 +24,7 @@ from ikp.ptx.instructions import (
 from ikp.targets.ptx import CLOCK_MARK, END_MARK, STORE_MARK
 
 
-class Role(Enum):
+class ItemKind(Enum):
     """The kinds of items that the pass distinguishes."""
 
     NOTE = auto()  # blank, comment, .loc: no instruction
@@ -43,11 +43,11 @@ class Item:
     Each has its ``.loc``, so that all items keep their source lines when some move.
     """
 
-    role: Role
+    role: ItemKind
     parts: list[Statement]
     writes: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
-    instruction: Instruction | None = None
+    instruction: PtxInstruction | None = None
     location: Statement | None = None
     foreign: bool = False  # of inline assembly that is not ikp's
     region: str = ""  # of a store: the region in its mark
@@ -72,7 +72,7 @@ class Item:
         return " ".join(self.location.code.split()[1:3]) if self.location else ""
 
 
-_NOTES = (Kind.SPACE, Kind.COMMENT, Kind.LOCATION)
+_NOTES = (StatementKind.SPACE, StatementKind.COMMENT, StatementKind.LOCATION)
 _INNER = 2  # scopes around a function's body: the module's, and its own
 _DECLARED = re.compile(r"([\w$%]+)\s*(?=[,;<]|$)")
 
@@ -85,7 +85,7 @@ def items(text: str) -> list[Item]:
     made: list[Item] = []
     location, at = None, 0
     while at < len(parts):
-        location = parts[at] if parts[at].kind is Kind.LOCATION else location
+        location = parts[at] if parts[at].kind is StatementKind.LOCATION else location
         group = _marked(parts, at)
         new = _record(group) if group else [_item(parts[at], foreign[at])]
         _enter(parts[at], scopes, len(made))
@@ -115,45 +115,49 @@ def _record(group: list[Statement]) -> list[Item]:
     """
     stores = [at for at, part in enumerate(group) if mark_of(part).startswith(STORE_MARK)]
     if not stores:
-        return [Item(Role.START, group, writes=_target(group))]
+        return [Item(ItemKind.START, group, writes=_target(group))]
     clock, store = group[: stores[0]], group[stores[0] :]
     reads = frozenset[str]().union(*(names(part.code) for part in store))
     region = mark_of(store[0]).removeprefix(STORE_MARK).strip()
-    made = [Item(Role.STORE, store, reads=reads, region=region)]
+    made = [Item(ItemKind.STORE, store, reads=reads, region=region)]
     if clock:
-        made.insert(0, Item(Role.END, clock, writes=_target(clock), closes=reads))
+        made.insert(0, Item(ItemKind.END, clock, writes=_target(clock), closes=reads))
     return made
 
 
 def _target(read: list[Statement]) -> frozenset[str]:
     """Return the register that a marked clock read writes."""
-    found = (parse(part.code) for part in read if part.kind is Kind.INSTRUCTION)
+    found = (parse(part.code) for part in read if part.kind is StatementKind.INSTRUCTION)
     return frozenset[str]().union(*(each.writes for each in found if each))
 
 
 def _item(part: Statement, foreign: bool) -> Item:
     if part.kind in _NOTES:
-        return Item(Role.NOTE, [part])
-    made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+        return Item(ItemKind.NOTE, [part])
+    made = parse(part.code) if part.kind is StatementKind.INSTRUCTION else None
     if made is None:
-        return Item(Role.BORDER, [part])
-    role = Role.ADDRESS if _may_be_passed(made) and not foreign else Role.OTHER
+        return Item(ItemKind.BORDER, [part])
+    role = ItemKind.ADDRESS if _may_be_passed(made) and not foreign else ItemKind.OTHER
     if made.is_border or "ikp_" in part.code:
-        role = Role.BORDER
+        role = ItemKind.BORDER
     return Item(role, [part], made.writes, made.reads, made, foreign=foreign)
 
 
-def _may_be_passed(made: Instruction) -> bool:
+def _may_be_passed(made: PtxInstruction) -> bool:
     return made.is_quick and not made.guard and not made.reads_special
 
 
 def _enter(part: Statement, scopes: list[dict[str, str]], number: int) -> None:
     """Open or close a scope, or note a register declared in one: it hides an outer register."""
-    if part.kind is Kind.OPEN:
+    if part.kind is StatementKind.OPEN:
         scopes.append({})
-    elif part.kind is Kind.CLOSE and len(scopes) > 1:
+    elif part.kind is StatementKind.CLOSE and len(scopes) > 1:
         scopes.pop()
-    elif part.kind is Kind.DIRECTIVE and len(scopes) > _INNER and part.code.startswith(".reg"):
+    elif (
+        part.kind is StatementKind.DIRECTIVE
+        and len(scopes) > _INNER
+        and part.code.startswith(".reg")
+    ):
         declared = _DECLARED.findall(part.code)
         scopes[-1].update({name: f"{name}@{number}" for name in declared})
 
@@ -202,9 +206,9 @@ def _spans(found: list[Item]) -> list[_Span]:
     end.
     """
     words = _Words(found)
-    starts = [(at, item.writes) for at, item in enumerate(found) if item.role is Role.START]
+    starts = [(at, item.writes) for at, item in enumerate(found) if item.role is ItemKind.START]
     stores = [(at, words.roots(item.reads)) for at, item in enumerate(found)
-              if item.role is Role.STORE]  # fmt: skip
+              if item.role is ItemKind.STORE]  # fmt: skip
     spans = []
     for start, written in starts:
         word = words.roots(written)
@@ -220,7 +224,7 @@ def _spans(found: list[Item]) -> list[_Span]:
 
 def _clock_of(found: list[Item], store: int) -> int:
     """Return the clock read directly before a store; the store itself where there is none."""
-    return store - 1 if store and found[store - 1].role is Role.END else store
+    return store - 1 if store and found[store - 1].role is ItemKind.END else store
 
 
 class _Words:

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 
 from ikp.backends.triton.passes.entry import before_exits, own_line
 from ikp.core import abi
-from ikp.ptx.instructions import Instruction, Kind, Statement, joined, mark_of, parse, statements
+from ikp.ptx.instructions import (
+    PtxInstruction,
+    Statement,
+    StatementKind,
+    joined,
+    mark_of,
+    parse,
+    statements,
+)
 from ikp.targets.ptx import CLOCK_MARK, ROLE_MARK, SLOT_ADDRESS, STORE_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 
@@ -75,7 +83,7 @@ def _functions(parts: list[Statement]) -> dict[int, _Function]:
     return {
         at: _Function(head, _body(parts, at + 1))
         for at, part in enumerate(parts)
-        if part.kind is Kind.HEAD and (head := _HEAD.match(part.text))
+        if part.kind is StatementKind.HEAD and (head := _HEAD.match(part.text))
     }
 
 
@@ -83,7 +91,7 @@ def _body(parts: list[Statement], start: int) -> list[Statement]:
     """Return the statements from a function's brace to the one that closes it; none without."""
     depth = 0
     for at in range(start, len(parts)):
-        depth += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(parts[at].kind, 0)
+        depth += {StatementKind.OPEN: 1, StatementKind.CLOSE: -1}.get(parts[at].kind, 0)
         if depth <= 0:
             return parts[start : at + 1] if at > start else []
     return parts[start:]
@@ -97,20 +105,20 @@ def _recording(helpers: list[_Function]) -> set[str]:
     return found
 
 
-def _call(part: Statement) -> Instruction | None:
+def _call(part: Statement) -> PtxInstruction | None:
     """Return the instruction of a statement that calls a function; None of others."""
-    made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+    made = parse(part.code) if part.kind is StatementKind.INSTRUCTION else None
     return made if made and made.name == "call" else None
 
 
-def _callee(call: Instruction) -> str:
+def _callee(call: PtxInstruction) -> str:
     return next((each for each in call.operands if not each.startswith("(")), "")
 
 
 def _is_result(part: Statement) -> bool:
     """Whether a statement may be between a call and the next instruction."""
-    if part.kind is not Kind.INSTRUCTION:
-        return part.kind in (Kind.SPACE, Kind.COMMENT, Kind.LOCATION)
+    if part.kind is not StatementKind.INSTRUCTION:
+        return part.kind in (StatementKind.SPACE, StatementKind.COMMENT, StatementKind.LOCATION)
     return part.code.startswith("ld.param")
 
 
@@ -144,7 +152,7 @@ class _Rewriting:
         made: list[Statement] = []
         depth, scope = 0, -1  # the scope of the last call, until the count is read
         for part in body:
-            depth += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(part.kind, 0)
+            depth += {StatementKind.OPEN: 1, StatementKind.CLOSE: -1}.get(part.kind, 0)
             # Compilers put a call and the loads of its results into a scope.
             if scope == 1 and not _is_result(part):
                 made, scope = made + self._count_read(), -1
@@ -154,14 +162,14 @@ class _Rewriting:
                 scope = depth
             else:
                 made.append(part)
-            if part.kind is Kind.CLOSE and depth < scope:
+            if part.kind is StatementKind.CLOSE and depth < scope:
                 made, scope = made + self._count_read(), -1
         return made
 
     def _count_read(self) -> list[Statement]:
         return statements("\n" + self._count("ld.global.b32 ikp_cur, [a+{at}];") + "\n")
 
-    def _longer_call(self, part: Statement, call: Instruction) -> str:
+    def _longer_call(self, part: Statement, call: PtxInstruction) -> str:
         """Return a call with ikp's registers as further arguments."""
         given = [f"ikp_out_{n}" for n in range(len(_REGISTERS))]
         stores = "".join(

@@ -20,8 +20,8 @@ from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.ptx.instructions import (
     BEGIN_ASSEMBLY,
-    Kind,
     Statement,
+    StatementKind,
     joined,
     mark_of,
     parse,
@@ -34,7 +34,7 @@ from ikp.targets.ptx_totals import declarations, used
 
 _MARK = re.compile(rf"{INIT_MARK} (\S+) (\S+)")
 _DECLARED = (".reg", ".local", ".shared", ".pragma")
-_BEFORE_CODE = (Kind.SPACE, Kind.LOCATION, Kind.LABEL)
+_BEFORE_CODE = (StatementKind.SPACE, StatementKind.LOCATION, StatementKind.LABEL)
 
 
 def complete(text: str) -> str:
@@ -60,9 +60,12 @@ def _bodies(parts: list[Statement], kind: str) -> list[tuple[int, int]]:
     found = []
     opened, depth, wanted = 0, 0, False
     for at, part in enumerate(parts):
-        if part.kind is Kind.HEAD:
+        if part.kind is StatementKind.HEAD:
             wanted = kind in part.code
-        before, depth = depth, depth + {Kind.OPEN: 1, Kind.CLOSE: -1}.get(part.kind, 0)
+        before, depth = (
+            depth,
+            depth + {StatementKind.OPEN: 1, StatementKind.CLOSE: -1}.get(part.kind, 0),
+        )
         if before == 0 and depth > 0:
             opened = at
         elif before > 0 and depth == 0 and wanted:
@@ -89,7 +92,7 @@ def _completed(body: list[Statement]) -> str:
 
 def _is_head(part: Statement) -> bool:
     """Whether a statement may be in a function's head, before its code."""
-    if part.kind is Kind.COMMENT:  # assembly may open a scope of its own
+    if part.kind is StatementKind.COMMENT:  # assembly may open a scope of its own
         return mark_of(part) != BEGIN_ASSEMBLY
     return part.kind in _BEFORE_CODE or part.code.startswith(_DECLARED)
 
@@ -104,7 +107,7 @@ def own_line(body: list[Statement]) -> str:
 
     Code with it is no work of the last statement's line, and so of no range on that line.
     """
-    found = next((part.code for part in body if part.kind is Kind.LOCATION), "")
+    found = next((part.code for part in body if part.kind is StatementKind.LOCATION), "")
     return f"{found}\n" if found else ""
 
 
@@ -149,7 +152,7 @@ def _entry(init: list[Statement], address: str, size: str, body: list[Statement]
 def _parameter(register: str, body: list[Statement]) -> str:
     """Return the kernel parameter that ``register`` holds."""
     for part in body:
-        made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+        made = parse(part.code) if part.kind is StatementKind.INSTRUCTION else None
         if made and made.op.startswith("ld.param") and made.operands[0] == register:
             return made.operands[1].strip("[] ")
     raise KernelError(
@@ -160,7 +163,7 @@ def _parameter(register: str, body: list[Statement]) -> str:
 
 def _exit(part: Statement, code: str, number: int, behind: bool) -> list[str]:
     """Return a statement's text, with code before it where the function ends there."""
-    made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+    made = parse(part.code) if part.kind is StatementKind.INSTRUCTION else None
     if made is None or made.name not in ("ret", "exit"):
         return [part.text]
     line = "\n" if behind else ""

@@ -35,7 +35,7 @@ import re
 from collections import defaultdict
 
 from ikp.backends.triton.passes._flight import settled
-from ikp.backends.triton.passes._items import Item, Ranges, Role, items
+from ikp.backends.triton.passes._items import Item, ItemKind, Ranges, items
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 
 MAX_PENDING = 4
@@ -68,7 +68,7 @@ def _text(found: list[Item]) -> str:
     made: list[str] = []
     last, moved = None, False
     for item in found:
-        new_line = item.role is not Role.NOTE and item.location not in (None, last)
+        new_line = item.role is not ItemKind.NOTE and item.location not in (None, last)
         if (item.moved or moved or new_line) and made and not made[-1].endswith("\n"):
             made.append("\n")
         if new_line and item.location:
@@ -84,8 +84,8 @@ def _find_passable(found: list[Item]) -> None:
     """Leave ADDRESS only on settled arithmetic whose every use, direct or not, is an address."""
     _keep_addresses(found)
     for item, ready in zip(found, settled(found), strict=True):
-        if item.role is Role.ADDRESS and not ready:
-            item.role = Role.OTHER
+        if item.role is ItemKind.ADDRESS and not ready:
+            item.role = ItemKind.OTHER
         item.ready = ready
 
 
@@ -95,20 +95,20 @@ def _keep_addresses(found: list[Item]) -> None:
     for item in found:
         for name in item.reads:
             users[name].append(item)
-        for name in item.writes if item.role is Role.ADDRESS else ():
+        for name in item.writes if item.role is ItemKind.ADDRESS else ():
             makers[name].append(item)
-    addresses = [item for item in found if item.role is Role.ADDRESS]
+    addresses = [item for item in found if item.role is ItemKind.ADDRESS]
     work = [item for item in addresses if not _only_addresses(item, users)]
     while work:
         item = work.pop()
-        if item.role is Role.ADDRESS:
-            item.role = Role.OTHER
+        if item.role is ItemKind.ADDRESS:
+            item.role = ItemKind.OTHER
             work += [maker for name in item.reads for maker in makers[name]]
 
 
 def _only_addresses(item: Item, users: dict[str, list[Item]]) -> bool:
     return all(
-        user.role is Role.ADDRESS or _uses_as_address(user, name)
+        user.role is ItemKind.ADDRESS or _uses_as_address(user, name)
         for name in item.writes
         for user in users[name]
         if user is not item
@@ -117,23 +117,23 @@ def _only_addresses(item: Item, users: dict[str, list[Item]]) -> bool:
 
 def _uses_as_address(user: Item, name: str) -> bool:
     made = user.instruction
-    return user.role is Role.OTHER and made is not None and not made.uses_as_data(name)
+    return user.role is ItemKind.OTHER and made is not None and not made.uses_as_data(name)
 
 
 def _note_ranges(found: list[Item]) -> None:
     """Note the ranges that are open at each clock read, and those of each address item's line."""
     ranges = Ranges(found)
     for at, item in enumerate(found):
-        if item.role is Role.END:
+        if item.role is ItemKind.END:
             item.ranges = frozenset(ranges.at(at))
-        elif item.role is Role.ADDRESS:
+        elif item.role is ItemKind.ADDRESS:
             item.ranges = frozenset(ranges.of_line(item.line))
 
 
 def _sink_stores(found: list[Item]) -> None:
     """Move each store down to the next store or the end of its block, the last one first."""
     for at in range(len(found) - 1, -1, -1):
-        if found[at].role is Role.STORE:
+        if found[at].role is ItemKind.STORE:
             _move(found, at, 1, _resting_place(found, at))
 
 
@@ -143,17 +143,17 @@ def _resting_place(found: list[Item], at: int) -> int:
     opened: set[str] = set()
     for after in range(at + 1, len(found)):
         item = found[after]
-        if item.role in (Role.BORDER, Role.STORE) or item.writes & store.reads:
+        if item.role in (ItemKind.BORDER, ItemKind.STORE) or item.writes & store.reads:
             break
         if _IDLE.fullmatch(item.code):
             # The store would wait for a payload in flight in that range.
             return _before_clock(found, at, after) if store.ready or not opened else to
-        if item.role is Role.START:
+        if item.role is ItemKind.START:
             opened |= item.writes
-        elif item.role is Role.END:
+        elif item.role is ItemKind.END:
             opened -= item.closes
             ended += 1
-        if not opened and item.role is not Role.NOTE:
+        if not opened and item.role is not ItemKind.NOTE:
             to = after
         if ended == MAX_PENDING:
             break
@@ -166,8 +166,10 @@ def _before_clock(found: list[Item], store: int, wait: int) -> int:
     For a store between clock read and wait, ptxas would move the wait up, before the store.
     """
     at = wait - 1
-    while at > store and (found[at].role in (Role.NOTE, Role.START) or _is_quick(found[at])):
-        if found[at].role is Role.START:
+    while at > store and (
+        found[at].role in (ItemKind.NOTE, ItemKind.START) or _is_quick(found[at])
+    ):
+        if found[at].role is ItemKind.START:
             return at - 1
         at -= 1
     return wait - 1
@@ -180,10 +182,10 @@ def _is_quick(item: Item) -> bool:
 def _sink_ends(found: list[Item]) -> None:
     """Move each clock read that ends a range down past a handful of addresses, the last first."""
     for at in range(len(found) - 1, -1, -1):
-        if found[at].role is not Role.END:
+        if found[at].role is not ItemKind.END:
             continue
         # A store that had to stay behind it moves with it.
-        count = 2 if at + 1 < len(found) and found[at + 1].role is Role.STORE else 1
+        count = 2 if at + 1 < len(found) and found[at + 1].role is ItemKind.STORE else 1
         _move(found, at, count, _last_passed(found, at, count))
 
 
@@ -209,12 +211,12 @@ def _last_passed(found: list[Item], at: int, count: int) -> int:
 
 def _may_pass(moved: list[Item], item: Item) -> bool:
     """Return whether the end of a range, and its store with it, may move down past ``item``."""
-    if item.role is Role.NOTE:
+    if item.role is ItemKind.NOTE:
         return True
     writes = frozenset[str]().union(*(part.writes for part in moved))
     reads = frozenset[str]().union(*(part.reads for part in moved))
     free = not item.writes & (reads | writes) and not item.reads & writes
-    return item.role is Role.ADDRESS and free and item.ranges <= moved[0].ranges
+    return item.role is ItemKind.ADDRESS and free and item.ranges <= moved[0].ranges
 
 
 def _move(found: list[Item], at: int, count: int, to: int) -> None:

@@ -33,7 +33,7 @@ from ikp.verbs.inline_ptx import comment, counter, record
 
 
 @dataclass(slots=True)
-class Range:
+class TtgirRange:
     """The lines that begin and end one range."""
 
     spec: Spec
@@ -199,7 +199,7 @@ def expanded(text: str, spec: Spec, path: str) -> str:
         KernelError: a line is no record, or a range ends that was not begun.
     """
     made: list[str] = []
-    open_: dict[str, Range] = {}
+    open_: dict[str, TtgirRange] = {}
     for number, line in enumerate(text.split("\n"), 2):
         found = _RECORD.match(line)
         if found is None:
@@ -209,7 +209,7 @@ def expanded(text: str, spec: Spec, path: str) -> str:
             continue
         name, indent = json.loads(found["name"]), found["indent"]
         if found["verb"] == "start":
-            open_[name] = Range(spec, name, indent, number)
+            open_[name] = TtgirRange(spec, name, indent, number)
             made.append(open_[name].start)
         elif found["verb"] == "end" and name in open_:
             made += open_[name].end()

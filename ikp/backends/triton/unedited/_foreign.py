@@ -19,7 +19,7 @@ from ikp.errors import PatchError
 from ikp.probing import Feature, Foreign, Private, Untyped
 
 
-class Kernel(Protocol):
+class JittedFunction(Protocol):
     """A jitted function of Triton's, compiled or interpreted: the attributes a launch reads."""
 
     arg_names: list[str]
@@ -33,7 +33,7 @@ class Kernel(Protocol):
         """Launch it; with ``warmup=True`` compile it only."""
 
 
-def parameters(kernel: Kernel) -> tuple[list[str], Sequence[int]]:
+def parameters(kernel: JittedFunction) -> tuple[list[str], Sequence[int]]:
     """Return a function's parameters, and which are constants; none of an interpreted one are."""
     return kernel.arg_names, getattr(kernel, "constexprs", ())
 

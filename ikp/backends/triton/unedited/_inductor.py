@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 
 from ikp.backends.patched import others, pass_by
-from ikp.backends.triton.unedited._foreign import GENERATED, TORCH, Kernel, fits
+from ikp.backends.triton.unedited._foreign import GENERATED, TORCH, JittedFunction, fits
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited._over import Over
 from ikp.probing import Untyped
@@ -63,7 +63,7 @@ def _found(
     launcher: Launcher,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> tuple[Session, Kernel, dict[str, object]] | None:
+) -> tuple[Session, JittedFunction, dict[str, object]] | None:
     """Return the session, the function and the arguments to launch it with; None to run plain."""
     # An interpreted kernel goes through Triton anyway.
     if kwargs.get("benchmark_run") or getattr(autotuner, "triton_interpret", False):

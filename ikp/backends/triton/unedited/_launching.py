@@ -19,9 +19,9 @@ from typing import Any
 
 from ikp.backends.checked import refused
 from ikp.backends.labels import Labels
-from ikp.backends.patched import Launch, chosen, shape, take_buffer, tell
+from ikp.backends.patched import RecordedLaunch, chosen, shape, take_buffer, tell
 from ikp.backends.triton.unedited import _by_hand as by_hand
-from ikp.backends.triton.unedited._foreign import Kernel, is_jitted
+from ikp.backends.triton.unedited._foreign import JittedFunction, is_jitted
 from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._special import Special, Specials, module_and_name
@@ -95,7 +95,12 @@ class Launcher:
             wake()
 
     def run(
-        self, kernel: Kernel, plain: Callable[..., object], /, *args: object, **kwargs: object
+        self,
+        kernel: JittedFunction,
+        plain: Callable[..., object],
+        /,
+        *args: object,
+        **kwargs: object,
     ) -> object:
         """Launch ``kernel`` as its own ``run(*args, grid=, warmup=, ...)`` would.
 
@@ -118,14 +123,17 @@ class Launcher:
         return self.record(session, special, plain, args, kwargs)
 
     def special(
-        self, kernel: Kernel, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
-    ) -> Kernel:
+        self,
+        kernel: JittedFunction,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> JittedFunction:
         """Return a function as a launch specialises it; as it is, where none is recorded."""
         if _tuning.depth or self.session() is None:
             return kernel
         return self.specials.of(kernel, args, kwargs)
 
-    def chosen(self, kernel: Kernel) -> Session | None:
+    def chosen(self, kernel: JittedFunction) -> Session | None:
         """Return the session that records this launch, or None; count the launch."""
         session = self.session() if current.enabled() else None
         reason = self.reason_for_plain(kernel) if session is not None else None
@@ -134,7 +142,7 @@ class Launcher:
             return None
         return session
 
-    def tell(self, kernel: Kernel, reason: str, times: int = 1) -> None:
+    def tell(self, kernel: JittedFunction, reason: str, times: int = 1) -> None:
         """Count launches without marks; warn where a CUDA graph's capture is the reason."""
         if reason == _CAPTURED and not self.plain[kernel.__name__, reason]:
             warnings.warn(
@@ -145,17 +153,17 @@ class Launcher:
             )
         self.plain[kernel.__name__, reason] += times
 
-    def over(self, kernel: Kernel) -> str | None:
+    def over(self, kernel: JittedFunction) -> str | None:
         """Return why no later launch of a kernel is recorded; None where one may be."""
         launches = self.launches
         last = max(launches[0], launches[-1]) if launches else -1
         return NOT_CHOSEN if self.seen[full_name(kernel)] > last else None
 
-    def counted(self, kernel: Kernel) -> tuple[str, str] | None:  # noqa: ARG002 - a rule
+    def counted(self, kernel: JittedFunction) -> tuple[str, str] | None:  # noqa: ARG002 - a rule
         """Return the key that counts a kernel's later launches; None while one may be recorded."""
         return None
 
-    def reason_for_plain(self, kernel: Kernel) -> str | None:
+    def reason_for_plain(self, kernel: JittedFunction) -> str | None:
         """Return why this launch is not recorded, or None."""
         if _tuning.depth:
             return TUNING
@@ -165,7 +173,7 @@ class Launcher:
         self.seen[full_name(kernel)] += 1
         return None if number in self.launches else NOT_CHOSEN
 
-    def way(self, kernel: Kernel) -> Plan:
+    def way(self, kernel: JittedFunction) -> Plan:
         """Return a kernel's plan, with its level decided."""
         if self.plan.level != BEST or not takes_source(kernel):
             return self.plan
@@ -174,7 +182,7 @@ class Launcher:
     def record(
         self,
         session: Session,
-        kernel: Kernel,
+        kernel: JittedFunction,
         plain: Callable[..., object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
@@ -196,7 +204,7 @@ class Launcher:
         self,
         plan: Plan,
         session: Session,
-        kernel: Kernel,
+        kernel: JittedFunction,
         plain: Callable[..., object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
@@ -229,7 +237,7 @@ class Launcher:
         self,
         plan: Plan,
         session: Session,
-        kernel: Kernel,
+        kernel: JittedFunction,
         plain: Callable[..., object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
@@ -254,7 +262,7 @@ class Launcher:
             taken.extend([] if prof is None else [prof])
             return prof
 
-        launch = Launch(
+        launch = RecordedLaunch(
             *(plan, Language.TRITON, buffer, chosen(self.buffer)), label=label, facts=session.facts
         )
         if plan.level == BEST:
@@ -282,17 +290,17 @@ def _hook_the_compiler() -> None:
     hooks.install()
 
 
-def is_compiled(kernel: Kernel) -> bool:
+def is_compiled(kernel: JittedFunction) -> bool:
     """Whether a kernel is compiled, by Triton or for the driver's backend, and not interpreted."""
     return hasattr(kernel, "cache_key") or hasattr(kernel, "launched")
 
 
-def takes_source(kernel: Kernel) -> bool:
+def takes_source(kernel: JittedFunction) -> bool:
     """Whether a kernel is marked in its source: interpreted, or for no GPU of NVIDIA's."""
     return not is_compiled(kernel) or not drives_cuda()
 
 
-def _check(plan: Plan, kernel: Kernel) -> None:
+def _check(plan: Plan, kernel: JittedFunction) -> None:
     """Refuse a level that is not for a kernel.
 
     Raises:
@@ -316,7 +324,11 @@ class Warm:
     """A kernel compiled ahead with ``warmup``: the plain one, which is marked when launched."""
 
     def __init__(
-        self, launcher: Launcher, kernel: Kernel, compiled: Untyped, kwargs: dict[str, object]
+        self,
+        launcher: Launcher,
+        kernel: JittedFunction,
+        compiled: Untyped,
+        kwargs: dict[str, object],
     ) -> None:
         self._launcher, self._kernel, self._compiled = launcher, kernel, compiled
         # A compiled kernel is launched with all its arguments by position, and no options.
@@ -346,7 +358,7 @@ class Warm:
 
 
 def _shape(
-    kernel: Kernel, args: tuple[object, ...], kwargs: dict[str, object]
+    kernel: JittedFunction, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> dict[str, object]:
     """Return a launch's grid and warps, as ``prof.buffer`` takes them."""
     grid = kwargs["grid"]
@@ -360,17 +372,17 @@ def _shape(
     return {"grid": grid, "num_warps": warps}
 
 
-def full_name(kernel: Kernel) -> str:
+def full_name(kernel: JittedFunction) -> str:
     """Return a kernel's unique name: of a jitted function, with its specialisation's values."""
     return getattr(kernel, "full_name", None) or module_and_name(kernel)
 
 
-def names(kernel: Kernel) -> tuple[str, ...]:
+def names(kernel: JittedFunction) -> tuple[str, ...]:
     """Return the names that a pattern may match, the shortest first."""
     return getattr(kernel, "names", None) or (module_and_name(kernel),)
 
 
-def _twin(kernel: Kernel, plan: Plan) -> Twin:
+def _twin(kernel: JittedFunction, plan: Plan) -> Twin:
     """Return the instrumented clone of a kernel.
 
     Raises:

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ikp.backends.checked import Launched, checked
+from ikp.backends.checked import PlainLaunch, checked
 from ikp.backends.further_runs import run_further
-from ikp.backends.launched_grid import Grid
+from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.loaded import Module, modules
-from ikp.backends.patched import Launch, apart, made, take, wanted
+from ikp.backends.patched import RecordedLaunch, apart, made, take, wanted
 from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _arguments as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign
@@ -33,7 +33,7 @@ __tracebackhide__ = True  # pytest shows a launch that fails as it does without 
 
 
 @contextmanager
-def recorded(launch: Launch) -> Iterator[None]:
+def recorded(launch: RecordedLaunch) -> Iterator[None]:
     """Record the next launch that this thread makes.
 
     Raises:
@@ -64,7 +64,7 @@ def install() -> None:
 def _run(
     compiled: Untyped,
     plain: Callable[..., object],
-    launch: Launch,
+    launch: RecordedLaunch,
     x: int,
     y: int,
     z: int,
@@ -75,7 +75,7 @@ def _run(
     """Launch the patched function in the place of the plain one."""
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     with apart(stream):
-        known = Grid.of(grid, stream, launch.selection, launch.plan.sample)
+        known = LaunchGrid.of(grid, stream, launch.selection, launch.plan.sample)
         spare = foreign.has_no_scratch(plain)
         module = _module(compiled, launch, function, stream, known, spare)
         chosen = launch.heeded(module.patch)
@@ -87,7 +87,7 @@ def _run(
     launch.parameters = _first_values(compiled, rest)
     cuda.like(module.function, function, cache=foreign.cache_of(compiled))
 
-    def launched() -> Launched:
+    def launched() -> PlainLaunch:
         again = functools.partial(_plainly, plain, x, y, z, function, rest)
         return _launched(compiled, function, again, rest)
 
@@ -142,7 +142,7 @@ def _launched(
     function: int,
     launch: Callable[[int], object],
     values: tuple[object, ...],
-) -> Launched:
+) -> PlainLaunch:
     """Return a launch of the plain kernel, for another process to repeat.
 
     Args:
@@ -158,7 +158,7 @@ def _launched(
     shape, parameters = captured(launch, Cubin.read(code).kernel(compiled.name).parameters)
     shape = replace(shape, settings=cuda.settings(function), limits=cuda.limits())
     names = argument_values.names(values, foreign.argument_names(compiled))
-    return Launched(compiled.name, code, shape, parameters, names=names)
+    return PlainLaunch(compiled.name, code, shape, parameters, names=names)
 
 
 def _need(feature: Feature) -> None:
@@ -167,7 +167,12 @@ def _need(feature: Feature) -> None:
 
 
 def _module(
-    compiled: Untyped, launch: Launch, function: int, stream: int, grid: Grid, spare: bool
+    compiled: Untyped,
+    launch: RecordedLaunch,
+    function: int,
+    stream: int,
+    grid: LaunchGrid,
+    spare: bool,
 ) -> Module:
     """Return a loaded kernel with probes in its machine code; else, if it can't be, in its PTX."""
 
@@ -200,7 +205,9 @@ def kept(compiled: Untyped) -> str:
     return found.kept if found else ""
 
 
-def _patch(compiled: Untyped, launch: Launch, why: str, grid: Grid, spare: bool) -> Patch:
+def _patch(
+    compiled: Untyped, launch: RecordedLaunch, why: str, grid: LaunchGrid, spare: bool
+) -> Patch:
     """Insert probes into a kernel.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import FunctionType, ModuleType
 from typing import TypeGuard
 
-from ikp.backends.triton.unedited._foreign import Kernel
+from ikp.backends.triton.unedited._foreign import JittedFunction
 
 _LIBRARIES = ("triton.", "torch._inductor.")
 
@@ -72,7 +72,7 @@ def is_operation(call: ast.Call, names: Names) -> bool:
     return of_language is not None and (name in OPERATIONS or name.startswith(_PREFIXES))
 
 
-def is_helper(value: object) -> TypeGuard[Kernel]:
+def is_helper(value: object) -> TypeGuard[JittedFunction]:
     """Return whether an object is a jitted function of the user, not of a compiler's library."""
     return is_jitted(value) and not _module(value).startswith(_LIBRARIES)
 
@@ -81,7 +81,7 @@ _JITTED = ("JITFunction", "InterpretedFunction")
 """Triton's classes of jitted functions, compiled and interpreted."""
 
 
-def is_jitted(value: object) -> TypeGuard[Kernel]:
+def is_jitted(value: object) -> TypeGuard[JittedFunction]:
     """Return whether an object is a jitted function."""
     return any(kind.__name__ in _JITTED for kind in type(value).__mro__)
 
@@ -102,5 +102,5 @@ def scope_of(function: FunctionType) -> dict[str, object]:
     return {**vars(builtins), **function.__globals__, **enclosing}
 
 
-def _module(jitted: Kernel) -> str:
+def _module(jitted: JittedFunction) -> str:
     return str(getattr(jitted.fn, "__module__", None) or "")

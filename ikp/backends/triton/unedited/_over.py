@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from ikp.backends.patched import passing
 from ikp.backends.triton.unedited import _foreign as foreign
-from ikp.backends.triton.unedited._foreign import COMPILES, TRITON, Kernel
+from ikp.backends.triton.unedited._foreign import COMPILES, TRITON, JittedFunction
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited._special import Values, values
 from ikp.unedited.plan import NOT_NAMED
@@ -50,7 +50,7 @@ class Over:
             return False
         counted = known.get(None)
         if counted is None and kwargs is not None:
-            counted = known.get(values(cast("Kernel", caller), args, kwargs))
+            counted = known.get(values(cast("JittedFunction", caller), args, kwargs))
         if counted is None:
             return False
         self._launcher.plain[counted] += 1
@@ -64,7 +64,7 @@ class Over:
     def look(
         self,
         caller: object,
-        kernel: Kernel,
+        kernel: JittedFunction,
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _mark_nodes as mark_nodes
-from ikp.backends.triton.unedited._foreign import Kernel
+from ikp.backends.triton.unedited._foreign import JittedFunction
 from ikp.backends.triton.unedited._mark_nodes import VERBS, at
 from ikp.backends.triton.unedited._operations import (
     Names,
@@ -29,7 +29,7 @@ from ikp.unedited.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FunctionSource:
     """One jitted function as its author wrote it."""
 
     name: str
@@ -69,7 +69,7 @@ class Twin(Protocol):
         """Launch it, where it is a kernel."""
 
 
-_Helper = Callable[[Kernel], Twin | None]
+_Helper = Callable[[JittedFunction], Twin | None]
 """Returns the instrumented clone of a helper, or None where it has none."""
 
 
@@ -83,7 +83,7 @@ class Marked:
     chosen: int = 0  # marks for chosen lines
 
 
-def rewrite(source: Source, plan: Plan, role: str, helper: _Helper) -> Marked:
+def rewrite(source: FunctionSource, plan: Plan, role: str, helper: _Helper) -> Marked:
     """Return a function with the marks of ``plan``; ``source`` stays as it is.
 
     Args:
@@ -95,25 +95,25 @@ def rewrite(source: Source, plan: Plan, role: str, helper: _Helper) -> Marked:
     """
     tree = copy.deepcopy(source.tree)
     marked = Marked(tree)
-    made = Source(source.name, source.path, source.first_line, tree, source.scope)
-    _Rewriter(made, plan, marked, helper).function(role)
+    made = FunctionSource(source.name, source.path, source.first_line, tree, source.scope)
+    _TreeRewriter(made, plan, marked, helper).function(role)
     ast.fix_missing_locations(tree)
     return marked
 
 
-def records_itself(source: Source) -> bool:
+def records_itself(source: FunctionSource) -> bool:
     """Return whether a function calls ``ikp.init``: its author has marked it by hand."""
     names = Names(source.definition, source.scope)
     called = (names.object_of(n.func) for n in ast.walk(source.tree) if isinstance(n, ast.Call))
     return any(is_verb(found) and getattr(found, "__name__", "") == "init" for found in called)
 
 
-class _Rewriter(ast.NodeTransformer):
+class _TreeRewriter(ast.NodeTransformer):
     """Rewrites the tree of one function in place."""
 
     def __init__(
         self,
-        source: Source,
+        source: FunctionSource,
         plan: Plan,
         marked: Marked,
         helper: _Helper,
@@ -232,13 +232,13 @@ class _Rewriter(ast.NodeTransformer):
 
     # Calls of helpers.
 
-    def _replace(self, call: ast.Call, function: Kernel) -> None:
+    def _replace(self, call: ast.Call, function: JittedFunction) -> None:
         """Have a call call the instrumented clone of a helper."""
         name = self._bound(function)
         if name is not None:
             call.func = at(ast.Name(name, ast.Load()), call.func)
 
-    def _bound(self, function: Kernel) -> str | None:
+    def _bound(self, function: JittedFunction) -> str | None:
         made = self._helper(function) if self._inside_helpers else None
         if made is None:
             return None

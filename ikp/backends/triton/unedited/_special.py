@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ikp.backends.labels import Labels
-from ikp.backends.triton.unedited._foreign import Kernel, parameters
+from ikp.backends.triton.unedited._foreign import JittedFunction, parameters
 from ikp.probing import Untyped
 
 Values = tuple[tuple[str, object], ...]
@@ -20,7 +20,7 @@ _LONGEST: Final = 60
 """The most characters of the values in a label."""
 
 
-def values(kernel: Kernel, args: tuple[object, ...], kwargs: dict[str, object]) -> Values:
+def values(kernel: JittedFunction, args: tuple[object, ...], kwargs: dict[str, object]) -> Values:
     """Return the values that a launch specialises a function to; cheap, as each launch calls it.
 
     Args:
@@ -40,7 +40,7 @@ def values(kernel: Kernel, args: tuple[object, ...], kwargs: dict[str, object]) 
     return tuple(found)
 
 
-def _with_defaults(kernel: Kernel, given: Values) -> Values:
+def _with_defaults(kernel: JittedFunction, given: Values) -> Values:
     """Return the values with the function's defaults of constants that a launch does not pass."""
     names, fixed = parameters(kernel)
     last = getattr(kernel.fn, "__defaults__", None) or ()
@@ -53,7 +53,9 @@ def _with_defaults(kernel: Kernel, given: Values) -> Values:
 class Special:
     """A jitted function with a specialisation's names; all other attributes are the function's."""
 
-    def __init__(self, kernel: Kernel, full_name: str, labels: list[str], known: Labels) -> None:
+    def __init__(
+        self, kernel: JittedFunction, full_name: str, labels: list[str], known: Labels
+    ) -> None:
         self.jitted, self.full_name = kernel, full_name
         self._labels, self._known = labels, known
 
@@ -84,7 +86,10 @@ class Specials:
         self._named: dict[tuple[str, Values], tuple[str, list[str]]] = {}
 
     def of(
-        self, kernel: Kernel, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+        self,
+        kernel: JittedFunction,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> Special:
         """Return a function as a launch specialises it."""
         key = module_and_name(kernel), values(kernel, args, kwargs or {})
@@ -92,12 +97,12 @@ class Specials:
             self._named[key] = self._names(kernel, key[0], _with_defaults(kernel, key[1]))
         return Special(kernel, *self._named[key], self._known)
 
-    def count(self, kernel: Kernel) -> int:
+    def count(self, kernel: JittedFunction) -> int:
         """Return how many specialisations of a function were launched."""
         name = module_and_name(kernel)
         return sum(each == name for each, _ in self._named)
 
-    def _names(self, kernel: Kernel, name: str, given: Values) -> tuple[str, list[str]]:
+    def _names(self, kernel: JittedFunction, name: str, given: Values) -> tuple[str, list[str]]:
         """Return a specialisation's unique name, and its labels, best first."""
         first = self._first.setdefault(name, given)
         own = [kernel.__name__, name]
@@ -115,7 +120,7 @@ def _full(name: str, given: Values) -> str:
     return f"{name}<{texts}>" if texts else name
 
 
-def module_and_name(kernel: Kernel) -> str:
+def module_and_name(kernel: JittedFunction) -> str:
     """Return a function's module and name: two may share the name."""
     python: Untyped = getattr(kernel, "fn", kernel)
     return f"{python.__module__}.{python.__qualname__}"

@@ -25,10 +25,16 @@ from typing import TypeGuard, TypeVar
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _expressions as expressions
 from ikp.backends.triton.unedited import _foreign as foreign
-from ikp.backends.triton.unedited._foreign import Kernel
+from ikp.backends.triton.unedited._foreign import JittedFunction
 from ikp.backends.triton.unedited._mark_nodes import PROF, VERBS
 from ikp.backends.triton.unedited._operations import scope_of
-from ikp.backends.triton.unedited._rewrite import Marked, Source, Twin, records_itself, rewrite
+from ikp.backends.triton.unedited._rewrite import (
+    FunctionSource,
+    Marked,
+    Twin,
+    records_itself,
+    rewrite,
+)
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.unedited.plan import Plan
@@ -39,7 +45,7 @@ _making = threading.Lock()
 """A clone is in the table before it is complete: no other thread may find it then."""
 
 
-def kernel_twin(kernel: Kernel, plan: Plan) -> _Twin:
+def kernel_twin(kernel: JittedFunction, plan: Plan) -> _Twin:
     """Return the instrumented clone of a jitted kernel, which takes the buffer as ``PROF``.
 
     Raises:
@@ -57,7 +63,7 @@ def kernel_twin(kernel: Kernel, plan: Plan) -> _Twin:
     return twin
 
 
-def check(kernel: Kernel) -> None:
+def check(kernel: JittedFunction) -> None:
     """Refuse a kernel that can never be marked, before it is launched.
 
     Raises:
@@ -154,7 +160,7 @@ class _InterpretedTwin(_Twin):
         return self.ikp_function
 
 
-def _twin(function: Kernel, plan: Plan, role: str) -> _Twin:
+def _twin(function: JittedFunction, plan: Plan, role: str) -> _Twin:
     twins: dict[object, _Twin] = function.__dict__.setdefault("ikp_twins", {})
     file = by_hand.token(Path(plan.ttgir)) if plan.ttgir else ""
     key = (_version(function), file, plan, role)
@@ -186,7 +192,7 @@ def _twin(function: Kernel, plan: Plan, role: str) -> _Twin:
     return twins[key]
 
 
-def _helper(plan: Plan, function: Kernel) -> _Twin | None:
+def _helper(plan: Plan, function: JittedFunction) -> _Twin | None:
     """Return the clone of a function that a marked one calls; None to call it as it is."""
     if getattr(function, "noinline", False) or getattr(function, "kwargs", {}).get("noinline"):
         return None  # a function of its own in the machine code: no records in it
@@ -211,7 +217,7 @@ def _class(kind: Untyped, original: Untyped) -> type:
     return type(f"{kind.__name__.strip('_')}{original.__name__}", (kind, original), {})
 
 
-def _source(function: Kernel) -> Source:
+def _source(function: JittedFunction) -> FunctionSource:
     python = function.fn
     try:
         text = function.src if hasattr(function, "src") else _text(function)
@@ -223,10 +229,10 @@ def _source(function: Kernel) -> Source:
         ) from error
     tree = ast.parse(text)
     name, path = python.__name__, python.__code__.co_filename
-    return Source(name, path, first, tree, scope_of(python))
+    return FunctionSource(name, path, first, tree, scope_of(python))
 
 
-def _first_line(function: Kernel) -> int:
+def _first_line(function: JittedFunction) -> int:
     """Return the line of ``def`` in the file."""
     lines, first = inspect.getsourcelines(function.fn) if _bare(function) else _kept(function)
     for offset, line in enumerate(lines):

@@ -14,7 +14,7 @@ from ikp.backends.checked import REFUSED
 from ikp.backends.patched import others, pass_by
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
-from ikp.backends.triton.unedited._foreign import Kernel
+from ikp.backends.triton.unedited._foreign import JittedFunction
 from ikp.backends.triton.unedited._launching import (
     Launcher,
     full_name,
@@ -50,18 +50,18 @@ class Everything(Launcher):
     failed: dict[str, str] = field(default_factory=dict)
     aside: set[str] = field(default_factory=set)  # libraries whose kernels run plain
 
-    def tell(self, kernel: Kernel, reason: str, times: int = 1) -> None:
+    def tell(self, kernel: JittedFunction, reason: str, times: int = 1) -> None:
         """Count launches without marks; all are reported at the end."""
         self.plain[self._counted_by(kernel, reason)] += times
 
     @staticmethod
-    def _counted_by(kernel: Kernel, reason: str) -> tuple[str, str]:
+    def _counted_by(kernel: JittedFunction, reason: str) -> tuple[str, str]:
         return names(kernel)[0] if reason == NOT_NAMED else kernel.__name__, reason
 
-    def _chosen_by_name(self, kernel: Kernel) -> bool:
+    def _chosen_by_name(self, kernel: JittedFunction) -> bool:
         return self.kernels is None or any(map(self.kernels.search, names(kernel)))
 
-    def over(self, kernel: Kernel) -> str | None:
+    def over(self, kernel: JittedFunction) -> str | None:
         """Return why no later launch of a kernel is recorded; None where one may be."""
         name = full_name(kernel)
         if not self._chosen_by_name(kernel):
@@ -70,7 +70,7 @@ class Everything(Launcher):
             return self.failed[name]
         return Launcher.over(self, kernel)  # room for recordings may come back
 
-    def counted(self, kernel: Kernel) -> tuple[str, str] | None:
+    def counted(self, kernel: JittedFunction) -> tuple[str, str] | None:
         """Return the key that counts a kernel's later launches; None while one may be recorded.
 
         Only while a session records: a program may open one later.
@@ -80,7 +80,7 @@ class Everything(Launcher):
         reason = self.over(kernel)
         return None if reason is None else self._counted_by(kernel, reason)
 
-    def reason_for_plain(self, kernel: Kernel) -> str | None:
+    def reason_for_plain(self, kernel: JittedFunction) -> str | None:
         """Return why this launch is not recorded, or None."""
         if not self._chosen_by_name(kernel):
             return NOT_NAMED
@@ -94,7 +94,7 @@ class Everything(Launcher):
     def record(
         self,
         session: Session,
-        kernel: Kernel,
+        kernel: JittedFunction,
         plain: Callable[..., object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
@@ -168,7 +168,7 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
     launcher.wakers.append(shortcuts.end_all)
 
     @functools.wraps(original)
-    def run(self: Kernel, /, *args: object, **kwargs: object) -> object:
+    def run(self: JittedFunction, /, *args: object, **kwargs: object) -> object:
         if launcher.idle:
             return pass_by(self.__name__, original, self, *args, **kwargs)
         if not kwargs.get("warmup") and over.counts(self, args, kwargs):

@@ -175,7 +175,7 @@ def driven(built: Built, launcher: Launcher) -> Iterator[Driven]:
         patch.setattr(cuda, "_driver", lambda: made.library)
         patch.setattr(launches, "cubin", lambda code, *_: code)
         patch.setattr(launches, "shared", lambda code, *_: code)
-        patch.setattr(launches.Memory, "of", lambda *_: launches.Memory([], [], []))
+        patch.setattr(launches.KernelMemory, "of", lambda *_: launches.KernelMemory([], [], []))
         patch.setattr(patched, "made", _made)
         patch.setattr(loaded, "modules", loaded.Modules())
         made.hook.ask(made.launches.asked)

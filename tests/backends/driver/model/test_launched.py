@@ -3,7 +3,7 @@
 import pytest
 
 from ikp.backends.driver import launches
-from ikp.sass.cubins.extra_argument import Argument
+from ikp.sass.cubins.extra_argument import ExtraArgument
 from tests.backends.driver.model import driven as driving
 from tests.backends.driver.model.building import Built
 from tests.backends.driver.model.driven import Counting, Driven, driven
@@ -36,7 +36,7 @@ def test_a_dependent_launch_is_recorded_where_nothing_comes_between(
 
     def with_argument(code: bytes) -> object:
         made = plain(code)
-        made.argument = Argument(1, 8, 16)
+        made.argument = ExtraArgument(1, 8, 16)
         return made
 
     if argued:

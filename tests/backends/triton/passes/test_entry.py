@@ -11,7 +11,7 @@ from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
 from ikp.core.abi import OverflowMode
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.trace import Trace
 from ikp.errors import KernelError
 from tests.machines.ptx_kernel import Kernel
@@ -30,7 +30,7 @@ def run(text: str, warps: int = SLOTS, mode: OverflowMode = OverflowMode.STOP) -
     size = abi.segment_bytes(warps, 8, mode)
     segment = machine.memory.map(SEGMENT, size)
     machine.launch(text, [SEGMENT, size - abi.LAUNCH_HEADER_BYTES], block=(32 * warps, 1, 1))
-    return decode([Source("k", segment)])
+    return decode([SegmentSource("k", segment)])
 
 
 def payloads(trace: Trace) -> list[list[int]]:

@@ -15,14 +15,14 @@ import pytest
 
 from ikp.backends import checked
 from ikp.backends.loaded import Module
-from ikp.backends.patched import Launch, take
+from ikp.backends.patched import RecordedLaunch, take
 from ikp.backends.reached import Reached
 from ikp.backends.triton.unedited import _arguments as pointed_to
 from ikp.backends.triton.unedited import _machine_code as machine_code
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited.everything import Everything
-from ikp.checking.comparison import Buffer, Verdict
-from ikp.checking.messages import Request, Shape
+from ikp.checking.comparison import Buffer, CheckResult
+from ikp.checking.messages import LaunchConfiguration, Request
 from ikp.core.abi import Language
 from ikp.driver import cuda
 from ikp.errors import CheckError, IkpWarning, PatchError
@@ -67,8 +67,8 @@ KERNEL = SimpleNamespace(
     src=SimpleNamespace(fn=SimpleNamespace(arg_names=["out"])),
 )
 REST = (*LAUNCHER, Tensor(4096))
-REFUSED = Verdict("out differs", refused=True)
-EQUAL = Verdict("1 buffer, 16 bytes, equal bit for bit")
+REFUSED = CheckResult("out differs", refused=True)
+EQUAL = CheckResult("1 buffer, 16 bytes, equal bit for bit")
 
 
 @dataclass
@@ -88,10 +88,10 @@ class Made:
 
 
 @pytest.fixture
-def launching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict | None], Any]:
+def launching(monkeypatch: pytest.MonkeyPatch) -> Callable[[CheckResult | None], Any]:
     """Return what launches a kernel that is found to be so, and what was launched."""
 
-    def launch(verdict: Verdict | None) -> Any:
+    def launch(verdict: CheckResult | None) -> Any:
         made, functions = Made(Patch(b"", ("k",), 4, (32, 32))), list[int]()
 
         def plain(x: int, y: int, z: int, stream: int, function: int, *rest: object) -> str:
@@ -104,7 +104,9 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict | None], Any
         monkeypatch.setattr(machine_code, "_first_values", lambda *_: "")
         monkeypatch.setattr(cuda, "like", lambda *_, **__: None)
         monkeypatch.setattr(cuda, "capturing", lambda _: False)
-        meant = Launch(plan(level="machine", check=True), Language.TRITON, lambda *_: "a buffer")
+        meant = RecordedLaunch(
+            plan(level="machine", check=True), Language.TRITON, lambda *_: "a buffer"
+        )
         assert machine_code._run(KERNEL, plain, meant, 1, 1, 1, 0, PLAIN, *REST) == "launched"
         return functions, made.pointed, meant.verdict
 
@@ -113,13 +115,13 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict | None], Any
 
 @pytest.mark.parametrize("verdict", [EQUAL, None])
 def test_a_checked_kernel_is_launched_once_with_records(
-    verdict: Verdict | None, launching: Callable[[Verdict | None], Any]
+    verdict: CheckResult | None, launching: Callable[[CheckResult | None], Any]
 ) -> None:
     assert launching(verdict) == ([RECORDED], 1, verdict)
 
 
 def test_a_refused_kernel_is_launched_once_without(
-    launching: Callable[[Verdict | None], Any],
+    launching: Callable[[CheckResult | None], Any],
 ) -> None:
     assert launching(REFUSED) == ([PLAIN], 0, REFUSED)
 
@@ -128,10 +130,10 @@ def test_a_refused_kernel_is_launched_once_without(
 class Checks:
     """Counts checks, and says what they find."""
 
-    found: Verdict | PatchError
+    found: CheckResult | PatchError
     asked: list[Request] = field(default_factory=list)
 
-    def check(self, request: Request) -> Verdict:
+    def check(self, request: Request) -> CheckResult:
         self.asked.append(request)
         if isinstance(self.found, PatchError):
             raise self.found
@@ -144,7 +146,7 @@ OUT = Buffer("out", 4096, 16)
 
 
 @pytest.fixture
-def checking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Verdict | None]]:
+def checking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[CheckResult | None]]:
     """Return what checks two launches of a module."""
 
     def two(
@@ -153,7 +155,7 @@ def checking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Verdict | No
         *,
         capturing: bool = False,
         wait: Callable[[], object] = lambda: None,
-    ) -> list[Verdict | None]:
+    ) -> list[CheckResult | None]:
         used = list[int]()
         monkeypatch.setattr(checked, "check", checks.check)
         monkeypatch.setattr(checked, "reached", lambda *_: Reached((OUT,), (SCRATCH,)))
@@ -162,7 +164,9 @@ def checking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Verdict | No
         monkeypatch.setattr(cuda, "use", used.append)
         monkeypatch.setattr(cuda, "wait", wait)
         values = [(0, b"12345678"), (8, b"abcd")]
-        launched = checked.Launched("k", b"plain", Shape((1, 1, 1), (32, 1, 1), 0), values)
+        launched = checked.PlainLaunch(
+            "k", b"plain", LaunchConfiguration((1, 1, 1), (32, 1, 1), 0), values
+        )
         made = [checked.checked(module, 0, PROF, (5, 6), lambda: launched) for _ in range(2)]
         assert used == ([] if capturing else [7]), "a thread has no context of its own"
         return made
@@ -174,7 +178,7 @@ def module() -> Module:
     return Module(Patch(b"patched", ("k",), 4, (32, 32)), 1, RECORDED, 0)
 
 
-def test_a_module_is_checked_once(checking: Callable[..., list[Verdict | None]]) -> None:
+def test_a_module_is_checked_once(checking: Callable[..., list[CheckResult | None]]) -> None:
     checks = Checks(EQUAL)
     assert checking(checks, module()) == [EQUAL, None]
     (request,) = checks.asked
@@ -187,14 +191,14 @@ def test_a_module_is_checked_once(checking: Callable[..., list[Verdict | None]])
 
 
 def test_a_module_that_was_refused_stays_so(
-    checking: Callable[..., list[Verdict | None]],
+    checking: Callable[..., list[CheckResult | None]],
 ) -> None:
     checks = Checks(REFUSED)
     assert checking(checks, module()) == [REFUSED, REFUSED] and len(checks.asked) == 1
 
 
 def test_in_a_graph_that_is_captured_nothing_is_checked(
-    checking: Callable[..., list[Verdict | None]],
+    checking: Callable[..., list[CheckResult | None]],
 ) -> None:
     checks = Checks(EQUAL)
     found = checking(checks, module(), capturing=True)
@@ -203,36 +207,36 @@ def test_in_a_graph_that_is_captured_nothing_is_checked(
 
 
 def test_a_launch_before_it_that_waits_for_it_is_not_waited_for(
-    checking: Callable[..., list[Verdict | None]], monkeypatch: pytest.MonkeyPatch
+    checking: Callable[..., list[CheckResult | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checked, "_PATIENCE_S", 0.05)
     checks, launched = Checks(EQUAL), threading.Event()
     text = "not checked: what was launched before it has not ended in 0.05 s."
-    assert checking(checks, module(), wait=launched.wait) == [Verdict(text), None]
+    assert checking(checks, module(), wait=launched.wait) == [CheckResult(text), None]
     assert not checks.asked
     launched.set()
 
 
 def test_a_device_that_has_failed_before_checks_nothing(
-    checking: Callable[..., list[Verdict | None]],
+    checking: Callable[..., list[CheckResult | None]],
 ) -> None:
     def wait() -> None:
         raise PatchError("the CUDA driver could not finish what was launched: X.")
 
     checks = Checks(EQUAL)
     text = "not checked: the CUDA driver could not finish what was launched: X."
-    assert checking(checks, module(), wait=wait) == [Verdict(text), None] and not checks.asked
+    assert checking(checks, module(), wait=wait) == [CheckResult(text), None] and not checks.asked
 
 
 def test_what_the_driver_refuses_is_no_error(
-    checking: Callable[..., list[Verdict | None]],
+    checking: Callable[..., list[CheckResult | None]],
 ) -> None:
     checks = Checks(PatchError("the CUDA driver could not copy to the host: X."))
     text = "not checked: the CUDA driver could not copy to the host: X."
-    assert checking(checks, module()) == [Verdict(text), None]
+    assert checking(checks, module()) == [CheckResult(text), None]
 
 
-DIFFERS = Verdict("out differs", refused=True)
+DIFFERS = CheckResult("out differs", refused=True)
 
 
 class Kernel:
@@ -242,7 +246,7 @@ class Kernel:
     cache_key = ""
     arg_names: tuple[str, ...] = ()
 
-    def __init__(self, verdict: Verdict | None = DIFFERS) -> None:
+    def __init__(self, verdict: CheckResult | None = DIFFERS) -> None:
         self.fn = SimpleNamespace(__module__="m", __qualname__="k")
         self.launches = 0
         self.verdict = verdict

@@ -51,7 +51,7 @@ class Case:
 
 CASES = [
     Case("atomics", "atomic", "red.global.add.f32 [a], f1;"),
-    Case("barriers", "barrier", "bar.sync 0;", work=4, turns=6000),
+    Case("barriers", "barrier", "bar.sync 0;", work=16, turns=3000),
     Case("stores", "store", "st.volatile.global.f32 [c], f1;", work=60),
     Case(
         *("strided", "load"),

@@ -46,6 +46,26 @@ def test_a_wait_for_memory_at_its_rate_is_no_sure_cause(size: int, confidence: s
     assert ("memory is asked for 70 % of its rate" in one.title) == (confidence == "possible")
 
 
+@pytest.mark.parametrize(
+    ("turns", "wait", "bound"), [(10, 300, 0.6), (10, 50, 0.05), (1, 300, 0.03)]
+)
+def test_a_pipeline_frees_all_beside_products_and_no_wait_before_their_loop(
+    turns: int, wait: int, bound: float
+) -> None:
+    """Products take 40 % of ten turns; warps wait for loads in each turn, or once."""
+    scene = Scene()
+    for block in range(132):
+        ranges: list[Range] = []
+        for turn in range(10):
+            at = 1000 * turn
+            if turn < turns:
+                ranges.append(("wait for x @k.py:2", at, at + wait))
+            ranges.append(("dot @k.py:3", at + 600, at + 1000))
+        scene.add(Warp(block, 0, block, 0, 10_000, ranges))
+    one = found(explained(scene), "exposed-load")
+    assert one.bound_share == pytest.approx(bound)
+
+
 def behind_copies(came: int, over: int, apart: int) -> Scene:
     """Return two warps that wait for copies up to ``came`` in each of ten turns, then in a barrier.
 

@@ -87,7 +87,7 @@ def _late_start(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
             "time of CTA slots before their first block", at_stake / launch.duration, "share"
         ),
         at_stake=at_stake,
-        without="with all lanes started at once",
+        without="with all CTA slots started at once",
         confidence="measured",
         rationale="starts of blocks, on clocks fitted between SMs"
         + (

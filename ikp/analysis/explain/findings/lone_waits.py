@@ -25,6 +25,10 @@ _KINDS: Final = {
     Activity.WAIT_BARRIER: "late-copy",
 }
 _MOST: Final = 3
+_OFTEN: Final = 0.5
+"""Waits for each product from which on the wait is in the loop of the products."""
+_MUCH: Final = 0.1
+"""Share of the time in such waits from which on a pipeline would free more than these."""
 _BLOCK: Final = "barrier @"
 """How the mark of a block's barrier begins; that of an mbarrier, which copies end, differs."""
 _UNSEEN: Final = 0.1
@@ -35,7 +39,7 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
     """Yield findings on the regions in which warps wait longest, and for no late role."""
     shares = group_shares(launch)
     alone = np.count_nonzero(shares.recorded) == 1
-    found, removed = [], {*needless(launch)}
+    found, removed, beside = [], {*needless(launch)}, _beside_products(launch)
     for region in launch.regions(_KINDS).tolist():
         if region in removed:
             continue
@@ -45,8 +49,8 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
         group = int(shares.own[:, region].argmax())
         share = float(shares.own[group, region])
         saved = min(share, 1 - shares.limit(group))
-        if kind is Activity.WAIT_MEMORY and (products := float(shares.products[group])):
-            saved = max(saved, 1 - max(products, nearest(launch)))
+        if region in beside and float(shares.own[group, beside].sum()) >= _MUCH:
+            saved = max(saved, 1 - max(float(shares.products[group]), nearest(launch)))
         least = _UNSEEN if _kind(launch, region) == "unseen-wait" else LEAST
         if not enough(launch, saved * launch.duration, least):
             continue
@@ -54,6 +58,15 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
             found.append(_found(launch, region, group, share, saved))
     found.sort(key=lambda one: (-one.bound_ns, -one.number.value))
     yield from _one_pipeline(launch, found)[:_MOST]
+
+
+def _beside_products(launch: Prepared) -> list[int]:
+    """Return the waits for loads of loops with products: warps wait about as often."""
+    products = launch.counts[launch.regions([Activity.MMA])]
+    waits = launch.regions([Activity.WAIT_MEMORY])
+    if not products.size:
+        return []
+    return [int(one) for one in waits[launch.counts[waits] >= _OFTEN * products.max()]]
 
 
 def _one_pipeline(launch: Prepared, found: list[Finding]) -> list[Finding]:

@@ -211,7 +211,7 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
         f"longest {blocks.took[slowest[0]] / 1000:.2f}), {alone or reason}",
         number=Number("longest block over the median one", ratio, "ratio"),
         at_stake=at_stake,
-        without="with the same time spread evenly over all lanes",
+        without="with the same time spread evenly over all CTA slots",
         confidence="possible" if sure == "likely" and at_stake < _MUCH * launch.duration else sure,
         rationale=because,
         where=Where(

@@ -77,7 +77,8 @@ class Specials:
     """The specialisations that were launched.
 
     A function's first one has the function's name as its label. Another one has it with the values
-    that differ from the first one's: ``softmax<BLOCK=4096>``.
+    that differ from the first one's: ``softmax<BLOCK=4096>``. One that only lacks some is numbered:
+    a kernel compiled ahead is launched without its constants.
     """
 
     def __init__(self, labels: Labels) -> None:
@@ -112,7 +113,7 @@ class Specials:
         differ = ", ".join(
             f"{key}={_text(each)}" for key, each in given if (key, each) not in first
         )
-        return _full(name, given), [f"{base}<{differ[:_LONGEST]}>"]
+        return _full(name, given), [f"{base}<{differ[:_LONGEST]}>" if differ else base]
 
 
 def _full(name: str, given: Values) -> str:

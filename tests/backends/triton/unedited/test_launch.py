@@ -89,6 +89,15 @@ def test_what_a_function_is_specialised_to_is_a_kernel_of_its_own() -> None:
     assert {full_name(each) for each in found} == {"m.k<x=fp16, BLOCK=64>"}
 
 
+def test_a_specialisation_that_lacks_a_value_has_a_number() -> None:
+    """A kernel that is compiled ahead is launched without its constants."""
+    launcher, jitted = recording(), kernel()
+    jitted.arg_names, jitted.constexprs = ["x", "BLOCK"], [1]
+    for constants in ({"BLOCK": 64}, {}):
+        launcher.run(jitted, lambda *_, **__: True, Tensor("fp16"), warmup=False, **constants)
+    assert list(launcher.recorded) == ["k", "k#2"]
+
+
 def test_functions_of_one_name_have_labels_of_their_own() -> None:
     launcher = recording()
     other = kernel()

@@ -10,6 +10,7 @@ PYTEST := bin/pytest -n $(JOBS) --dist worksteal
 
 PROJECT := pyproject.toml ikp/version.py
 PLUGIN := plugins/ikp-amd/pyproject.toml
+SITE := .venv-site/.installed
 DEMO := .venv/.demo-installed
 NEWEST := .venv/.installed
 OLDEST := .venv-oldest/.installed
@@ -17,11 +18,11 @@ OLDEST := .venv-oldest/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # These may run at once, `make -j2 lint test`. Others change what is used meanwhile: one by one.
-ifneq (,$(filter-out install lint test%,$(MAKECMDGOALS)))
+ifneq (,$(filter-out install lint site test%,$(MAKECMDGOALS)))
 .NOTPARALLEL:
 endif
 .PHONY: help install demo test test-newest test-interp test-oldest test-oldest-interp
-.PHONY: lint format docs clean
+.PHONY: lint format docs site clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -59,8 +60,14 @@ format: $(NEWEST) ## Repair what lint can repair
 docs: $(NEWEST) ## Write docs/api.md from the docstrings
 	.venv/bin/python tools/apidoc.py
 
+# Strict: a page that is in no list, and a link that leads nowhere, fail. The second command looks at the pages
+# as a browser gets them: none may fetch anything from elsewhere.
+site: $(SITE) ## Build the documentation's site into build/site, and check its links
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/python -m mkdocs build -q -d build/site
+	.venv-site/bin/python -m tools.site.check build/site
+
 clean: ## Remove the environments, caches and builds
-	rm -rf .venv .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-oldest .venv-site .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The demo needs no more than a user does; the tools to work on ikp come on top, when they are asked for.
@@ -73,6 +80,11 @@ $(NEWEST): $(PROJECT) $(PLUGIN) requirements-newest.txt
 
 $(OLDEST): $(PROJECT) $(PLUGIN) requirements-oldest.txt
 	$(call install,.venv-oldest,requirements-oldest.txt,test,-e $(dir $(PLUGIN)))
+
+$(SITE): requirements-site.txt
+	$(PYTHON) -m venv .venv-site
+	.venv-site/bin/python -m pip install -q --no-compile -r requirements-site.txt
+	@touch $@
 
 # $(call install,folder,pins,extra,more to install): the build backend comes first, pinned like the rest, so that ikp is
 # built with it and not with one chosen for a hidden environment. uv unpacks several wheels at once, and

@@ -136,6 +136,10 @@ def test_what_make_installs_is_pinned(file: str, extra: str) -> None:
     assert (required(extra) | dependencies) - pins(file).keys() == set()
 
 
+def test_what_builds_the_site_is_pinned() -> None:
+    assert required("site") - pins("requirements-site.txt").keys() == set()
+
+
 def test_the_oldest_pins_are_the_promised_bounds() -> None:
     """A bound that no run has tried is a guess. Dependencies of users only: tools may be newer."""
     project_bounds = ["triton>=3.6", "torch>=2.10", "pandas>=2", "pyarrow>=14"]

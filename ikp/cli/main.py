@@ -17,7 +17,7 @@ from ikp.version import __version__
 
 COMMANDS = (
     *("demo", "run", "stats", "explain", "diff", "report", "view", "join", "inspect", "convert"),
-    *("merge", "attach", "doctor", "verify", "calibrate", "plugins", "schema"),
+    *("merge", "attach", "doctor", "verify", "calibrate", "plugins", "schema", "mcp", "skill"),
 )
 """In the order of a first visit. ``ikp.cli._<name>`` holds a click command called ``command``."""
 _READING = ("stats", "explain", "diff", "report", "view", "join", "convert", "merge")
@@ -41,6 +41,7 @@ What to do first:
   ikp join x.pftrace host.json   the same beside torch.profiler's: calls, kernels, warps
   ikp merge a b all.pftrace      the traces of several processes in one
   ikp convert --help             other formats: Chrome JSON, Hatchet, CSV, Parquet
+  ikp skill                      how a coding agent uses ikp; ikp mcp serves it tools
   ikp COMMAND --help             more about one command
 """
 

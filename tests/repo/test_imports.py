@@ -107,8 +107,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "cli": (
         *("core", "registry", "plugins", "session", "profiling", "edit", "analysis", "calibration"),
         *("exporters", "inspection", "viewer", "running", "trace", "many", "host_traces"),
-        *("exporters.perfetto", "schemas"),
+        *("exporters.perfetto", "schemas", "agents"),
     ),
+    "agents": (),
     "notebook": ("profiling", "trace"),
     "__main__": ("cli",),
 }
@@ -124,10 +125,12 @@ EXCEPTIONS = {
 AT_THE_TOP_ONLY_IN = {
     "click": "cli",
     "google": "exporters",
+    "mcp": "agents",
     "perfetto": "exporters",
     "triton": "backends.triton",
     "cutlass": "backends.cute",
     "pandas": None,
+    "pydantic": "agents",
     "pyarrow": None,
     "ddsketch": None,
     "distributed": None,

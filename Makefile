@@ -11,6 +11,7 @@ PYTEST := bin/pytest -n $(JOBS) --dist worksteal
 PROJECT := pyproject.toml ikp/version.py
 PLUGIN := plugins/ikp-amd/pyproject.toml
 SITE := .venv-site/.installed
+DIST := .venv-dist/.installed
 DEMO := .venv/.demo-installed
 NEWEST := .venv/.installed
 OLDEST := .venv-oldest/.installed
@@ -22,7 +23,7 @@ ifneq (,$(filter-out install lint site test%,$(MAKECMDGOALS)))
 .NOTPARALLEL:
 endif
 .PHONY: help install demo test test-newest test-interp test-oldest test-oldest-interp
-.PHONY: lint format docs site clean
+.PHONY: lint format docs site dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -66,8 +67,13 @@ site: $(SITE) ## Build the documentation's site into build/site, and check its l
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/python -m mkdocs build -q -d build/site
 	.venv-site/bin/python -m tools.site.check build/site
 
+dist: $(DIST) ## Build what a release publishes into dist/, and check it
+	rm -rf dist
+	.venv-dist/bin/python -m build -q
+	.venv-dist/bin/python -m twine check --strict dist/*
+
 clean: ## Remove the environments, caches and builds
-	rm -rf .venv .venv-oldest .venv-site .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-oldest .venv-site .venv-dist .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The demo needs no more than a user does; the tools to work on ikp come on top, when they are asked for.
@@ -81,9 +87,9 @@ $(NEWEST): $(PROJECT) $(PLUGIN) requirements-newest.txt
 $(OLDEST): $(PROJECT) $(PLUGIN) requirements-oldest.txt
 	$(call install,.venv-oldest,requirements-oldest.txt,test,-e $(dir $(PLUGIN)))
 
-$(SITE): requirements-site.txt
-	$(PYTHON) -m venv .venv-site
-	.venv-site/bin/python -m pip install -q --no-compile -r requirements-site.txt
+$(SITE) $(DIST): .venv-%/.installed: requirements-%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install -q --no-compile -r $<
 	@touch $@
 
 # $(call install,folder,pins,extra,more to install): the build backend comes first, pinned like the rest, so that ikp is

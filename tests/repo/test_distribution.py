@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+import yaml
 
 import ikp
 from tests.repo.tree import ROOT, files
@@ -61,11 +62,71 @@ def test_the_wheel_states_version_licence_and_commands(wheel: zipfile.ZipFile) -
     assert "ikp = ikp.cli.main:main" in wheel.read(f"{info}/entry_points.txt").decode()
 
 
+def test_a_package_page_has_whole_addresses(wheel: zipfile.ZipFile) -> None:
+    """A registry shows README alone: a link to docs/ would lead nowhere there."""
+    text = wheel.read(f"ikp-{ikp.__version__}.dist-info/METADATA").decode().partition("\n\n")[2]
+    plain = (ROOT / "README.md").read_text(encoding="utf-8")
+    home = project()["urls"]["Repository"]
+    assert f"({home}/raw/v{ikp.__version__}/docs/images/gemm-zoom.png)" in text
+    assert f"({home}/blob/v{ikp.__version__}/docs/reading-a-trace.md#how-far" in text
+    links = re.findall(r"\]\(([^)\s]*)\)", text)
+    assert links and all(each.startswith("https://") for each in links)
+    assert re.sub(rf"{re.escape(home)}/(?:raw|blob)/v[^/]+/", "", text).strip() == plain.strip()
+
+
+def test_each_record_of_the_package_says_the_same() -> None:
+    recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text(encoding="utf-8"))
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert recipe["context"]["version"] == cited["version"] == ikp.__version__
+    assert recipe["about"]["license"] == cited["license"] == project()["license"]
+    asked = {each.replace(" ", "") for each in recipe["requirements"]["run"]}
+    own = {CONDA_NAMES.get(name, name) + bound for name, bound in dependencies()}
+    assert asked == {f"python{project()['requires-python']}", "__linux", *own}
+    (command,) = recipe["build"]["python"]["entry_points"]
+    assert command == f"ikp = {project()['scripts']['ikp']}"
+
+
+CONDA_NAMES = {"isal": "python-isal"}
+
+
+def dependencies() -> list[tuple[str, str]]:
+    """Return name and bound of each package that ikp asks for."""
+    found = (re.fullmatch(r"([\w-]+)(>=.*)", line) for line in project()["dependencies"])
+    return [(each[1], each[2]) for each in found if each]
+
+
+def test_pre_commit_runs_what_ci_runs() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    hooks = {hook["entry"].split(" --")[0] for repo in config["repos"] for hook in repo["hooks"]}
+    lint = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nlint:")[2]
+    steps = lint.partition("\n\n")[0].splitlines()[1:]
+    assert hooks == {step.strip().removesuffix(" --check") for step in steps}
+
+
+def test_workflows_run_what_is_here() -> None:
+    """CI is .ci/run, a release `make dist`; each action is one commit, not a name that can move."""
+    folder = ROOT / ".github" / "workflows"
+    flows = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in folder.iterdir()}
+    steps = [
+        (name, step)
+        for name, flow in flows.items()
+        for job in flow["jobs"].values()
+        for step in job["steps"]
+    ]
+    ran = {(name, step["run"]) for name, step in steps if "run" in step}
+    assert {("ci", ".ci/run"), ("release", "make dist"), ("release", "make site")} <= ran
+    used = [step["uses"] for _, step in steps if "uses" in step]
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", each) for each in used)
+    assert [
+        name for name, flow in flows.items() if flow["permissions"] != {"contents": "read"}
+    ] == []
+
+
 def test_the_sdist_holds_what_builds_the_wheel_and_no_tests(built: Path) -> None:
     with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
         packed = {str(PurePosixPath(*PurePosixPath(name).parts[1:])) for name in sdist.getnames()}
     extra = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
-    assert packed == package_files() | extra
+    assert packed == package_files() | extra | {"hatch_build.py"}
 
 
 def test_the_plugin_is_packed_whole_without_its_tests(tmp_path: Path) -> None:
@@ -132,12 +193,13 @@ def pins(file: str) -> dict[str, str]:
     ("file", "extra"), [("requirements-newest.txt", "dev"), ("requirements-oldest.txt", "test")]
 )
 def test_what_make_installs_is_pinned(file: str, extra: str) -> None:
-    dependencies = {normal(re.split(r"[<>=]", line)[0]) for line in project()["dependencies"]}
-    assert (required(extra) | dependencies) - pins(file).keys() == set()
+    own = {normal(name) for name, _ in dependencies()}
+    assert (required(extra) | own) - pins(file).keys() == set()
 
 
-def test_what_builds_the_site_is_pinned() -> None:
-    assert required("site") - pins("requirements-site.txt").keys() == set()
+@pytest.mark.parametrize("extra", ["dist", "site"])
+def test_what_builds_the_site_and_a_release_is_pinned(extra: str) -> None:
+    assert required(extra) - pins(f"requirements-{extra}.txt").keys() == set()
 
 
 def test_the_oldest_pins_are_the_promised_bounds() -> None:

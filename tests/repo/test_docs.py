@@ -59,6 +59,12 @@ def sentences(text: str) -> list[str]:
     return [one for item in items for one in SENTENCE.findall(item)]
 
 
+def test_each_document_is_in_the_sites_navigation() -> None:
+    navigation = text_of(Path("mkdocs.yml")).partition("\nnav:")[2]
+    named = set(re.findall(r"^ +- ([\w-]+\.md)$", navigation, re.MULTILINE))
+    assert {path.name for path in manual() if path.parts[0] == "docs"} - named == {"index.md"}
+
+
 def test_sentences_stay_short() -> None:
     lengths = sorted(len(one.split()) for path in manual() for one in sentences(text_of(path)))
     assert lengths[len(lengths) * 9 // 10] <= SENTENCE_WORDS

@@ -34,6 +34,8 @@ _RELAXED: Final = 2
 """The mode of capture that forbids nothing."""
 
 
+_ACTIVE: Final = 1
+"""The status of a stream that is captured."""
 _WRITE_64: Final = 5
 _MEMORY_TYPE: Final = 2
 _REACHABLE: Final = (1, 2)
@@ -380,6 +382,18 @@ def capturing(stream: int) -> bool:
     code = _driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
     _checked(code, "report whether a stream is captured")
     return status.value != 0
+
+
+def capture_number(stream: int) -> int:
+    """Return the number of the capture that a stream takes part in; 0 where there is none.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    status, number = ctypes.c_int(), ctypes.c_uint64()
+    asked = (ctypes.byref(status), ctypes.byref(number), None, None, None)
+    call("cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), *asked, to="identify a capture")
+    return number.value if status.value == _ACTIVE else 0
 
 
 def address_of(module: int, symbol: str) -> int:

@@ -76,7 +76,7 @@ class Recorded(Recording):
             f"{label}{f' ({count} launches)' if count > 1 else ''}: {text}."
             for (label, text), count in said.items()
         ]
-        texts += self._lost
+        texts += [*self._lost, *self.cut]
         if self._undeducted:
             texts.append(self._undeducted)
         if self.running:
@@ -231,6 +231,7 @@ class Life(Session):
             opening = current.opened(self, self._origin, everywhere=everywhere)
             opening.recording = self._recording = recorded = Recorded(opening, self._wishes)
             recorded.beside = beside
+            recorded.keep_known_graphs()
             if self._target is not None:
                 recorded.unwatched = on_termination(partial(self._terminate, recorded))
 

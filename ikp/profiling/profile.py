@@ -19,6 +19,7 @@ from ikp.profiling.steps import Cycles, Phase, Schedule
 from ikp.session.current import current_rank
 from ikp.session.memory import BufferSize
 from ikp.session.recorder import BufferRequest, provenance
+from ikp.session.replays import REPLAYS
 from ikp.session.termination import hold
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace
@@ -72,6 +73,8 @@ class profile(Life):
             (once in a process) and deducts it, as ``ikp.edit.deduct_overhead`` does; so does what
             ``ikp.calibrate`` measured before. Where that can't be done, a warning says why, and the
             trace stays as it was recorded.
+        replays: how many replays of each CUDA graph are kept, of those that are captured inside a
+            session with buffers: the first ones.
         host: record with torch.profiler, too, and write what it saw into the same file: Python's
             ``record_function``, operators, CUDA calls, kernels and copies, with arrows to launches.
             Begin and end the session in one thread.
@@ -103,6 +106,7 @@ class profile(Life):
         schedule: bool = True,
         target_options: Mapping[str, bool] | None = None,
         deduct_overhead: bool | Overhead = False,
+        replays: int = REPLAYS,
         host: bool = False,
         enabled: bool = True,
         steps: Schedule | None = None,
@@ -124,6 +128,7 @@ class profile(Life):
             schedule=schedule,
             target_options=target_options,
             deduct_overhead=deduct_overhead,
+            replays=replays,
         )
         if host and not str(path or "").endswith((".pftrace", ".perfetto-trace")):
             raise UsageError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
 from os import PathLike
@@ -55,6 +56,7 @@ class Opening:
         "origin",
         "pid",
         "recording",
+        "replays",
         "session",
     )
 
@@ -65,6 +67,7 @@ class Opening:
         self.lasts = True
         self.origin = origin
         self.recording: object = None  # its Recording, for the session to find
+        self.replays: Callable[[Any], None] | None = None  # keeps those of a CUDA graph
         self.everywhere = everywhere
         self.by_main = _in_main_thread()
         self.pid = os.getpid()
@@ -91,7 +94,7 @@ def opened(session: Session, origin: object, *, everywhere: bool) -> Opening:
 def closed(opening: Opening) -> None:
     """End an opening, in any context: the others find that it has ended."""
     opening.lasts = False
-    opening.session = opening.recording = None
+    opening.session = opening.recording = opening.replays = None
     if opening in _open:
         _open.remove(opening)
     _stack.set(lasting())

@@ -23,6 +23,8 @@ from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.current import Opening
 from ikp.session.lifting import Lifted, lift
 from ikp.session.memory import SHARE, free_bytes
+from ikp.session.replays import Replayed
+from ikp.session.replays import captured as note_capture
 from ikp.session.service import Service
 from ikp.session.storage import current_stream, default_stream, is_capturing
 from ikp.warning import warn
@@ -68,8 +70,9 @@ class Notice:
     """
 
     def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
-        self._data, self._label, self._opening = data, label, opening
+        self._data, self._label, self.opening = data, label, opening
         self._warned = False
+        self.segment: Segment | None = None  # that the session reads
         self.asks = True  # torch for the stream; False where the launcher calls ``launched``
         self.streams: set[int] = set()  # that were current when its address was taken
         self.captured = False  # a CUDA graph holds its address
@@ -78,7 +81,7 @@ class Notice:
         """Note a launch: warn if its records are lost, and then keep the memory for good."""
         if not self.asks:
             return
-        over = not (self._opening.lasts and self._opening.here)
+        over = not (self.opening.lasts and self.opening.here)
         if self._data.is_cuda:
             stream = current_stream(self._data.device)[1]
             self.launched(stream, captured=is_capturing(self._data.device))
@@ -99,9 +102,21 @@ class Notice:
         self.captured |= captured
         if captured:
             _pinned[self._data.untyped_storage().data_ptr()] = self._data
+        if captured and self._data.is_cuda:
+            note_capture(stream, self)
+
+    @property
+    def device(self) -> Any:
+        """The torch device of the buffer."""
+        return self._data.device
+
+    @property
+    def address(self) -> int:
+        """The address of the buffer."""
+        return int(self._data.data_ptr())
 
     def _why(self) -> str:
-        if not self._opening.here:
+        if not self.opening.here:
             return (
                 f"a kernel is launched with the buffer {self._label!r} of the process that this "
                 "one was forked from, which can't see what is recorded here: it is lost. Open a "
@@ -153,7 +168,7 @@ class Taken:
     heard: bool = False
     launch: object = None  # a key: launches with equal keys need equal buffers
     at: float = field(default_factory=time.monotonic)  # when it was taken
-    lifted: Lifted | None = None  # its bytes on the host; its memory is then another segment's
+    lifted: Lifted | Replayed | None = None  # its bytes on the host; its memory is another's then
 
     def is_over(self, stream: int) -> bool:
         """Return whether all its launches were on one stream, and there can be no others."""

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from operator import methodcaller
@@ -22,7 +22,7 @@ from ikp.core.host_clock import HostClock
 from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, SegmentRows, Selection, Tensor
 from ikp.core.trace import Trace
-from ikp.errors import DecodeError, FaultError
+from ikp.errors import DecodeError, FaultError, IkpError, PatchError
 from ikp.paths import shown
 from ikp.progress import progress
 from ikp.session.arena import SegmentKind, Shelf, checked_size
@@ -32,9 +32,11 @@ from ikp.session.faults import failures, fault, lost
 from ikp.session.harvest import Harvest, Taken, hand_out
 from ikp.session.memory import BufferSize
 from ikp.session.readback import read_back, waited
+from ikp.session.replays import CapturedGraph, ReplayLog, known
 from ikp.session.service import DeviceService, service_of
 from ikp.session.wishes import Wishes, device_facts
 from ikp.version import __version__
+from ikp.warning import warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,14 @@ class Recording:
         self.opening = opening
         self.wishes = wishes
         self.unheard: list[str] = []  # a message of the buffers that no kernel wrote to, if any
+        self.cut: list[str] = []  # replays of CUDA graphs that were not kept, in words
         self.running = False  # a kernel had not ended when the segments were read
         self._lock = threading.Lock()
         self._taken: list[Taken] = []
         self._places: dict[Any, _Place] = {}
+        self._logs: dict[Any, ReplayLog] = {}
         self._since_ns = time.monotonic_ns() - _BEFORE_NS
+        opening.replays = self._keep_replays
 
     @property
     def segments(self) -> list[Segment]:
@@ -118,6 +123,8 @@ class Recording:
             kernel=asked.kernel,
         )
         handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
+        if handed.ikp_notice is not None:
+            handed.ikp_notice.segment = segment
         prof = settled.backend.argument(segment.on(handed))
         if prof is not None:  # else the adapter has warned why
             taken = Taken(segment, weakref.ref(handed), handed.ikp_notice, kind, launch=alike)
@@ -125,6 +132,34 @@ class Recording:
                 self._taken.append(taken)
                 place.harvest.add(taken)
         return prof
+
+    def keep_known_graphs(self) -> None:
+        """Keep the replays of graphs that were captured before, and that no session keeps."""
+        try:
+            for graph in known():
+                if graph.log is None:
+                    self._keep_replays(graph)
+        except (IkpError, RuntimeError, MemoryError) as error:
+            warn(f"replays of CUDA graphs captured before are not kept: {error}", stacklevel=2)
+
+    def _keep_replays(self, graph: CapturedGraph) -> None:
+        with self._lock:
+            if graph.device not in self._logs:
+                self._logs[graph.device] = ReplayLog(graph.device, self.wishes.replays)
+            self._logs[graph.device].keep(graph)
+
+    def _with_replays(self, taken: list[Taken]) -> list[Taken]:
+        """Return launches with those of replays, in place of buffers that graphs record into."""
+        self.cut = []
+        made, replayed = [], set[int]()
+        for log in self._logs.values():
+            kept, cut = log.read()
+            self.cut += cut
+            for segment, lifted in kept:
+                replayed.add(id(segment))
+                kind = SegmentKind(segment.nbytes, None)
+                made.append(Taken(segment, _nothing, None, kind, lifted=lifted))
+        return [*(each for each in taken if id(each.segment) not in replayed), *made]
 
     @property
     def held(self) -> int:
@@ -151,6 +186,10 @@ class Recording:
         with self._lock:
             self._keep(lambda _: False)
             self._places.clear()
+            if not self.running:  # else replays that run on write to them
+                self._logs.clear()
+            else:
+                _pinned.extend(self._logs.values())
 
     def forget(self, handed: Tensor) -> None:
         """Drop the segment whose kernel never ran."""
@@ -195,10 +234,18 @@ class Recording:
 
         began = time.perf_counter()
         every = tuple(self._taken)
-        ended, failed = ended_or_failed([each.segment for each in every], patience_s)
+        if last:
+            for log in self._logs.values():
+                with suppress(PatchError):  # a kernel has failed: no call works any more
+                    log.end()
+        segments = [each.segment for each in every]
+        segments += [each for log in self._logs.values() for each in log.segments]
+        ended, failed = ended_or_failed(segments, patience_s)
         gone = lost(every, failed)
         left_out = set(map(id, gone))
         taken = [each for each in every if id(each) not in left_out]
+        if ended and not failed:
+            taken = self._with_replays(taken)
         self.running = not ended
         reading = _Reading(taken, last, _sources if ended else self._raw)
         made = {**provenance(self.segments), **facts}
@@ -243,6 +290,8 @@ class Recording:
             yield SegmentSource.of(segment, place.service.call(read))
 
 
+_pinned: list[ReplayLog] = []
+"""Logs that kernels may write to at any time from now on: never freed."""
 _BEFORE_NS = 10_000_000_000
 """Handshakes with a GPU so long before the session are used, too."""
 _BYTES_AT_ONCE = 1 << 30
@@ -343,6 +392,10 @@ def _source(taken: Taken) -> SegmentSource:
     if taken.lifted is not None:
         return taken.lifted.source(taken.segment)
     return SegmentSource.of(taken.segment, taken.segment.data.numpy())
+
+
+def _nothing() -> None:
+    """Return the tensor that a program holds of a replay: none."""
 
 
 def _not_heard(labels: Collection[str]) -> str:

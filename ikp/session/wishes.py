@@ -18,6 +18,7 @@ from ikp.errors import BufferError, PluginError, UsageError
 from ikp.plugins import Backend
 from ikp.session.memory import DEFAULT_BYTES
 from ikp.session.options import CLOCKS, OVERFLOWS
+from ikp.session.replays import REPLAYS
 
 
 class Wishes:
@@ -35,6 +36,7 @@ class Wishes:
         schedule: bool = True,
         target_options: Mapping[str, bool] | None = None,
         deduct_overhead: object = False,
+        replays: int = REPLAYS,
     ) -> None:
         self.clock: ClockKind = _choice(ClockKind, clock, "clock", CLOCKS)
         self.overflow: OverflowMode = _choice(OverflowMode, overflow, "overflow", OVERFLOWS)
@@ -43,6 +45,7 @@ class Wishes:
         self.target_options = _checked_target_options(target_options)
         self.deduct = _checked_deduction(deduct_overhead, self.totals)
         self.buffer_size = buffer_size
+        self.replays = _checked_replays(replays)
         self._device = device
         self._backend = backend
         self.backends: dict[str, Backend] = {}  # by name, those of buffers taken so far
@@ -80,6 +83,19 @@ class Wishes:
             revision=code,
         )
         return Settled(name, self.backends[name], found, spec)
+
+
+def _checked_replays(wish: object) -> int:
+    """Return how many replays of each CUDA graph are kept."""
+    if isinstance(wish, bool) or not isinstance(wish, int) or not 0 < wish < _MOST_REPLAYS:
+        raise UsageError(
+            f"replays={wish!r} can't be used: give how many replays of each CUDA graph are kept, "
+            "1 or more."
+        )
+    return wish
+
+
+_MOST_REPLAYS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,11 @@ class Memory:
         for _, _, writer in self._areas:
             writer[:] = -1
 
+    def forget_writers_at(self, address: int, nbytes: int) -> None:
+        """Let another thread write to some bytes, as by an atomic operation."""
+        _, writer, at = self._find(address, nbytes)
+        writer[at : at + nbytes] = -1
+
     def _find(self, address: int, nbytes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
         for base, data, writer in self._areas:
             if base <= address and address + nbytes <= base + len(data):

@@ -1,0 +1,368 @@
+"""Replays of CUDA graphs: each one's records, moved to a log by a node at the end of the graph.
+
+A captured launch keeps its arguments, so all replays of a graph record into the same segments.
+Before a capture ends, one more node is captured, ``ikp.driver.replay_kernel``. It appends to a log
+what its replay has recorded. A graph outlives the session in which it was captured: a later session
+sets a log of its own, and keeps the replays from then on.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from ikp.core import abi
+from ikp.core.abi import SlotState
+from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout, SegmentSource
+from ikp.core.decoding.slots import header_rows
+from ikp.core.segment import Segment, SegmentRows, Tensor
+from ikp.driver import cuda
+from ikp.driver.replay_kernel import (
+    CHUNK_HEADER_BYTES,
+    CONTROL,
+    CONTROL_BYTES,
+    HEAD,
+    LOG_HEADER_BYTES,
+    UNIT,
+    ReplayKernel,
+)
+from ikp.errors import DecodeError, IkpError
+from ikp.session.current import Opening
+from ikp.session.memory import SHARE, free_bytes
+from ikp.session.service import Each, Service, service_of
+from ikp.session.storage import DriverStorage
+from ikp.warning import warn
+
+LOG_BYTES: Final = 256 << 20
+"""The most bytes of a session's log on one device."""
+REPLAYS: Final = 100
+"""How many replays of each graph a session keeps, where the user does not say."""
+_CHUNK: Final = struct.Struct("<7I")
+_SET: Final = struct.Struct("<QQII")
+
+
+class CapturedBuffer(Protocol):
+    """The interface of the buffer of a captured launch."""
+
+    segment: Segment | None  # None where no session reads it
+    opening: Opening
+
+    @property
+    def device(self) -> Any:
+        """The torch device of the buffer."""
+
+    @property
+    def address(self) -> int:
+        """The address of the buffer."""
+
+
+@dataclass(slots=True, eq=False)
+class CapturedGraph:
+    """The recorded launches of one capture, in order, and their control block on the device."""
+
+    number: int
+    device: Any  # torch's
+    buffers: list[CapturedBuffer]
+    control: Tensor
+    log: ReplayLog | None = None  # of the session that keeps its replays
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments that each replay records into."""
+        return [each.segment for each in self.buffers if each.segment is not None]
+
+    def keep(self, log: ReplayLog | None, most: int = 0) -> None:
+        """Have the replays from now on kept in a log, ``most`` of them; None: in none."""
+        self.log = log
+        words = (0, 0, 0, 0) if log is None else (log.address, log.room, 0, most)
+        data = np.frombuffer(_SET.pack(*words), np.uint8)
+        storage = service_of(self.device).storage
+        service_of(self.device).call(partial(storage.write, self.control, 0, data))
+
+    def replays(self) -> int:
+        """Return how many replays there were since a log was set."""
+        storage = service_of(self.device).storage
+        part = SegmentRows(CONTROL["replays"], 4)
+        read = service_of(self.device).call(partial(storage.read, self.control, part))
+        return int(read.view("<u4")[0])
+
+
+@dataclass(slots=True)
+class _Captures:
+    """The captures that go on in this process, and the graphs that were captured."""
+
+    launches: dict[int, list[CapturedBuffer]] = field(default_factory=dict)  # by a capture's number
+    graphs: list[CapturedGraph] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_captures = Each[None, _Captures](lambda _: _Captures())
+_kernels = Each[Any, ReplayKernel](lambda _: ReplayKernel())  # by device, made in its service
+
+
+def captured(stream: int, buffer: CapturedBuffer) -> None:
+    """Note that a capture holds a launch with a buffer."""
+    _watch_torch()
+    try:
+        number = cuda.capture_number(stream)
+    except IkpError:  # an old driver: the last replay is kept
+        return
+    captures = _captures.of(None)
+    with captures.lock:
+        launches = captures.launches.setdefault(number, [])
+        if number and not any(each is buffer for each in launches):
+            launches.append(buffer)
+
+
+def end_capture(stream: int) -> None:
+    """Capture one more node, which keeps the records of each replay; before a capture ends.
+
+    No error of it ends the program: the graph's last replay is kept then, and a warning says so.
+    """
+    captures = _captures.of(None)
+    if not captures.launches:
+        return
+    try:
+        with captures.lock:
+            buffers = captures.launches.pop(cuda.capture_number(stream), [])
+        if buffers:
+            _add_node(captures, buffers, stream)
+    except (IkpError, RuntimeError, MemoryError) as error:
+        warn(f"of a CUDA graph, the last replay alone is kept: {error}", stacklevel=2)
+
+
+def _add_node(captures: _Captures, buffers: list[CapturedBuffer], stream: int) -> None:
+    here = cuda.device()
+    buffers = [each for each in buffers if each.device.index == here]  # of others, the last replay
+    if not buffers:
+        return
+    device = buffers[0].device
+    service = service_of(device)
+    if not isinstance(service.storage, DriverStorage):
+        return
+    made = service.call(partial(_made, service, captures, device, buffers))
+    kernel = service.call(partial(_kernels.of, device))
+    opening = buffers[0].opening
+    if opening.lasts and opening.replays is not None:
+        opening.replays(made)
+    kernel.launch(int(made.control.data_ptr()), len(buffers), stream)
+    with captures.lock:
+        captures.graphs.append(made)
+
+
+def _made(
+    service: Service, captures: _Captures, device: Any, buffers: list[CapturedBuffer]
+) -> CapturedGraph:
+    """Return a graph with its control block; in the service."""
+    control = service.storage.zeroed(CONTROL_BYTES + 8 * len(buffers))
+    made = CapturedGraph(len(captures.graphs) + 1, device, buffers, control)
+    addresses = np.array([each.address for each in buffers], "<u8").view(np.uint8)
+    service.storage.write(control, CONTROL_BYTES, addresses)
+    number = np.array([made.number], "<u4").view(np.uint8)
+    service.storage.write(control, CONTROL["graph"], number)
+    return made
+
+
+def known() -> list[CapturedGraph]:
+    """Return the graphs that were captured in this process."""
+    return list(_captures.of(None).graphs)
+
+
+@cache
+def _watch_torch() -> None:
+    """Have ``torch.cuda.CUDAGraph`` say that a capture ends."""
+    import torch
+
+    plain = torch.cuda.CUDAGraph.capture_end
+
+    def capture_end(self: Any) -> Any:
+        end_capture(int(torch.cuda.current_stream().cuda_stream))
+        return plain(self)
+
+    torch.cuda.CUDAGraph.capture_end = capture_end
+
+
+class ReplayLog:
+    """The log of one session's replays on one device.
+
+    Raises:
+        IkpError, RuntimeError, MemoryError: there is no memory for it.
+    """
+
+    def __init__(self, device: Any, most: int) -> None:
+        free = free_bytes(device)
+        self.room = min(LOG_BYTES, LOG_BYTES if free is None else free // SHARE) & -UNIT
+        self._service, self._most = service_of(device), most
+        zeroed = self._service.storage.zeroed
+        self._data = self._service.call(partial(zeroed, LOG_HEADER_BYTES + self.room))
+        self.address = int(self._data.data_ptr())
+        self.graphs: list[CapturedGraph] = []
+
+    def keep(self, graph: CapturedGraph) -> None:
+        """Keep a graph's replays from now on."""
+        graph.keep(self, self._most)
+        self.graphs.append(graph)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments that its graphs record into."""
+        return [each for graph in self.graphs for each in graph.segments]
+
+    def end(self) -> None:
+        """Keep no more replays from now on."""
+        for graph in self.graphs:
+            graph.keep(None)
+
+    def read(self) -> tuple[list[tuple[Segment, Replayed]], list[str]]:
+        """Return the launches of the complete replays, and what was not kept, in words.
+
+        All kernels must have ended.
+        """
+        storage, call = self._service.storage, self._service.call
+        asked = call(partial(storage.read, self._data, SegmentRows(0, 8)))
+        used = min(int(asked.view("<u8")[0]), self.room)
+        data = call(partial(storage.read, self._data, SegmentRows(LOG_HEADER_BYTES, used)))
+        found = _parts(data)
+        kept, lost = list[tuple[Segment, Replayed]](), list[str]()
+        for graph in self.graphs:
+            launches, whole = _complete(graph, found, graph.replays())
+            kept += launches
+            lost += _lost(graph, whole, graph.replays(), self._most)
+        return kept, lost
+
+
+def _lost(graph: CapturedGraph, kept: int, replays: int, most: int) -> list[str]:
+    if kept >= replays:
+        return []
+    why = f"the bound is {most}" if kept >= most else "the memory for replays is full"
+    return [f"CUDA graph {graph.number}: {kept} of {replays} replays were kept: {why}."]
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Headers and records of some slots of one launch, one after another."""
+
+    first: int
+    slots: int
+    heads: Bytes
+    records: Bytes
+
+
+@dataclass(slots=True)
+class _Part:
+    """One launch of one replay: its launch header, and its slots."""
+
+    head: Bytes | None = None
+    chunks: list[_Chunk] = field(default_factory=list)
+
+
+_Found = dict[tuple[int, int, int], _Part]
+
+
+def _parts(data: Bytes) -> _Found:
+    """Return what a log holds, by graph, replay and segment."""
+    found: _Found = {}
+    view, at = data.tobytes(), 0
+    while at + CHUNK_HEADER_BYTES <= len(view):
+        graph, replay, segment, first, slots, units, header = _CHUNK.unpack_from(view, at)
+        behind = at + CHUNK_HEADER_BYTES + slots * header
+        at = behind + units * UNIT
+        if not graph or at > len(view):  # reserved, and too little room
+            break
+        part = found.setdefault((graph, replay, segment), _Part())
+        if first == HEAD:
+            part.head = data[behind:at]
+        else:
+            heads = data[behind - slots * header : behind]
+            part.chunks.append(_Chunk(first, slots, heads, data[behind:at]))
+    return found
+
+
+def _complete(
+    graph: CapturedGraph, found: _Found, replays: int
+) -> tuple[list[tuple[Segment, Replayed]], int]:
+    """Return the launches of a graph's complete replays, and how many replays these are."""
+    kept, whole = list[tuple[Segment, Replayed]](), 0
+    for replay in range(replays):
+        launches = list[tuple[Segment, Replayed]]()
+        for number, segment in enumerate(graph.segments):
+            part = found.get((graph.number, replay, number))
+            if part is None or part.head is None:
+                continue
+            made = Replayed(segment.nbytes, part.head, sorted(part.chunks, key=_first))
+            if not made.is_whole(segment):
+                launches.clear()
+                break
+            launches.append((segment, made))
+        kept += launches
+        whole += bool(launches)
+    return kept, whole
+
+
+def _first(chunk: _Chunk) -> int:
+    return chunk.first
+
+
+_NOTHING: Final = np.zeros(0, np.uint8)
+_NO_ROWS: Final = np.zeros((0, abi.SLOT_HEADER_BYTES), np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A launch of one replay on the host: launch header, slot headers, records."""
+
+    segment_bytes: int
+    head: Bytes
+    chunks: list[_Chunk]  # in the order of slots
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the copy takes on the host."""
+        parts = (each.heads.nbytes + each.records.nbytes for each in self.chunks)
+        return self.head.nbytes + sum(parts)
+
+    def is_whole(self, segment: Segment) -> bool:
+        """Return whether the log has all slots of the launch."""
+        try:
+            layout = self._source(segment).layout
+        except DecodeError:  # raised again when it is decoded
+            return True
+        ends = np.cumsum([0, *(each.slots for each in self.chunks)])
+        wanted = layout.slots + layout.others if layout is not None else 0
+        firsts = [each.first for each in self.chunks]
+        return int(ends[-1]) == wanted and bool((ends[:-1] == firsts).all())
+
+    def source(self, segment: Segment) -> SegmentSource:
+        """Return the decoder's source for the segment that the replay recorded into."""
+        head = self._source(segment)
+        layout = head.layout
+        if layout is None or not self.chunks:
+            return head
+        heads = np.concatenate([each.heads for each in self.chunks])
+        rows = header_rows([heads], layout, head.grid_id)
+        records = np.concatenate([each.records for each in self.chunks])
+        return self._source(segment, rows, _counts(layout, rows), records)
+
+    def _source(
+        self,
+        segment: Segment,
+        rows: Bytes = _NO_ROWS,
+        counts: Ints | None = None,
+        records: Bytes = _NOTHING,
+    ) -> SegmentSource:
+        counts = np.zeros(0, np.int64) if counts is None else counts
+        excerpt = Excerpt(self.segment_bytes, self.head, rows, counts, records, tail=False)
+        return SegmentSource.of(segment, excerpt)
+
+
+def _counts(layout: SegmentLayout, rows: Bytes) -> Ints:
+    """Return how many records of each slot the log has, as the device counted."""
+    heads = rows[: layout.slots].reshape(-1).view(abi.SLOT_HEADER)
+    made = np.minimum(heads["attempted"].astype(np.int64), layout.capacity)
+    counts: Ints = np.where(heads["state"] == SlotState.FINISHED, made, 0)
+    return counts

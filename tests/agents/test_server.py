@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("mcp.server.mcpserver", reason="needs mcp 2, of the extra mcp")
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 
 from ikp.agents import commands
 from ikp.agents.server import server
@@ -122,10 +122,15 @@ def test_it_speaks_on_stdin_and_stdout_alone() -> None:
     )
 
     async def asked() -> Any:
-        async with Client(started) as client:
-            return await client.call_tool("explain", {"trace": "old.pftrace"})
+        async with Client(stdio_client(started)) as client:
+            reading = ["-c", "import sys; print('read', repr(sys.stdin.read()))"]
+            return (
+                await client.call_tool("run", {"program": reading, "timeout_s": 60}),
+                await client.call_tool("explain", {"trace": "old.pftrace"}),
+            )
 
-    found = asyncio.run(within(asked()))
+    ran, found = asyncio.run(within(asked()))
+    assert "stdout:\nread ''\n" in ran.content[0].text, "stdin is the protocol's"
     assert not found.is_error and found.content[0].text.startswith("hot: 8.00 us")
 
 

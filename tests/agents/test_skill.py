@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import ikp.agents
 from ikp.agents import commands
 from ikp.cli._skill import FILE
 from ikp.cli.main import cli
@@ -62,6 +64,16 @@ def has(found: dict[str, Any], names: list[str]) -> bool:
 def test_a_field_that_is_not_there_is_seen() -> None:
     assert not has(schema("explain"), ["findings[]", "bound"])
     assert not has(schema("explain"), ["not_known"])
+
+
+def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ikp.agents.server", raising=False)
+    monkeypatch.delattr(ikp.agents, "server", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    result = CliRunner().invoke(cli, ["mcp"])
+    assert result.exit_code == 1
+    assert "needs the package mcp, 2 or newer" in result.stderr
+    assert "Do: pip install 'ikp[mcp]'" in result.stderr
 
 
 def test_words_that_went_do_not_come_back() -> None:

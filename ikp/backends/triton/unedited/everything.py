@@ -34,6 +34,8 @@ from ikp.warning import warn
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 NO_ROOM = "no room left for recordings (--memory)"
+_FEW = 2
+"""Launches of a kernel that may take from the second half of the room: it is for later kernels."""
 
 
 @dataclass(slots=True)
@@ -42,7 +44,7 @@ class Everything(Launcher):
 
     ``kernels`` is a pattern that a kernel's module and name must match. ``room`` is how many bytes
     a session may hold, in buffers of the device and in records read back. The last launch may
-    exceed it.
+    exceed it. From half of it on, only kernels with few recorded launches are recorded.
     """
 
     kernels: re.Pattern[str] | None = None
@@ -87,8 +89,9 @@ class Everything(Launcher):
         if full_name(kernel) in self.failed:
             return self.failed[full_name(kernel)]
         reason = Launcher.reason_for_plain(self, kernel)
-        if reason is None and (session := self.session()) and session.held >= self.room:
-            return NO_ROOM
+        if reason is None and (session := self.session()) and session.held >= self.room // 2:
+            full = session.held >= self.room or self.recorded[kernel.__name__] >= _FEW
+            return NO_ROOM if full else None
         return reason
 
     def record(

@@ -214,6 +214,13 @@ def test_the_room_for_recordings_ends() -> None:
     assert launched(launcher, "a", 1) == [True], "what counts is what is held, not what was"
 
 
+def test_half_of_the_room_is_for_later_kernels() -> None:
+    launcher = recording(room=8)
+    assert launched(launcher, "a", 6) == [True] * 4 + [False] * 2
+    assert [launched(launcher, each, 3) for each in "bc"] == [[True, True, False]] * 2
+    assert launched(launcher, "d", 1) == [False], "all is held"
+
+
 def test_trials_of_an_autotuner_count_as_no_launch() -> None:
     launcher = recording(launches=span("0"))
     with tuning():

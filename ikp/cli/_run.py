@@ -149,8 +149,8 @@ from ikp.session.options import CLOCKS
     show_default=True,
     metavar="MIB",
     help="What recordings may take at a time, buffers on the GPU and what was read back of others "
-    "(four times its size, as it is decoded); beyond that kernels run plain. The second half is for "
-    "two launches of each kernel that comes later.",
+    "(four times its size, as it is decoded); beyond that kernels run plain. The second half "
+    "is for two launches of each kernel that comes later.",
 )
 @click.option(
     "--follow",

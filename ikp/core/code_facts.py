@@ -165,7 +165,8 @@ class RangeFacts:
     its instructions. ``lane_bytes`` is the width of the narrowest of several loads from global
     memory that are under way together, for each lane. ``awaits`` names other ranges whose loads
     this one waits for. ``mix`` counts instructions by unit, ``apart`` those that lanes run apart:
-    under a condition, or in a loop, that their data decide.
+    under a condition, or in a loop, that their data decide. Where trips of loops are not known, it
+    counts what these loops hold.
     """
 
     activity: str

@@ -291,3 +291,17 @@ class Divergence:
     def _of_block(self, number: int) -> range:
         block = self.flow.graph.blocks[number]
         return range(block.first, block.end)
+
+
+def times_apart(divergence: Divergence, how_often: Mapping[int, Often]) -> int:
+    """Return how often a range's instructions are run apart: of those that are most of its time.
+
+    Where trips of loops are not known, these are the loops: a long epilogue would outweigh them.
+    """
+    looped = {at: often for at, often in how_often.items() if often.looped}
+    most = looped if len(looped) >= _SEVERAL else how_often
+    return round(sum(often.times for at, often in most.items() if at in divergence.apart))
+
+
+_SEVERAL = 8
+"""Instructions in loops without known trips from which on these are most of a range's time."""

@@ -178,7 +178,7 @@ class _Summary:
             mix=_work.mix(self.flow, how_often),
             line=_work.line_of(self.flow, how_often),
             accesses=self._accesses.of(how_often),
-            apart=len(self._divergence.apart & how_often.keys()),
+            apart=_work.times_apart(self._divergence, how_often),
             sums=_work.sums(self.flow, how_often),
             products=_work.products(self.flow, how_often),
             bulk_bytes=self._accesses.bulk_bytes(how_often),

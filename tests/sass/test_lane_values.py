@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ikp.core.code_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
-from ikp.inspection._work import Divergence, Often, polls, sums
+from ikp.inspection._work import Divergence, Often, polls, sums, times_apart
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.lane_state import LaunchValues, Shape
 from ikp.sass.dataflow.lane_values import LaneValues
@@ -413,3 +415,12 @@ def test_multiply_adds_that_sum_up_products(chain: tuple[str, ...], expected: in
     made = flow("\n".join(chain))
     every = dict.fromkeys(range(len(made.code.instructions)), Often(1.0))
     assert sums(made, every) == expected
+
+
+def test_an_epilogue_that_lanes_run_apart_does_not_outweigh_the_main_loop() -> None:
+    every: Any = SimpleNamespace(apart=frozenset(range(100)))
+    epilogue: Any = SimpleNamespace(apart=frozenset(range(20, 100)))
+    how_often = {at: Often(1, looped=at < 20, maybe=at >= 60) for at in range(100)}
+    assert times_apart(every, how_often) == 20
+    assert times_apart(epilogue, how_often) == 0
+    assert times_apart(epilogue, {at: Often(1) for at in range(100)}) == 80, "no loops"

@@ -173,6 +173,21 @@ from ikp.session.options import CLOCKS
     metavar="FILE",
     help="Record only while FILE is there; a trace for each such window.",
 )
+@click.option(
+    "--host",
+    is_flag=True,
+    help="Also record what the host does, with torch.profiler, into the same .pftrace: ranges of "
+    "record_function, operators, CUDA calls, and all kernels and copies on the GPU, from torch's "
+    "first use of it on.",
+)
+@click.option(
+    "--host-seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="With --host: record the host so long, as its memory grows with each call.",
+)
 @format_option(
     "text",
     "json",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from os import PathLike
 from pathlib import Path
@@ -29,7 +29,24 @@ def read(path: str | PathLike[str]) -> HostTrace:
     Raises:
         UsageError: it can't be read, or is no JSON of torch.profiler.
     """
-    found = _parsed(path)
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror or error}.") from error
+    return parse(content, str(path))
+
+
+def parse(content: bytes, source: str) -> HostTrace:
+    """Read a file's content, as :func:`read` does.
+
+    Args:
+        content: the bytes, which may be compressed by gzip.
+        source: the file's name, for messages.
+
+    Raises:
+        UsageError: it is no JSON of torch.profiler.
+    """
+    found = _parsed(content, source)
     events = [
         each
         for each in found["traceEvents"]
@@ -43,7 +60,7 @@ def read(path: str | PathLike[str]) -> HostTrace:
     base, group = found.get("baseTimeNanoseconds"), found.get("distributedInfo")
     rank = group.get("rank") if isinstance(group, dict) else None
     return HostTrace(
-        str(path),
+        source,
         None if base is None else int(base),
         tuple(tracks.known),
         slices,
@@ -51,16 +68,29 @@ def read(path: str | PathLike[str]) -> HostTrace:
     )
 
 
-def _parsed(path: str | PathLike[str]) -> dict[str, Any]:
+def until(host: HostTrace, unix_ns: int) -> HostTrace:
+    """Return a trace without what began on the host after a time, and what that started on GPUs."""
+    if host.base_ns is None:
+        return host
+    last = unix_ns - host.base_ns
+    late = {
+        each.correlation for each in host.slices if each.category in _CALLS and each.start_ns > last
+    } - {None}
+    kept = tuple(
+        each
+        for each in host.slices
+        if (each.correlation not in late if each.category in _ON_GPU else each.start_ns <= last)
+    )
+    return replace(host, slices=kept)
+
+
+def _parsed(content: bytes, path: str) -> dict[str, Any]:
     """Return the file's content. Numbers with a point become ``Decimal``: a float loses ns."""
     try:
-        content = Path(path).read_bytes()
         if content.startswith(b"\x1f\x8b"):
             content = gzip.decompress(content)
         found = json.loads(content, parse_float=Decimal)
-    except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror or error}.") from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, OSError) as error:
         raise UsageError(
             f"{path} is no JSON: {error}. Give what torch.profiler exported."
         ) from error

@@ -8,13 +8,13 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ikp.core.code_facts import read_facts
 from ikp.core.host_trace import HostTrace
@@ -34,6 +34,9 @@ from ikp.session.termination import PATIENCE_S, hold, on_termination
 from ikp.session.wishes import Wishes
 from ikp.signals import pass_on
 from ikp.trace import Trace
+
+if TYPE_CHECKING:
+    from ikp.host_traces.placing import Placed
 
 
 class Recorded(Recording):
@@ -168,6 +171,7 @@ class Life(Session):
         self.prepared_later = False  # the opener calls ``registry.prepare`` at its first launch
         self.patience_s: float | None = None  # the longest wait for kernels at the session's end
         self.facts: dict[str, str] = {}
+        self.joined = ""  # how the host's part lies in the file that was written, in words
         self._path, self._force = path, force
         self._wishes, self._enabled = wishes, enabled
         self._origin: object = self
@@ -179,6 +183,10 @@ class Life(Session):
         self._target: str | None = None
         self._cycles = cycles
         cycles.check(path)
+
+    def accompany(self, beside: HostRecording) -> None:
+        """Have a recording of the host end with this open session, and go into its file."""
+        self._now("prof.accompany").beside = beside
 
     @property
     def held(self) -> int:
@@ -264,10 +272,14 @@ class Life(Session):
         if not (self.export or recording.segments):  # ``trace`` decodes nothing if it is asked
             current.closed(recording.opening)
             recording.close()
-            _of_host(recording)
+            if recording.beside is not None and self.patience_s is None:
+                with suppress(Exception):  # what it has seen is in no file
+                    recording.beside.halt()
             return []
         broken: Exception | None = None
         losses: list[str] = []
+        if recording.beside is not None:
+            recording.beside.over(sorted(gpus_of(recording.segments)))
         try:
             patient = self.patience_s is None
             host, lost_host = _of_host(recording) if patient else (None, "")
@@ -352,7 +364,10 @@ class Life(Session):
             if holds_nothing(trace):
                 return ""
             target = os.path.abspath(self._cycles.path(with_rank(self._path)))  # noqa: PTH100
-        return save(trace, target, force=self._force, failed=failed, host=host)
+        placed, misfit = (None, "") if host is None else _placed(trace, host, target)
+        text = save(trace, target, force=self._force, failed=failed, placed=placed)
+        self.joined = "" if placed is None or text else placed.report
+        return text or misfit
 
     def _records(self, recording: Recorded) -> bool:
         if not (self._enabled and current.enabled()):
@@ -403,44 +418,39 @@ def _of_host(recording: Recorded) -> tuple[HostTrace | None, str]:
 
 
 def save(
-    trace: Trace, target: str, *, force: bool, failed: bool, host: HostTrace | None = None
+    trace: Trace, target: str, *, force: bool, failed: bool, placed: Placed[Trace] | None = None
 ) -> str:
     """Write a session's trace; an empty one never replaces the file of an earlier run.
 
     Returns:
-        A message if nothing was recorded, which says what became of the file, or if the host's part
-        does not fit; else "".
+        A message if nothing was recorded, which says what became of the file; else "".
     """
     nothing = holds_nothing(trace) or (failed and not row_count(trace)[0])
     if nothing and Path(target).exists():
         when = " before the program failed" if failed else ""
         return f"nothing was recorded{when}, so {target} stays as it was: it is of an earlier run."
-    misfit = ""
     try:
-        if host is None:
+        if placed is None:
             trace.save(target, force=force)
         else:
-            misfit = _save_beside(trace, host, target, force=force)
+            from ikp.exporters.perfetto import PerfettoExporter
+
+            beside = [placed.host], [placed.record]
+            PerfettoExporter().write_beside(placed.trace, target, *beside, force=force)
     except ExportError as lost:
         raise ExportError(
             f"{lost} What was recorded is still there: prof.trace.save(path) writes it elsewhere."
         ) from lost
     if nothing and not failed:
         return f"nothing was recorded: {target} is a trace of no warp."
-    return misfit
+    return ""
 
 
-def _save_beside(trace: Trace, host: HostTrace, target: str, *, force: bool) -> str:
-    """Write a trace with the host's; without it where they don't fit, and return why."""
-    from ikp.exporters.perfetto import PerfettoExporter
+def _placed(trace: Trace, host: HostTrace, target: str) -> tuple[Placed[Trace] | None, str]:
+    """Return a trace and the host's on one axis; where they don't fit, None and the reason."""
     from ikp.host_traces.placing import place
 
     try:
-        placed = place(trace, host)
+        return place(trace, host), ""
     except UsageError as misfit:
-        trace.save(target, force=force)
-        return f"{target} lacks what torch.profiler saw of the host: {misfit}"
-    PerfettoExporter().write_beside(
-        placed.trace, target, [placed.host], [placed.record], force=force
-    )
-    return ""
+        return None, f"{target} lacks what torch.profiler saw of the host: {misfit}"

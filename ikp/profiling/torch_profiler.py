@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ikp.core.host_trace import HostTrace
 from ikp.errors import UsageError
 from ikp.host_traces import kineto
+from ikp.profiling import foreign
+
+_LEVEL: Final = "KINETO_LOG_LEVEL"
+_SILENT: Final = "6"
+"""Above every level that Kineto prints of its own on stderr, which is the program's."""
 
 
 class HostRecording:
-    """A recording of torch.profiler. The thread that begins it ends it.
+    """A recording of torch.profiler.
+
+    Args:
+        everywhere: record all threads, and let any thread end it. Else the thread that begins it
+            is recorded, and ends it.
 
     Raises:
         UsageError: a torch.profiler is active: a second one would end it without a word.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, everywhere: bool = False) -> None:
         import torch
 
         if torch.autograd._profiler_enabled():  # noqa: SLF001 - a public one there is not
@@ -29,8 +43,53 @@ class HostRecording:
                 "put both into one file: ikp join KERNEL.pftrace HOST.json."
             )
         self._cuda = torch.cuda
-        self._profiler: Any = torch.profiler.profile(acc_events=True)
-        self._profiler.start()
+        self._lock = threading.Lock()
+        self._until_ns: int | None = None
+        self._devices: tuple[str, ...] = ()
+        self._json: bytes | None = None  # what it exported, once it has ended
+        how = {"experimental_config": foreign.all_threads()} if everywhere else {}
+        self._recording: Any = torch.profiler.profile(acc_events=True, **how)
+        with _silent() if everywhere else ExitStack():
+            self._recording.start()
+
+    def over(self, devices: Iterable[str]) -> None:
+        """Leave out the calls from now on, which end the session, and what they start.
+
+        Args:
+            devices: the GPUs that the session has recorded; no other is synchronized.
+        """
+        if self._until_ns is None:
+            self._until_ns = time.time_ns()
+        self._devices = tuple(devices)
+
+    def pause(self) -> None:
+        """Record no more, without waiting for the GPU."""
+        with self._lock:
+            if self._json is None:
+                self._recording.toggle_collection_dynamic(False, self._recording.activities)
+
+    def halt(self) -> None:
+        """End the recording after all kernels so far, and keep what it has seen.
+
+        Raises:
+            RuntimeError: a kernel has failed, or the program ended it.
+        """
+        with self._lock, ExitStack() as undo:
+            if self._json is not None:
+                return
+            if self._cuda.is_available() and self._cuda.is_initialized():
+                for each in self._devices:
+                    self._cuda.synchronize(each)
+                if self._devices:  # torch synchronizes the current device, which is the first GPU
+                    undo.enter_context(self._cuda.device(self._devices[0]))  # in a new thread
+                else:
+                    self._cuda.synchronize()  # a kernel that has not ended leaves no record
+            self._recording.stop()
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "host.json"
+                self._recording.export_chrome_trace(str(path))
+                self._json = path.read_bytes()
+            self._recording = None
 
     def stop(self) -> HostTrace:
         """End the recording, after all kernels so far, and return it.
@@ -39,10 +98,20 @@ class HostRecording:
             RuntimeError: a kernel has failed, or the program ended it.
             UsageError: torch's file can't be read.
         """
-        if self._cuda.is_available():
-            self._cuda.synchronize()  # a kernel that has not ended leaves no record
-        self._profiler.stop()
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "torch.profiler"
-            self._profiler.export_chrome_trace(f"{path}.json")
-            return replace(kineto.read(f"{path}.json"), source="torch.profiler")
+        self.halt()
+        content, self._json = self._json or b"", b""
+        host = replace(kineto.parse(content, "torch.profiler"), source="torch.profiler")
+        return host if self._until_ns is None else kineto.until(host, self._until_ns)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Have Kineto, which reads the environment as it begins, print nothing of its own."""
+    before = os.environ.get(_LEVEL)
+    if before is None:
+        os.environ[_LEVEL] = _SILENT
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_LEVEL, None)

@@ -22,6 +22,7 @@ from ikp.errors import FaultError, IkpError
 from ikp.running import _frames as frames
 from ikp.running._ending import report, report_of_child
 from ikp.running._following import claimed, ended, of_window
+from ikp.running._host import Host
 from ikp.running._installed import installed
 from ikp.running._windows import Windows
 from ikp.running.run_options import Options
@@ -61,6 +62,8 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
             registry.packages()
             registry.triton_target_folders()
     recording = Recording(options, launcher, family)
+    if options.host:
+        recording.host = Host(options.host_seconds)
     with installed(), ExitStack() as undo:
         if options.is_idle:
             recording.windows = Windows(recording, options.while_file)
@@ -73,6 +76,8 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
         stepped_in, messages = undo.enter_context(recording.stepped_in), recording.messages
         stepped_in.enter_context(diverted(messages.setdefault))
         stepped_in.enter_context(launcher.stepping_in())
+        if recording.host is not None:
+            stepped_in.enter_context(recording.host.stepping_in())
         if driven(options.level) and (family is not None or not forked):
             _beside(launcher, stepped_in, messages)
         undo.pop_all()  # no error: keep all contexts open
@@ -103,8 +108,8 @@ class _Unprepared:
     it in the midst of an import of the program's.
     """
 
-    def __init__(self, launcher: Watched, session: profile, path: str) -> None:
-        self._launcher, self._session, self._path = launcher, session, path
+    def __init__(self, launcher: Watched, session: profile, path: str, host: Host | None) -> None:
+        self._launcher, self._session, self._path, self._host = launcher, session, path, host
         self._first = threading.Lock()  # never given back
 
     def __call__(self) -> profile:
@@ -112,6 +117,8 @@ class _Unprepared:
         if self._first.acquire(blocking=False):
             with deferred(), installed():
                 self._prepare()
+            if self._host is not None:
+                self._host.at_launch()
             if self._launcher.session is self:
                 self._launcher.session = lambda: self._session
         return self._session
@@ -140,6 +147,8 @@ class _Child:
             if self._recording.launcher.session is self:
                 with deferred(), installed():
                     self._open()
+                if self._recording.host is not None:
+                    self._recording.host.at_launch()
         return self._recording.session
 
     def _open(self) -> None:
@@ -187,6 +196,7 @@ class Recording:
     ending: threading.Lock = field(default_factory=threading.Lock)
     ended: bool = False
     windows: Windows | None = None
+    host: Host | None = None  # where that is recorded, too
     parts: list[Part] = field(default_factory=list)  # what this process has recorded
     traces: dict[str, Trace] = field(default_factory=dict)  # in memory, by their files
 
@@ -196,7 +206,9 @@ class Recording:
         if self.family is not None:
             self.name, self.path = claimed(self.family, path, self.options.template)
         self.session = undo.enter_context(self.options.session(self.path))
-        self.launcher.session = _Unprepared(self.launcher, self.session, self.path)
+        self.launcher.session = _Unprepared(self.launcher, self.session, self.path, self.host)
+        if self.host is not None:
+            self.host.accompany(self.session)
 
     def open_child(self, family: Family) -> None:
         """Open the session of a child.
@@ -209,6 +221,8 @@ class Recording:
         session = self.options.session(self.path)
         session.__enter__()
         self.session = session
+        if self.host is not None:
+            self.host.accompany(session)
         self.unwatched.append(on_termination(self.terminate))
         self.watch_exit()
 
@@ -269,6 +283,8 @@ class Recording:
         self.messages.clear()
         self.unwatched.clear()
         self.parts.clear()
+        if self.host is not None:
+            self.host.forked()
         self.launcher.begin_anew()
         self.launcher.session = _Child(self)
 
@@ -355,6 +371,8 @@ class Recording:
 
     def _write(self, patience_s: float | None, *, root: bool) -> list[str]:
         """Write the trace; report on stderr, or return the lines that a child's report has."""
+        if self.host is not None:
+            self.host.end(waits=patience_s is None)
         if self.session is None:
             return []
         before = _state(self.path)
@@ -366,14 +384,25 @@ class Recording:
         if self.launcher.recorded or self.launcher.plain:
             self._note(trace, self.path if wrote else None)
         if not root:
-            return [*lines, *report_of_child(self.launcher, self.path, wrote=wrote)]
+            return [
+                *(*lines, *report_of_child(self.launcher, self.path, wrote=wrote)),
+                *self._of_host(),
+            ]
         for line in lines:
             say(line)
         followed = self.family is not None and not self.family.is_alone
         if self.path != self.options.path:  # the program has become this one, by ``exec``
             self.options = replace(self.options, path=self.path)
         report(self.session, self.launcher, self.options, trace, wrote=wrote, followed=followed)
+        for line in self._of_host():
+            say(line)
         return lines
+
+    def _of_host(self) -> list[str]:
+        """Return the lines on the host's part of the file that was written."""
+        if self.host is None or self.session is None or not self.launcher.recorded:
+            return []
+        return [*filter(None, [self.session.joined]), *self.host.lines()]
 
     def _close(self, session: profile, patience_s: float | None) -> list[str]:
         """End the session; return what is to be said of it.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from ikp import registry
+from ikp.errors import UsageError
 from ikp.running import _choices as choices
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Options:
     while_file: str | None = None  # which is open while this file is there
     template: str = ""  # the path as the user wrote it: each process has another one
     explain: bool = True  # end with what took the time
+    host: bool = False  # record what the host does, too
+    host_seconds: float = 60.0
     output: str = "text"  # or "json": the end of the run as a file, too
     folder: str = ""  # in which the command was typed
 
@@ -76,6 +79,16 @@ class Options:
         from ikp.unedited.plan import span
 
         self.plan()
+        if self.host and not self.path.endswith((".pftrace", ".perfetto-trace")):
+            raise UsageError(
+                f"--host puts what the host did beside the trace in its file: give the path of a "
+                f".pftrace, not {self.path}."
+            )
+        if self.host and self.is_idle:
+            raise UsageError(
+                "--host goes with no window (--idle, --while): torch.profiler waits for the whole "
+                "GPU as it ends, and would break the capture of a CUDA graph. Leave --host out."
+            )
         span(self.launch)
         choices.kernels(self.kernel)
         if self.mode != "timeline":  # a timeline goes with every clock

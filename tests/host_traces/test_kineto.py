@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from ikp.errors import UsageError
 from ikp.host_traces import kineto
+from tests.host_traces.simulated import records
 
 RECORDED = Path(__file__).parent / "recorded" / "h100.json"
 
@@ -116,3 +118,14 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, words: str) -> 
         kineto.read(path)
     with pytest.raises(UsageError, match="can't be read"):
         kineto.read(tmp_path / "none.json")
+
+
+def test_what_ends_a_session_is_left_out_with_what_it_starts_on_the_gpu() -> None:
+    host = records([0, 50_000, 120_000])
+    calls = [each for each in host.slices if each.category == "cuda_driver"]
+    queued = replace(host.slices[3], start_ns=calls[2].end_ns + 5, end_ns=calls[2].end_ns + 9)
+    host = replace(host, slices=(*host.slices[:3], queued, *host.slices[4:]))
+    assert host.base_ns is not None
+    left = kineto.until(host, host.base_ns + calls[1].start_ns)
+    assert left.slices == host.slices[:4]  # also the kernel that ran after that time
+    assert kineto.until(replace(host, base_ns=None), 0).slices == host.slices

@@ -31,6 +31,7 @@ LISTS = (
     "ikp.backends.triton.unedited._foreign",
     "ikp.backends.triton.foreign",
     "ikp.backends.cute._foreign",
+    "ikp.profiling.foreign",
 )
 
 EXCEPTIONS = {

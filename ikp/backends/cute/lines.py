@@ -20,7 +20,7 @@ from pathlib import PurePath
 from types import FrameType
 from typing import Final, NamedTuple, TypeVar
 
-from ikp.backends.after_import import stepping_into
+from ikp.after_import import stepping_into
 from ikp.backends.cute import _foreign as foreign
 from ikp.probing import Untyped
 from ikp.signals import pass_on

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from ikp.backends.after_import import stepping_into
+from ikp.after_import import stepping_into
 from ikp.backends.checked import REFUSED
 from ikp.backends.patched import others, pass_by
 from ikp.backends.triton.unedited import _foreign as foreign

@@ -1,0 +1,72 @@
+"""torch's private names that ``ikp run --host`` uses: where one is missing, that is off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+from ikp.probing import Feature, Foreign, Private, Untyped
+
+_CONFIG = Private("torch._C._profiler", "_ExperimentalConfig")
+CUDA = "torch.cuda"
+PROFILERS = "torch.autograd.profiler"
+"""Modules that are changed, or asked, once the program has imported them."""
+_BEGINS = ("_prepare_profiler", "_enable_profiler")
+
+HOST = Feature(
+    (
+        _CONFIG,
+        Private(CUDA, "_lazy_call"),
+        *(Private(PROFILERS, name) for name in _BEGINS),
+    ),
+    "--host is off: the trace has what ikp records of kernels alone.",
+)
+TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (HOST,))
+
+
+def all_threads() -> Untyped:
+    """Return the configuration by which a profiler records all threads, and any may end it."""
+    return _CONFIG.find()(profile_all_threads=True)
+
+
+def on_first_use(cuda: Untyped, function: Callable[[], None]) -> bool:
+    """Have a function called once torch has initialised CUDA: at once, where it has.
+
+    Args:
+        cuda: the module ``torch.cuda``, which has just been imported.
+        function: called in the thread that initialises CUDA.
+
+    Returns:
+        Whether it will be: False where torch has no such queue.
+    """
+    queue = getattr(cuda, "_lazy_call", None)
+    if queue is not None:
+        queue(function)
+    return queue is not None
+
+
+def before_profilers(profilers: Untyped, function: Callable[[], None]) -> Callable[[], None]:
+    """Have a function called before each profiler that begins; return a function to undo that.
+
+    Args:
+        profilers: the module ``torch.autograd.profiler``.
+        function: called in the thread in which the profiler begins.
+    """
+    originals = {name: getattr(profilers, name) for name in _BEGINS if hasattr(profilers, name)}
+
+    def announced(original: Callable[..., object]) -> Callable[..., object]:
+        @wraps(original)
+        def begin(*args: object, **kwargs: object) -> object:
+            function()
+            return original(*args, **kwargs)
+
+        return begin
+
+    for name, original in originals.items():
+        setattr(profilers, name, announced(original))
+
+    def undo() -> None:
+        for name, original in originals.items():
+            setattr(profilers, name, original)
+
+    return undo

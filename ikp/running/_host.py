@@ -118,6 +118,7 @@ class Host:
                     self._beside.pause()
                     self._limited = True
                 except Exception as error:  # noqa: BLE001 - it goes on
+                    pass_on(error)
                     self._off = f"it does not end at its limit: {error}"
 
     def _step_aside(self) -> None:

@@ -22,8 +22,8 @@ from ikp.errors import FaultError, IkpError
 from ikp.running import _frames as frames
 from ikp.running._ending import report, report_of_child
 from ikp.running._following import claimed, ended, of_window
-from ikp.running._host import Host
 from ikp.running._installed import installed
+from ikp.running._process_host import ProcessHost
 from ikp.running._windows import Windows
 from ikp.running.run_options import Options
 from ikp.running.startup.ikp_children import ROOT
@@ -63,7 +63,7 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
             registry.triton_target_folders()
     recording = Recording(options, launcher, family)
     if options.host:
-        recording.host = Host(options.host_seconds)
+        recording.host = ProcessHost(options.host_seconds)
     with installed(), ExitStack() as undo:
         if options.is_idle:
             recording.windows = Windows(recording, options.while_file)
@@ -108,7 +108,9 @@ class _Unprepared:
     it in the midst of an import of the program's.
     """
 
-    def __init__(self, launcher: Watched, session: profile, path: str, host: Host | None) -> None:
+    def __init__(
+        self, launcher: Watched, session: profile, path: str, host: ProcessHost | None
+    ) -> None:
         self._launcher, self._session, self._path, self._host = launcher, session, path, host
         self._first = threading.Lock()  # never given back
 
@@ -196,7 +198,7 @@ class Recording:
     ending: threading.Lock = field(default_factory=threading.Lock)
     ended: bool = False
     windows: Windows | None = None
-    host: Host | None = None  # where that is recorded, too
+    host: ProcessHost | None = None  # where that is recorded, too
     parts: list[Part] = field(default_factory=list)  # what this process has recorded
     traces: dict[str, Trace] = field(default_factory=dict)  # in memory, by their files
 

@@ -19,7 +19,7 @@ from ikp.cli.main import cli
 from ikp.errors import UsageError
 from ikp.probing import Feature, Foreign, Private
 from ikp.profiling import foreign, torch_profiler
-from ikp.running._host import Host
+from ikp.running._process_host import ProcessHost
 from tests.backends.renaming import named, renamed, told_once
 from tests.repo.tree import ROOT
 from tests.running.test_children import COMMAND, KERNEL
@@ -108,7 +108,7 @@ def test_what_host_does_not_go_with(words: tuple[str, ...], reason: str, tmp_pat
 
 
 class Torch:
-    """What ``Host`` sees of torch, and what it does with a profiler."""
+    """What ``ProcessHost`` sees of torch, and what it does with a profiler."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.queue: list[Callable[[], None]] = []
@@ -147,13 +147,16 @@ pins = pytest.mark.any_pins
 
 @pins
 def test_where_torch_is_not_imported_a_line_says_so() -> None:
-    (line,) = Host(60).lines()
+    (line,) = ProcessHost(60).lines()
     assert line == "--host: what the host did is not recorded: the program does not import torch."
 
 
 @pins
 def test_it_begins_as_cuda_does_and_ends_at_its_limit(torch: Torch) -> None:
-    host, session = Host(0.01), SimpleNamespace(accompany=lambda each: torch.did.append("joined"))
+    host, session = (
+        ProcessHost(0.01),
+        SimpleNamespace(accompany=lambda each: torch.did.append("joined")),
+    )
     with host.stepping_in():
         (began,) = torch.queue
         assert torch.did == [] and "not initialised CUDA" in host.lines()[0]
@@ -170,7 +173,7 @@ def test_it_begins_as_cuda_does_and_ends_at_its_limit(torch: Torch) -> None:
 @pins
 @pytest.mark.parametrize("first", [True, False])
 def test_it_steps_aside_for_the_programs_own(first: bool, torch: Torch) -> None:
-    host = Host(60)
+    host = ProcessHost(60)
     with host.stepping_in():
         if not first:
             torch.queue[0]()
@@ -197,7 +200,7 @@ def test_it_steps_aside_for_the_programs_own(first: bool, torch: Torch) -> None:
 def test_a_profiler_that_does_not_begin_stops_no_program(
     error: Exception, said: str, torch: Torch
 ) -> None:
-    host, torch.fails = Host(60), error
+    host, torch.fails = ProcessHost(60), error
     with host.stepping_in():
         torch.queue[0]()
     assert said in host.lines()[0]
@@ -206,7 +209,7 @@ def test_a_profiler_that_does_not_begin_stops_no_program(
 @pins
 @pytest.mark.parametrize("began", [True, False])
 def test_a_forked_child_begins_anew_unless_cupti_is_in_it(began: bool, torch: Torch) -> None:
-    host = Host(60)
+    host = ProcessHost(60)
     with host.stepping_in():
         if began:
             torch.queue[0]()
@@ -223,7 +226,7 @@ def test_without_one_of_its_names_it_is_off(
     package: Foreign, feature: Feature, name: Private
 ) -> None:
 
-    host = Host(60)
+    host = ProcessHost(60)
     with renamed(package, name), told_once(package, feature, name), host.stepping_in():
         host.at_launch()
     assert "this version of torch lacks names" in host.lines()[0]

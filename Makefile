@@ -69,7 +69,7 @@ site: $(SITE) ## Build the documentation's site into build/site, and check its l
 
 dist: $(DIST) ## Build what a release publishes into dist/, and check it
 	rm -rf dist
-	.venv-dist/bin/python -m build -q
+	.venv-dist/bin/python -m tools.wheels dist
 	.venv-dist/bin/python -m twine check --strict dist/*
 
 clean: ## Remove the environments, caches and builds

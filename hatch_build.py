@@ -1,12 +1,29 @@
-"""What the build adds to pyproject.toml: README with whole addresses, as a package page needs."""
+"""What the build adds to pyproject.toml: README with whole addresses, and compiled libraries."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+
+class PrebuiltHook(BuildHookInterface[Any]):
+    """Puts the libraries of ``IKP_PREBUILT`` into a wheel, with the tag ``IKP_WHEEL_TAG``."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Name the files and the tag."""
+        folder = os.environ.get("IKP_PREBUILT")
+        if self.target_name != "wheel" or version == "editable" or not folder:
+            return
+        libraries = {str(each): f"ikp/prebuilt/{each.name}" for each in Path(folder).iterdir()}
+        build_data["force_include"].update(libraries)
+        build_data["tag"], build_data["pure_python"] = os.environ["IKP_WHEEL_TAG"], False
 
 
 class ReadmeHook(MetadataHookInterface):

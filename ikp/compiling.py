@@ -1,8 +1,9 @@
-"""Small libraries in C, compiled at first use with the system's compiler and cached per user.
+"""Small libraries in C: those of the wheel, or compiled at first use and cached per user.
 
-They are loaded into the process: so a library is taken from the cache only if it is whole, no other
-user can have written it, and compiler and options are the same. Without a usable cache, it is
-compiled for this process alone.
+A wheel for one platform has them in ``ikp/prebuilt``. They are loaded into the process: so a
+library is taken from there or from the cache only if no other user can have written it, and its
+source and options are the same; from the cache, also only if it is whole and the compiler is the
+same. Without a usable cache, it is compiled for this process alone.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ import hashlib
 import os
 import shlex
 import shutil
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ikp import caches, children
 
+PREBUILT: Final = Path(__file__).with_name("prebuilt")
+"""The libraries of a wheel for one platform; other installations have no such folder."""
 _LIMIT_S: Final = 120.0
 _MINE: Final = 0o700
 
@@ -28,10 +33,36 @@ class CompileError(Exception):
     """The compiler refuses; says why."""
 
 
+@dataclass(frozen=True)
+class CFile:
+    """A library of one C file, for machines whose words begin with their lowest byte."""
+
+    source: Path
+    name: str
+    options: tuple[str, ...] = ("-shared", "-fPIC", "-O2")
+
+    def library(self) -> Path:
+        """Return the compiled file.
+
+        Raises:
+            OSError: there is no compiler, or no folder for a file.
+            CompileError: the compiler fails, or this is another kind of machine.
+        """
+        return kept(self.name, self.source.read_bytes(), self.make, self.options)
+
+    def make(self, folder: Path) -> Path:
+        """Compile it into a folder; raises as ``library`` does."""
+        if sys.byteorder != "little":
+            raise CompileError(f"{self.source.name} is for words that begin with their lowest byte")
+        made = folder / self.name
+        compile_c(*self.options, "-o", made, self.source)
+        return made
+
+
 def kept(
     name: str, source: bytes, make: Callable[[Path], Path], options: Sequence[str] = ()
 ) -> Path:
-    """Return the library that ``make`` makes in a given folder, from the cache if it is there.
+    """Return the library that ``make`` makes in a given folder: the wheel's, or a cached one.
 
     Args:
         name: of the file.
@@ -43,6 +74,9 @@ def kept(
         OSError: there is no compiler, or no folder for a file.
         CompileError: the compiler fails.
     """
+    came = prebuilt(name, source, options)
+    if came is not None:
+        return came
     key = "\0".join([*options, *_surroundings()]).encode() + b"\0" + source
     target = _target(name, key)
     if target is not None and _is_whole(target, key):
@@ -59,6 +93,36 @@ def kept(
         return target
     _remove_at_exit(scratch)
     return made
+
+
+def prebuilt(name: str, source: bytes, options: Sequence[str] = ()) -> Path | None:
+    """Return a library that came with the wheel; None if there is none, or it can't be trusted.
+
+    Args:
+        name: of the file.
+        source: of the library.
+        options: of the compiler.
+    """
+    path = PREBUILT / prebuilt_name(name, source, options)
+    if not path.is_file() or not _glibc():  # wheels are made for glibc
+        return None
+    trusted = caches.own_folder(PREBUILT) and caches.own(path) is not None
+    return path if trusted else None
+
+
+def prebuilt_name(
+    name: str, source: bytes, options: Sequence[str] = (), machine: str | None = None
+) -> str:
+    """Return a library's file name in a wheel: it says for which source, options and machine.
+
+    Args:
+        name: of the file.
+        source: of the library.
+        options: of the compiler.
+        machine: as ``uname`` calls it; by default, this one.
+    """
+    key = hashlib.sha256("\0".join(options).encode() + b"\0" + source).hexdigest()[:32]
+    return f"{key}-{machine or os.uname().machine}-{name}"
 
 
 def compiler() -> str:
@@ -87,11 +151,7 @@ def compile_c(*arguments: str | Path) -> None:
 
 def _surroundings() -> list[str]:
     """Return the part of the cache key beside source and options: compiler, machine and libc."""
-    found = [compiler(), os.uname().machine]
-    try:
-        found.append(os.confstr("CS_GNU_LIBC_VERSION") or "")
-    except (ValueError, OSError):  # another libc
-        found.append("")
+    found = [compiler(), os.uname().machine, _glibc()]
     try:
         program = Path(shutil.which(shlex.split(compiler())[0]) or "").resolve()
         seen = program.stat()
@@ -99,6 +159,14 @@ def _surroundings() -> list[str]:
     except (ValueError, IndexError, OSError):  # no compiler: running it raises the error
         pass
     return found
+
+
+def _glibc() -> str:
+    """Return name and version of glibc; nothing where another libc is used."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        return ""
 
 
 def _target(name: str, key: bytes) -> Path | None:

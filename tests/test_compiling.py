@@ -184,3 +184,62 @@ def test_one_that_never_ends_is_ended(
     monkeypatch.setattr(compiling, "_LIMIT_S", 1.0)
     with pytest.raises(CompileError, match="did not end within 1 s"):
         kept("libseven.so", SOURCE, make)
+
+
+def came(folder: Path, machine: str | None = None) -> Path:
+    """Put the library into a folder as a wheel does; return its file."""
+    folder.mkdir()
+    folder.chmod(0o755)
+    made = Making()(folder).rename(
+        folder / compiling.prebuilt_name("libseven.so", SOURCE, (), machine)
+    )
+    made.chmod(0o644)
+    return made
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(compiling, "PREBUILT", tmp_path / "prebuilt")
+    return tmp_path / "prebuilt"
+
+
+def test_a_wheels_library_needs_no_compiler(
+    make: Making, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = came(wheel)
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    assert kept("libseven.so", SOURCE, make) == path and works(path)
+    assert make.times == 0
+
+
+@pytest.mark.parametrize(("source", "options"), [(SOURCE + b"\n", ()), (SOURCE, ("-O2",))])
+def test_a_wheels_library_of_another_source_is_not_taken(
+    make: Making, wheel: Path, source: bytes, options: tuple[str, ...]
+) -> None:
+    came(wheel)
+    assert kept("libseven.so", source, make, options).parent != wheel
+    assert make.times == 1
+
+
+def test_a_wheels_library_for_another_machine_is_not_taken(make: Making, wheel: Path) -> None:
+    came(wheel, "m68k")
+    assert kept("libseven.so", SOURCE, make).parent != wheel
+
+
+def test_a_wheels_library_is_not_taken_with_another_libc(
+    make: Making, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came(wheel)
+    monkeypatch.setattr(os, "confstr", lambda _: None)
+    assert kept("libseven.so", SOURCE, make).parent != wheel
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+@pytest.mark.parametrize("above", [0, 1])
+def test_a_wheels_library_that_others_may_write_is_not_taken(
+    make: Making, wheel: Path, above: int, mode: int
+) -> None:
+    path = came(wheel)
+    (path, wheel)[above].chmod(mode)
+    assert kept("libseven.so", SOURCE, make).parent != wheel
+    assert make.times == 1

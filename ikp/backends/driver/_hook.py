@@ -18,11 +18,13 @@ from functools import cache
 from pathlib import Path
 
 from ikp import children
-from ikp.compiling import CompileError, compile_c, compiler, kept
+from ikp.compiling import CompileError, compile_c, compiler, kept, prebuilt
 from ikp.errors import PatchError
 from ikp.sass.cubins.extra_argument import ExtraArgument
 
-_DRIVER = "libcuda.so.1"
+DRIVER = "libcuda.so.1"
+ANY_DRIVER = "/path/of/the/driver" + "." * 236
+"""What a wheel's library has in place of the driver's path: the path is written over it."""
 _OPTIONS = 64
 """Room for options of the driver's compiler, which has fewer."""
 _OPENING_S = 60
@@ -285,7 +287,7 @@ def _driver() -> str:
         PatchError: there is none.
     """
     code = (
-        f"import ctypes; ctypes.CDLL({_DRIVER!r}); "
+        f"import ctypes; ctypes.CDLL({DRIVER!r}); "
         "print(next(l.split(maxsplit=5)[5].strip() for l in open('/proc/self/maps') "
         "if '/libcuda.so' in l))"
     )
@@ -305,8 +307,22 @@ def _built(driver: str) -> Path:
     Raises:
         PatchError: there is no C compiler, or it fails.
     """
-    source = b"".join(each.read_bytes() for each in _SOURCES) + driver.encode()
-    return kept(_DRIVER, source, lambda folder: build(folder, driver))
+
+    def make(folder: Path) -> Path:
+        came = prebuilt(DRIVER, source())
+        if came is None or len(driver.encode()) > len(ANY_DRIVER):
+            return build(folder, driver)
+        path = driver.encode().ljust(len(ANY_DRIVER), b"\0")
+        made = folder / DRIVER
+        made.write_bytes(came.read_bytes().replace(ANY_DRIVER.encode(), path))
+        return made
+
+    return kept(DRIVER, source() + driver.encode(), make)
+
+
+def source() -> bytes:
+    """Return what the library is compiled from."""
+    return b"".join(each.read_bytes() for each in _SOURCES)
 
 
 def build(folder: Path, driver: str, sources: Sequence[Path] = _SOURCES) -> Path:
@@ -320,14 +336,14 @@ def build(folder: Path, driver: str, sources: Sequence[Path] = _SOURCES) -> Path
     Raises:
         PatchError: there is no C compiler, or it fails.
     """
-    stub, made = folder / "stub.so", folder / _DRIVER
+    stub, made = folder / "stub.so", folder / DRIVER
     empty = folder / "stub.c"
     empty.write_text("")
     # The linker records a linked library by its soname: here, the driver's path.
     _compile("-shared", "-o", stub, f"-Wl,-soname,{driver}", empty)
     _compile(
         *("-shared", "-fPIC", "-O2", "-fvisibility=hidden", f'-DIKP_REAL="{driver}"'),
-        *(f"-Wl,-soname,{_DRIVER}", "-Wl,--no-as-needed", "-o", made),
+        *(f"-Wl,-soname,{DRIVER}", "-Wl,--no-as-needed", "-o", made),
         *(*(each for each in sources if each.suffix == ".c"), stub),
         *("-ldl", "-lpthread"),
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ikp.compiling import CompileError, compile_c, kept
+from ikp.compiling import CFile, CompileError
 from ikp.core import abi
 from ikp.core.abi import Rows
 from ikp.core.decoding._records import ID_BITS, Codes, whole_lives
@@ -28,9 +27,11 @@ if TYPE_CHECKING:
     from ikp.core.decoding._times import Timeline
     from ikp.core.decoding.clock import Axes
 
-_SOURCE: Final = Path(__file__).with_name("plain.c")
-_NAME: Final = "libikp-plain.so"
-_OPTIONS: Final = ("-shared", "-fPIC", "-O2", "-ffp-contract=off", "-fno-math-errno")
+PLAIN: Final = CFile(
+    Path(__file__).with_name("plain.c"),
+    "libikp-plain.so",
+    ("-shared", "-fPIC", "-O2", "-ffp-contract=off", "-fno-math-errno"),
+)
 """Without contraction: a fused multiply-add, which rounds once, gives other bits."""
 _SLOT: Final = np.dtype(
     [
@@ -67,7 +68,7 @@ _compiled: list[Any] = []
 def _function() -> Any:
     if not _compiled:
         try:
-            library = ctypes.CDLL(str(kept(_NAME, _SOURCE.read_bytes(), _made, _OPTIONS)))
+            library = ctypes.CDLL(str(PLAIN.library()))
         except (OSError, CompileError, RuntimeError):  # no compiler, no home: a matter of speed
             _compiled.append(None)
         else:
@@ -75,14 +76,6 @@ def _function() -> Any:
             library.ikp_place.restype = ctypes.c_int64
             _compiled.append(library.ikp_place)
     return _compiled[0]
-
-
-def _made(folder: Path) -> Path:
-    if sys.byteorder != "little":
-        raise CompileError("plain.c is for machines whose words begin with their lowest byte")
-    made = folder / _NAME
-    compile_c(*_OPTIONS, "-o", made, _SOURCE)
-    return made
 
 
 class PlainRows:

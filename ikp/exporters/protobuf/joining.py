@@ -7,21 +7,18 @@ because it writes backwards.
 from __future__ import annotations
 
 import ctypes
-import sys
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.compiling import CompileError, compile_c, kept
+from ikp.compiling import CFile, CompileError
 from ikp.exporters.protobuf import shapes
 from ikp.exporters.protobuf.shapes import Message, Stream, SubmessageGroup, Times
 from ikp.exporters.protobuf.varints import WORD, MessagePart, Numbers
 
-_SOURCE: Final = Path(__file__).with_name("join.c")
-_NAME: Final = "libikp-join.so"
-_OPTIONS: Final = ("-shared", "-fPIC", "-O2")
+JOIN: Final = CFile(Path(__file__).with_name("join.c"), "libikp-join.so")
 _END, _TEXT, _NUMBER, _TIME, _COLUMN, _GROUP, _SIZE = range(7)
 _PART: Final = np.dtype(
     [
@@ -47,7 +44,7 @@ def prepare() -> None:
     if _compiled:
         return
     try:
-        library = ctypes.CDLL(str(kept(_NAME, _SOURCE.read_bytes(), _made, _OPTIONS)))
+        library = ctypes.CDLL(str(JOIN.library()))
     except (OSError, CompileError, RuntimeError):  # no compiler, no home: only speed is lost
         _compiled.append(None)
         return
@@ -56,14 +53,6 @@ def prepare() -> None:
     function.argtypes = (address, number, address, number, ctypes.c_uint64, address)
     function.restype = number
     _compiled.append(function)
-
-
-def _made(folder: Path) -> Path:
-    if sys.byteorder != "little":
-        raise CompileError("join.c is for machines whose words begin with their lowest byte")
-    made = folder / _NAME
-    compile_c(*_OPTIONS, "-o", made, _SOURCE)
-    return made
 
 
 def join(*streams: Stream, before: int = 0) -> NDArray[np.uint8]:

@@ -95,12 +95,12 @@ class Trace(core.Trace):
 
         return explain(self, launch)
 
-    def report(self, before: Trace | None = None) -> TracePage:
-        """Return the trace as a page: findings, SMs over time, waves, histograms, the tree.
+    def report(self, before: Trace | None = None, *, sources: bool = True) -> TracePage:
+        """Return the trace as a page: kernels by time, findings drawn warp by warp, tables.
 
         ``.save("x.html")`` writes it, as one file that needs no network; ``.save("x.png")`` its
         pictures. A notebook shows it. With ``before``, it also has the changes from that trace to
-        this one.
+        this one, and the warps of both on one scale. Without ``sources``, it has no source lines.
 
         Raises:
             UsageError: ``before`` is a path: ``save`` takes that.
@@ -112,7 +112,7 @@ class Trace(core.Trace):
             )
         from ikp.analysis.page.reporting import report
 
-        return report(self, before)
+        return report(self, before, sources=sources)
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the trace in the format of the path's suffix.

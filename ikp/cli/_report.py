@@ -20,18 +20,22 @@ from ikp.terminal import printable
     type=click.Path(path_type=Path),
     help="Where to write: .html, or .png, .svg or .pdf for pictures. [default: FILE.html]",
 )
+@click.option("--no-sources", is_flag=True, help="Leave out the source lines of findings.")
 @click.option("--force", is_flag=True, help="Overwrite it if it exists.")
-def command(file: Path, after: Path | None, output: Path | None, force: bool) -> None:
-    """Write the trace in FILE as one page, which needs no network and runs no script.
+def command(
+    file: Path, after: Path | None, output: Path | None, no_sources: bool, force: bool
+) -> None:
+    """Write the trace in FILE as one page, which needs no network.
 
-    It holds the findings, each SM over time, the waves, the regions with histograms, iterations
-    over time, the tree, and what was lost. With a second file, AFTER, the page is of that one,
-    and says what moved from FILE to it.
+    It holds the kernels by time, the findings with their warps drawn and their source lines, each
+    SM over time, the waves, the regions with histograms, iterations, the tree, and what was lost.
+    With a second file, AFTER, the page is of that one: it says what moved from FILE to it, and
+    draws the warps of both on one scale.
     """
     shown = after or file
     target = output or shown.with_name(f"{shown.name.partition('.')[0] or 'ikp'}.html")
     checked_target(target, force)  # before the work of reading
     before = read_trace(file) if after else None
-    page = read_trace(shown).report(before)
+    page = read_trace(shown).report(before, sources=not no_sources)
     page.save(target, force=force)
     click.echo(f"{printable(str(target))}: open it in a browser.", err=True)

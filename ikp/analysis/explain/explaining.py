@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ikp.analysis.explain import overview
 from ikp.analysis.explain.capping import below_roofs
-from ikp.analysis.explain.choosing_launch import choose_launch
+from ikp.analysis.explain.choosing_launch import Chosen, choose_launch
 from ikp.analysis.explain.copied_runs import accesses_of, tried_of, with_tried
 from ikp.analysis.explain.counts import kernel_shares, mix_of, uncounted_of
 from ikp.analysis.explain.critical import critical_path
@@ -83,12 +83,25 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
     Raises:
         UsageError: ``launch`` names none.
     """
+    return explained(trace, launch)[0]
+
+
+def explained(trace: Trace, launch: Names | int | None = None) -> tuple[Verdict, Prepared | None]:
+    """Return :func:`explain`'s verdict, and the launch that it is about; None where there is none.
+
+    Raises:
+        UsageError: ``launch`` names none.
+    """
     chosen = choose_launch(trace, launch)
     if chosen is None:
-        return Verdict(None, unknown=tuple(nothing_recorded(trace)))
+        return Verdict(None, unknown=tuple(nothing_recorded(trace))), None
     prepared = prepare(trace, chosen.index)
     if not prepared.fits_one_axis:
-        return Verdict(None, unknown=(too_long(prepared),))
+        return Verdict(None, unknown=(too_long(prepared),)), None
+    return _verdict(trace, chosen, prepared), prepared
+
+
+def _verdict(trace: Trace, chosen: Chosen, prepared: Prepared) -> Verdict:
     time, free = overview.doing(prepared)
     joined, tried = tuple(connections(prepared)), tried_of(prepared)
     return Verdict(

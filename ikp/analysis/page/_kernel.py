@@ -46,7 +46,7 @@ class Heat:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A path over an axis of time, and its highest value."""
+    """A path over an axis of time, with ticks in percent of it, and its highest value."""
 
     path: str
     most: str
@@ -160,7 +160,7 @@ def _about_sms(grid: Grid) -> list[tuple[str, str]]:
 
 def _time_ticks(duration_ns: int) -> list[tuple[float, str]]:
     return [
-        (at / duration_ns * WIDE, duration(at)) for at in _curves.round_ticks(float(duration_ns))
+        (100 * at / duration_ns, duration(at)) for at in _curves.round_ticks(float(duration_ns))
     ]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis.kernel_times import kernel_times
 from ikp.core.warps import launch_bounds
 
 if TYPE_CHECKING:
@@ -17,15 +18,10 @@ Floats = NDArray[np.float64]
 
 
 def labels_by_time(trace: Trace) -> list[str]:
-    """Return the labels of launches that have warps, those whose warps ran longest first."""
-    slots = trace.slots
-    ran = np.bincount(slots.launch, slots.end_ns - slots.start_ns, len(trace.launches))
-    warps = np.bincount(slots.launch, minlength=len(trace.launches))
-    times: dict[str, float] = {}
-    for launch in np.flatnonzero(warps).tolist():
-        label = trace.launches[launch].label
-        times[label] = times.get(label, 0.0) + float(ran[launch])
-    return sorted(times, key=lambda label: -times[label])
+    """Return the labels of launches that have warps, those that took longest in all first."""
+    warps = np.bincount(trace.slots.launch, minlength=len(trace.launches))
+    there = {trace.launches[launch].label for launch in np.flatnonzero(warps).tolist()}
+    return [one.label for one in kernel_times(trace) if one.label in there]
 
 
 def regions_by_time(table: Stats, label: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""``trace.report()``: a trace as one HTML page, with its verdict, kernels, and a comparison."""
+"""``trace.report()``: a trace as one HTML page: kernels by time, findings drawn, a comparison."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from ikp.analysis.counting_regions import stats
 from ikp.analysis.diff import render as differences
 from ikp.analysis.page._kernel import kernel_page
 from ikp.analysis.page._longest import labels_by_time
+from ikp.analysis.page._picture import legend_of
+from ikp.analysis.page._story import ranking_of, story_of
 from ikp.analysis.summary import summary
 from ikp.core.stacks import stacks
 from ikp.errors import ExportError
@@ -30,15 +32,15 @@ if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 MOST_KERNELS: Final = 8
-"""Kernels that are shown whole: those whose warps ran longest."""
+"""Kernels that are shown whole: those that took longest in all."""
 _PICTURES: Final = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TracePage:
-    """A trace as a page: HTML that loads nothing from elsewhere and runs no script.
+    """A trace as a page: HTML that loads nothing from elsewhere, and runs its own script alone.
 
-    A notebook shows it in a frame of its own.
+    Without the script, nothing is missing but zoom. A notebook shows the page in a frame, without.
     """
 
     html: str
@@ -76,31 +78,33 @@ class TracePage:
         return f"<ikp.Report of {len(self.html):,} characters; see .save(path)>"
 
 
-def report(trace: Trace, before: Trace | None = None) -> TracePage:
-    """Return a trace as a page: its findings, its kernels as pictures and tables.
+def report(trace: Trace, before: Trace | None = None, *, sources: bool = True) -> TracePage:
+    """Return a trace as a page: its kernels by time, its findings drawn, and tables.
 
     Args:
         trace: what to show.
-        before: a trace to compare it with: the page says what moved from that one to this.
+        before: a trace to compare it with: the page says what moved from that one to this, and
+            draws findings of both in step.
+        sources: whether the page holds the source lines that findings name, where the trace was
+            recorded on this host and their file has not changed since.
     """
     table, tree = stats(trace, histogram=True), stacks(trace)
     labels = labels_by_time(trace)
-    verdict = _verdict(trace)
     found = None if before is None else _difference(before, trace)
     return TracePage(
         _template().render(
-            style=_style(),
-            style_hash=_hash(_style()),
+            style=_own("page.css"),
+            style_hash=_hash(_own("page.css")),
+            script=_own("page.js"),
+            script_hash=_hash(_own("page.js")),
             title=", ".join(map(shortened, labels[:3])) or "a trace of nothing",
             about=_about(trace),
             warnings=list(render.warnings(table, shortened)),
-            findings=verdict and verdict["findings"],
-            explained=((verdict or {}).get("launch") or {}).get("label"),
-            unknown=(verdict or {}).get("unknown", ()),
+            ranking=ranking_of(trace, labels[:MOST_KERNELS]),
+            story=story_of(trace, before, sources=sources),
             diff=found and [_kernel_difference(one, found.unit) for one in found.kernels],
             diff_notes=found and _diff_notes(found),
             kernels=[kernel_page(trace, table, tree, one) for one in labels[:MOST_KERNELS]],
-            left_out=", ".join(map(shortened, labels[MOST_KERNELS:])),
             facts=list(render.facts(table, shortened)),
         ),
         trace,
@@ -111,12 +115,6 @@ def _about(trace: Trace) -> list[str]:
     """Return the lines of a trace's ``repr``, without its hints on methods to call."""
     lines = summary(trace).strip("<>").removeprefix("ikp.Trace of ").split("\n")
     return [shortened(line.partition("; see .")[0]) for line in lines]
-
-
-def _verdict(trace: Trace) -> dict[str, Any] | None:
-    """Return the verdict as plain values; None where the trace has no ``explain``."""
-    explain = getattr(trace, "explain", None)
-    return None if explain is None else dict(explain().to_dict())
 
 
 def _difference(before: Trace, after: Trace) -> Diff:
@@ -158,20 +156,21 @@ def _template() -> Template:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     makers.filters["short"] = shortened
+    makers.filters["legend"] = legend_of
     return makers.from_string(_resource("page.html"))
 
 
 @cache
-def _style() -> Any:
+def _own(name: str) -> Any:
     from markupsafe import Markup
 
-    return Markup(_resource("page.css"))  # noqa: S704 - ikp's own text
+    return Markup(_resource(name))  # noqa: S704 - ikp's own text
 
 
 def _resource(name: str) -> str:
     return files("ikp.analysis.page").joinpath(name).read_text(encoding="utf-8")
 
 
-def _hash(style: str) -> str:
-    """Return the hash of the style for the content security policy, which allows no other."""
-    return f"sha256-{b64encode(sha256(str(style).encode()).digest()).decode()}"
+def _hash(text: str) -> str:
+    """Return a hash for the content security policy, which allows what has it and no other."""
+    return f"sha256-{b64encode(sha256(str(text).encode()).digest()).decode()}"

@@ -1,0 +1,211 @@
+"""A finding's part of a page: its words, the warps that it names as they waited, its source lines.
+
+With a second trace, the same warps of its launch are drawn on the same scale: from the same range
+of the same warp, where it has that; else from the same time of the block, or of the launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ikp.analysis.explain.screen import finding_lines
+from ikp.analysis.page._excerpts import Excerpt, excerpts
+from ikp.analysis.page._picture import Picture, picture_of
+from ikp.analysis.page._warp_lanes import Interval, panel_of, rows_of, slot_of
+from ikp.analysis.render import duration
+from ikp.terminal import shortened
+
+if TYPE_CHECKING:
+    from ikp.analysis.explain.prepared import Prepared
+    from ikp.analysis.explain.verdict import Finding
+
+MOST_DRAWN: Final = 6
+"""Findings that are drawn; those with less at stake are words."""
+_MOST_BLOCKS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A launch, and which of two traces it is of: ``"before"``, ``"after"``, or ``""``."""
+
+    name: str
+    launch: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class FindingPart:
+    """A finding on the page."""
+
+    title: str
+    lines: list[str]
+    rationale: str
+    pictures: list[Picture]
+    undrawn: str  # why there is no picture, or none of the other trace
+    excerpts: list[Excerpt]
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What to draw of a launch, and the range of a warp that the interval is placed by."""
+
+    blocks: tuple[int, ...]
+    warps: tuple[tuple[int, int], ...]
+    regions: tuple[str, ...]
+    interval: Interval
+    mark: Interval | None
+    what: str
+    example: int | None = None  # a range
+
+
+def finding_part(
+    finding: Finding, side: Side, other: Side | None, *, draw: bool, sources: bool
+) -> FindingPart:
+    """Return a finding of one launch, with the same warps of another."""
+    title, *lines = finding_lines(finding)
+    view = _view_of(side.launch, finding) if draw else None
+    pictures, undrawn = _drawn(side, other, view) if view else ([], "")
+    if draw and view is None:
+        undrawn = "It names no block: the SMs over time, below, show the launch whole."
+    found = excerpts(finding.where.lines, side.launch.trace) if sources else []
+    why = f"{finding.confidence}: {finding.rationale}"
+    return FindingPart(title, lines, why, pictures, undrawn, found)
+
+
+def median_block(side: Side, other: Side | None) -> tuple[list[Picture], str]:
+    """Return the block of median duration, of those that recorded, and what is missing of it."""
+    launch = side.launch
+    block = _median_block(launch)
+    row = int(np.flatnonzero(launch.block_ids == block)[0])
+    interval = _wide((int(launch.block_start[row]), int(launch.block_end[row])))
+    view = _View((block,), (), (), interval, None, ", of median duration")
+    return _drawn(side, other, view)
+
+
+def _median_block(launch: Prepared) -> int:
+    took = launch.block_end - launch.block_start
+    return int(launch.block_ids[np.argsort(took, kind="stable")[(len(took) - 1) // 2]])
+
+
+def _view_of(launch: Prepared, finding: Finding) -> _View | None:
+    """Return what to draw of a finding; None where it names no block that recorded."""
+    where = finding.where
+    named = [one for one in dict.fromkeys(b for b, _ in where.warps) if one in launch.block_ids]
+    if not named:
+        return None
+    if where.regions and where.window_ns is not None:
+        return _of_ranges(launch, finding, named[0])
+    usual = _median_block(launch)
+    blocks = tuple(dict.fromkeys([*named[:_MOST_BLOCKS], usual]))
+    what = "" if usual in named[:_MOST_BLOCKS] else f"; block {usual:,} is of median duration"
+    return _View(blocks, where.warps, (), _wide((0, launch.duration)), where.window_ns, what)
+
+
+def _of_ranges(launch: Prepared, finding: Finding, block: int) -> _View:
+    """Return the view of a range of a finding, thrice as wide as its window, within the block."""
+    where = finding.where
+    low, high = where.window_ns or (0, 0)
+    row = int(np.flatnonzero(launch.block_ids == block)[0])
+    begin, end = int(launch.block_start[row]), int(launch.block_end[row])
+    interval = max(begin, 2 * low - high), min(end, 2 * high - low)
+    if interval[1] <= interval[0]:
+        interval = begin, end
+    example = _example(launch, finding)
+    mark = (low, high)
+    if example is not None:
+        mark = int(launch.opens[example]), int(launch.closes[example])
+    return _View((block,), where.warps, where.regions, _wide(interval), mark, "", example)
+
+
+def _example(launch: Prepared, finding: Finding) -> int | None:
+    """Return the range that a finding's window is around, in the warp that it names first."""
+    where = finding.where
+    slot = slot_of(launch, *where.warps[0])
+    if slot is None or where.window_ns is None:
+        return None
+    rows = rows_of(launch, slot)
+    numbers = [i for i, name in enumerate(launch.names) if name in where.regions]
+    rows = rows[np.isin(launch.region[rows], numbers)]
+    margin = np.maximum(launch.took(rows), 1)
+    low = np.maximum(launch.opens[rows] - margin, 0)
+    high = np.minimum(launch.closes[rows] + margin, np.maximum(launch.duration, low))
+    found = rows[(low == where.window_ns[0]) & (high == where.window_ns[1])]
+    return int(found[0]) if len(found) else None
+
+
+def _drawn(side: Side, other: Side | None, view: _View) -> tuple[list[Picture], str]:
+    """Return the pictures of a launch, and of another on the same scale, the one before first."""
+    if other is None:
+        return [_picture(side, view)], ""
+    placed = _placed(side.launch, other.launch, view)
+    if isinstance(placed, str):
+        return [_picture(side, view)], f"{other.name}: {placed}"
+    view, theirs = placed
+    found = [_picture(side, view), _picture(other, theirs)]
+    return (found if side.name == "before" else found[::-1]), ""
+
+
+def _picture(side: Side, view: _View) -> Picture:
+    low, high = view.interval
+    panel = panel_of(side.launch, view.blocks, view.interval, view.warps)
+    blocks = ", ".join(f"{one:,}" for one in view.blocks)
+    caption = (
+        f"{side.name + ': ' if side.name else ''}block{'s' * (len(view.blocks) > 1)} {blocks}"
+        f"{view.what}, {duration(high - low)} from {duration(low)} of launch {side.launch.index}"
+    )
+    return picture_of(side.launch, panel, caption, view.regions, view.mark)
+
+
+def _placed(launch: Prepared, other: Prepared, view: _View) -> tuple[_View, _View] | str:
+    """Return both views, as long as each other; or why there is none of the other launch."""
+    blocks = tuple(one for one in view.blocks if one in other.block_ids)
+    low, high = view.interval
+    if not blocks:
+        return f"block {view.blocks[0]:,} did not record there."
+    if view.example is None and len(view.blocks) > 1:
+        high = max(high, low + other.duration)
+        wide = _View(view.blocks, view.warps, (), (low, high), view.mark, view.what)
+        return wide, _View(blocks, view.warps, (), (low, high), None, "")
+    mine, theirs = (_start_of(one, view.blocks[0]) for one in (launch, other))
+    begin, what = low - mine + theirs, ", the same time after the block's start"
+    mark = None
+    if view.example is not None and (same := _same_range(launch, other, view.example)) is not None:
+        row, turn = same
+        begin = int(other.opens[row]) - (int(launch.opens[view.example]) - low)
+        name = shortened(other.names[int(other.region[row])])
+        what = f", placed by the same range of the same warp ({name}, number {turn + 1:,})"
+        mark = int(other.opens[row]), int(other.closes[row])
+    interval = begin, begin + high - low
+    return view, _View(blocks, view.warps, view.regions, interval, mark, what)
+
+
+def _start_of(launch: Prepared, block: int) -> int:
+    return int(launch.block_start[np.flatnonzero(launch.block_ids == block)[0]])
+
+
+def _same_range(launch: Prepared, other: Prepared, row: int) -> tuple[int, int] | None:
+    """Return the range of another launch with the same warp, region and turn; and the turn."""
+    slot = int(launch.slot[row])
+    theirs = slot_of(other, *launch.warp(slot))
+    if theirs is None:
+        return None
+    name = launch.names[int(launch.region[row])]
+    mine = _in_turn(launch, slot, name)
+    there = _in_turn(other, theirs, name)
+    turn = mine.index(row)
+    return (there[turn], turn) if turn < len(there) else None
+
+
+def _in_turn(launch: Prepared, slot: int, name: str) -> list[int]:
+    """Return a warp's ranges of a name, in the order of their starts."""
+    rows = rows_of(launch, slot)
+    numbers = [i for i, each in enumerate(launch.names) if each == name]
+    found = rows[np.isin(launch.region[rows], numbers)]
+    ordered: list[int] = found[np.argsort(launch.opens[found], kind="stable")].tolist()
+    return ordered
+
+
+def _wide(interval: Interval) -> Interval:
+    return interval[0], max(interval[1], interval[0] + 1)

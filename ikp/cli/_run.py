@@ -113,6 +113,13 @@ from ikp.session.options import CLOCKS
     help="Which launches of each kernel, counted from 0: 3, 3:5, :8, or : for all.",
 )
 @click.option(
+    "--replays",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many replays of each CUDA graph are kept, the first ones; 8 without it. With --idle "
+    "or --while, graphs captured before a window are recorded only with it.",
+)
+@click.option(
     "--clock",
     type=click.Choice(CLOCKS),
     default=CLOCKS[0],

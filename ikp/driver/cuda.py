@@ -390,9 +390,12 @@ def capture_number(stream: int) -> int:
     Raises:
         PatchError: the driver refuses.
     """
+    ask = getattr(_driver(), "cuStreamGetCaptureInfo_v2", None)  # since CUDA 11.3
+    if ask is None:
+        return int(capturing(stream))
     status, number = ctypes.c_int(), ctypes.c_uint64()
     asked = (ctypes.byref(status), ctypes.byref(number), None, None, None)
-    call("cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), *asked, to="identify a capture")
+    _checked(ask(ctypes.c_void_p(stream), *asked), "identify a capture")
     return number.value if status.value == _ACTIVE else 0
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ikp.unedited.plan import Plan
 
 MIB: Final = 1 << 20
+REPLAYS: Final = 8
+"""How many replays of each CUDA graph are kept, where the user does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Options:
     warps: str | None
     buffer_mib: int | None
     memory_mib: int
+    replays: int | None = None  # of each CUDA graph; None: what ``REPLAYS`` says
     follow: str = "none"  # which children are recorded, too
     idle: bool = False  # record in windows alone
     while_file: str | None = None  # which is open while this file is there
@@ -128,7 +131,12 @@ class Options:
 
         size = self.buffer_mib * MIB if self.buffer_mib else None
         session = profile(
-            path or self.path, force=self.force, clock=self.clock, mode=self.mode, buffer_size=size
+            path or self.path,
+            force=self.force,
+            clock=self.clock,
+            mode=self.mode,
+            buffer_size=size,
+            replays=self.replays or REPLAYS,
         )
         session.prepared_later = True
         return session

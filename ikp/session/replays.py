@@ -195,9 +195,9 @@ class ReplayLog:
     """
 
     def __init__(self, device: Any, most: int) -> None:
-        free = free_bytes(device)
-        self.room = min(LOG_BYTES, LOG_BYTES if free is None else free // SHARE) & -UNIT
         self._service, self._most = service_of(device), most
+        free = self._service.call(partial(free_bytes, device))  # the caller may be capturing
+        self.room = min(LOG_BYTES, LOG_BYTES if free is None else free // SHARE) & -UNIT
         zeroed = self._service.storage.zeroed
         self._data = self._service.call(partial(zeroed, LOG_HEADER_BYTES + self.room))
         self.address = int(self._data.data_ptr())

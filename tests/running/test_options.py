@@ -33,6 +33,7 @@ def options(**other: Any) -> Options:
         "warps": None,
         "buffer_mib": None,
         "memory_mib": 64,
+        "replays": 5,
     }
     return Options(**{**plain, **other})
 
@@ -52,6 +53,12 @@ def test_options_reach_the_programs_process(other: dict[str, Any], level: str) -
     assert made.plan().ranges == other.get("ranges", False)
     text, _, path = str(made).partition("\n")
     assert Options.parse(text, path).plan() == made.plan()
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, 8), (3, 3)])
+def test_replays_of_a_graph_are_bounded(given: int | None, kept: int) -> None:
+    session: Any = options(replays=given).session("x.pftrace")
+    assert session._wishes.replays == kept
 
 
 @pytest.mark.parametrize("chosen", [{"blocks": "::9"}, {"warps": "0-3"}])

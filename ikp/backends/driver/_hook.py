@@ -104,6 +104,14 @@ class HandleKind(IntEnum):
     OTHER = 6  # the driver made it unseen by the library
 
 
+class NodeKind(IntEnum):
+    """What is asked about, where it is no launch, as ``launch.h`` numbers it."""
+
+    NODE = 1  # a program puts a node into a graph itself
+    CAPTURE_BEGINS = 2  # of a stream
+    CAPTURE_ENDS = 3
+
+
 class _Part(IntEnum):
     """The parts of a handle's entry that are copied."""
 

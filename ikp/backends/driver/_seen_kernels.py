@@ -102,8 +102,16 @@ class Chooser(Protocol):
     idle: bool  # nothing is recorded now
     wakers: list[Callable[[], None]]  # called when it is to record again
 
-    def chosen(self, kernel: Any) -> Session | None:
+    captures: int  # of CUDA graphs that are under way
+
+    def chosen(self, kernel: Any, capture: int | None = None) -> Session | None:
         """Return the session that records this launch, or None; count the launch."""
+
+    def capture_begins(self) -> None:
+        """Decide anew on each kernel: a CUDA graph is captured from now on."""
+
+    def capture_ends(self) -> None:
+        """Note that a capture ends."""
 
     def tell(self, kernel: Any, reason: str, times: int = 1) -> None:
         """Count launches that are not recorded, by their reason."""

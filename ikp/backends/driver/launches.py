@@ -18,7 +18,7 @@ from ikp.backends.checked import REFUSED, PlainLaunch, checked, refused
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
 from ikp.backends.driver._chip_cubins import NoCodeError, compiled, cubin
-from ikp.backends.driver._hook import DriverObject, HandleKind, Hook
+from ikp.backends.driver._hook import DriverObject, HandleKind, Hook, NodeKind
 from ikp.backends.driver._passed import shape, values, values_as_text
 from ikp.backends.driver._seen_kernels import (
     Chooser,
@@ -38,6 +38,7 @@ from ikp.driver import cuda
 from ikp.errors import CheckError, IkpError, PatchError
 from ikp.probes.made_patch import Patch
 from ikp.sass.cubins.module_memory import shared
+from ikp.session.replays import end_capture
 from ikp.signals import pass_on
 from ikp.unedited.plan import Plan
 from ikp.warning import warn
@@ -133,6 +134,8 @@ class Launches:
         try:
             if launch.refused:
                 self._not_launched(launch)
+            elif launch.node >= NodeKind.CAPTURE_BEGINS:
+                self._captures(launch)
             else:
                 self._answer(launch)
         except CheckError as error:
@@ -201,11 +204,19 @@ class Launches:
         elif meant is None and (self._aside(kernel) or _passes(kernel, launch)):
             launch.decide()
         else:
-            meant = meant or self._chosen(kernel)
+            meant = meant or self._chosen(kernel, launch.stream or 0)
             if meant is not None:
                 launch.instead = self._recorded(kernel, meant, launch)
             elif not self._timed(launch) and (reason := self.launcher.over(kernel)):
                 self._decide(launch, kernel, reason)
+
+    def _captures(self, launch: hooks.InterposedLaunch) -> None:
+        """Note that a CUDA graph's capture begins or ends; at the end, capture a node of ikp's."""
+        if launch.node == NodeKind.CAPTURE_BEGINS:
+            self.launcher.capture_begins()
+        else:
+            self.launcher.capture_ends()
+            end_capture(launch.stream or 0)
 
     @staticmethod
     def _timed(launch: hooks.InterposedLaunch) -> bool:
@@ -323,8 +334,9 @@ class Launches:
         self.launcher.aside.add(Path(kernel.holder.origin).name)
         return True
 
-    def _chosen(self, kernel: SeenKernel) -> patched.RecordedLaunch | None:
-        session = self.launcher.chosen(kernel)
+    def _chosen(self, kernel: SeenKernel, stream: int) -> patched.RecordedLaunch | None:
+        capture = cuda.capture_number(stream) if self.launcher.captures else 0
+        session = self.launcher.chosen(kernel, capture)
         if session is None:
             return None
         label, full = kernel.__name__, kernel.demangled

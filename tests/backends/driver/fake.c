@@ -228,6 +228,13 @@ R cuEventElapsedTime(float *took, H from, H to) {
     return 0;
 }
 R cuStreamIsCapturing(H stream, int *status) { (void)stream; *status = captured; return 0; }
+R cuStreamGetCaptureInfo_v2(H stream, int *status, uint64_t *number, H *graph, const H **before,
+                            size_t *edges) {
+    (void)stream, (void)graph, (void)before, (void)edges;
+    *status = captured != 0;
+    *number = (uint64_t)captured;
+    return 0;
+}
 R cuThreadExchangeStreamCaptureMode(int *mode) {
     SAY("capture mode %d\n", *mode);
     *mode = 0;

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from ikp.backends import patched
-from ikp.backends.driver import _chip_cubins
+from ikp.backends.driver import _chip_cubins, launches
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
 from ikp.backends.driver.launches import stepping_in
@@ -85,8 +85,19 @@ class Launcher:
         self.aside: set[str] = set()
         self.labels = Labels()
         self.on = True
+        self.captures = 0
+        self.told: list[str] = []
 
-    def chosen(self, kernel: Any) -> Session | None:
+    def capture_begins(self) -> None:
+        self.captures += 1
+        self.told.append("begins")
+
+    def capture_ends(self) -> None:
+        self.captures -= 1
+        self.told.append("ends")
+
+    def chosen(self, kernel: Any, capture: int | None = None) -> Session | None:
+        self.told.append(f"capture {capture}")
         return Session() if self.on and kernel.full_name not in self.failed else None
 
     def tell(self, kernel: Any, reason: str, times: int = 1) -> None:
@@ -138,7 +149,8 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
     handle = ctypes.c_void_p
     library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
     said: dict[str, object] = {}
-    launcher = Launcher()
+    launcher, ended = Launcher(), list[int]()
+    launches.end_capture = ended.append
 
     def told(part: str) -> None:
         said[part] = library.fake_log().decode().splitlines()
@@ -172,6 +184,16 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         told("captured")
         library.fake_capture(0)
         launcher.on = False
+        launcher.told.clear()
+        graph, relaxed = handle(), 2
+        library.cuStreamBeginCapture_v2(handle(9), relaxed)
+        library.fake_capture(41)
+        launch(function)
+        library.cuStreamEndCapture(handle(9), ctypes.byref(graph))
+        library.fake_capture(0)
+        launch(function)
+        said["captures"], said["ended"] = list(launcher.told), ended
+        library.fake_clear()
         launch(function)
         told("not chosen")
         launcher.on = True

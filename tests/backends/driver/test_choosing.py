@@ -34,3 +34,21 @@ def test_a_launch_that_a_graph_captures_is_recorded_and_torch_is_not_asked(
     kernel: Any = SeenKernel("adds", FUNCTION, MODULE, Labels())
     assert launcher.chosen(kernel) is session
     assert not launcher.plain
+
+
+def test_all_launches_of_a_kernel_in_one_capture_are_one() -> None:
+    """And eager launches before, such as those of a warm-up, are no captures."""
+    session: Any = SimpleNamespace(held=0)
+    launcher = Everything(plan("kernel"), lambda: session, range(2))
+    kernel: Any = SeenKernel("adds", FUNCTION, MODULE, Labels())
+    woken: list[int] = []
+    launcher.wakers.append(lambda: woken.append(launcher.epoch))
+    assert [launcher.chosen(kernel, 0) for _ in range(3)] == [session, session, None]
+    assert launcher.over(kernel) == launching.NOT_CHOSEN
+    launcher.capture_begins()
+    assert woken == [1] and launcher.over(kernel) is None
+    captures = [5, 5, 5, 6, 0, 7, 7]
+    chosen = [launcher.chosen(kernel, each) is session for each in captures]
+    assert chosen == [True, True, True, True, False, False, False]
+    launcher.capture_ends()
+    assert launcher.over(kernel) == launching.NOT_CHOSEN

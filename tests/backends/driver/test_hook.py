@@ -78,6 +78,11 @@ def test_each_stream_has_a_module_of_its_own(said: dict) -> None:
     ]
 
 
+def test_the_begin_and_the_end_of_a_capture_are_told(said: dict) -> None:
+    assert said["captures"] == ["begins", "capture 41", "ends", "capture 0"]
+    assert said["ended"] == [9]
+
+
 def test_a_graph_gets_the_write_and_the_launch_alone(said: dict) -> None:
     """Of a module of its own: whoever changes its node may ask for more blocks."""
     assert said["captured"] == [

@@ -3,7 +3,9 @@
 
 #define PER_THREAD_FLAG 2
 
-#define BOTH(each) each(cuLaunchKernel) each(cuLaunchKernelEx) each(cuLaunchCooperativeKernel)
+#define BOTH(each)                                                                           \
+    each(cuLaunchKernel) each(cuLaunchKernelEx) each(cuLaunchCooperativeKernel)              \
+    each(cuStreamEndCapture) each(cuStreamBeginCaptureToGraph)
 #define ONE(each)                                                                            \
     each(cuModuleLoadData) each(cuModuleLoadFatBinary) each(cuModuleLoadDataEx)              \
     each(cuLibraryLoadData) each(cuModuleLoad) each(cuLibraryLoadFromFile)                   \
@@ -20,28 +22,37 @@
     each(cuDevicePrimaryCtxReset, 11000) each(cuGraphAddKernelNode, 12000)                   \
     each(cuGraphKernelNodeGetParams, 12000) each(cuGraphAddNode, 12030)
 
+/* Those with both. */
+#define ALL_FOUR(each) each(cuStreamBeginCapture, 10010)
+
 #define DECLARE(name) SEEN(name)(void);
 #define DECLARE_BOTH(name) SEEN(name)(void); SEEN(name##_ptsz)(void);
 #define DECLARE_SECOND(name, since) SEEN(name)(void); SEEN(name##_v2)(void);
-ONE(DECLARE) BOTH(DECLARE_BOTH) SECOND(DECLARE_SECOND)
+#define DECLARE_FOUR(name, since) DECLARE_BOTH(name) SEEN(name##_v2)(void); SEEN(name##_v2_ptsz)(void);
+ONE(DECLARE) BOTH(DECLARE_BOTH) SECOND(DECLARE_SECOND) ALL_FOUR(DECLARE_FOUR)
 
 static const struct {
     const char *name;
     void *plain, *per_thread, *second;
     int since;
+    void *second_per_thread;
 } own[] = {
-#define ROW(name) {#name, (void *)name, (void *)name, (void *)name, 0},
-#define ROW_BOTH(name) {#name, (void *)name, (void *)name##_ptsz, NULL, 0},
-#define ROW_SECOND(name, since) {#name, (void *)name, (void *)name, (void *)name##_v2, since},
-    ONE(ROW) BOTH(ROW_BOTH) SECOND(ROW_SECOND)
+#define ROW(name) {#name, (void *)name, (void *)name, (void *)name, 0, NULL},
+#define ROW_BOTH(name) {#name, (void *)name, (void *)name##_ptsz, NULL, 0, NULL},
+#define ROW_SECOND(name, since) {#name, (void *)name, (void *)name, (void *)name##_v2, since, (void *)name##_v2},
+#define ROW_FOUR(name, since) {#name, (void *)name, (void *)name##_ptsz, (void *)name##_v2, since, (void *)name##_v2_ptsz},
+    ONE(ROW) BOTH(ROW_BOTH) SECOND(ROW_SECOND) ALL_FOUR(ROW_FOUR)
 };
 
 static void replace(const char *name, void **made, int version, uint64_t flags) {
-    for (unsigned i = 0; i < sizeof own / sizeof *own; i++)
-        if (!strcmp(name, own[i].name))
-            *made = own[i].since && version >= own[i].since ? own[i].second
-                    : flags & PER_THREAD_FLAG               ? own[i].per_thread
-                                                            : own[i].plain;
+    int per_thread = (flags & PER_THREAD_FLAG) != 0;
+    for (unsigned i = 0; i < sizeof own / sizeof *own; i++) {
+        if (strcmp(name, own[i].name)) continue;
+        if (own[i].since && version >= own[i].since)
+            *made = per_thread ? own[i].second_per_thread : own[i].second;
+        else
+            *made = per_thread ? own[i].per_thread : own[i].plain;
+    }
 }
 
 SEEN(cuGetProcAddress_v2)(const char *, void **, int, uint64_t, int *);

@@ -2,6 +2,10 @@
 #pragma once
 #include "python.h"
 
+enum { NODE = 1, CAPTURE_BEGINS, CAPTURE_ENDS }; /* NODE: a program puts it into a graph itself */
+
+#define PER_THREAD ((Handle)2)
+
 /* A launch, as Python sees it (Launch in _hook.py). */
 typedef struct {
     Handle function;
@@ -11,7 +15,7 @@ typedef struct {
     Handle stream;
     uint32_t extensible; /* whether one more argument can be passed */
     uint32_t overlaps;   /* whether it may begin before the launch before it has ended */
-    uint32_t node;       /* it is no launch, but a node that is put into a graph */
+    uint32_t node;       /* it is no launch, but one of these: */
     uint32_t refused;    /* the driver's error, where it did not launch the chosen function */
     Handle instead;      /* out: the function to launch */
     uint32_t decided;    /* out: never ask again for this function; count its launches in a slot: 1 + */

@@ -171,8 +171,6 @@ static void mark(Handle *event, Handle stream) {
     if (record) record(now, stream);
 }
 
-#define PER_THREAD ((Handle)2)
-
 #define LAUNCH(name, default_stream)                                                                 \
     static Result (*real_##name)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
                                  unsigned, Handle, void **, void **);                                \

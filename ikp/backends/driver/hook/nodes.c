@@ -11,7 +11,7 @@ typedef struct {
 /* A node that a program puts into a graph itself runs plain at each replay: report that to Python, once
    for each function, and count the further ones. */
 static void put(Handle function) {
-    Launch launch = {function, .node = 1};
+    Launch launch = {function, .node = NODE};
     if (!asking()) return;
     pthread_rwlock_rdlock(&lock);
     Known *each = find(function);
@@ -26,6 +26,50 @@ static void put(Handle function) {
         each->node_slot = (launch.decided - 1) % SLOTS;
     pthread_rwlock_unlock(&lock);
 }
+
+/* Python is told of a capture when it has begun, and before it ends: it may capture a node of its own. */
+static void tell(uint32_t what, Handle stream) {
+    Launch launch = {.node = what, .stream = stream};
+    if (asking()) ask(&launch);
+}
+
+#define END(name, default_stream)                                  \
+    static Result (*real_##name)(Handle, Handle *);                \
+    SEEN(name)(Handle stream, Handle * graph) {                    \
+        NEED(name);                                                \
+        tell(CAPTURE_ENDS, stream ? stream : default_stream);      \
+        return real_##name(stream, graph);                         \
+    }
+
+END(cuStreamEndCapture, NULL)
+END(cuStreamEndCapture_ptsz, PER_THREAD)
+
+#define BEGIN(name, default_stream)                                      \
+    static Result (*real_##name)(Handle, int);                           \
+    SEEN(name)(Handle stream, int mode) {                                \
+        NEED(name);                                                      \
+        Result result = real_##name(stream, mode);                       \
+        if (!result) tell(CAPTURE_BEGINS, stream ? stream : default_stream); \
+        return result;                                                   \
+    }
+
+BEGIN(cuStreamBeginCapture, NULL) /* the first version has no mode: it ignores that */
+BEGIN(cuStreamBeginCapture_ptsz, PER_THREAD)
+BEGIN(cuStreamBeginCapture_v2, NULL)
+BEGIN(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
+
+#define INTO(name, default_stream)                                                                \
+    static Result (*real_##name)(Handle, Handle, const Handle *, const void *, size_t, int);      \
+    SEEN(name)(Handle stream, Handle graph, const Handle *before, const void *data, size_t edges, \
+               int mode) {                                                                        \
+        NEED(name);                                                                               \
+        Result result = real_##name(stream, graph, before, data, edges, mode);                    \
+        if (!result) tell(CAPTURE_BEGINS, stream ? stream : default_stream);                      \
+        return result;                                                                            \
+    }
+
+INTO(cuStreamBeginCaptureToGraph, NULL)
+INTO(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
 
 #define ADD(name, kernel)                                                                         \
     static Result (*real_##name)(Handle *, Handle, const Handle *, size_t, const Node *);         \

@@ -28,6 +28,7 @@ from ikp.backends.triton.unedited._special import Special, Specials, module_and_
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
 from ikp.core.segment import Selection
+from ikp.driver import cuda
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.probing import Untyped
 from ikp.session import current
@@ -80,6 +81,9 @@ class Launcher:
     labels: Labels = field(default_factory=Labels)
     epoch: int = 0  # how often it began anew
     idle: bool = False  # nothing is recorded now
+    captures: int = 0  # of CUDA graphs that are under way, as far as the driver's hook sees them
+    captured: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By kernel, the number of its latest capture, and how many captures had it before."""
     wakers: list[Callable[[], None]] = field(default_factory=list)
     specials: Specials = field(init=False)
 
@@ -90,9 +94,21 @@ class Launcher:
         """Count all launches from zero, and decide anew on each kernel."""
         for each in (self.seen, self.recorded, self.plain):
             each.clear()
+        self._decide_anew()
+
+    def _decide_anew(self) -> None:
         self.epoch += 1
         for wake in self.wakers:
             wake()
+
+    def capture_begins(self) -> None:
+        """Decide anew on each kernel: captures have launches of their own to record."""
+        self.captures += 1
+        self._decide_anew()
+
+    def capture_ends(self) -> None:
+        """Decide on kernels without captures again."""
+        self.captures = max(0, self.captures - 1)
 
     def run(
         self,
@@ -133,10 +149,18 @@ class Launcher:
             return kernel
         return self.specials.of(kernel, args, kwargs)
 
-    def chosen(self, kernel: JittedFunction) -> Session | None:
-        """Return the session that records this launch, or None; count the launch."""
+    def chosen(self, kernel: JittedFunction, capture: int | None = None) -> Session | None:
+        """Return the session that records this launch, or None; count the launch.
+
+        ``capture`` is the number of the CUDA graph's capture that it is in, 0 for none; None where
+        torch's current stream says so.
+        """
         session = self.session() if current.enabled() else None
-        reason = self.reason_for_plain(kernel) if session is not None else None
+        if session is None:
+            return None
+        if capture is None:
+            capture = _capture() if self.captures else 0
+        reason = self.reason_for_plain(kernel, capture)
         if reason:
             self.tell(kernel, reason)
             return None
@@ -155,6 +179,8 @@ class Launcher:
 
     def over(self, kernel: JittedFunction) -> str | None:
         """Return why no later launch of a kernel is recorded; None where one may be."""
+        if self.captures:
+            return None
         launches = self.launches
         last = max(launches[0], launches[-1]) if launches else -1
         return NOT_CHOSEN if self.seen[full_name(kernel)] > last else None
@@ -163,15 +189,23 @@ class Launcher:
         """Return the key that counts a kernel's later launches; None while one may be recorded."""
         return None
 
-    def reason_for_plain(self, kernel: JittedFunction) -> str | None:
+    def reason_for_plain(self, kernel: JittedFunction, capture: int = 0) -> str | None:
         """Return why this launch is not recorded, or None."""
         if _tuning.depth:
             return TUNING
         if not self.way(kernel).afterwards and _capturing():
             return _CAPTURED
-        number = self.seen[full_name(kernel)]
-        self.seen[full_name(kernel)] += 1
+        number = self._number(full_name(kernel), capture)
         return None if number in self.launches else NOT_CHOSEN
+
+    def _number(self, name: str, capture: int) -> int:
+        """Return which launch of a kernel this is: all launches of one capture are one."""
+        if not capture:
+            self.seen[name] += 1
+            return self.seen[name] - 1
+        latest, number = self.captured.get(name, (0, -1))
+        self.captured[name] = capture, number + (latest != capture)
+        return self.captured[name][1]
 
     def way(self, kernel: JittedFunction) -> Plan:
         """Return a kernel's plan, with its level decided."""
@@ -400,6 +434,15 @@ def _twin(kernel: JittedFunction, plan: Plan) -> Twin:
                 "report it, with the version of Triton. Recording it by hand, with ikp.init, may "
                 "work."
             ) from error
+
+
+def _capture() -> int:
+    """Return the number of the capture that torch's current stream takes part in; 0 for none."""
+    import torch
+
+    if not _capturing():
+        return 0
+    return cuda.capture_number(int(torch.cuda.current_stream().cuda_stream))
 
 
 def _capturing() -> bool:

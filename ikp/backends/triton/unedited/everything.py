@@ -82,13 +82,13 @@ class Everything(Launcher):
         reason = self.over(kernel)
         return None if reason is None else self._counted_by(kernel, reason)
 
-    def reason_for_plain(self, kernel: JittedFunction) -> str | None:
+    def reason_for_plain(self, kernel: JittedFunction, capture: int = 0) -> str | None:
         """Return why this launch is not recorded, or None."""
         if not self._chosen_by_name(kernel):
             return NOT_NAMED
         if full_name(kernel) in self.failed:
             return self.failed[full_name(kernel)]
-        reason = Launcher.reason_for_plain(self, kernel)
+        reason = Launcher.reason_for_plain(self, kernel, capture)
         if reason is None and (session := self.session()) and session.held >= self.room // 2:
             full = session.held >= self.room or self.recorded[kernel.__name__] >= _FEW
             return NO_ROOM if full else None

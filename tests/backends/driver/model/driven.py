@@ -71,13 +71,13 @@ class Counting(Launcher):
         self.most, self.seen = most, Counter[str]()
         self.during: Any = lambda: None  # called while a launch is decided
 
-    def chosen(self, kernel: Any) -> Any:
+    def chosen(self, kernel: Any, capture: int | None = None) -> Any:
         self.during()
         self.seen[kernel.full_name] += 1
         if self.seen[kernel.full_name] > self.most:
             self.tell(kernel, "over")
             return None
-        return super().chosen(kernel)
+        return super().chosen(kernel, capture)
 
     def over(self, kernel: Any) -> str | None:
         return "over" if self.seen[kernel.full_name] >= self.most else None

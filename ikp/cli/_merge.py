@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ikp.cli._reading import next_command, read_trace
+from ikp.errors import UsageError
 from ikp.terminal import printable
+
+if TYPE_CHECKING:
+    from ikp.core.host_trace import HostTrace
+    from ikp.trace import Trace
 
 
 @click.command("merge", short_help="Join the traces of several processes into one.")
@@ -19,6 +27,7 @@ from ikp.terminal import printable
 def command(sources: tuple[Path, ...], target: Path, force: bool) -> None:
     """Write the launches of all traces IN to OUT, in the format of its suffix.
 
+    What other profilers saw of the host (`ikp run --host`, `ikp join`) goes along into a .pftrace.
     `ikp run` writes a trace for each process and each window. Times stay as they are: launches of
     several GPUs line up as exactly as each trace is aligned with the host's clock (`ikp stats`).
 
@@ -27,11 +36,17 @@ def command(sources: tuple[Path, ...], target: Path, force: bool) -> None:
     """  # noqa: D301 - click's mark for lines to leave as they are
     from ikp.core.rows import row_count
     from ikp.edit.join import concat
+    from ikp.exporters.perfetto import PerfettoExporter
     from ikp.registry import check_target
 
     check_target(target, force)  # before the work of reading
-    whole = concat([read_trace(each) for each in sources])
-    whole.save(target, force=force)
+    traces = [read_trace(each) for each in sources]
+    whole = concat(traces)
+    hosts, records = _hosts(sources, traces)
+    if hosts and target.name.endswith(PerfettoExporter.suffixes):
+        PerfettoExporter().write_beside(whole, target, hosts, records, force=force)
+    else:
+        whole.save(target, force=force)
     count, what = row_count(whole)
     click.echo(
         f"{printable(str(target))}: {len(whole.launches):,} launches of {len(sources)} files, "
@@ -39,3 +54,32 @@ def command(sources: tuple[Path, ...], target: Path, force: bool) -> None:
         err=True,
     )
     next_command("ikp", "view", target, why="the timeline, in your browser")
+
+
+def _hosts(
+    sources: Sequence[Path], traces: Sequence[Trace]
+) -> tuple[list[HostTrace], list[dict[int, int]]]:
+    """Return what other profilers saw, and by launch of the whole the index of its record.
+
+    Launches and their records are matched again: each file's with its own.
+    """
+    from ikp.exporters.perfetto import PerfettoExporter
+    from ikp.host_traces.placing import place
+
+    hosts: list[HostTrace] = []
+    records: list[dict[int, int]] = []
+    first = 0
+    for path, trace in zip(sources, traces, strict=True):
+        found = []
+        if path.name.endswith(PerfettoExporter.suffixes):
+            found = PerfettoExporter().read_beside(path)
+        for host in found:
+            record: dict[int, int] = {}
+            try:
+                record = place(trace, host, "clocks").record
+            except UsageError as error:
+                click.echo(f"{printable(str(path))}: no arrows to its launches: {error}", err=True)
+            hosts.append(replace(host, source=f"{host.source}, {path.stem}"))
+            records.append({first + launch: index for launch, index in record.items()})
+        first += len(trace.launches)
+    return hosts, records

@@ -47,6 +47,8 @@ class HostRecording:
         self._until_ns: int | None = None
         self._devices: tuple[str, ...] = ()
         self._json: bytes | None = None  # what it exported, once it has ended
+        kinds = torch.profiler.ProfilerActivity
+        self._kinds = {kinds.CPU, kinds.CUDA, kinds.XPU}  # all, or torch warns of some
         how = {"experimental_config": foreign.all_threads()} if everywhere else {}
         self._recording: Any = torch.profiler.profile(acc_events=True, **how)
         with _silent() if everywhere else ExitStack():
@@ -66,7 +68,7 @@ class HostRecording:
         """Record no more, without waiting for the GPU."""
         with self._lock:
             if self._json is None:
-                self._recording.toggle_collection_dynamic(False, self._recording.activities)
+                self._recording.toggle_collection_dynamic(False, self._kinds)
 
     def halt(self) -> None:
         """End the recording after all kernels so far, and keep what it has seen.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,49 @@ def test_a_viewer_shows_all_slices_and_arrows(joined: Path) -> None:
     assert ("cuLaunchKernel", "step") in zip(
         nested["name"].tolist(), nested["parent"].tolist(), strict=True
     )
+
+
+def test_what_the_host_did_is_read_back(joined: Path) -> None:
+    (back,) = PerfettoExporter().read_beside(joined)
+    host, base = records(BEGINS), back.base_ns or 0
+    assert back.source == "host.json"
+    named = {(each.name, each.category, each.correlation): each for each in back.slices}
+    assert len(back.slices) == len(host.slices) + 4
+    for each in host.slices:
+        other = named[each.name, each.category, each.correlation]
+        assert back.tracks[other.track] == host.tracks[each.track]
+        assert base + other.start_ns == (host.base_ns or 0) + each.start_ns
+        assert other.end_ns - other.start_ns == each.end_ns - each.start_ns
+        assert other.args == each.args
+    assert named["crossing", "overhead", None].track == named["step", "user_annotation", None].track
+
+
+@pytest.mark.tp
+def test_merged_processes_keep_what_their_hosts_did(joined: Path, tmp_path: Path) -> None:
+    other, plain, out = (tmp_path / f"{name}.pftrace" for name in ("other", "plain", "all"))
+    host = records(BEGINS[:3], late_ns=0)
+    late = replace(host, slices=tuple(replace(one, args=dict(one.args)) for one in host.slices))
+    placed = place(launches(BEGINS[:3]), late)
+    PerfettoExporter().write_beside(placed.trace, other, [placed.host], [placed.record])
+    launches([10]).save(plain)
+    said = run("merge", plain, joined, other, out)
+    assert said.exit_code == 0, said.output
+    assert len(ikp.load(out).launches) == 1 + len(BEGINS) + 3
+    with open_trace(out) as processor:
+        arrows = columns(
+            processor,
+            "select count(*) as n, count(distinct l.id) as launches from flow "
+            "join slice r on r.id = slice_out join slice l on l.id = slice_in "
+            "where r.category = 'kernel' and l.category is null and r.name = l.name "
+            "and r.ts < l.ts and r.ts + r.dur > l.ts + l.dur",
+        )
+        shown = columns(processor, "select count(*) as n from slice where category is not null")
+    assert (arrows["n"].tolist(), arrows["launches"].tolist()) == ([7], [7])
+    assert shown["n"].tolist() == [8 + 4 + 6]
+    assert run("merge", out, plain, tmp_path / "x.csv").exit_code == 0  # that holds no host
+    shutil.copy(out, tmp_path / "again.pftrace")
+    said = run("merge", tmp_path / "again.pftrace", plain, tmp_path / "more.pftrace")
+    assert len(PerfettoExporter().read_beside(tmp_path / "more.pftrace")) == 2
 
 
 def test_only_one_format_holds_both(tmp_path: Path) -> None:

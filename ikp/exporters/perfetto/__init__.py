@@ -71,6 +71,16 @@ class PerfettoExporter(FileExporter):
         with replacing(path, force=force) as file:
             write(trace, file, fspath(path), AddedTraces(hosts, records))
 
+    def read_beside(self, path: str | PathLike[str]) -> list[HostTrace]:
+        """Return the traces of other profilers that :meth:`write_beside` wrote to ``path``.
+
+        Raises:
+            ExportError: the file is damaged.
+        """
+        from ikp.exporters.perfetto.host_reader import read_hosts
+
+        return read_hosts(path)
+
     def read(self, path: str | PathLike[str]) -> Trace:
         """Rebuild the trace that :meth:`write` wrote to ``path``.
 

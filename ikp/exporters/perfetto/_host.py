@@ -26,8 +26,12 @@ from ikp.exporters.perfetto._tracks import annotate
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
-_SEQUENCE: Final = 1 << 16
+FIRST_SEQUENCE: Final = 1 << 16
 """Ids of sequences from here on: one for each file."""
+SEPARATOR: Final = " · "
+"""Between the name of a group of rows, and the file that it is of."""
+ROWS_OF_TRACK: Final = 1 << 8
+"""Rows of a track that have a place of their own among others; further ones share the last."""
 _AT_ONCE: Final = 1 << 14
 
 
@@ -57,7 +61,7 @@ class AddedTraces:
     def packets(self) -> Iterator[NDArray[np.uint8]]:
         """Yield all packets, many at once."""
         for number, (host, record) in enumerate(zip(self.hosts, self.records, strict=True)):
-            yield from _packets(host, _SEQUENCE + number, frozenset(record.values()))
+            yield from _packets(host, FIRST_SEQUENCE + number, frozenset(record.values()))
 
 
 def _first_id(host: HostTrace) -> int:
@@ -121,7 +125,7 @@ class _Lanes:
         for name, number in groups.items():
             packet = _packet(sequence)
             made = packet.track_descriptor
-            made.uuid, made.name = self.first + number, f"{name} · {Path(host.source).name}"
+            made.uuid, made.name = self.first + number, f"{name}{SEPARATOR}{Path(host.source).name}"
             made.child_ordering = EXPLICIT
             made.sibling_merge_behavior = MERGE_NONE
             yield packet
@@ -130,7 +134,7 @@ class _Lanes:
             made, about = packet.track_descriptor, host.tracks[track]
             made.uuid, made.parent_uuid = uuid, self.first + groups[about.group]
             made.name = about.name if not row else f"{about.name} · {row + 1}"
-            made.sibling_order_rank = track << 8 | min(row, 255)
+            made.sibling_order_rank = track * ROWS_OF_TRACK + min(row, ROWS_OF_TRACK - 1)
             made.sibling_merge_behavior = MERGE_NONE
             yield packet
 

@@ -54,6 +54,7 @@ class Matched:
     launch: Ints
     record: Ints
     overhang: Ints
+    unclear: int  # how many lie within another record of their kernel, too: it ran at once
 
     def misfits(self, slack_ns: float) -> int:
         """Return how many launches are outside by more than that."""
@@ -98,6 +99,7 @@ def _triple(args: Mapping[str, Any], name: str) -> tuple[int, ...]:
 def by_time(spans: Spans, records: Spans, alike: Sequence[tuple[list[int], list[int]]]) -> Matched:
     """Match each launch with the nearest record that no other launch has; both keep their order."""
     pairs: list[tuple[int, int]] = []
+    unclear = 0
     for mine, theirs in alike:
         if not mine or not theirs:
             continue
@@ -112,12 +114,16 @@ def by_time(spans: Spans, records: Spans, alike: Sequence[tuple[list[int], list[
             if best >= 0 and far <= NEAR_NS:
                 pairs.append((int(launch[number]), int(record[best])))
                 behind = best
+                others = record[[each for each in (best - 1, best + 1) if 0 <= each < len(there)]]
+                first, last = spans.first[launch[number]], spans.last[launch[number]]
+                within = (records.first[others] <= first) & (last <= records.last[others])
+                unclear += bool(within.any())
     table = np.array(sorted(pairs), np.int64).reshape(-1, 2)
     one, other = table.T
     over = np.maximum(
         records.first[other] - spans.first[one], spans.last[one] - records.last[other]
     )
-    return Matched(one, other, over)
+    return Matched(one, other, over, unclear)
 
 
 _OUTLIER: Final = 6.0

@@ -204,6 +204,8 @@ def _placed(
             f"{inside:,} of {len(matched.launch):,} launches are within 1 us of their kernel "
             f"record, {_worst(int(matched.overhang.max()))}"
         )
+    if matched.unclear:
+        said.append(f"{matched.unclear:,} lie within two records: their kernel ran twice at once")
     seen = _of_rank(trace, host).tolist()
     on_gpus = sum(
         mine and each.clock.kind != "host" for mine, each in zip(seen, trace.launches, strict=True)

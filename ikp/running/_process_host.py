@@ -46,7 +46,6 @@ class ProcessHost:
         self._lock = threading.RLock()
         self._beside: HostRecording | None = None
         self._session: profile | None = None
-        self._own: int | None = None  # the thread in which ikp's own profiler begins
         self._off = _NO_TORCH  # why it does not record, or no more
         self._over = threading.Event()
         self._limited = False
@@ -90,7 +89,6 @@ class ProcessHost:
         with self._lock:
             if self._off != _NO_CUDA or self._over.is_set():
                 return
-            self._own = _thread.get_ident()
             try:
                 with deferred(), installed():
                     if not foreign.TORCH.has(foreign.HOST):
@@ -103,8 +101,6 @@ class ProcessHost:
             except Exception as error:  # noqa: BLE001 - the program goes on
                 pass_on(error)
                 self._off = _THEIRS if isinstance(error, UsageError) else f"it failed: {error}"
-            finally:
-                self._own = None
         if self._beside is not None:
             _thread.start_new_thread(self._limit, (self._over,))  # as no thread of the program's
 
@@ -122,9 +118,10 @@ class ProcessHost:
                     self._off = f"it does not end at its limit: {error}"
 
     def _step_aside(self) -> None:
-        """End before a profiler of the program's begins, which this would disturb."""
-        if self._own == _thread.get_ident():
-            return
+        """End before a profiler of the program's begins, which this would disturb.
+
+        That ikp's own begins comes here, too, and is undone where it has begun.
+        """
         with self._lock:
             if self._off != _THEIRS:
                 self._off = _THEIRS
@@ -148,7 +145,7 @@ class ProcessHost:
         """Begin anew in a child that the program forked."""
         began = self._beside is not None
         self._lock, self._over = threading.RLock(), threading.Event()
-        self._beside = self._session = self._own = None
+        self._beside = self._session = None
         self._limited = False
         if began:
             self._off = _FORKED

@@ -1,4 +1,4 @@
-"""``ikp run --host`` on a GPU: each launch lies within its record, also of two processes, merged."""
+"""``ikp run --host`` on a GPU: launches lie within their records, also of merged processes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ikp.edit import concat
 from ikp.errors import UsageError
 from ikp.host_traces.placing import place
 from tests.analysis.example import START
-from tests.host_traces.simulated import launches, records
+from tests.host_traces.simulated import KERNELS, launches, records
 
 BEGINS = np.cumsum(np.random.default_rng(7).integers(20_000, 90_000, 60)).tolist()
 FAR = 2_123_456
@@ -84,6 +84,17 @@ def test_two_kernels_of_one_name_at_once_have_a_record_each() -> None:
     )
     placed = place(trace, records(begins, names))
     assert placed.record == {number: 2 * number + 1 for number in range(len(begins))}
+    assert "ran twice at once" not in placed.report
+
+
+def test_launches_that_two_records_hold_are_counted() -> None:
+    begins = [begin for one in BEGINS for begin in (one, one + 100)]
+    names = [KERNELS[number % 3] for number in range(len(begins))]
+    trace = launches(begins)
+    same = (replace(each, label="gemm") for each in trace.launches)
+    alike = place(replace(trace, launches=tuple(same)), records(begins, ["gemm"] * len(begins)))
+    assert "120 lie within two records: their kernel ran twice at once" in alike.report
+    assert "at once" not in place(trace, records(begins, names)).report
 
 
 @pytest.mark.parametrize(

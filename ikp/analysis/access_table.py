@@ -1,4 +1,4 @@
-"""The table of address probes: what one request of each access takes, the costliest first."""
+"""The table and JSON of address probes: what each access costs, the largest excess first."""
 
 from __future__ import annotations
 

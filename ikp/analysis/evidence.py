@@ -110,7 +110,7 @@ class Evidence:
 
 
 def about(trace: Trace) -> tuple[str, ...]:
-    """Return lines on the trace as a whole: time of finalize, ranks, overhead deducted, edits."""
+    """Return lines on the trace as a whole: read-back, clocks of GPUs and host, ranks, edits."""
     facts, lines = trace.provenance, []
     if "copied_out_s" in facts and "decoded_s" in facts:
         lines.append(

@@ -1,4 +1,4 @@
-"""``kernel_times``: how often each kernel of a trace was launched, and how long it took."""
+"""``kernel_times``: how many launches of each kernel a trace has, and how long they took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recording did to launches: how much longer they took, its share, what waits may hide.
+"""What recording did to launches: how much longer they took, and how much waiting it may hide.
 
 Where a program launched a kernel with the same grid again, plain, both were timed by events
 (``ikp run``): the difference is what recording took. Else, where a sample of blocks had ranges,

@@ -99,7 +99,7 @@ def _by_size(table: Slots | Events | Totals) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Slots:
-    """One row per warp of a block that ran. ``start_ns`` is its ``init``, ``end_ns`` its ``finish``
+    """One row per warp that ran. ``start_ns`` is its ``init``, ``end_ns`` its ``finish``
     (or the end of its last record).
     """
 

@@ -1,4 +1,4 @@
-"""Edits of a trace: functions that take one and return another, to select, rename, join, connect.
+"""Edits of a trace: functions from trace to trace, to select, cut, rename, join, connect, deduct.
 
 They compose, since none changes the trace it is given::
 

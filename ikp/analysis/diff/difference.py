@@ -114,8 +114,8 @@ class Change:
 class Row:
     """The change of one region in the warps of one role.
 
-    ``time`` is the region's self time per launch, divided by all the kernel's warps: so the rows of
-    a kernel, its time in no range among them, add up to ``residence``. Where only totals were
+    ``time`` is the region's self time per launch, divided by all warps that recorded: so the rows
+    of a kernel, its time in no range among them, add up to ``residence``. Where only totals were
     recorded, it includes the ranges inside. ``count`` is ranges, or instants, per launch; ``p50``
     the median over launches of each one's median. ``only`` is ``"before"`` or ``"after"`` for a
     region that the other side lacks.

@@ -1,4 +1,8 @@
-"""Caps each finding's bound by the nearest roof that its change does not move away."""
+"""Findings within a launch's roofs: bounds are capped, and findings with too little left dropped.
+
+Findings that are counted have bounds by the roofs that their change leaves where they are. Where
+many records were lost, a finding is less sure.
+"""
 
 from __future__ import annotations
 

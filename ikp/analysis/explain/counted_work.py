@@ -2,7 +2,7 @@
 
 Each range's instruction mix, which the machine code says, times how often it was recorded. What is
 executed under a condition counts half. What loops execute whose trips no record counts is not in
-the sums: ``uncounted`` says how much it may be.
+the sums: ``uncounted`` has one iteration of each such loop.
 """
 
 from __future__ import annotations

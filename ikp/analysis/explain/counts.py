@@ -1,4 +1,4 @@
-"""What a verdict says of counts: kernels and their shares of time, and the instruction mix."""
+"""A verdict's counts: kernels by the time of their launches, a launch's instructions by unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prologue, steady state and epilogue of the median block: before, in and after its iterations.
+"""Prologue, steady state and epilogue: medians of blocks' times before, in and after iterations.
 
 The region that repeats is the one that warps record most often: of the regions named "iteration",
 as automatic marks are, else of those that multiply, else of all.
@@ -20,7 +20,7 @@ _REPEATS: Final = 4
 
 
 def phases(launch: Prepared) -> Phases | None:
-    """Return the phases of the median block; None where nothing repeats."""
+    """Return the median of each phase over the blocks; None where nothing repeats."""
     region = _repeating(launch)
     if region is None:
         return None

@@ -202,7 +202,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """The median block's beginning, its iterations, and its end."""
+    """How long blocks take before, in and after their iterations: a median of each."""
 
     iteration: str  # the region that repeats
     iterations: float  # of a warp: the mean

@@ -1,4 +1,4 @@
-"""``Grid``: how many warps and blocks of a launch ran on each SM in each bin of time; as PNG.
+"""``Grid``: a launch's warps on each SM, and blocks on all, by bins of time; and matrices as PNG.
 
 A PNG picture has one colour: each pixel is as opaque as its share in a matrix says.
 """

@@ -1,4 +1,4 @@
-"""A trace's pictures as PNG, SVG or PDF, by matplotlib: SMs over time, waves, region durations."""
+"""Pictures of a trace's longest kernel, by matplotlib: SMs over time, waves, region durations."""
 
 from __future__ import annotations
 

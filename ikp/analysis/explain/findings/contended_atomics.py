@@ -1,4 +1,4 @@
-"""Finding ``atomics``: atomic operations that wait for each other at one address, or at a few."""
+"""Finding ``atomics``: many atomics on global memory, at few addresses or data-dependent ones."""
 
 from __future__ import annotations
 

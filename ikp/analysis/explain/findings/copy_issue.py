@@ -17,7 +17,7 @@ _LONG: Final = 0.15
 
 
 def copy_issue(launch: Prepared) -> Iterator[Finding]:
-    """Yield the regions in which warps that have other things to do take long to issue copies."""
+    """Yield findings on regions in which warps with other work, too, take long to issue copies."""
     shares = group_shares(launch)
     for region in launch.regions([Activity.COPY]).tolist():
         share = float(launch.own_by_region[region]) / max(launch.warp_time, 1)

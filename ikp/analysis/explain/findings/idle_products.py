@@ -36,7 +36,7 @@ _INNER: Final = 0.9
 
 
 def idle_products(launch: Prepared) -> Iterator[Finding]:
-    """Yield the regions in which the warps that multiply leave tensor cores idle."""
+    """Yield findings on the regions in which warps that multiply leave tensor cores idle."""
     made = products(launch)
     if made is None or not made.multiplies.any():
         return

@@ -1,4 +1,4 @@
-"""Finding ``local-memory``: registers that ran out, or arrays that no register can hold."""
+"""Finding ``local-memory``: accesses of spilled registers, or arrays that no register can hold."""
 
 from __future__ import annotations
 

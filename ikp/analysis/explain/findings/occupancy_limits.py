@@ -30,7 +30,7 @@ _MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
 
 
 def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
-    """Yield a finding where warps wait for memory, and an SM holds few warps."""
+    """Yield findings where an SM holds few warps: by the grid, or by registers or shared memory."""
     room = room_of(launch)
     yield from _few_warps(launch, room)
     if room.warps is None or room.possible is None or room.limited_by not in _LIMITS:

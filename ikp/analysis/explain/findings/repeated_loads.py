@@ -1,4 +1,4 @@
-"""Finding ``repeated-loads``: loads whose address no iteration moves, or that code loads again."""
+"""Findings ``repeated-loads`` and ``needless-pass``: loads of what was loaded or stored before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AGAIN: Final = 0.25
 
 
 def repeated_loads(launch: Prepared) -> Iterator[Finding]:
-    """Yield a finding on loads that could be made once."""
+    """Yield findings on loads that could be made once, or not at all."""
     work = counted_work(launch)
     if work is None:
         return

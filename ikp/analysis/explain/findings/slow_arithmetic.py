@@ -1,7 +1,7 @@
-"""Findings on arithmetic by the wrong unit: ``no-tensor-cores`` and ``slow-arithmetic``.
+"""Findings on arithmetic that takes much of a launch: ``no-tensor-cores``, ``slow-arithmetic``.
 
-Products of matrices as FP32 multiply-adds; double precision, divisions and transcendental functions
-in numbers that make their units a limit.
+Products of matrices by FP32 multiply-adds, which tensor cores could make. Double precision;
+divisions, powers and roots, which compilers expand into many instructions; MUFU instructions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LIGHT: Final = 2.0
 
 
 def slow_arithmetic(launch: Prepared) -> Iterator[Finding]:
-    """Yield findings on arithmetic that a faster unit could do."""
+    """Yield findings on arithmetic that another unit, or fewer instructions, could do faster."""
     work = counted_work(launch)
     if work is None:
         return

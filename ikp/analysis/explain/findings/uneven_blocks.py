@@ -1,4 +1,4 @@
-"""Findings on blocks that take longer than others: ``slow-sm``, ``slow-block``, ``imbalance``."""
+"""Findings on uneven times of blocks: ``slow-sm``, ``slow-block``, ``imbalance`` and ``tail``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``LaunchGrid``: a launch's grid, and the blocks of it that record, chosen or sampled."""
+"""``LaunchGrid``: flags and selection by which a launch's kernel is patched; ``sampled`` blocks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class LaunchGrid(NamedTuple):
     def of(
         cls, blocks: tuple[int, int, int], stream: int, chosen: Selection, sample: int | None = 1
     ) -> LaunchGrid:
-        """Return the grid of one launch; a captured launch may be replayed with another grid.
+        """Return these properties of one launch; a captured one may be replayed with another grid.
 
         Args:
             blocks: its grid.

@@ -1,4 +1,4 @@
-"""Patched kernels that the driver has loaded, and their launch parameters: the buffer's address.
+"""Patched kernels that the driver has loaded, and their launch parameters: buffer and selection.
 
 Where ikp itself makes the launch, the launch parameters are one more argument of the kernel.
 Elsewhere they lie in its module's constant memory, which is written in the order of a stream before

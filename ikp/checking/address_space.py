@@ -76,7 +76,7 @@ def mapped(buffers: Sequence[Buffer], device: int, reserved: Reserved) -> Iterat
 
     Raises:
         TakenError: an address is in use.
-        NoRoomError: the device has not so much memory left.
+        NoCopyRoomError: the device has not so much memory left.
         PatchError: the driver refuses.
     """
     wish = _Properties(_PINNED, 0, _DEVICE, device)

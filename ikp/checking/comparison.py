@@ -75,7 +75,7 @@ def compare(
         memory: the device's.
 
     Raises:
-        NoRoomError: there is no memory for two copies of the buffers.
+        NoCopyRoomError: there is no memory for two copies of the buffers.
     """
     with copies(buffers, memory) as before, copies(buffers, memory) as first:
         try:

@@ -1,4 +1,4 @@
-"""The program's side of the process that checks kernels: a check, its start, requests and end.
+"""The program's side of the process that checks kernels: its start, checks by request, its end.
 
 ``check`` is the entry point of the A/B check: it returns a verdict on a launch.
 """

@@ -1,4 +1,4 @@
-"""Runs a kernel plain and with records in the process that checks it, each within a time limit."""
+"""Runs a kernel's plain and other form, each within a time limit, to compare or to time both."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def run(request: Request, memory: DeviceMemory, stage: Stage) -> CheckResult:
 
     Raises:
         PatchError: the driver refuses a call before a kernel runs.
-        NoRoomError: there is no memory for copies.
+        NoCopyRoomError: there is no memory for copies.
     """
     cuda.give_limits(request.shape.limits)
     with ExitStack() as loaded:

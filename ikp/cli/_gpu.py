@@ -1,4 +1,8 @@
-"""The GPUs that a kernel could run on, by torch if it is installed, else by ``nvidia-smi``."""
+"""The GPUs that a kernel could run on, their driver, and advice where there are none.
+
+torch names the GPUs, or ``nvidia-smi`` where torch is not installed; the driver's version is from
+``nvidia-smi``.
+"""
 
 from __future__ import annotations
 

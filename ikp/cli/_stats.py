@@ -1,4 +1,4 @@
-"""``ikp stats``: prints the table of ranges in trace files, each or merged."""
+"""``ikp stats``: prints a table of ranges in trace files, each or merged, or of address probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The option ``--window``: a window of time such as ``10us:250us``, in nanoseconds."""
+"""The option ``--window``: a window of time such as ``10us:250us``, parsed to nanoseconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The record ABI, version 1: layouts of launch header, slot header and record, and their constants.
 
-Backends generate device code from these constants, the decoder reads with these dtypes; no other
-file holds the numbers. A *segment* is the memory of one kernel launch::
+Backends generate device code from these constants, the decoder reads with these dtypes. No other
+file holds the numbers, but ``launch_fields`` has those of the launch header. A *segment* is the
+memory of one kernel launch::
 
     +-----------------+--------+--------+-- ... --+------------+
     | launch header   | slot 0 | slot 1 |         | slot n - 1 |      n = blocks x warps per block

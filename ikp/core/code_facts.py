@@ -1,8 +1,8 @@
 """Facts of a kernel's code, range by range: activity, instruction counts, memory accesses; as JSON.
 
 A string under ``FACTS`` + the launch's label in the trace's provenance, some 400 bytes a range.
-Instrumentation of machine code and ``ikp inspect`` write it; ``ikp explain`` reads it. Units are
-the keys of ``ikp.sass.disassembly.opcodes``: ``"fma"``, ``"load.global.16"``, and others.
+A session on a GPU writes it as it ends; ``ikp explain`` reads it. Units are those of
+``ikp.sass.disassembly.opcodes``: ``"fma"``, ``"load.global.16"``, and others.
 Instruction counts, accesses and lines are JSON lists.
 """
 

@@ -1,4 +1,4 @@
-"""Figures of a kernel's further runs, kept as JSON in provenance: addresses of lanes, and times.
+"""Figures of a kernel, as JSON in provenance: lanes' addresses, times of launches and of trials.
 
 Each is a text under one of these prefixes + the launch's label:
 

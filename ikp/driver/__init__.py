@@ -1,1 +1,1 @@
-"""The CUDA driver API through ctypes: calls, a memory pool, and a process that loads modules."""
+"""The CUDA driver API through ctypes: calls, a memory pool, clock handshakes, replays, loading."""

@@ -206,7 +206,7 @@ def _attribute(function: int, attribute: int) -> int:
 
 
 def use_primary_context(ordinal: int) -> int:
-    """Make a device's primary context this thread's, for good, and keep it out of captures.
+    """Make a device's primary context this thread's, for good; relax this thread's captures.
 
     Args:
         ordinal: the device's number, as the driver counts.

@@ -1,4 +1,4 @@
-"""Names of kernels: a C++ symbol demangled, and shortened to a label of 80 characters.
+"""Names of kernels: a C++ symbol demangled, and shortened to a label of at most 80 characters.
 
 A label that was cut ends in a hash of the name.
 """

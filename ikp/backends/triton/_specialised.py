@@ -1,4 +1,4 @@
-"""The error for a kernel that fails to compile with marks around a ``warp_specialize=True`` loop.
+"""The error for a kernel that fails to compile with marks at a ``warp_specialize=True`` loop.
 
 On Hopper, Triton gives each operation of a kernel with such a loop to the warps that need its
 result. No operation needs a mark's: inside the loop it is left out (``vanished`` warns). Outside,

@@ -10,7 +10,7 @@ Each such line becomes inline PTX assembly, in the syntax in which the compiler 
 
 The first line of the file says which IR it was made from. A kernel whose source, options or
 argument types have changed since has another IR, and is refused. A kernel to be recorded so has a
-comment in its source, left by ``expressions.by_hand``, with the file's token.
+comment in its IR, left by ``_expressions.by_hand``, with the file's token.
 """
 
 from __future__ import annotations

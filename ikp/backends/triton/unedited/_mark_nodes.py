@@ -11,7 +11,7 @@ from typing import TypeVar
 from ikp.errors import UsageError
 
 VERBS = "_ikp"
-"""The name of the module ``expressions`` in a marked function."""
+"""The name of the module ``_expressions`` in a marked function."""
 PROF = "_ikp_prof"
 """The parameter that a marked kernel has in addition."""
 

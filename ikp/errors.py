@@ -1,7 +1,7 @@
 """The exception classes of ``ikp``, one per kind of mistake, and its warning class.
 
-A message says what happened, where, why, and what to do about it. All derive from
-:class:`IkpError`, so ``except ikp.IkpError`` catches exactly what this package raises.
+A message says what happened, where, why, and what to do about it. All errors derive from
+:class:`IkpError`, so ``except ikp.IkpError`` catches each of them.
 """
 
 from __future__ import annotations

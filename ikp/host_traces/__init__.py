@@ -1,1 +1,1 @@
-"""Traces of other profilers beside those of ikp: read, placed on one axis, joined in one file."""
+"""Other profilers' traces: read, matched with ikp's launches, and placed on one time axis."""

@@ -1,4 +1,4 @@
-"""Reads the JSON that torch.profiler exports (Kineto's Chrome trace)."""
+"""Reads torch.profiler's JSON (a Chrome trace) as a ``HostTrace``, without ikp's own calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches and the kernel records of another profiler: which belong together, and how they lie.
+"""Matches launches with another profiler's kernel records: by time, or by order of launch.
 
 A record of CUPTI's holds the launch, first warp to last, with less than a microsecond around it.
 """

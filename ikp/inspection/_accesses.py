@@ -1,4 +1,4 @@
-"""Accesses to memory by their lanes' addresses: sectors, cycles of shared memory, distinct ones."""
+"""Memory accesses by their lanes' addresses: sectors, cycles of shared memory, and reuse."""
 
 from __future__ import annotations
 

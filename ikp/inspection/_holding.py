@@ -1,4 +1,4 @@
-"""``Holding``: counts of a range's instructions that are of the kind and the lines in its name.
+"""``Holding``: a range's instructions by index: those that its name says, by kind and line; others.
 
 A name of a range in finished machine code says what it does, and at which lines:
 ``wgmma x4 @matmul.py:93``. Or the kernel's source has a range of that name, which has lines.
@@ -61,7 +61,7 @@ class RangeInstructions:
 
 @dataclass(frozen=True)
 class Holding:
-    """Counts the instructions that ranges hold in one kernel.
+    """Splits the instructions that ranges hold in one kernel.
 
     Args:
         flow: the patched kernel.

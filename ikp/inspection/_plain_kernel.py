@@ -1,4 +1,4 @@
-"""Resources of a kernel as it is without records: its stack, spills, shared memory, registers."""
+"""Resources of a kernel without records: stack, spills, shared memory, limit of registers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A record in machine code, and whether an instruction runs once for each record of its range.
+"""Records in machine code, and whether an instruction runs at least once whenever its range does.
 
 It does not where a path through the range passes it by, or a path from it leaves the range with no
-record. Then there are not as many executions of it as records.
+record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Span:
 class Record:
     """One record in machine code."""
 
-    stores: tuple[int, ...]  # indices of the instructions: one, or two with a 64-bit clock
+    stores: tuple[int, ...]  # indices of the instructions: one to three
     tag: int | None  # None: made at run time
     spans: tuple[Span, ...]
 

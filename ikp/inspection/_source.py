@@ -1,4 +1,4 @@
-"""The lines of source code that a range stands around."""
+"""``Source``: the lines of source code that a range encloses, and the calls in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a kernel's code, kept beside Triton's own cache: a disassembler takes a second.
+"""``CodeFacts`` of an image's kernels, cached on disk: a disassembler takes a second.
 
 A file for each cubin and its names; who can't write it computes it again.
 """

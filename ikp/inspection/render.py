@@ -1,4 +1,4 @@
-"""A report as text and as a rich table."""
+"""A report of ``ikp inspect`` as text for a terminal, and the instructions of one range."""
 
 from __future__ import annotations
 

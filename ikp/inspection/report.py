@@ -1,4 +1,4 @@
-"""What an inspection finds, as data."""
+"""The report of ``ikp inspect`` as dataclasses and JSON: kernels, ranges, copies, discrepancies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the ranges of compiled kernels hold, in short: what a trace keeps of its machine code.
+"""``CodeFacts`` of compiled kernels, by range: instruction mix, work, waits and memory accesses.
 
-Each instruction counts for the innermost range that holds it; where records went into finished
-machine code, the kernel's own range, which is no record, holds the rest. What is executed once for
-each record is counted; what stands in a loop inside of a range, or under a condition, is not known.
+Each instruction counts for the innermost range that holds it. Where records went into finished
+machine code, the kernel's own range, which is no record, holds the rest. A mix tells apart what is
+surely executed, what is under a condition, and what is in a loop of unknown trips.
 """
 
 from __future__ import annotations

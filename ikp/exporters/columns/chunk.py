@@ -214,7 +214,7 @@ def _parsed(head: bytes) -> dict[str, Any]:
 
 
 def _piece(facts: object) -> ColumnEntry:
-    """Return the piece of which these are the :meth:`Piece.facts`.
+    """Return the entry of which these are the :meth:`ColumnEntry.facts`.
 
     Raises:
         DamagedError: they are something else.

@@ -1,7 +1,8 @@
-"""A walk over a file, packet by packet: chunks of columns, inflated with a limit, and seals.
+"""Reads a ``.pftrace`` file packet by packet: where chunks of columns are, and their seals.
 
-What a file holds packed is inflated piece by piece, and no further than the file's size explains. A
-chunk's seal shows whether the packets in front of it are those that it was written with.
+A chunk's seal has the size and checksums that the packets in front of it had when they were
+written. What is compressed is inflated piece by piece, and no further than the file's size
+explains.
 """
 
 from __future__ import annotations

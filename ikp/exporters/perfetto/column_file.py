@@ -1,4 +1,4 @@
-"""A file's own columns: which there are, any part of them, and the errors that refuse a file."""
+"""``ColumnFile``: the columns of a ``.pftrace`` file, read in part; errors that refuse a file."""
 
 from __future__ import annotations
 

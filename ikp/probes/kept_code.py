@@ -1,4 +1,4 @@
-"""Writes a patched cubin, its plain cubin and PTX to Triton's cache, for ``ikp inspect``.
+"""Writes a patched cubin, the plain one and PTX to Triton's cache, for ``inspect``, ``verify``.
 
 They lie in a folder of their own. The PTX ends in a comment with what the cubin can't say: the
 names of its ranges, and which instructions were inserted.

@@ -1,7 +1,8 @@
-"""Suspects: instructions of one kind and line that are taken out of a copy, to time it without.
+"""Copies of a kernel to time it without its suspects, the instructions of one kind and line.
 
-What such a copy computes is wrong. So it runs on copied memory alone, and a suspect is refused
-where wrong values could make the kernel hang or fault.
+They are taken out, or, where they are loads, redirected to one line. What such a copy computes is
+wrong. So it runs on copied memory alone, and a suspect is refused where wrong values could make the
+kernel hang or fault.
 """
 
 from __future__ import annotations

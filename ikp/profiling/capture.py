@@ -1,4 +1,4 @@
-"""``ikp.capture``: runs a function again with larger buffers until no record is dropped."""
+"""``ikp.capture``: runs a function again with larger buffers while records are dropped."""
 
 from __future__ import annotations
 

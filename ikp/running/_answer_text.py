@@ -1,4 +1,4 @@
-"""An answer as lines for a terminal of 80 columns, or of stderr's own width."""
+"""An answer as lines of stderr's width: at most 100 columns, and 80 where it has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The windows of a program under ``ikp run --idle``: it is recorded while a file is there.
+"""The windows of ``ikp run --idle`` and ``--while``: a program is recorded while a file is there.
 
 A thread of ikp's own looks for the file, so a program that waits in C is no hindrance. Each window
 has a session and a trace of its own. In between, a launch costs one look at a flag.

@@ -1,4 +1,4 @@
-"""``Answer``: what a run was about: its kernels by time, and findings on the hottest of them."""
+"""``Answer``: what took a run's time, as kernels by time and a verdict on the hottest of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON of a run's end: all that its text says, and each process."""
+"""The JSON of ``ikp run``: its processes, kernels by time, verdict, next commands and warnings."""
 
 from __future__ import annotations
 

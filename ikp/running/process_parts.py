@@ -1,4 +1,4 @@
-"""``Part``: what one process, or one window of it, recorded; processes leave it for the end."""
+"""``Part``: a summary, as JSON for the first process, of what a process or a window recorded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The recording of one process, or of one window of it."""
+    """What one process, or one window of it, recorded: launches, records, times, and the file."""
 
     pid: int
     program: str

@@ -1,7 +1,8 @@
 """The recording of a program under ``ikp run``, in the program's own process.
 
-The start-up module calls ``begin`` when the program imports Triton, and ``end`` when Python exits:
-after the program's threads and its functions registered with ``atexit``, which may launch kernels.
+The start-up module calls ``begin`` when the program imports Triton or another way to the CUDA
+driver, such as torch. It calls ``end`` when Python exits: after the program's threads and its
+functions registered with ``atexit``, which may launch kernels.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ they say that nothing is recorded::
 
 Where a session chooses warps or blocks, a selection lies behind it (``selection_code``).
 
-A warp keeps in uniform registers alone: the addresses of its header and its records, how many of
-these it has made, both clocks at the entry, its SM and the grid's id. The threads that come to a
-record elect one of them to store it. Until a warp leaves, only its records are stored: its header
-is, at the exit.
+A warp keeps in uniform registers, as far as these suffice: the addresses of its header and its
+records, how many of these it has made, both clocks at the entry, its SM and the grid's id. The rest
+is in registers of each thread (``reserved_registers``). The threads that come to a record elect one
+of them to store it. Until a warp leaves, only its records are stored: its header is, at the exit.
 
 The stores of warps lie close together: recording costs what memory costs. All headers lie side by
 side, and the records of a few neighbouring warps in rows: the first of each, the second of each.

@@ -1,4 +1,4 @@
-"""Groups of landmarks: adjacent instructions of one kind and line, such as ``cp.async x8``."""
+"""Groups of landmarks: successive ones of one kind in a basic block, such as ``cp.async x8``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class LandmarkGroup:
 
 
 def groups(flow: Flow, cuts: Iterable[int]) -> list[LandmarkGroup]:
-    """Return the groups: in one basic block, no other landmark between them, of the same lines.
+    """Return the groups: in one basic block, with no other landmark between them.
+
+    A group is cut by its lines where each line's instructions adjoin; warpgroups' products are cut
+    after each commit instead.
 
     Args:
         flow: the kernel.

@@ -1,4 +1,4 @@
-"""The start-up hook of ``ikp run``: an import finder that begins recording with Triton's import.
+"""Start-up hook of ``ikp run``: recording begins at the import of Triton or a CUDA library.
 
 ``ikp run`` starts Python with this folder first in ``PYTHONPATH``. Python's ``site`` module then
 imports this file before the program begins. The file removes the folder and ikp's variables again,

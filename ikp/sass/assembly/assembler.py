@@ -1,4 +1,4 @@
-"""Assembler: from a sequence of instructions, in an order with few stalls, to words with waits.
+"""Assembler: turns instructions into words with stalls and waits, and orders them for few stalls.
 
 SASS schedules itself. Each word holds for how many cycles the next instruction is held back (its
 stall), and for which of six scoreboards it waits. ``assemble`` computes both for a sequence of

@@ -1,7 +1,8 @@
 """The attributes of a cubin's kernels (``.nv.info``): parsed, written, and moved with the code.
 
 Some hold code addresses, which change when code is inserted. A table lists which, and in what form,
-from what NVIDIA's compilers write and its disassembler prints. Any unknown attribute is refused.
+from what NVIDIA's compilers write and its disassembler prints. An unknown
+attribute with a size is refused; one without has 16 bits, too few for an address.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``Influence``: what wrong values could do: which registers and spaces of memory they reach.
+"""``Influence``: registers and memory that wrong values reach; if a kernel could hang or fault.
 
 A forward dataflow analysis, conservative: a register that may hold a value computed from a wrong
 one is wrong, and so is all that is loaded from a space of memory that a wrong value is stored to.

@@ -37,7 +37,7 @@ class Liveness:
     flow: Flow
     asserts: frozenset[int] = frozenset()  # calls that end the kernel, from ``asserts``
     addressed: Mapping[int, int] = field(default_factory=dict)
-    """Registers that instructions read beside their operands, from ``emulated_atomics``."""
+    """Registers that instructions read beside their operands, from ``idioms.addressed``."""
 
     @cached_property
     def table(self) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ they do, the memory space, and the bytes of each lane, as in ``"load.global.16"`
 - ``"fma"`` (FP32), ``"half"`` (two numbers of 16 bits), ``"fp64"``, ``"xu"`` (transcendental
   functions), ``"convert"``, ``"convert.64"``, ``"integer"``, ``"product"`` (of integers);
 - ``"divide"`` and ``"call"``, which mark divisions and calls of functions;
+- ``"copy.bulk"`` and ``"tensor memory"``: bulk copies, and accesses to tensor memory;
 - ``"shuffle"``, ``"branch"``, ``"barrier"``, ``"wait"``, ``"fence"``, ``"uniform"``.
 """
 

@@ -1,1 +1,1 @@
-"""What keeps the project in order, and tries it out on others' code."""
+"""Scripts that write docs and schemas, measure the code, and try ikp on others' programs."""

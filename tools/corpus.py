@@ -1,9 +1,9 @@
-"""Collect cubins of real libraries: for the tests that read machine code nobody here wrote.
+"""Collect cubins of real libraries, for the tests that read machine code from elsewhere.
 
     python -m tools.corpus OUT --arch sm_90=20 --arch sm_80=5 libfoo.so folder ...
 
 Takes shared objects, or folders of cubins. Of each shared object it extracts so many cubins of an
-architecture, spread evenly over what is there. What is in OUT already is not written twice.
+architecture, spread evenly over what is there. Files are named by their hash: none is there twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the results of operators come to: outcomes, refusals by kernel, launches that hid."""
+"""Tables of results: outcomes, launches by library, refusals by reason, launches ikp missed."""
 
 from __future__ import annotations
 

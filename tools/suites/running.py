@@ -1,4 +1,4 @@
-"""Runs a suite, plain or under ``ikp run``, each time in a new environment of its own."""
+"""Runs a suite, plain or under ``ikp run``, each time with new caches and a folder of its own."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ It runs on optimised IR, before LLVM generates code. A record is then
 * a vector of four words, which LLVM moves together as it likes and with the waits that matrix
   instructions in flight need: it knows none for registers that assembly writes;
 * assembly that stores the vector: one store by one lane, no branch. The cursor's registers are
-  ikp's own (``registers``), scalar, and one set per wave::
+  ikp's own (``_registers``), scalar, and one set per wave::
 
     ikp_cur        number of records attempted so far
     ikp_base       low 32 bits of the address of the slot's first record

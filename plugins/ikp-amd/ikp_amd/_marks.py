@@ -1,4 +1,4 @@
-"""The verbs for AMD GPUs as marks: lines of inline assembly that ``ir`` replaces by code.
+"""The verbs for AMD GPUs as marks: lines of inline assembly that ``_ir`` replaces by code.
 
 Triton's language has neither a value of four words nor the clock as an operation of its compiler.
 So a verb is one line of assembly here, a mark with its operands, and a pass over the LLVM IR
@@ -7,7 +7,7 @@ becomes a vector, whose moves LLVM schedules; its store becomes assembly. A mark
 where another tool has taken the hook away, compilation stops.
 
 ``init`` leaves its results for the other verbs in scalar registers that no other code uses. There
-is one set per wave, which is AMD's word for a warp. ``registers`` finds them once the kernel is
+is one set per wave, which is AMD's word for a warp. ``_registers`` finds them once the kernel is
 compiled.
 """
 

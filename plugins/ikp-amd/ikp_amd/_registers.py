@@ -1,7 +1,7 @@
 """Allocation of ikp's scalar registers in the assembly of a kernel for an AMD GPU.
 
-Assembly may name a register by a symbol: ``s[ikp_cur]``. The code that ``ir`` has inserted into a
-kernel does. The symbols become the registers after those that LLVM allocated, and the kernel asks
+Assembly may name a register by a symbol: ``s[ikp_cur]``. The code that ``_ir`` has inserted into
+a kernel does. The symbols become the registers after those that LLVM allocated, and the kernel asks
 the hardware for so many more. A wave has 102. To use all of them costs no occupancy by itself on
 the GPUs that ikp knows, where vector registers and shared memory bound it.
 """

@@ -1,4 +1,4 @@
-"""What the instructions do that the machine for AMD's assembly knows."""
+"""Scalar and vector instructions of AMD's assembly, as functions for the simulated machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AMD assembly, as LLVM prints it and ikp completes it, taken apart for ``gcn_machine``."""
+"""AMD assembly, as LLVM prints it and ikp completes it, taken apart for ``machine``."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -17,6 +18,9 @@ _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _STARTS: Final = ToolAnnotations(read_only_hint=False, destructive_hint=True)
 _SAID: Final = 4_000
 """Bytes that the program's own output has of an answer of ``run``, at most."""
+
+_LIMITS: Final = {3: "a limit of fail_over is surely passed", 4: "a limit can't be decided"}
+_NONE: Final[Mapping[int, str]] = {}
 
 _Trace = Annotated[str, Field(description="A .pftrace file that ikp wrote.")]
 _Kernel = Annotated[str | None, Field(description="Only kernels named so, as a pattern: '*gemm*'.")]
@@ -146,7 +150,7 @@ async def diff(
 ) -> str:
     """Return what moved between two traces, and how surely, by the variation of their launches."""
     words = ["diff", *_options(old=old, new=new), *(f"--fail-over={each}" for each in fail_over)]
-    return await _answer([*words, "--", before, after], results=(0, 3, 4))
+    return await _answer([*words, "--", before, after], meaning=_LIMITS)
 
 
 @server.tool(annotations=_READS, structured_output=False)
@@ -166,7 +170,7 @@ async def inspect(
 @server.tool(annotations=_READS, structured_output=False)
 async def verify(trace: _Trace) -> str:
     """Verify each patched kernel of a trace against the plain one: the same but for its records."""
-    return await _answer(["verify", "--", trace], results=(0, 1))
+    return await _answer(["verify", "--", trace], meaning={1: "not all kernels are verified"})
 
 
 def _options(**given: str | None) -> list[str]:
@@ -180,8 +184,8 @@ async def _ended(words: list[str], folder: str | None = None, limit_s: float = R
         raise ToolError(f"ikp {words[0]} can't be started: {error}") from error
 
 
-async def _answer(words: list[str], *, results: tuple[int, ...] = (0,)) -> str:
-    """Return what a command printed, and of a result beside 0 the exit code.
+async def _answer(words: list[str], *, meaning: Mapping[int, str] = _NONE) -> str:
+    """Return what a command printed, and the meaning of an exit code that is a result.
 
     Raises:
         ToolError: it ended with another exit code, or printed nothing.
@@ -189,7 +193,7 @@ async def _answer(words: list[str], *, results: tuple[int, ...] = (0,)) -> str:
     ended = await _ended(words)
     if not ended.in_time:
         raise ToolError(f"ikp {words[0]} took over {READING_S:g} s, and was ended.")
-    if ended.code not in results or (ended.code and not ended.out.strip()):
+    if ended.code and (ended.code not in meaning or not ended.out.strip()):
         raise ToolError(cut(ended.said.strip() or f"exit code {ended.code}", end=True))
-    result = f"\n\nexit code {ended.code}" if ended.code else ""
-    return cut(ended.out.strip(), ANSWER - len(result)) + result
+    result = f"\n\nexit code {ended.code}: {meaning[ended.code]}" if ended.code else ""
+    return cut(ended.out.strip("\n"), ANSWER - len(result)) + result

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from ikp.core.abi import LAUNCH_HEADER_BYTES
 from ikp.core.host_trace import KERNEL, HostSlice, HostTrace, HostTrack
 from ikp.errors import UsageError
 
-_ON_GPU: Final = (KERNEL, "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
+_COPY: Final = "gpu_memcpy"
+_ANNOTATION: Final = "gpu_user_annotation"
+_ON_GPU: Final = (KERNEL, _COPY, "gpu_memset", _ANNOTATION)
 _CALLS: Final = ("cuda_runtime", "cuda_driver")
 OWN_KERNEL: Final = "ikp_handshake"
 """The kernel of handshakes, which a thread of ikp launches, as it does ikp's own copies."""
@@ -103,26 +107,57 @@ def _parsed(content: bytes, path: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """The threads of ikp, and the numbers of their calls."""
+    """The threads of ikp, the numbers of their calls, and its streams."""
 
     threads: frozenset[tuple[Any, Any]]
     correlations: frozenset[int]
+    streams: frozenset[tuple[Any, Any]]
 
     def has(self, event: Mapping[str, Any]) -> bool:
         """Whether an event is ikp's own."""
         if event.get("cat") in _ON_GPU:
-            return _correlation(event) in self.correlations
+            stream = event.get("pid"), event.get("tid")
+            return stream in self.streams or _correlation(event) in self.correlations
         return (event.get("pid"), event.get("tid")) in self.threads
 
 
-def _own_threads(events: Iterable[Mapping[str, Any]]) -> _Own:
+def _own_threads(events: Sequence[Mapping[str, Any]]) -> _Own:
     """Find ikp's own threads, by the calls that launch the kernel of handshakes."""
     own = {_correlation(each) for each in events if each.get("name") == OWN_KERNEL} - {None}
     calls = [each for each in events if each.get("cat") in _CALLS]
     threads = {(each.get("pid"), each.get("tid")) for each in calls if _correlation(each) in own}
     theirs = (each for each in calls if (each.get("pid"), each.get("tid")) in threads)
     numbers = {_correlation(each) for each in theirs} | own
-    return _Own(frozenset(threads), frozenset(each for each in numbers if each is not None))
+    called = {_correlation(each) for each in calls}
+    return _Own(
+        frozenset(threads),
+        frozenset(each for each in numbers if each is not None),
+        frozenset(_own_streams(events, called)),
+    )
+
+
+def _own_streams(
+    events: Iterable[Mapping[str, Any]], called: Container[int | None]
+) -> Iterator[tuple[Any, Any]]:
+    """Yield the streams of ikp's own copies, which go to the driver: Kineto has no calls of them.
+
+    They have copies alone, some of them of a launch's header.
+    """
+    by_stream = defaultdict[tuple[Any, Any], list[Mapping[str, Any]]](list)
+    for each in events:
+        if each.get("cat") in _ON_GPU and each.get("cat") != _ANNOTATION:
+            by_stream[each.get("pid"), each.get("tid")].append(each)
+    for stream, found in by_stream.items():
+        copies = all(
+            each.get("cat") == _COPY and _correlation(each) not in called for each in found
+        )
+        if copies and any(_bytes(each) == LAUNCH_HEADER_BYTES for each in found):
+            yield stream
+
+
+def _bytes(event: Mapping[str, Any]) -> object:
+    args = event.get("args")
+    return args.get("bytes") if isinstance(args, dict) else None
 
 
 def _correlation(event: Mapping[str, Any]) -> int | None:
@@ -156,7 +191,7 @@ class _Tracks:
         if event.get("cat") in _ON_GPU:
             args = event.get("args") or {}
             track = HostTrack(f"GPU {args.get('device', process)}", f"stream {thread}")
-            if event.get("cat") == "gpu_user_annotation":
+            if event.get("cat") == _ANNOTATION:
                 track = HostTrack(track.group, f"{track.name} annotations")
         else:
             group = self.names.get(("process_name", process, None), "process")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ikp.core.abi import LAUNCH_HEADER_BYTES
 from ikp.errors import UsageError
 from ikp.host_traces import kineto
 from tests.host_traces.simulated import records
@@ -73,6 +74,22 @@ def test_ikps_own_thread_is_left_out(tmp_path: Path) -> None:
         *(("call", 10), ("aten::add", None), ("gemm", 10))
     ]
     assert host.base_ns is None
+
+
+def test_copies_that_ikp_makes_by_the_driver_are_left_out(tmp_path: Path) -> None:
+    def copied(stream: int, number: int, size: int, kind: str = "gpu_memcpy") -> dict[str, Any]:
+        return event("copy", kind, stream, args={"correlation": number, "bytes": size})
+
+    header = LAUNCH_HEADER_BYTES
+    events = [
+        event("cudaMemcpyAsync", "cuda_runtime", 1, args={"correlation": 10}),
+        *(copied(7, 10, header), copied(7, 11, header)),  # one of them is the program's for sure
+        *(copied(13, 12, header), copied(13, 13, 1 << 16)),  # ikp's
+        *(copied(14, 14, 1 << 16), copied(14, 15, 4)),  # of no header
+        *(copied(15, 16, header), copied(15, 17, 0, "kernel")),  # not copies alone
+    ]
+    host = kineto.read(written(tmp_path, events))
+    assert [each.correlation for each in host.slices] == [10, 10, 11, 14, 15, 16, 17]
 
 
 def test_the_rank_is_that_of_the_process(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""torch's private names that ``ikp run --host`` uses: where one is missing, that is off."""
+"""Calls of torch's private names for ``ikp run --host``, which is off where one is missing."""
 
 from __future__ import annotations
 

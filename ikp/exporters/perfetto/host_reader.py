@@ -1,4 +1,4 @@
-"""Reads other profilers' traces back from a file, for a file that holds them again."""
+"""Reads the traces of other profilers (``HostTrace``) back from a ``.pftrace`` that ikp wrote."""
 
 from __future__ import annotations
 

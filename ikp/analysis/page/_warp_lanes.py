@@ -102,6 +102,8 @@ def panel_of(
                 tuple(boxes),
             )
         )
+    order = {block: i for i, block in enumerate(blocks)}
+    lanes.sort(key=lambda one: (order[one.block], not one.boxes))
     return Panel(*interval, tuple(lanes), of_warps, deeper, merged)
 
 

@@ -17,9 +17,10 @@ for (const figure of document.querySelectorAll("figure.lanes")) {
       inner.setAttribute("x", `${-100 * from / part}%`);
       inner.setAttribute("width", `${100 / part}%`);
     }
-    const { begin: zero, span } = panels[panels.length - 1].dataset;
-    const low = +zero + from * span, high = low + part * span;
-    shown.textContent = `${words(low)} to ${words(high)}`;
+    shown.textContent = panels.map(({ dataset: { begin: zero, span } }) => {
+      const low = +zero + from * span;
+      return `${words(low)} to ${words(low + part * span)}`;
+    }).join("; ");
     figure.classList.toggle("zoomed", part < 1);
   };
   const zoom = (by, around) => show(from + around * part * (1 - by), part * by);

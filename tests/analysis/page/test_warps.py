@@ -259,6 +259,17 @@ def test_of_very_many_ranges_the_short_ones_are_taken_together_and_counted():
         assert not tall or sum(tall) == pytest.approx(LEVEL - 1, abs=0.01)
 
 
+def test_no_box_of_several_ranges_reaches_over_the_start_or_the_end_of_a_longer_one():
+    outer = [("loop", 1000 * k, 1000 * k + 500) for k in range(20)]
+    inner = [("x", at, at + 8) for at in range(1, 20_000, 10)]
+    launch = prepare(Scene().add(Warp(0, 0, 0, 0, 20_000, [*outer, *inner])).trace(), 0)
+    (lane,) = panel_of(launch, [0], (0, 20_000), []).lanes
+    edges = {edge for _, *both in outer for edge in both}
+    several = [box for box in lane.boxes if box.count > 1]
+    assert len(several) == 40 and len(lane.boxes) == 60
+    assert not [box for box in several if any(box.opens < edge < box.closes for edge in edges)]
+
+
 def test_of_many_warps_the_named_ones_and_one_of_each_role_are_drawn():
     scene = Scene()
     for warp in range(40):

@@ -1,11 +1,12 @@
 """Messages between a program and the process that checks its kernels, above all the request.
 
-A request is of an A/B check: a kernel's plain and patched code, launch shape and buffers. Messages
-are bytes and numbers alone: the process that checks shares no objects with the program.
+A request has a kernel's plain and other form, its launch shape and its buffers, to compare both
+forms or to time them. Messages are bytes and numbers alone: the process that checks shares no
+objects with the program.
 
 The process begins with ``Ready``, and again when it has a context. Then, for each kernel, comes a
-``Request``, answered by ``Ready``; a ``StagedCopy`` for each piece of memory, answered by the same;
-and ``RunKernels``, answered by a ``Stage`` before each run, and by a ``CheckResult``, or ``Last``
+``Request``, and a ``StagedCopy`` for each piece of memory. ``Ready`` answers each of these. Then
+comes ``RunKernels``, answered by a ``Stage`` before each run, and by a ``CheckResult``, or ``Last``
 with it. Before the result comes a ``Content`` if the request asks for one; where it asks for times,
 ``RunTimes`` comes in the result's place. Instead of any answer, ``Failure`` may come.
 """
@@ -58,7 +59,7 @@ class KernelForm:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A launch that is to be checked."""
+    """A launch whose plain and other form are to be compared, or timed in turn."""
 
     name: str  # the kernel's, as the compiler wrote it
     shape: LaunchConfiguration

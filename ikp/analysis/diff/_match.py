@@ -20,7 +20,8 @@ ALTERNATING: Final = Allowance(0.0005, 0.0005)
 FEWEST_TO_FENCE: Final = 8
 """Of fewer launches, none is taken for an outlier."""
 _FENCE: Final = 3.0
-"""Quartile ranges outside the quartiles: Tukey's outer fence. Normal noise passes it never."""
+"""Quartile ranges outside the quartiles: Tukey's outer fence. Of normal noise, 2 in a million
+pass it."""
 _NEVER_OUT: Final = 0.01
 """A launch that is off by less than this part of the duration is no outlier, however alike the
 others are."""

@@ -64,7 +64,7 @@ def nearest(launch: Prepared, without: tuple[str, ...] = (), gone: float = 0.0) 
 
 
 def needs_of(work: CountedWork) -> dict[str, float]:
-    """Return the nanoseconds that each roof needs for the launch."""
+    """Return the nanoseconds that the launch's work takes at the full rate of each roof."""
     cycles, flop = work.cycles, flop_of(work)
     l1 = sum(request_cycles(one) * n for _, one, n in work.accesses() if not _local(one))
     l1 += sum(n * lane_bytes(one.unit) / 4 for _, one, n in work.accesses() if _local(one))

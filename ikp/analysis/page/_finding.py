@@ -1,7 +1,7 @@
-"""A finding's part of a page: its words, the warps that it names as they waited, its source lines.
+"""A finding's part of a page: its words, a picture of the warps that it names, its source lines.
 
-With a second trace, the same warps of its launch are drawn on the same scale: from the same range
-of the same warp, where it has that; else from the same time of the block, or of the launch.
+With a second trace, the same warps of its launch are drawn on the same scale. Both begin at the
+same range of the same warp, or else at the same time of the block, or of the launch.
 """
 
 from __future__ import annotations

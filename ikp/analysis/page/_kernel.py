@@ -36,7 +36,7 @@ _BARS: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """A picture of SMs over time; opaque where most of ``most`` warps were."""
+    """A picture of SMs over time, more opaque with more warps; ``most`` is that of full colour."""
 
     title: str
     address: str

@@ -1,4 +1,4 @@
-"""The interposed CUDA driver library: ``install`` builds and loads it, ``Hook`` is its Python side.
+"""The interposed CUDA driver library: ``install`` makes and loads it, ``Hook`` is its Python side.
 
 It has the driver's name, so a later ``dlopen`` of ``libcuda.so.1`` gets it. No environment variable
 is set, and child processes do not have it. Where the driver is in the process already, it is too
@@ -43,7 +43,7 @@ _TOOLS = (("compute-sanitizer", re.compile(r"sanitizer|InterceptorInjection", re
 
 
 class InterposedLaunch(ctypes.Structure):
-    """A launch that the library asks Python about, as ``launch.h`` lays it out."""
+    """What the library asks Python about, mostly a launch, as ``launch.h`` lays it out."""
 
     _fields_ = (
         ("function", ctypes.c_void_p),
@@ -259,7 +259,8 @@ def install() -> Hook:
     """Load the library before the driver.
 
     Raises:
-        PatchError: the driver is loaded already, or there is none, or no C compiler.
+        PatchError: the driver is loaded already, or there is none; or the library is to be
+            compiled, and there is no C compiler.
     """
     if not _loaded:
         files = mapped()

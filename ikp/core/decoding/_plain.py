@@ -1,7 +1,7 @@
 """The binding of ``plain.c``, which decodes slots of plain records to columns faster than numpy.
 
 The columns are those that numpy makes, to the last bit. ``plain.c`` says which records are plain;
-numpy decodes all others, and all where no C compiler is found.
+numpy decodes all others, and all where there is neither a compiled library nor a C compiler.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class PlainRows:
     def of(
         cls, used: Used, timeline: Timeline, kept: Ints, tables: Ints, columns: Columns
     ) -> PlainRows | None:
-        """Return the slots as C takes them; None where none is plain, or no compiler is found.
+        """Return the slots as C takes them; None where none is plain, or C is not at hand.
 
         ``kept`` is by slot: its number of records, or -1 where these aren't plain. ``tables`` of
         names are by launch.

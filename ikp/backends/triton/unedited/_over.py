@@ -1,8 +1,8 @@
 """Kernels that have no launch left to record: their launches are counted, and left to Triton.
 
-With ``Shortcuts``, a function counts its launches itself, and no hook looks at them: a launch costs
-4 us less so, which is a quarter of what Triton takes. A function has its shortcut until Triton
-compiles it anew: that is another specialisation, of which launches may be recorded.
+With ``Shortcuts``, a function counts its launches itself, past the hook on its class. A launch
+costs 4 us less so, which is a quarter of what Triton takes. A function has its shortcut until
+Triton compiles it anew: that is another specialisation, of which launches may be recorded.
 """
 
 from __future__ import annotations

@@ -109,6 +109,6 @@ def test_where_nothing_can_be_compiled_numpy_does_it(monkeypatch: pytest.MonkeyP
 
     expected = decoded([busy(2).source()], ALL)
     monkeypatch.setattr(_plain, "_compiled", [])
-    monkeypatch.setattr(_plain, "kept", refuse)
+    monkeypatch.setattr(compiling, "kept", refuse)
     assert_same(expected, decoded([busy(2).source()], ALL))
     assert _plain._compiled == [None]

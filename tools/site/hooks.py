@@ -9,11 +9,13 @@ from mkdocs.structure.files import File, Files
 
 from tools.site.pages import (
     API,
+    GALLERY,
     ROOT,
     ROOT_PAGES,
     addresses,
     api_index,
     entries,
+    gallery,
     source_of,
     with_links,
 )
@@ -46,7 +48,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if page is not None:
             files.remove(page)
     texts = {place: (ROOT / source).read_text("utf-8") for source, place in ROOT_PAGES.items()}
-    texts |= {"api/index.md": api_index(), **{each.page: each.text for each in entries()}}
+    texts |= {
+        GALLERY: gallery(),
+        "api/index.md": api_index(),
+        **{each.page: each.text for each in entries()},
+    }
     for place, text in texts.items():
         files.append(File.generated(config, place, content=text))
     return files

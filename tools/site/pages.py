@@ -7,6 +7,7 @@ one to another file, to the repository.
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from collections.abc import Iterator
@@ -24,8 +25,12 @@ ROOT_PAGES: Final = {
 }
 """Pages whose place on the site is another one than their place in the repository's docs/."""
 API: Final = "docs/api.md"
+GALLERY: Final = "gallery.md"
+_GALLERY_WORDS: Final = """
+Recorded on an H100 by the programs in examples/, and cut to some of its SMs. A trace opens in
+Perfetto's page, inside your browser: it is not uploaded. `ikp view FILE` does it offline."""
 _LINK: Final = re.compile(r"(\]\()([^)#:\s]*)(#[^)\s]*)?(?=\))")
-_CODE: Final = re.compile(r"(^```.*?^```$|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
+_CODE: Final = re.compile(r"(^ *```.*?^ *```$|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,46 @@ class Entry:
         """Return the path of its page on the site."""
         kind = "-class" if self.name.rpartition(".")[2][:1].isupper() else ""  # Diff beside diff
         return f"api/{_slug(self.part)}/{_slug(self.name)}{kind}.md"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An example of the gallery: what recorded it, and the name that its files have.
+
+    In docs/gallery there are ``name.pftrace`` and ``name.png``.
+    """
+
+    name: str
+    program: str
+
+    @property
+    def words(self) -> str:
+        """Return what the example says of itself, without how it is run."""
+        text = ast.get_docstring(ast.parse((ROOT / self.program).read_text(encoding="utf-8"))) or ""
+        parts = [each for each in text.split("\n\n") if not each.startswith("Run: ")]
+        return "\n\n".join(parts).replace("``", "`")
+
+
+def shown() -> list[Shown]:
+    """Return the examples whose traces are in docs/gallery."""
+    traces = sorted((ROOT / "docs" / "gallery").glob("*.pftrace"))
+    return [Shown(each.stem, f"examples/{each.stem}.py") for each in traces]
+
+
+def gallery() -> str:
+    """Return the page of the examples: what each is about, its picture, trace and source."""
+    lines = ["# Gallery", _GALLERY_WORDS]
+    for each in shown():
+        source = (ROOT / each.program).read_text(encoding="utf-8")
+        code = "\n".join(f"    {line}".rstrip() for line in source.splitlines())
+        lines += [
+            f"\n## {each.program.removeprefix('examples/')}\n",
+            each.words,
+            f"\n[![{each.name} in Perfetto](gallery/{each.name}.png)](gallery/{each.name}.png)\n",
+            f"[Open in Perfetto](gallery/{each.name}.pftrace){{ .md-button .open-trace }}\n",
+            f'??? note "{each.program}"\n\n    ```python\n{code}\n    ```',
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def source_of(page: str) -> str:
@@ -78,7 +123,9 @@ def with_links(text: str, source: str, here: str, repository: str) -> str:
         return f"{start}{relpath(page, str(PurePosixPath(here).parent))}{anchor}"
 
     pieces = _CODE.split(text)
-    return "".join(piece if piece.startswith("`") else _LINK.sub(placed, piece) for piece in pieces)
+    return "".join(
+        piece if piece.lstrip(" ").startswith("`") else _LINK.sub(placed, piece) for piece in pieces
+    )
 
 
 def page_of(source: str) -> str | None:

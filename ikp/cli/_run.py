@@ -184,7 +184,7 @@ from ikp.session.options import CLOCKS
     "--host",
     is_flag=True,
     help="Also record what the host does, with torch.profiler, into the same .pftrace: ranges of "
-    "record_function, operators, CUDA calls, and all kernels and copies on the GPU, from torch's "
+    "record_function and torch.cuda.nvtx, operators, CUDA calls, and all kernels and copies on the GPU, from torch's "
     "first use of it on.",
 )
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 
 from ikp.probing import Feature, Foreign, Private, Untyped
@@ -21,7 +22,10 @@ HOST = Feature(
     ),
     "--host is off: the trace has what ikp records of kernels alone.",
 )
-TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (HOST,))
+NVTX = "torch.cuda.nvtx"
+_RANGE = Private("torch._C._profiler", "_RecordFunctionFast")
+RANGES = Feature((Private(NVTX, "_nvtx"), _RANGE), "NVTX ranges are not beside the kernels.")
+TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (HOST, RANGES))
 
 
 def all_threads() -> Untyped:
@@ -43,6 +47,50 @@ def on_first_use(cuda: Untyped, function: Callable[[], None]) -> bool:
     if queue is not None:
         queue(function)
     return queue is not None
+
+
+def named_range(name: str) -> AbstractContextManager[object]:
+    """Return a context that a profiler shows as a range, and that no graph of torch's holds."""
+    made: AbstractContextManager[object] = _RANGE.find()(name)
+    return made
+
+
+def beside_nvtx(
+    nvtx: Untyped, push: Callable[[str], None], pop: Callable[[], None]
+) -> Callable[[], None]:
+    """Have functions called at each NVTX range of the program's; return a function to undo that.
+
+    The functions of ``torch.cuda.nvtx`` stay: torch.compile knows them.
+
+    Args:
+        nvtx: the module ``torch.cuda.nvtx``.
+        push: called with the text of a range that begins, in its thread.
+        pop: called where the last one of a thread ends.
+    """
+    original = nvtx._nvtx  # noqa: SLF001
+    nvtx._nvtx = _Beside(original, push, pop)  # noqa: SLF001
+    return lambda: setattr(nvtx, "_nvtx", original)
+
+
+class _Beside:
+    """The library behind ``torch.cuda.nvtx``, whose ranges go to others, too."""
+
+    def __init__(
+        self, library: Untyped, push: Callable[[str], None], pop: Callable[[], None]
+    ) -> None:
+        self._library, self._push, self._pop = library, push, pop
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._library, name)
+
+    def rangePushA(self, text: str) -> object:  # noqa: N802 - NVTX's name
+        depth = self._library.rangePushA(text)
+        self._push(text)
+        return depth
+
+    def rangePop(self) -> object:  # noqa: N802 - NVTX's name
+        self._pop()
+        return self._library.rangePop()
 
 
 def before_profilers(profilers: Untyped, function: Callable[[], None]) -> Callable[[], None]:

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -104,6 +104,24 @@ class HostRecording:
         content, self._json = self._json or b"", b""
         host = replace(kineto.parse(content, "torch.profiler"), source="torch.profiler")
         return host if self._until_ns is None else kineto.until(host, self._until_ns)
+
+
+class NvtxRanges(threading.local):
+    """NVTX ranges of this thread that are open, which torch.profiler shows as ranges, too."""
+
+    def __init__(self) -> None:
+        self._open: list[AbstractContextManager[object]] = []
+
+    def push(self, text: str) -> None:
+        """Begin a range."""
+        made = foreign.named_range(f"NVTX: {text}")
+        made.__enter__()
+        self._open.append(made)
+
+    def pop(self) -> None:
+        """End the last range, if there is any."""
+        if self._open:
+            self._open.pop().__exit__(None, None, None)
 
 
 @contextmanager

@@ -54,7 +54,12 @@ class ProcessHost:
         """Await torch, until the context is left."""
         from ikp.profiling import foreign
 
-        return stepping_into({foreign.CUDA: self._await, foreign.PROFILERS: self._watch})
+        steps = {
+            foreign.CUDA: self._await,
+            foreign.PROFILERS: self._watch,
+            foreign.NVTX: _show_nvtx,
+        }
+        return stepping_into(steps)
 
     def _await(self, cuda: ModuleType) -> Callable[[], None]:
         from ikp.profiling import foreign
@@ -159,3 +164,14 @@ class ProcessHost:
             seconds = f"{self._seconds:g} s"
             return [f"--host: what the host did is recorded for {seconds} (--host-seconds)."]
         return []
+
+
+def _show_nvtx(nvtx: ModuleType) -> Callable[[], None]:
+    """Have torch.profiler show NVTX ranges that the program opens by torch."""
+    from ikp.profiling import foreign
+    from ikp.profiling.torch_profiler import NvtxRanges
+
+    if not foreign.TORCH.has(foreign.RANGES):
+        return lambda: None
+    ranges = NvtxRanges()
+    return foreign.beside_nvtx(nvtx, ranges.push, ranges.pop)

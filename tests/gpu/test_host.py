@@ -57,6 +57,7 @@ def test_a_program_is_beside_its_launches(tmp_path: Path) -> None:
         kinds.setdefault(each.category, set()).add(each.name)
     assert {f"step {number}" for number in range(STEPS)} <= kinds["user_annotation"]
     assert "cudaGraphLaunch" in kinds["cuda_runtime"] and "aten::matmul" in kinds["cpu_op"]
+    assert "NVTX: launch" in kinds["cpu_op"]
     assert any("softmax" in name for name in kinds["kernel"])
     calls = {each.correlation for each in host.slices if each.category.startswith("cuda_")}
     copies = [each for each in host.slices if each.category in ("gpu_memcpy", "gpu_memset")]

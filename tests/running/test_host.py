@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,6 +39,10 @@ kern.work(1)
 with torch.profiler.record_function("step"):
     torch.ones(3).sin()
     kern.work(1)
+with torch.cuda.nvtx.range("outer {}", 7):
+    torch.cuda.nvtx.range_push("inner"); torch.ones(3).acos(); depth = torch.cuda.nvtx.range_pop()
+    torch.ones(3).asin()
+print("depth", depth, flush=True)
 thread = threading.Thread(target=other); thread.start(); thread.join()
 subprocess.run([sys.executable, "-c", sys.argv[1]])
 os.kill(os.getpid(), signal.SIGTERM)
@@ -70,7 +75,7 @@ def run(folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[
 def test_processes_have_what_their_host_did_however_they_end(tmp_path: Path) -> None:
     done = run(tmp_path, PROGRAM, CHILD)
     assert done.returncode == -signal.SIGTERM, done.stderr
-    assert done.stdout == "['aten::tan']\n"  # the program's own profiler has what it has without
+    assert done.stdout == "depth -2\n['aten::tan']\n"  # as without ikp
     assert done.stderr.count("torch.profiler: placed by the host's clock") == 2
     assert "USDT" not in done.stderr  # Kineto's own words
     (aside,) = (line for line in done.stderr.splitlines() if "--host" in line)
@@ -84,6 +89,10 @@ def test_processes_have_what_their_host_did_however_they_end(tmp_path: Path) -> 
         )
     spans = dict(zip(found["name"], zip(found["ts"], found["end"], strict=True), strict=True))
     assert {"step", "aten::sin", "other thread", "aten::cos"} <= spans.keys()
+    nested = ("NVTX: outer 7", "NVTX: inner", "aten::acos")
+    around = [spans[name] for name in nested]
+    assert all(a[0] <= b[0] <= b[1] <= a[1] for a, b in pairwise(around))
+    assert spans["NVTX: inner"][1] <= spans["aten::asin"][0] <= spans["NVTX: outer 7"][1]
     assert "aten::exp" not in spans, "before the first launch"
     begin, end = spans["step"]
     assert begin <= made.slots.start_ns.max() <= made.slots.end_ns.max() <= end
@@ -230,3 +239,18 @@ def test_without_one_of_its_names_it_is_off(
     with renamed(package, name), told_once(package, feature, name), host.stepping_in():
         host.at_launch()
     assert "this version of torch lacks names" in host.lines()[0]
+
+
+@pytest.mark.parametrize(("package", "feature", "name"), named(foreign.TORCH, foreign.RANGES))
+def test_without_its_names_nvtx_ranges_alone_are_off(
+    package: Foreign, feature: Feature, name: Private
+) -> None:
+    import torch
+
+    library = torch.cuda.nvtx._nvtx  # type: ignore[attr-defined]
+    lost = renamed(package, name), told_once(package, feature, name)
+    with lost[0], lost[1], ProcessHost(60).stepping_in():
+        assert torch.cuda.nvtx._nvtx is library  # type: ignore[attr-defined]
+    with ProcessHost(60).stepping_in():
+        assert torch.cuda.nvtx._nvtx is not library  # type: ignore[attr-defined]
+    assert torch.cuda.nvtx._nvtx is library  # type: ignore[attr-defined]

@@ -184,8 +184,8 @@ from ikp.session.options import CLOCKS
     "--host",
     is_flag=True,
     help="Also record what the host does, with torch.profiler, into the same .pftrace: ranges of "
-    "record_function and torch.cuda.nvtx, operators, CUDA calls, and all kernels and copies on the GPU, from torch's "
-    "first use of it on.",
+    "record_function and torch.cuda.nvtx, operators, CUDA calls, and all kernels and copies on the "
+    "GPU, from torch's first use of it on.",
 )
 @click.option(
     "--host-seconds",

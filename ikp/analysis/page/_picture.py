@@ -110,7 +110,7 @@ def picture_of(
                 kind, told = _kind(launch, box, regions)
                 used.update(told)
                 x, width = place(box.opens, box.closes)
-                name = _short(launch.names[box.region]) if box.count == 1 else ""
+                name = _what(launch.names[box.region]) if box.count == 1 else ""
                 rects.append(
                     Rect(
                         *(x, width, y + box.level * LEVEL, kind, _title(launch, lane, box)),
@@ -154,7 +154,11 @@ def _kind(launch: Prepared, box: Box, regions: Sequence[str]) -> tuple[str, dict
 
 
 def _class(launch: Prepared, region: int) -> tuple[str, str]:
+    """Return a region's CSS class and its meaning: a kernel, too, is around what is in it."""
     activity = launch.known[region].activity
+    holds = 2 * launch.own_by_region[region] < launch.took_by_region[region]
+    if holds and activity in (Activity.COMPUTE, Activity.UNKNOWN):
+        activity = Activity.AROUND
     return _WAITS if activity.waits else _CLASSES[activity]
 
 
@@ -183,6 +187,11 @@ def _title(launch: Prepared, lane: Lane, box: Box) -> str:
         return f"warp {lane.warp}: {box.count:,} ranges {within}: {parts}{more}"
     payload = "" if isnan(box.payload) else f" ({box.payload:g})"
     return f"warp {lane.warp}: {name}{payload}, {duration(took)} {since}"
+
+
+def _what(name: str) -> str:
+    """Return an automatic range's name without its file and line, which the title has."""
+    return _short(name.partition(" @")[0] or name)
 
 
 def _short(name: str) -> str:

@@ -182,6 +182,17 @@ def test_where_nothing_is_found_a_block_of_median_duration_is_drawn():
     assert drawn(made.report().html) == [(0, 1010, [(0, "math", 0, 1010, "compute")])]
 
 
+def test_what_holds_others_is_pale_and_boxes_name_what_they_are_without_the_line():
+    scene = Scene()
+    inner = [("wait for q @x.py:3", 100 * k, 100 * k + 60) for k in range(10)]
+    scene.add(Warp(0, 0, 0, 0, 1000, [("math", 0, 1000), *inner]))
+    html = scene.trace().report().html
+    ((_, _, boxes),) = drawn(html)
+    found = {box[1]: box[4].split()[0] for box in boxes}
+    assert found == {"math": "around", "wait for q @x.py:3": "wait"}
+    assert re.findall(r'<text x="3" y="9">(.*?)</text>', html) == ["math", *["wait for q"] * 10]
+
+
 def test_roles_are_named_and_have_their_shares():
     text = Page(ring(900).report().html).text
     for role in ("consumer", "producer"):

@@ -49,12 +49,22 @@ ON_CPU = _Size("cpu", tiles=4, heads=2)
     help=f"Where to write the trace. Without it: ./{DEFAULT}, replaced each time.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file given with --out.")
-def command(out: Path | None, force: bool) -> None:
+@click.option(
+    "--recorded",
+    is_flag=True,
+    help="Show a library's kernel as an H100 ran it, unedited: needs no GPU, torch or Triton.",
+)
+def command(out: Path | None, force: bool, recorded: bool) -> None:
     """Profile a flash-attention kernel in Triton: print its table and verdict, write its trace.
 
     With an NVIDIA GPU the compiled kernel runs there. Without one it runs in Triton's CPU
     interpreter: the verbs, the records and the trace are the same, the times are the host's.
     """
+    if recorded:
+        from ikp.cli._recorded import show_recorded
+
+        show_recorded(out or DEFAULT, force=force or out is None)
+        return
     if out is not None:
         from ikp.registry import check_target
 
@@ -99,7 +109,7 @@ def _choose_size() -> _Size:
     if missing:
         raise UsageError(
             f"the demo's kernel needs what is not installed here: {', '.join(missing)}. "
-            "Do: pip install 'ikp[triton]'"
+            "Do: pip install 'ikp[triton]'; or see a kernel that an H100 ran: ikp demo --recorded"
         )
     import torch
 
@@ -112,7 +122,8 @@ def _choose_size() -> _Size:
     # Triton reads this variable when it is imported, which happens later.
     os.environ["TRITON_INTERPRET"] = "1"
     click.echo(
-        "no GPU found: running in Triton's CPU interpreter. The times are the host's.",
+        "no GPU found: running in Triton's CPU interpreter. The times are the host's; those of an "
+        "H100: ikp demo --recorded",
         err=True,
     )
     return ON_CPU

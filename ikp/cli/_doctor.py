@@ -193,6 +193,7 @@ def _plugin_json(plugin: Plugin, result: Check) -> PluginJson:
 def _next(report: _Report) -> None:
     """Print the next command: `ikp demo`, whose kernel is in Triton, or the install of Triton."""
     if report.packages.get("triton") is None or report.packages["torch"] is None:
+        next_command("ikp", "demo", "--recorded", why="a kernel that an H100 ran")
         next_command("pip", "install", "ikp[triton]", why="to profile Triton kernels")
     else:
         next_command("ikp", "demo", why="profile a small kernel")

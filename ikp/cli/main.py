@@ -32,6 +32,7 @@ into a Perfetto trace and a table of numbers.
 What to do first:
   ikp doctor                     what is installed, and is there a GPU
   ikp demo                       profile a small kernel; works without a GPU
+  ikp demo --recorded            a library's kernel as an H100 ran it; needs no torch
   ikp run your_script.py         profile the kernels of a program, unedited
   ikp stats ikp-demo.pftrace     how long each range took
   ikp explain x.pftrace          what takes the kernel's time, and what a change could win

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import ikp
 from ikp.cli import _demo as demo
 from ikp.cli.main import cli
 
@@ -134,3 +136,51 @@ def test_without_triton_the_extra_is_named(monkeypatch):
     assert (
         "needs what is not installed here: triton. Do: pip install 'ikp[triton]'" in result.stderr
     )
+    assert "ikp demo --recorded" in result.stderr
+
+
+@pytest.fixture
+def without_languages(monkeypatch):
+    """As after a plain ``pip install ikp``: neither torch nor Triton is there."""
+    for name in ("torch", "triton", "cutlass"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.mark.usefixtures("without_languages")
+def test_a_recorded_kernel_is_shown_without_gpu_torch_and_triton(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # its own files are replaced
+        result = CliRunner().invoke(cli, ["demo", "--recorded"])
+        assert result.exit_code == 0, result.output
+    assert "recorded on NVIDIA H100" in result.stderr
+    text = " ".join(result.stdout.split())
+    assert "iteration @parallel.py:102" in text and "at most 37.3 % less time" in text
+    assert "[imbalance, measured]" in text and "start the long blocks first" in text
+    assert {path.name for path in tmp_path.iterdir()} == {"ikp-demo.pftrace", "ikp-demo.html"}
+    assert "imbalance" in Path("ikp-demo.html").read_text()
+    assert result.stderr.splitlines()[-1].startswith("next: ikp view ikp-demo.pftrace ")
+    again = CliRunner().invoke(cli, ["explain", "ikp-demo.pftrace"])
+    assert result.stdout.endswith(again.stdout)
+
+
+@pytest.mark.any_pins
+@pytest.mark.parametrize("name", ["x.pftrace", "x.html"])
+def test_a_file_that_exists_is_refused_before_any_is_written(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    words = ["demo", "--recorded", "--out", str(tmp_path / "x.pftrace")]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 1 and f"{name} exists" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert CliRunner().invoke(cli, [*words, "--force"]).exit_code == 0
+    assert len(list(tmp_path.iterdir())) == 2 and (tmp_path / name).read_bytes() != b"mine"
+
+
+@pytest.mark.any_pins
+def test_what_ships_is_small_and_names_no_machine():
+    from ikp.cli._recorded import TRACE
+
+    assert TRACE.stat().st_size < 400_000
+    trace = ikp.load(TRACE)
+    assert not any(each.dropped for each in trace.launches)
+    texts = [*trace.provenance, *trace.provenance.values()]
+    assert not [each for each in texts if re.search(r"/tmp|/root|/home|-fc-|-packages", each)]

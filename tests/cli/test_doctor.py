@@ -80,6 +80,7 @@ def test_the_next_command_depends_on_what_is_missing(healthy, monkeypatch):
     assert "next: ikp demo" in invoke().stderr
     monkeypatch.setattr(doctor, "_version", lambda _: None)
     assert "next: pip install 'ikp[triton]'" in invoke().stderr
+    assert "next: ikp demo --recorded" in invoke().stderr
 
 
 def test_the_real_thing_runs_in_a_process_of_its_own():

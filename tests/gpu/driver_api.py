@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+import threading
 
 import torch
 
@@ -185,7 +186,66 @@ def compiled() -> str:
     return str(out.tolist())
 
 
-PROGRAMS = (unloads, overlaps, caches, fft, compiled)
+ADDS = """
+.visible .entry adds(.param .u64 p)
+{
+ .reg .u64 a, b; .reg .u32 n, t;
+ ld.param.u64 a, [p]; mov.u32 t, %tid.x; mul.wide.u32 b, t, 4; add.u64 a, a, b;
+ ld.global.u32 n, [a]; mad.lo.u32 n, n, 3, t; st.global.u32 [a], n; ret;
+}
+"""
+NODES = 3
+
+
+def captures() -> str:
+    """Graphs that the driver's own functions make: a clone, a parent, an update, two threads."""
+    driver, stream = ctypes.CDLL("libcuda.so.1"), torch.cuda.Stream()
+    function, out = of_module(cubin(ADDS, "sm_90a"), "adds"), torch.zeros(2, 32).int().cuda()
+    there, relaxed, nothing = Handle(stream.cuda_stream), 2, ctypes.c_uint64(0)
+    torch.cuda.synchronize()
+
+    def captured(row: int) -> Handle:
+        graph = Handle()
+        checked(driver.cuStreamBeginCapture_v2(there, relaxed))
+        with torch.cuda.stream(stream):
+            for _ in range(NODES):
+                launch(function, out[row])
+        checked(driver.cuStreamEndCapture(there, ctypes.byref(graph)))
+        return graph
+
+    def executable(graph: Handle) -> Handle:
+        made = Handle()
+        checked(driver.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, nothing))
+        return made
+
+    def replayed(executed: Handle, times: int) -> str:
+        for _ in range(times):
+            checked(driver.cuGraphLaunch(executed, there))
+        checked(driver.cuStreamSynchronize(there))
+        return fingerprint(out)
+
+    graph = captured(0)
+    first = executable(graph)
+    made = [replayed(first, 20)]
+    clone, parent, child = Handle(), Handle(), Handle()
+    checked(driver.cuGraphClone(ctypes.byref(clone), graph))
+    made.append(replayed(executable(clone), 2))
+    checked(driver.cuGraphCreate(ctypes.byref(parent), 0))
+    checked(driver.cuGraphAddChildGraphNode(ctypes.byref(child), parent, None, nothing, graph))
+    made.append(replayed(executable(parent), 3))
+    result = (ctypes.c_uint64 * 4)()
+    code = driver.cuGraphExecUpdate_v2(first, captured(1), ctypes.byref(result))
+    made.append(replayed(first, 2))
+    checked(driver.cuGraphDestroy(graph))
+    threads = [threading.Thread(target=replayed, args=(first, 10)) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return f"{made} {code} {fingerprint(out)}"
+
+
+PROGRAMS = (unloads, overlaps, caches, fft, compiled, captures)
 
 if __name__ == "__main__":
     torch.manual_seed(0)

@@ -3,13 +3,14 @@
     python -m benchmarks.replays
 
 Graphs of 50 kernels, replayed in turn in one run: plain, with records of which the last replay is
-left, and with all replays kept.
+left, with all replays kept, and that graph again after its session.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -17,9 +18,10 @@ import triton
 import triton.language as tl
 
 import ikp
+from ikp.core import abi
 from ikp.session import replays
 
-NODES, ROUNDS, AT_ONCE = 50, 25, 4
+NODES, ROUNDS, AT_ONCE, BLOCKS, WARPS = 50, 25, 4, 132, 4
 
 
 @triton.jit
@@ -40,7 +42,7 @@ def captured(out: torch.Tensor, n: int, buffers: list[object]) -> torch.cuda.CUD
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for buffer in buffers:
-            work[(len(out) // 1024,)](out, n, buffer, num_warps=4)
+            work[(len(out) // 1024,)](out, n, buffer, num_warps=WARPS)
     return graph
 
 
@@ -59,46 +61,64 @@ def time_us(run: Callable[[], None]) -> tuple[float, float]:
     return first.elapsed_time(last) * 1000 / AT_ONCE, took * 1e6 / AT_ONCE
 
 
-def compare(n: int) -> None:
-    """Print ratios for kernels of ``n`` iterations."""
-    out = torch.rand(132 * 1024, device="cuda")
-    work[(132,)](out, n, None, num_warps=4)
-    with ikp.profile(replays=1 << 20) as prof:
-        room = {"grid": 132, "num_warps": 4}
-        work[(132,)](out, n, prof.buffer("warm up", **room), num_warps=4)
-        torch.cuda.synchronize()
-        with_buffers = [[prof.buffer("work", **room) for _ in range(NODES)] for _ in range(2)]
-        plain = captured(out, n, [None] * NODES)
-        adds, replays.end_capture = replays.end_capture, lambda _: None
-        last = captured(out, n, with_buffers[0])
-        replays.end_capture = adds
-        every = captured(out, n, with_buffers[1])
-        graphs = {"plain": plain, "last": last, "every": every}
-        times: dict[str, list[tuple[float, float]]] = {name: [] for name in graphs}
-        for _ in range(ROUNDS):
-            for name, graph in graphs.items():
-                times[name].append(time_us(graph.replay))
-    gpu = {name: [each[0] for each in found] for name, found in times.items()}
-    host = {name: statistics.median(each[1] for each in found) for name, found in times.items()}
-    one = statistics.median(gpu["plain"])
-    print(f"{NODES} kernels of {one / NODES:.2f} us, {AT_ONCE * ROUNDS} replays")
-    for name in graphs:
-        ratios = [a / b for a, b in zip(gpu[name], gpu["plain"], strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        print(
-            f"  {name:6} GPU {statistics.median(gpu[name]):8.2f} us, ratio {middle:.4f} "
-            f"({low:.4f} to {high:.4f}); host {host[name]:.2f} us a replay, "
-            f"{(host[name] - host['plain']) / NODES:.3f} us a node more"
-        )
-    kept = sum(each.label == "work" for each in prof.trace.launches) - NODES
-    print(f"  kept {kept // NODES} of {AT_ONCE * ROUNDS} replays, of all nodes")
+def compare(n: int, roomy: bool) -> None:
+    """Print ratios for kernels of ``n`` iterations, with buffers that fit or the default ones."""
+    out = torch.rand(BLOCKS * 1024, device="cuda")
+    snug = {"size": abi.segment_bytes(BLOCKS * WARPS, 4)}
+    room = {"grid": BLOCKS, "num_warps": WARPS} if roomy else snug
+    work[(BLOCKS,)](out, n, None, num_warps=WARPS)
+    prof = ikp.profile(replays=1 << 20).start()
+    work[(BLOCKS,)](out, n, prof.buffer("warm up", **room), num_warps=WARPS)
+    torch.cuda.synchronize()
+    buffers = [[prof.buffer("work", **room) for _ in range(NODES)] for _ in range(2)]
+    plain = captured(out, n, [None] * NODES)
+    adds, replays.end_capture = replays.end_capture, lambda _: None
+    last = captured(out, n, buffers[0])
+    replays.end_capture = adds
+    graphs = {"plain": plain, "last": last, "every": captured(out, n, buffers[1])}
+    times = measured(graphs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of replays that are not kept, as is meant
+        trace = prof.stop()
+    off = measured({name: graphs[name] for name in ("plain", "every")})
+    kept = sum(each.replay != "" for each in trace.launches)
+    one = statistics.median(each[0] for each in times["plain"])
+    print(
+        f"{NODES} kernels of {one / NODES:.2f} us, {'roomy' if roomy else 'snug'} buffers: "
+        f"{kept / NODES:g} of {AT_ONCE * ROUNDS} replays kept"
+    )
+    for name in ("last", "every"):
+        report(name, times[name], times["plain"])
+    report("off", off["every"], off["plain"])
+
+
+def measured(graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, list[tuple[float, float]]]:
+    """Return the GPU's and the host's times of some graphs, replayed in turn."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in graphs}
+    for _ in range(ROUNDS):
+        for name, graph in graphs.items():
+            times[name].append(time_us(graph.replay))
+    return times
+
+
+def report(name: str, times: list[tuple[float, float]], plain: list[tuple[float, float]]) -> None:
+    """Print the ratios of one graph to the plain one."""
+    ratios = [one[0] / other[0] for one, other in zip(times, plain, strict=True)]
+    more = statistics.median(one[0] - other[0] for one, other in zip(times, plain, strict=True))
+    host = statistics.median(one[1] - other[1] for one, other in zip(times, plain, strict=True))
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    print(
+        f"  {name:6} GPU ratio {middle:.4f} ({low:.4f} to {high:.4f}), {more:+.2f} us a replay; "
+        f"host {host / NODES:+.3f} us a node"
+    )
 
 
 def main() -> None:
     """Compare kernels of some lengths."""
     print(torch.cuda.get_device_name())
-    for n in (8, 100, 400):
-        compare(n)
+    for n in (8, 100, 250):
+        for roomy in (False, True):
+            compare(n, roomy)
 
 
 if __name__ == "__main__":

@@ -110,6 +110,7 @@ def launches(draw: st.DrawFn) -> Launch:
         notes=tuple(draw(st.lists(NAMES.filter(bool), max_size=2))),
         rank=draw(st.sampled_from([None, None, 0, 1, 10_000])),
         kernel=draw(st.sampled_from(["", "void k<float>(float*)"])),
+        replay=draw(st.sampled_from(["", "CUDA graph 1, replay 7, node 3"])),
     )
 
 

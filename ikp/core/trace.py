@@ -84,6 +84,7 @@ class Launch:
     rank: int | None = None  # of the process that launched it, where several work together
     mode: str = "timeline"  # "timeline": events; "totals": a total of each region of each warp
     kernel: str = ""  # its full name, where ``label`` is a short one: with all template arguments
+    replay: str = ""  # "CUDA graph 1, replay 7, node 3", the last two from 0; or none
 
     @property
     def dropped(self) -> int:

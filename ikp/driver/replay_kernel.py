@@ -323,7 +323,6 @@ bra SOME;
 
 DONE:
 bar.warp.sync -1;
-membar.gl;
 mov.u32 x, %nctaid.x;
 mov.u32 y, %nctaid.y;
 mul.lo.u32 w, x, y;

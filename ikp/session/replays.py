@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final, Protocol
 
@@ -44,6 +44,8 @@ REPLAYS: Final = 100
 """How many replays of each graph a session keeps, where the user does not say."""
 _CHUNK: Final = struct.Struct("<7I")
 _SET: Final = struct.Struct("<QQII")
+_OFF: Final = bytes(8)
+"""What switches a graph's recording on, and off; then the count of replays stays."""
 
 
 class CapturedBuffer(Protocol):
@@ -79,8 +81,8 @@ class CapturedGraph:
     def keep(self, log: ReplayLog | None, most: int = 0) -> None:
         """Have the replays from now on kept in a log, ``most`` of them; None: in none."""
         self.log = log
-        words = (0, 0, 0, 0) if log is None else (log.address, log.room, 0, most)
-        data = np.frombuffer(_SET.pack(*words), np.uint8)
+        words = _OFF if log is None else _SET.pack(log.address, log.room, 0, most)
+        data = np.frombuffer(words, np.uint8)
         storage = service_of(self.device).storage
         service_of(self.device).call(partial(storage.write, self.control, 0, data))
 
@@ -294,7 +296,8 @@ def _complete(
             part = found.get((graph.number, replay, number))
             if part is None or part.head is None:
                 continue
-            made = Replayed(segment.nbytes, part.head, sorted(part.chunks, key=_first))
+            where = f"CUDA graph {graph.number}, replay {replay}, node {number}"
+            made = Replayed(segment.nbytes, part.head, sorted(part.chunks, key=_first), where)
             if not made.is_whole(segment):
                 launches.clear()
                 break
@@ -319,6 +322,7 @@ class Replayed:
     segment_bytes: int
     head: Bytes
     chunks: list[_Chunk]  # in the order of slots
+    where: str  # of which graph and replay it is, and which node's launch
 
     @property
     def nbytes(self) -> int:
@@ -357,7 +361,7 @@ class Replayed:
     ) -> SegmentSource:
         counts = np.zeros(0, np.int64) if counts is None else counts
         excerpt = Excerpt(self.segment_bytes, self.head, rows, counts, records, tail=False)
-        return SegmentSource.of(segment, excerpt)
+        return replace(SegmentSource.of(segment, excerpt), replay=self.where)
 
 
 def _counts(layout: SegmentLayout, rows: Bytes) -> Ints:

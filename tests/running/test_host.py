@@ -199,6 +199,21 @@ def test_it_steps_aside_for_the_programs_own(first: bool, torch: Torch) -> None:
 
 
 @pins
+def test_a_signal_waits_for_no_profiler_that_waits_for_a_kernel(torch: Torch) -> None:
+    host, began, over = ProcessHost(60), threading.Event(), threading.Event()
+    torch.halt = lambda: (began.set(), over.wait(60))  # type: ignore[method-assign,assignment]
+    with host.stepping_in():
+        torch.queue[0]()
+        program = threading.Thread(target=torch.profilers._enable_profiler)
+        program.start()
+        assert began.wait(60)
+        host.end(waits=False)
+        assert program.is_alive() and host.lines()
+        over.set()
+        program.join(60)
+
+
+@pins
 @pytest.mark.parametrize(
     ("error", "said"),
     [

@@ -48,7 +48,7 @@ class AddedTraces:
     records: Sequence[Mapping[int, int]]
 
     def arriving(self, launches: int) -> NDArray[np.int64]:
-        """Return by launch the id of the flow that ends there; 0 for none."""
+        """Return by launch the id of the flow that goes through it; 0 for none."""
         found = np.zeros(launches, np.int64)
         for host, record in zip(self.hosts, self.records, strict=True):
             first = _first_id(host)

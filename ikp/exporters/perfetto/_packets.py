@@ -121,7 +121,7 @@ _TAGS: Final = {
 
 Rows = NDArray[np.intp]
 
-_LEAVING: Final = tag(Event.FLOW_IDS, FIXED64)
+LEAVING: Final = tag(Event.FLOW_IDS, FIXED64)
 ARRIVING: Final = tag(Event.TERMINATING_FLOW_IDS, FIXED64)
 NAMED: Final = tag(Event.NAME, BYTES) + bytes([len(ARROW)]) + ARROW
 
@@ -187,7 +187,7 @@ class Flows:
 
     def fields(self) -> tuple[MessagePart, MessagePart]:
         """Return the fields of the packets that open the events: leaving and arriving flows."""
-        return self.leaving.column(_LEAVING), self.arriving.column(ARRIVING)
+        return self.leaving.column(LEAVING), self.arriving.column(ARRIVING)
 
     def alike(self) -> list[Rows]:
         """Return events by how many arrows they have: each list holds up to twice as many."""

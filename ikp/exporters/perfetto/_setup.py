@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ikp.core.trace import ClockFit, Launch, Slots, Trace
 from ikp.exporters.columns.packing import described, vars_of
-from ikp.exporters.perfetto._packets import ARRIVING, TYPES, Clock, Ids, argument, packet
+from ikp.exporters.perfetto._packets import LEAVING, TYPES, Clock, Ids, argument, packet
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     FIRST_GLOBAL_CLOCK,
@@ -213,7 +213,7 @@ def launch_slices(
     """Yield each launch's slices: with the evidence on its own row, and on the row of all launches.
 
     The one with the evidence comes first: a link to a launch finds it by its time alone. ``calls``
-    has by launch the id of the flow that ends there, from the host's call; 0 for none.
+    has by launch the id of the flow from the host's call, which ends at the first block; 0: none.
     """
     evidence = _Evidence()
     sizes = [len(one.label) + sum(map(len, one.notes)) for one in launches]
@@ -235,7 +235,7 @@ def launch_slices(
         if calls is not None:
             called = np.flatnonzero(calls[rows])
             count = np.bincount(called, minlength=len(part))
-            flows = (Ids(called, calls[rows][called], count).column(ARRIVING),)
+            flows = (Ids(called, calls[rows][called], count).column(LEAVING),)
         yield clock.join(
             (_slice(start, EventType.SLICE_BEGIN, own, facts, *flows, name=label), first),
             (

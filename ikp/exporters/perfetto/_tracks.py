@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from ikp.core.trace import Slots, Trace
 from ikp.exporters.perfetto._packets import (
+    ARRIVING,
     IN_SEQUENCE,
     INTEGER,
     TYPES,
     Clock,
+    Ids,
     argument,
     entry,
     packet,
@@ -134,11 +136,29 @@ def _set(annotation: DebugAnnotation, value: Any) -> None:
         annotation.double_value = float(value)
 
 
-def block_slices(trace: Trace, blocks: BlockRows, before: int) -> NDArray[np.uint8]:
+def first_blocks(blocks: BlockRows, calls: Ints | None) -> Ints | None:
+    """Return by block the id of the flow that ends there: at the first one of its launch.
+
+    Args:
+        blocks: all of a trace.
+        calls: by launch, the id of the flow from the host's call; 0 for none.
+    """
+    if calls is None:
+        return None
+    order = np.lexsort((blocks.start, blocks.launch))
+    launch, first = np.unique(blocks.launch[order], return_index=True)
+    found = np.zeros(len(blocks.block), np.int64)
+    found[order[first]] = calls[launch]
+    return found
+
+
+def block_slices(
+    trace: Trace, blocks: BlockRows, before: int, arrows: Ints | None = None
+) -> NDArray[np.uint8]:
     """Return the packets of the slices that show where each block ran, CTA slot by CTA slot.
 
     They also carry the facts of each warp that left records; where none did, ``recorded: false``.
-    ``before`` is the time of the packet in front of them.
+    ``before`` is the time of the packet in front of them; ``arrows`` as ``first_blocks`` has it.
     """
     track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(blocks.track))
     closing = packet(blocks.end, TYPES[EventType.SLICE_END], *track)
@@ -149,23 +169,35 @@ def block_slices(trace: Trace, blocks: BlockRows, before: int) -> NDArray[np.uin
         listed = SubmessageGroup(warps, blocks.first[recorded], len(blocks.slots))
         of_warps = tag(Annotation.NAME_IID, VARINT) + bytes([Arg.WARPS])
         facts = Message(tag(Event.DEBUG_ANNOTATIONS, BYTES), (of_warps, listed))
-        streams.append((_opening(trace, blocks, recorded, facts), 2 * recorded))
+        streams.append((_opening(trace, blocks, recorded, facts, arrows), 2 * recorded))
     if len(others):
         no = Numbers.of(np.zeros(len(others), np.int64))
         facts = argument(Arg.RECORDED, no, tag(Annotation.BOOL_VALUE, VARINT))
-        streams.append((_opening(trace, blocks, others, facts), 2 * others))
+        streams.append((_opening(trace, blocks, others, facts, arrows), 2 * others))
     return join(*streams, before=before)
 
 
-def _opening(trace: Trace, blocks: BlockRows, rows: NDArray[np.intp], facts: Message) -> Message:
+def _opening(
+    trace: Trace,
+    blocks: BlockRows,
+    rows: NDArray[np.intp],
+    facts: Message,
+    arrows: Ints | None,
+) -> Message:
     """Return the packets that open some blocks' slices, with the facts of their warps."""
     launch, block = blocks.launch[rows], blocks.block[rows]
+    flows: tuple[MessagePart, ...] = ()
+    if arrows is not None:
+        ends = np.flatnonzero(arrows[rows])
+        count = np.bincount(ends, minlength=len(rows))
+        flows = (Ids(ends, arrows[rows][ends], count).column(ARRIVING),)
     return packet(
         blocks.start[rows],
         argument(Arg.BLOCK, Numbers.of(block)),
         argument(Arg.SM, Numbers.of(blocks.sm[rows])),
         argument(Arg.LAUNCH, Numbers.of(launch)),
         facts,
+        *flows,
         TYPES[EventType.SLICE_BEGIN],
         tag(Event.TRACK_UUID, VARINT),
         Numbers.of(blocks.track[rows]),

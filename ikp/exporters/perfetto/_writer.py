@@ -41,7 +41,7 @@ from ikp.exporters.perfetto._host import AddedTraces
 from ikp.exporters.perfetto._packets import TYPES, Clock, argument, entry, packet, typed
 from ikp.exporters.perfetto._schema import COLUMNS, Annotation, Arg, Event, EventType, Packet
 from ikp.exporters.perfetto._setup import FirstIds, format_of, setup
-from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors
+from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors, first_blocks
 from ikp.exporters.protobuf import joining
 from ikp.exporters.protobuf.shapes import Message, SubmessageGroup
 from ikp.exporters.protobuf.varints import BYTES, VARINT, Numbers, encoded_varint, in_field, tag
@@ -147,8 +147,11 @@ def _write(
         out.packets(partial(np.asarray, first))
         for packets in () if beside is None else beside.packets():
             out.packets(partial(np.asarray, packets))
+        arrows, row = first_blocks(layout.blocks, calls), 0
         for blocks in layout.blocks.parts(BLOCKS_AT_ONCE):
-            out.packets(partial(block_slices, trace, blocks, clock.now))
+            mine = None if arrows is None else arrows[row : row + len(blocks.block)]
+            out.packets(partial(block_slices, trace, blocks, clock.now, mine))
+            row += len(blocks.block)
             clock.now = int(blocks.end[-1])
             advance(len(blocks.slots))
         summed = () if sums is None else sum_slices(trace, sums, layout, clock, ids)

@@ -22,6 +22,10 @@ _ON_GPU: Final = (KERNEL, _COPY, "gpu_memset", _ANNOTATION)
 _CALLS: Final = ("cuda_runtime", "cuda_driver")
 OWN_KERNEL: Final = "ikp_handshake"
 """The kernel of handshakes, which a thread of ikp launches, as it does ikp's own copies."""
+_BOOKKEEPING: Final = frozenset(
+    ("External id", "Record function id", "Ev Idx", "queued", "context", "cbid", "correlation")
+)
+"""Arguments by which Kineto finds its own events: they are most of a file, and arrows show them."""
 _NS_PER_US: Final = 1000
 _LEFT_OUT: Final = frozenset({"Trace"})
 """Categories of slices that only say how long the profiler ran."""
@@ -209,6 +213,7 @@ def _slice(event: Mapping[str, Any], tracks: _Tracks) -> HostSlice | None:
     args = {
         str(name): value if isinstance(value, (bool, int, str)) else _plain(value)
         for name, value in (event.get("args") or {}).items()
+        if name not in _BOOKKEEPING
     }
     return HostSlice(
         tracks.number(event),

@@ -285,7 +285,7 @@ class Life(Session):
             host, lost_host = _of_host(recording) if patient else (None, "")
             trace, broken = recording.trace(self.facts, last=True, patience_s=self.patience_s)
             if not patient:  # torch waits for all kernels: for ever, where one does not end
-                host, lost_host = _of_host(recording)
+                host, lost_host = _of_host(recording, hasty=True)
             losses = recording.losses(failed=error is not None)
             losses += filter(
                 None, [lost_host, self._save(trace, failed=error is not None, host=host)]
@@ -404,14 +404,14 @@ def check_here(recording: Recorded, verb: str) -> None:
         )
 
 
-def _of_host(recording: Recorded) -> tuple[HostTrace | None, str]:
+def _of_host(recording: Recorded, *, hasty: bool = False) -> tuple[HostTrace | None, str]:
     """End the recording of the host, if there is one; return it, or why there is none."""
     if recording.beside is None:
         return None, ""
     if recording.running:
         return None, "what torch.profiler saw of the host is lost: a kernel had not ended."
     try:
-        return recording.beside.stop(), ""
+        return recording.beside.stop(hasty=hasty), ""
     except Exception as lost:  # noqa: BLE001 - the session's own trace is whole
         pass_on(lost)
         return None, f"what torch.profiler saw of the host is lost: {lost}"

@@ -18,6 +18,8 @@ from ikp.host_traces import kineto
 from ikp.profiling import foreign
 
 _LEVEL: Final = "KINETO_LOG_LEVEL"
+HASTY_BYTES = 64 << 20
+"""JSON of some 300,000 events, which take half a minute of a slow processor."""
 _SILENT: Final = "6"
 """Above every level that Kineto prints of its own on stderr, which is the program's."""
 
@@ -93,15 +95,23 @@ class HostRecording:
                 self._json = path.read_bytes()
             self._recording = None
 
-    def stop(self) -> HostTrace:
+    def stop(self, *, hasty: bool = False) -> HostTrace:
         """End the recording, after all kernels so far, and return it.
+
+        Args:
+            hasty: a signal ends the process, which leaves a minute for all.
 
         Raises:
             RuntimeError: a kernel has failed, or the program ended it.
-            UsageError: torch's file can't be read.
+            UsageError: torch's file can't be read, or takes too long.
         """
         self.halt()
         content, self._json = self._json or b"", b""
+        if hasty and len(content) > HASTY_BYTES:
+            raise UsageError(
+                f"its {len(content) >> 20:,} MiB take too long to write after a signal. Record "
+                "less of it (--host-seconds)."
+            )
         host = replace(kineto.parse(content, "torch.profiler"), source="torch.profiler")
         return host if self._until_ns is None else kineto.until(host, self._until_ns)
 

@@ -62,6 +62,8 @@ def test_a_program_is_beside_its_launches(tmp_path: Path) -> None:
     calls = {each.correlation for each in host.slices if each.category.startswith("cuda_")}
     copies = [each for each in host.slices if each.category in ("gpu_memcpy", "gpu_memset")]
     assert [each for each in copies if each.correlation not in calls] == [], "ikp's own"
+    launched = place(ikp.load(path), host, "clocks").record
+    assert len(launched) == len(ikp.load(path).launches)
     assert not any("ikp" in name for name in kinds["kernel"])
 
 

@@ -76,7 +76,8 @@ def test_a_profiler_that_fails_takes_nothing_along(
 ) -> None:
     stop = life.HostRecording.stop
 
-    def broken(recording: life.HostRecording) -> None:
+    def broken(recording: life.HostRecording, *, hasty: bool) -> None:
+        assert not hasty
         stop(recording)
         raise RuntimeError("gone")
 
@@ -103,6 +104,19 @@ def test_a_kernel_that_does_not_end_is_not_waited_for(
     assert any("the host is lost: a kernel had not ended." in str(one.message) for one in caught)
     stop(profiler)
     assert stopped == [] and ikp.load(tmp_path / "x.pftrace").launches
+
+
+def test_after_a_signal_a_long_recording_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ikp.profiling.torch_profiler.HASTY_BYTES", 9)
+    prof = ikp.profile(tmp_path / "x.pftrace", host=True).start()
+    prof.patience_s = 5
+    tiles, out = (torch.zeros(3, dtype=torch.int32) for _ in range(2))
+    relay[(2,)](tiles, out, 3, prof.buffer("relay"))
+    with pytest.warns(IkpWarning, match="take too long to write after a signal"):
+        prof.stop()
+    assert ikp.load(tmp_path / "x.pftrace").launches
 
 
 def test_a_host_that_does_not_fit_is_left_out(

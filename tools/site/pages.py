@@ -21,6 +21,8 @@ ROOT_PAGES: Final = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
     "docs/index.md": "documents.md",
 }
 """Pages whose place on the site is another one than their place in the repository's docs/."""

@@ -6,21 +6,21 @@ import asyncio
 import json
 import sys
 from collections.abc import Coroutine
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp.server.mcpserver", reason="needs mcp 2, of the extra mcp")
-from mcp import Client, StdioServerParameters, stdio_client
-
 from ikp.agents import commands
-from ikp.agents.server import server
 from tests.documents import check_document
 from tests.repo.tree import ROOT
 from tests.running.test_answer import WAIT, skewed
 
-pytestmark = pytest.mark.any_pins
+pytestmark = [
+    pytest.mark.any_pins,
+    pytest.mark.skipif(find_spec("mcp_types") is None, reason="needs mcp 2, of the extra mcp"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,19 @@ def called(*calls: tuple[str, dict[str, Any]]) -> list[tuple[bool, str]]:
     """Return of each call of a tool whether it is an error, and its text. All run at once."""
 
     async def each() -> list[Any]:
-        async with Client(server) as client:
+        async with served() as client:
             return await asyncio.gather(*(client.call_tool(*call) for call in calls))
 
     return [(found.is_error, found.content[0].text) for found in asyncio.run(within(each()))]
+
+
+def served(started: Any = None) -> Any:
+    """Return a client of the server here, or of one that is started. The SDK is slow to import."""
+    from mcp import Client, stdio_client
+
+    from ikp.agents.server import server
+
+    return Client(server if started is None else stdio_client(started))
 
 
 async def within(work: Coroutine[Any, Any, Any]) -> Any:
@@ -56,7 +65,7 @@ async def within(work: Coroutine[Any, Any, Any]) -> Any:
 
 def test_tools_say_what_they_take_and_which_ones_only_read() -> None:
     async def listed() -> Any:
-        async with Client(server) as client:
+        async with served() as client:
             return (await client.list_tools()).tools
 
     tools = {each.name: each for each in asyncio.run(within(listed()))}
@@ -117,12 +126,14 @@ def test_errors_say_what_to_do() -> None:
 
 def test_it_speaks_on_stdin_and_stdout_alone() -> None:
     """``ikp mcp`` in a process of its own, as an agent's program starts it."""
+    from mcp import StdioServerParameters
+
     started = StdioServerParameters(
         command=sys.executable, args=["-m", "ikp", "mcp"], env={"PYTHONPATH": str(ROOT)}
     )
 
     async def asked() -> Any:
-        async with Client(stdio_client(started)) as client:
+        async with served(started) as client:
             reading = ["-c", "import sys; print('read', repr(sys.stdin.read()))"]
             return (
                 await client.call_tool("run", {"program": reading, "timeout_s": 60}),

@@ -9,7 +9,16 @@ import pytest
 
 from tests.repo.tree import ROOT, files
 from tools.site.check import faults
-from tools.site.pages import API, addresses, api_index, entries, page_of, source_of, with_links
+from tools.site.pages import (
+    API,
+    addresses,
+    api_index,
+    entries,
+    llms,
+    page_of,
+    source_of,
+    with_links,
+)
 
 pytestmark = pytest.mark.any_pins
 
@@ -110,3 +119,13 @@ def test_a_site_without_pages_is_none(tmp_path: Path) -> None:
 
 def test_ci_builds_the_site() -> None:
     assert re.search(r"^exec make .* site ", (ROOT / ".ci/run").read_text("utf-8"), re.MULTILINE)
+
+
+def test_the_list_for_agents_leads_to_pages_of_the_site() -> None:
+    places = re.findall(r"^- \[.*?\]\(([^)]+)\): ", llms(), re.MULTILINE)
+    sources = [place for place in places if "://" in place]
+    assert sources == [f"{addresses()['Repository']}/blob/main/ikp/agents/skills/ikp/SKILL.md"]
+    pages = {place.replace(".html", ".md") for place in places} - {*sources}
+    assert {"index.md", "changelog.md", "verdict.md", "api/index.md"} <= pages
+    assert all(page_of(source_of(page)) == page for page in pages)
+    assert all(place.endswith(".html") for place in {*places} - {*sources})

@@ -16,6 +16,7 @@ from tools.site.pages import (
     api_index,
     entries,
     gallery,
+    llms,
     source_of,
     with_links,
 )
@@ -55,6 +56,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for place, text in texts.items():
         files.append(File.generated(config, place, content=text))
+    files.append(File.generated(config, "llms.txt", content=llms()))
     return files
 
 

@@ -16,6 +16,8 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 from typing import Final
 
+from tools.llms import text as documents
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 ROOT_PAGES: Final = {
     "README.md": "index.md",
@@ -161,6 +163,12 @@ def api_index() -> str:
         part = each.part
         lines.append(f"- [`{each.name}`]({each.page.removeprefix('api/')})")
     return "\n".join(lines) + "\n"
+
+
+def llms() -> str:
+    """Return llms.txt with links to the site's pages: agents look for it beside the start page."""
+    text = with_links(documents(), "llms.txt", "llms.txt", addresses()["Repository"])
+    return re.sub(r"\]\(([^):]+)\.md\)", r"](\1.html)", text)
 
 
 def _slug(title: str) -> str:

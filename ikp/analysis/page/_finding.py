@@ -16,7 +16,7 @@ from ikp.analysis.page._excerpts import Excerpt, excerpts
 from ikp.analysis.page._picture import Picture, picture_of
 from ikp.analysis.page._warp_lanes import Interval, panel_of, rows_of, slot_of
 from ikp.analysis.render import duration
-from ikp.terminal import shortened
+from ikp.terminal import printable, shortened
 
 if TYPE_CHECKING:
     from ikp.analysis.explain.prepared import Prepared
@@ -61,14 +61,24 @@ class _View:
 
 
 def finding_part(
-    finding: Finding, side: Side, other: Side | None, *, draw: bool, sources: bool
+    finding: Finding,
+    side: Side,
+    other: Side | None,
+    *,
+    was: Finding | None,
+    draw: bool,
+    sources: bool,
 ) -> FindingPart:
-    """Return a finding of one launch, with the same warps of another."""
+    """Return a finding of one launch, with the same warps of another, which had ``was``."""
     title, *lines = finding_lines(finding)
+    if was is not None and other is not None:
+        lines.append(f"{other.name}: {printable(was.title)}; {printable(was.what_if)}")
     view = _view_of(side.launch, finding) if draw else None
     pictures, undrawn = _drawn(side, other, view) if view else ([], "")
     if draw and view is None:
         undrawn = "It names no block: the SMs over time, below, show the launch whole."
+    if not draw:
+        undrawn = "It is not drawn, so that the page stays small."
     found = excerpts(finding.where.lines, side.launch.trace) if sources else []
     why = f"{finding.confidence}: {finding.rationale}"
     return FindingPart(title, lines, why, pictures, undrawn, found)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS: Final = 50
 _MOST_GONE: Final = 2
-_MOST_RECTS: Final = 3000
+_MOST_RECTS: Final = 2000
 """Of 150 bytes each: no finding is drawn behind that one which reaches it."""
 
 
@@ -99,7 +99,8 @@ def story_of(trace: Trace, before: Trace | None, *, sources: bool) -> Story:
     side = Side("" if theirs is None else "after", launch)
     other = None if theirs is None else Side("before", theirs)
     drawer = _Drawer(sources)
-    findings = [drawer.part(one, side, other) for one in verdict.findings]
+    were = {one.id: one for one in reversed(earlier.findings)} if earlier else {}
+    findings = [drawer.part(one, side, other, was=were.get(one.id)) for one in verdict.findings]
     left = []
     if earlier is not None and other is not None:
         there = {one.id for one in verdict.findings}
@@ -130,9 +131,11 @@ class _Drawer:
     found: int = 0
     rects: int = 0
 
-    def part(self, finding: Finding, side: Side, other: Side | None) -> FindingPart:
+    def part(
+        self, finding: Finding, side: Side, other: Side | None, *, was: Finding | None = None
+    ) -> FindingPart:
         draw = self.found < MOST_DRAWN and self.rects < _MOST_RECTS
-        part = finding_part(finding, side, other, draw=draw, sources=self.sources)
+        part = finding_part(finding, side, other, was=was, draw=draw, sources=self.sources)
         self.found += bool(part.pictures)
         self.rects += sum(max(1, len(one.parts)) for each in part.pictures for one in each.rects)
         return part

@@ -156,6 +156,22 @@ def test_what_was_found_before_and_is_gone_is_drawn_in_step():
     assert max(box[3] for box in first[2]) == 9000 and max(box[3] for box in second[2]) == 1000
 
 
+def test_what_was_found_before_and_still_is_says_by_how_much():
+    before, after = ring(900), ring(700)
+    (was,) = (one for one in before.explain().findings if one.id == "late-producer")
+    text = Page(after.report(before).html).text
+    assert f"before: {was.title}; {was.what_if}" in text
+    assert "Found before, and not any more" not in text
+
+
+def test_no_finding_is_drawn_behind_so_many_boxes(monkeypatch):
+    made = ikp.load(PLANTED / "occupancy.faulty.pftrace")
+    assert len(drawn(made.report().html)) == len(made.explain().findings) == 2
+    monkeypatch.setattr("ikp.analysis.page._story._MOST_RECTS", 1)
+    page = made.report().html
+    assert len(drawn(page)) == 1 and "so that the page stays small" in page
+
+
 def test_a_block_that_the_other_trace_lacks_is_named():
     before, after = ring(900), ring(700)
     chosen = after.explain().findings[0].where.warps[0][0]

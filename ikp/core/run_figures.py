@@ -7,6 +7,8 @@ Each is a text under one of these prefixes + the launch's label:
 - ``TIMED``: times of recorded and of plain launches. ``ikp run`` writes a line for each grid.
 - ``TRIED``: times of the kernel without some of its instructions, measured. ``ikp run --try N``
   writes it.
+
+``REPLAYED`` is the whole key of one text on all labels: launches by replays of CUDA graphs.
 """
 
 from __future__ import annotations
@@ -21,6 +23,36 @@ ADDRESSES: Final = "addresses of "
 NO_ADDRESSES: Final = "no addresses of "
 """Before a label: why there are none."""
 _ADDRESSES_VERSION: Final = 1
+
+
+REPLAYED: Final = "replays of CUDA graphs"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayFigures:
+    """The launches of one label by replays of CUDA graphs."""
+
+    captured: int = 0  # in this session: a capture launches nothing
+    kept: int = 0  # in the trace
+    made: int = 0  # by all replays in the session
+
+    def __add__(self, other: ReplayFigures) -> ReplayFigures:
+        kept, made = self.kept + other.kept, self.made + other.made
+        return ReplayFigures(self.captured + other.captured, kept, made)
+
+
+def replays_text(figures: Mapping[str, ReplayFigures]) -> str:
+    """Return figures by label as the text of a fact."""
+    return json.dumps({label: asdict(each) for label, each in figures.items()})
+
+
+def replays_of(provenance: Mapping[str, str]) -> dict[str, ReplayFigures]:
+    """Return a trace's figures on replays, by label; none where the text can't be read."""
+    try:
+        found = json.loads(provenance.get(REPLAYED, "{}"))
+        return {label: ReplayFigures(**each) for label, each in found.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

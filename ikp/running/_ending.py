@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ikp.core.run_figures import replays_of
 from ikp.running import _choices as choices
 from ikp.running.run_options import MIB, Options
 from ikp.running.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
@@ -21,6 +22,7 @@ _ROWS = 10
 _VERDICTS = 4
 _PERTURBED = 3
 WROTE = "Wrote "
+_NOT_KEPT = "in replays of CUDA graphs that were not kept (--replays)"
 _SAMPLED = (
     "launches of more than 256 blocks have ranges of one block in a few, and when and where all "
     "others ran: --sample 1 records ranges in all."
@@ -157,6 +159,15 @@ def _checked(verdicts: list[str]) -> list[str]:
     more = len(verdicts) - _VERDICTS
     rest = [f"  check: and {more} more; the trace has them."] if more > 0 else []
     return [f"  check: {each}." for each in verdicts[:_VERDICTS]] + rest
+
+
+def count_replays(launcher: Watched, trace: Trace) -> None:
+    """Count the launches of CUDA graphs' replays: a launcher has counted captured ones."""
+    for label, each in replays_of(trace.provenance).items():
+        kept = each.kept or min(each.made, each.captured)  # with none in the log, the last is left
+        launcher.recorded[label] += kept - each.captured
+        if each.made > kept:
+            launcher.plain[label, _NOT_KEPT] += each.made - kept
 
 
 def _launches(session: profile, launcher: Watched, options: Options) -> list[str]:

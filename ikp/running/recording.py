@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ikp import registry
 from ikp.errors import FaultError, IkpError
 from ikp.running import _frames as frames
-from ikp.running._ending import report, report_of_child
+from ikp.running._ending import count_replays, report, report_of_child
 from ikp.running._following import claimed, ended, of_window
 from ikp.running._installed import installed
 from ikp.running._process_host import ProcessHost
@@ -269,7 +269,10 @@ class Recording:
         if session is None:
             return []
         lines = self._close(session, None)
-        self._note(_trace(session), self.path)
+        trace = _trace(session)
+        if trace is not None:
+            count_replays(self.launcher, trace)
+        self._note(trace, self.path)
         return [*lines, *report_of_child(self.launcher, self.path, wrote=True)]
 
     def forked(self) -> None:
@@ -383,6 +386,7 @@ class Recording:
         wrote = _state(self.path) != before
         trace = _trace(self.session) if self.launcher.recorded else None
         if trace is not None:
+            count_replays(self.launcher, trace)
             self.traces[self.path] = trace
         if self.launcher.recorded or self.launcher.plain:
             self._note(trace, self.path if wrote else None)

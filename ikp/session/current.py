@@ -67,7 +67,7 @@ class Opening:
         self.lasts = True
         self.origin = origin
         self.recording: object = None  # its Recording, for the session to find
-        self.replays: Callable[[Any], None] | None = None  # keeps those of a CUDA graph
+        self.replays: Callable[..., None] | None = None  # keeps those of a CUDA graph
         self.everywhere = everywhere
         self.by_main = _in_main_thread()
         self.pid = os.getpid()

@@ -20,6 +20,7 @@ from ikp.core import abi
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.host_clock import HostClock
 from ikp.core.regions import merge
+from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text
 from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, SegmentRows, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError, FaultError, IkpError, PatchError
@@ -138,27 +139,43 @@ class Recording:
         try:
             for graph in known():
                 if graph.log is None:
-                    self._keep_replays(graph)
+                    self._keep_replays(graph, new=False)
         except (IkpError, RuntimeError, MemoryError) as error:
             warn(f"replays of CUDA graphs captured before are not kept: {error}", stacklevel=2)
 
-    def _keep_replays(self, graph: CapturedGraph) -> None:
+    def _keep_replays(self, graph: CapturedGraph, *, new: bool) -> None:
+        device = graph.device
         with self._lock:
-            if graph.device not in self._logs:
-                self._logs[graph.device] = ReplayLog(graph.device, self.wishes.replays)
-            self._logs[graph.device].keep(graph)
+            if device not in self._places:
+                self._places[device] = _Place(device)
+            place = self._places[device]
+            if place.clock is not None:
+                place.clock.launching()
+            self.wishes.use(each.backend for each in graph.segments)
+            if device not in self._logs:
+                self._logs[device] = ReplayLog(device, self.wishes.replays)
+            self._logs[device].keep(graph, new=new)
 
-    def _with_replays(self, taken: list[Taken]) -> list[Taken]:
-        """Return launches with those of replays, in place of buffers that graphs record into."""
+    def _with_replays(self, taken: list[Taken], facts: dict[str, str]) -> list[Taken]:
+        """Return launches with those of replays, in place of buffers that graphs record into.
+
+        ``facts`` gets those of the sessions that captured the graphs, and figures on the replays.
+        """
         self.cut = []
-        made, replayed = [], set[int]()
+        made, replayed, figures = [], set[int](), dict[str, ReplayFigures]()
         for log in self._logs.values():
-            kept, cut = log.read()
-            self.cut += cut
-            for segment, lifted in kept:
+            kept = log.read()
+            self.cut += kept.lost
+            for label, each in kept.figures.items():
+                figures[label] = figures.get(label, ReplayFigures()) + each
+            for graph in log.graphs:
+                facts.update({key: text for key, text in graph.facts.items() if key not in facts})
+            for segment, lifted in kept.launches:
                 replayed.add(id(segment))
                 kind = SegmentKind(segment.nbytes, None)
                 made.append(Taken(segment, _nothing, None, kind, lifted=lifted))
+        if figures:
+            facts[REPLAYED] = replays_text(figures)
         return [*(each for each in taken if id(each.segment) not in replayed), *made]
 
     @property
@@ -244,11 +261,11 @@ class Recording:
         gone = lost(every, failed)
         left_out = set(map(id, gone))
         taken = [each for each in every if id(each) not in left_out]
+        made = {**provenance(segments), **facts}
         if ended and not failed:
-            taken = self._with_replays(taken)
+            taken = self._with_replays(taken, made)
         self.running = not ended
         reading = _Reading(taken, last, _sources if ended else self._raw)
-        made = {**provenance(self.segments), **facts}
         broken = fault(gone, len(every), failed, facts) if failed else None
         if broken is not None:
             made["fault"] = str(broken)

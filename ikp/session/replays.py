@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final, Protocol
@@ -20,6 +22,7 @@ from ikp.core import abi
 from ikp.core.abi import SlotState
 from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout, SegmentSource
 from ikp.core.decoding.slots import header_rows
+from ikp.core.run_figures import ReplayFigures
 from ikp.core.segment import Segment, SegmentRows, Tensor
 from ikp.driver import cuda
 from ikp.driver.replay_kernel import (
@@ -72,6 +75,7 @@ class CapturedGraph:
     buffers: list[CapturedBuffer]
     control: Tensor
     log: ReplayLog | None = None  # of the session that keeps its replays
+    facts: Mapping[str, str] = field(default_factory=dict)  # of the session that captured it
 
     @property
     def segments(self) -> list[Segment]:
@@ -150,8 +154,10 @@ def _add_node(captures: _Captures, buffers: list[CapturedBuffer], stream: int) -
     made = service.call(partial(_made, service, captures, device, buffers))
     kernel = service.call(partial(_kernels.of, device))
     opening = buffers[0].opening
+    if opening.session is not None:
+        made.facts = opening.session.facts
     if opening.lasts and opening.replays is not None:
-        opening.replays(made)
+        opening.replays(made, new=True)
     kernel.launch(int(made.control.data_ptr()), len(buffers), stream)
     with captures.lock:
         captures.graphs.append(made)
@@ -189,6 +195,16 @@ def _watch_torch() -> None:
     torch.cuda.CUDAGraph.capture_end = capture_end
 
 
+@dataclass(slots=True)
+class KeptReplays:
+    """What a log has of replays: launches; what was not kept, in words; and how many, by label."""
+
+    launches: list[tuple[Segment, Replayed]] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    made: Counter[str] = field(default_factory=Counter)  # launches by all replays
+    figures: dict[str, ReplayFigures] = field(default_factory=dict)
+
+
 class ReplayLog:
     """The log of one session's replays on one device.
 
@@ -204,11 +220,14 @@ class ReplayLog:
         self._data = self._service.call(partial(zeroed, LOG_HEADER_BYTES + self.room))
         self.address = int(self._data.data_ptr())
         self.graphs: list[CapturedGraph] = []
+        self.captured: Counter[str] = Counter()  # launches, by label
 
-    def keep(self, graph: CapturedGraph) -> None:
-        """Keep a graph's replays from now on."""
+    def keep(self, graph: CapturedGraph, *, new: bool) -> None:
+        """Keep a graph's replays from now on. ``new`` says that it is captured in this session."""
         graph.keep(self, self._most)
         self.graphs.append(graph)
+        if new:
+            self.captured.update(each.label for each in graph.segments)
 
     @property
     def segments(self) -> list[Segment]:
@@ -220,22 +239,26 @@ class ReplayLog:
         for graph in self.graphs:
             graph.keep(None)
 
-    def read(self) -> tuple[list[tuple[Segment, Replayed]], list[str]]:
-        """Return the launches of the complete replays, and what was not kept, in words.
-
-        All kernels must have ended.
-        """
+    def read(self) -> KeptReplays:
+        """Return what was kept of complete replays. All kernels must have ended."""
         storage, call = self._service.storage, self._service.call
         asked = call(partial(storage.read, self._data, SegmentRows(0, 8)))
         used = min(int(asked.view("<u8")[0]), self.room)
         data = call(partial(storage.read, self._data, SegmentRows(LOG_HEADER_BYTES, used)))
-        found = _parts(data)
-        kept, lost = list[tuple[Segment, Replayed]](), list[str]()
+        found, kept = _parts(data), KeptReplays()
         for graph in self.graphs:
-            launches, whole = _complete(graph, found, graph.replays())
-            kept += launches
-            lost += _lost(graph, whole, graph.replays(), self._most)
-        return kept, lost
+            replays, made = graph.replays(), Counter(each.label for each in graph.segments)
+            launches, whole = _complete(graph, found, replays)
+            kept.launches += launches
+            kept.lost += _lost(graph, whole, replays, self._most)
+            kept.made.update({label: count * replays for label, count in made.items()})
+        counted = Counter(segment.label for segment, _ in kept.launches)
+        labels = {*self.captured, *kept.made}
+        kept.figures = {
+            label: ReplayFigures(self.captured[label], counted[label], kept.made[label])
+            for label in labels
+        }
+        return kept
 
 
 def _lost(graph: CapturedGraph, kept: int, replays: int, most: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -50,6 +50,16 @@ class Wishes:
         self._backend = backend
         self.backends: dict[str, Backend] = {}  # by name, those of buffers taken so far
 
+    def use(self, backends: Iterable[str]) -> None:
+        """Load backends by their names: a trace has their names of ranges.
+
+        Raises:
+            PluginError: one can't be loaded.
+        """
+        for name in backends:
+            if name not in self.backends:
+                self.backends[name] = registry.load(registry.BACKENDS, name)
+
     def settle(self, backend: str | None, device: Any, selection: Selection) -> Settled:
         """Return the settings of one buffer, whose own backend and device, if any, are given.
 
@@ -62,8 +72,7 @@ class Wishes:
         name = self._backend if backend is None else backend
         if name is None:
             name = self._backend = _installed_backend()
-        if name not in self.backends:
-            self.backends[name] = registry.load(registry.BACKENDS, name)
+        self.use([name])
         wish = self._device if device is None else device
         found = checked_device(self.backends[name].device_type() if wish is None else wish)
         if found.type == "cpu" and self.deduct:

@@ -94,6 +94,14 @@ def test_a_later_session_keeps_the_replays_made_in_it(out: torch.Tensor) -> None
         for _ in range(2):
             graph.replay()
     check(second.trace, 2, 3)
+    assert {each.name for each in second.trace.regions} == {"outer", "step", "done"}
+    assert "cuda:0" in second.trace.provenance["devices"]
+    assert [each.replay for each in second.trace.launches] == [
+        f"CUDA graph {number}, replay {replay}, node {node}"
+        for number in {each.replay.split()[2].strip(",") for each in second.trace.launches}
+        for replay in range(2)
+        for node in range(3)
+    ]
     graph.replay()
     torch.cuda.synchronize()
 

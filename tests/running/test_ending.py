@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from ikp.core.decoding.decode import decode
+from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text
 from ikp.errors import FaultError
-from ikp.running._ending import _checked, _chosen_nothing, _recording, report
+from ikp.running._ending import _checked, _chosen_nothing, _recording, count_replays, report
 from ikp.running.recording import Recording
 from ikp.unedited.plan import plan
 from tests.exporters.perfetto.examples import CYCLES, warp
@@ -102,3 +103,29 @@ def test_of_many_specialisations_some_verdicts_are_told():
     assert _checked(["equal"]) == ["  check: equal."]
     many = _checked([f"{n} buffers" for n in range(6)])
     assert many[-2:] == ["  check: 3 buffers.", "  check: and 2 more; the trace has them."]
+
+
+@pytest.mark.parametrize(
+    ("captured", "kept", "made", "recorded", "left"),
+    [
+        (3, 24, 300, 26, 276),  # 3 nodes, 100 replays of which 8 are kept, beside 2 eager launches
+        (3, 0, 0, 2, 0),  # never replayed
+        (3, 0, 30, 5, 27),  # no room: the last replay is left
+        (0, 24, 24, 29, 0),  # captured before
+    ],
+)
+def test_replays_count_as_launches_and_captures_do_not(captured, kept, made, recorded, left):
+    launcher = SimpleNamespace(recorded=Counter(k=2 + (captured or 3)), plain=Counter())
+    figures = {"k": ReplayFigures(captured, kept, made)}
+    trace = SimpleNamespace(provenance={REPLAYED: replays_text(figures)})
+    count_replays(launcher, trace)
+    assert launcher.recorded == Counter(k=recorded)
+    assert launcher.plain.total() == left
+    assert all("were not kept (--replays)" in why for _, why in launcher.plain)
+
+
+def test_a_trace_without_graphs_changes_no_count():
+    launcher = SimpleNamespace(recorded=Counter(k=2), plain=Counter())
+    for text in ("", "[]", '{"k": 3}'):
+        count_replays(launcher, SimpleNamespace(provenance={REPLAYED: text}))
+    assert launcher.recorded == Counter(k=2) and not launcher.plain

@@ -211,7 +211,7 @@ def _placed(
         mine and each.clock.kind != "host" for mine, each in zip(seen, trace.launches, strict=True)
     )
     if missing := on_gpus - len(matched.launch):
-        said.append(f"{missing:,} launches have no kernel record there")
+        said.append(f"launches without a kernel record there: {missing:,}")
     report = "; ".join(said) + "."
     before = trace.provenance.get("joined")
     known = {**trace.provenance, "joined": f"{before} {report}" if before else report}

@@ -74,7 +74,7 @@ class profile(Life):
             ``ikp.calibrate`` measured before. Where that can't be done, a warning says why, and the
             trace stays as it was recorded.
         replays: how many replays of each CUDA graph are kept, of those that are captured inside a
-            session with buffers: the first ones.
+            session with buffers: the first ones; with 0, the last one.
         host: record with torch.profiler, too, and write what it saw into the same file: Python's
             ``record_function``, operators, CUDA calls, kernels and copies, with arrows to launches.
             Begin and end the session in one thread.

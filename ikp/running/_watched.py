@@ -20,6 +20,7 @@ class Watched(Protocol):
     recorded: Counter[str]  # launches, by kernel
     plain: Counter[tuple[str, str]]  # launches that are not recorded, by kernel and reason
     idle: bool  # nothing is recorded now
+    standby: Callable[[], profile | None] | None  # gives captured launches buffers meanwhile
     aside: set[str]  # libraries whose kernels run plain, because ``--kernel`` does not name them
 
     def begin_anew(self) -> None:

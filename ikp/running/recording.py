@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ikp import registry
 from ikp.errors import FaultError, IkpError
@@ -68,6 +68,7 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
     with installed(), ExitStack() as undo:
         if options.is_idle:
             recording.windows = Windows(recording, options.while_file)
+            launcher.standby = _StandingBy(options) if options.replays else None
         elif family is not None and not family.is_root:
             launcher.session = _Child(recording)
         elif forked:
@@ -164,6 +165,39 @@ class _Child:
             pass_on(error)
             say(f"process {os.getpid()} is not recorded: {error}")
         recording.launcher.session = lambda: recording.session
+
+
+class _StandingBy:
+    """The session that gives buffers to captured launches while no window is open.
+
+    It writes nothing: windows keep the replays of the graphs.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._session: profile | Literal[False] | None = None  # None before the first capture
+        self._first = threading.Lock()
+
+    def __call__(self) -> profile | None:
+        """Return the session, opened at the first capture; None where it can't be opened."""
+        with self._first:
+            if self._session is None:
+                # In a thread of its own: it is not to be the program's current session.
+                with deferred(), installed():
+                    opening = threading.Thread(target=self._open)
+                    opening.start()
+                    opening.join()
+        return self._session or None
+
+    def _open(self) -> None:
+        try:
+            session = self._options.session(stands_by=True)
+            session.__enter__()
+            self._session = session
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            pass_on(error)
+            self._session = False
+            say(f"process {os.getpid()}: graphs captured outside of windows replay plain: {error}")
 
 
 class _Forked:
@@ -411,12 +445,20 @@ class Recording:
             return []
         return [*filter(None, [self.session.joined]), *self.host.lines()]
 
+    def _has_replays(self) -> bool:
+        """Return whether a window has replays of graphs that were captured before it."""
+        if self.launcher.standby is None:
+            return False
+        from ikp.session.replays import are_there
+
+        return are_there()
+
     def _close(self, session: profile, patience_s: float | None) -> list[str]:
         """End the session; return what is to be said of it.
 
         Without ikp the process would be over: none of its handlers run here.
         """
-        session.export = bool(self.launcher.recorded)
+        session.export = bool(self.launcher.recorded) or self._has_replays()
         failed = _failure()
         lines = []
         with warnings.catch_warnings(record=True) as caught:

@@ -125,8 +125,8 @@ class Options:
 
             check_target(path, self.force)
 
-    def session(self, path: str = "") -> profile:
-        """Return the session that records a process."""
+    def session(self, path: str = "", *, stands_by: bool = False) -> profile:
+        """Return the session that records a process; or one that only gives buffers to captures."""
         from ikp.profiling.profile import profile
 
         size = self.buffer_mib * MIB if self.buffer_mib else None
@@ -136,9 +136,10 @@ class Options:
             clock=self.clock,
             mode=self.mode,
             buffer_size=size,
-            replays=self.replays or REPLAYS,
+            replays=0 if stands_by else self.replays or REPLAYS,
         )
         session.prepared_later = True
+        session.export = not stands_by
         return session
 
     def launcher(self) -> Watched:

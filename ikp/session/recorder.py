@@ -144,6 +144,8 @@ class Recording:
             warn(f"replays of CUDA graphs captured before are not kept: {error}", stacklevel=2)
 
     def _keep_replays(self, graph: CapturedGraph, *, new: bool) -> None:
+        if not self.wishes.replays:
+            return
         device = graph.device
         with self._lock:
             if device not in self._places:

@@ -181,6 +181,14 @@ def known() -> list[CapturedGraph]:
     return list(_captures.of(None).graphs)
 
 
+def are_there() -> bool:
+    """Return whether a graph was replayed while a session kept its replays, or was about to."""
+    try:
+        return any(each.replays() for each in known())
+    except IkpError:  # a kernel has failed: no call works any more
+        return False
+
+
 @cache
 def _watch_torch() -> None:
     """Have ``torch.cuda.CUDAGraph`` say that a capture ends."""

@@ -96,10 +96,10 @@ class Wishes:
 
 def _checked_replays(wish: object) -> int:
     """Return how many replays of each CUDA graph are kept."""
-    if isinstance(wish, bool) or not isinstance(wish, int) or not 0 < wish < _MOST_REPLAYS:
+    if isinstance(wish, bool) or not isinstance(wish, int) or not 0 <= wish < _MOST_REPLAYS:
         raise UsageError(
-            f"replays={wish!r} can't be used: give how many replays of each CUDA graph are kept, "
-            "1 or more."
+            f"replays={wish!r} can't be used: give how many replays of each CUDA graph are kept; "
+            "0 keeps the last one."
         )
     return wish
 

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import resource
 import sys
 import time
+from pathlib import Path
 
 import torch
 
@@ -53,6 +55,24 @@ def graph() -> str:
     for _ in range(3):
         y.zero_()
         graph.replay()
+    return fingerprint(y)
+
+
+def windowed() -> str:
+    """A graph that is captured before the window in which it is recorded: a file opens that."""
+    switch = Path(os.environ["SWITCH"])
+    x, y = torch.randn(4096, device="cuda"), torch.zeros(4096, device="cuda")
+    torch.mul(x, 3, out=y)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.mul(x, 3, out=y)
+        y.add_(x)
+    for there, times in ((False, 5), (True, 7), (False, 4), (True, 2)):
+        switch.touch() if there else switch.unlink(missing_ok=True)
+        time.sleep(1.5)
+        for _ in range(times):
+            graph.replay()
+        torch.cuda.synchronize()
     return fingerprint(y)
 
 
@@ -129,7 +149,7 @@ def endless() -> str:
     return fingerprint(x)
 
 
-PROGRAMS = (own, reduced, compiled, graph, overhead, profiled, steps, terminated, endless)
+PROGRAMS = (own, reduced, compiled, graph, windowed, overhead, profiled, steps, terminated, endless)
 
 if __name__ == "__main__":
     torch.manual_seed(0)

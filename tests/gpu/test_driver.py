@@ -1,5 +1,6 @@
 """Kernels that the CUDA driver alone sees, under ``ikp run``: recorded, and computing the same."""
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -121,6 +122,23 @@ def test_graphs_of_the_driver_are_recorded_replay_by_replay(tmp_path: Path) -> N
     replays = 20 + 2 + 3 + 2 + 2 * 10
     assert len(found) == 3 * replays, done.stderr
     assert trace.slots.finished.all() and {each.relaunches for each in found} == {0}
+
+
+def test_windows_have_the_replays_of_graphs_captured_before(tmp_path: Path) -> None:
+    path, switch = tmp_path / "x.pftrace", tmp_path / "go"
+    os.environ["SWITCH"] = str(switch)
+    plain = ran(*PROGRAM, "windowed")
+    switch.unlink(missing_ok=True)
+    options = ("--while", str(switch), "--replays", "100", "--kernel", "*elementwise*")
+    done = ran("-m", "ikp", "run", *options, "--out", str(path), *PROGRAM, "windowed")
+    assert done.stdout == plain.stdout
+    traces = [ikp.load(each) for each in sorted(tmp_path.glob("*.window*.pftrace"))]
+    assert [len(each.launches) for each in traces] == [2 * 7, 2 * 2], done.stderr
+    for each in traces:
+        assert each.slots.finished.all()
+        assert all(one.replay.startswith("CUDA graph 1, replay") for one in each.launches)
+        assert all(one.clock.unix_bound_ns is not None for one in each.launches)
+        assert not any(region.name.startswith("region ") for region in each.regions)
 
 
 def test_what_torch_compile_replays_is_as_without(tmp_path: Path) -> None:

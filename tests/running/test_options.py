@@ -58,7 +58,9 @@ def test_options_reach_the_programs_process(other: dict[str, Any], level: str) -
 @pytest.mark.parametrize(("given", "kept"), [(None, 8), (3, 3)])
 def test_replays_of_a_graph_are_bounded(given: int | None, kept: int) -> None:
     session: Any = options(replays=given).session("x.pftrace")
-    assert session._wishes.replays == kept
+    assert session._wishes.replays == kept and session.export
+    standing: Any = options(replays=given).session(stands_by=True)
+    assert standing._wishes.replays == 0 and not standing.export
 
 
 @pytest.mark.parametrize("chosen", [{"blocks": "::9"}, {"warps": "0-3"}])

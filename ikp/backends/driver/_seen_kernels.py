@@ -104,6 +104,10 @@ class Chooser(Protocol):
 
     captures: int  # of CUDA graphs that are under way
 
+    @property
+    def standing(self) -> bool:
+        """Whether captured launches get buffers though nothing is recorded."""
+
     def chosen(self, kernel: Any, capture: int | None = None) -> Session | None:
         """Return the session that records this launch, or None; count the launch."""
 

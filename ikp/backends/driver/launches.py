@@ -183,7 +183,7 @@ class Launches:
 
     def _answer(self, launch: hooks.InterposedLaunch) -> None:
         self._latest.launch = None
-        if self.launcher.idle:
+        if self.launcher.idle and not self.launcher.standing:
             launch.decide()
             return
         if launch.node:

@@ -85,7 +85,7 @@ class Launcher:
         self.aside: set[str] = set()
         self.labels = Labels()
         self.on = True
-        self.captures = 0
+        self.captures, self.standing = 0, False
         self.told: list[str] = []
 
     def capture_begins(self) -> None:

@@ -52,3 +52,18 @@ def test_all_launches_of_a_kernel_in_one_capture_are_one() -> None:
     assert chosen == [True, True, True, True, False, False, False]
     launcher.capture_ends()
     assert launcher.over(kernel) == launching.NOT_CHOSEN
+
+
+def test_captured_launches_alone_get_buffers_while_no_window_is_open() -> None:
+    session: Any = SimpleNamespace(held=0)
+    launcher = Everything(plan("kernel"), lambda: None, idle=True)
+    kernel: Any = SeenKernel("adds", FUNCTION, MODULE, Labels())
+    launcher.capture_begins()
+    assert not launcher.standing and launcher.chosen(kernel, 5) is None
+    launcher.standby = lambda: session
+    assert launcher.standing
+    assert launcher.chosen(kernel, 5) is session and launcher.chosen(kernel, 0) is None
+    session.held = launcher.room
+    assert launcher.chosen(kernel, 5) is None, "no more memory than a window's may be taken"
+    launcher.capture_ends()
+    assert not launcher.standing and launcher.chosen(kernel, 0) is None

@@ -82,6 +82,8 @@ class Launcher:
     epoch: int = 0  # how often it began anew
     idle: bool = False  # nothing is recorded now
     captures: int = 0  # of CUDA graphs that are under way, as far as the driver's hook sees them
+    standby: Callable[[], Session | None] | None = None
+    """Returns the session that gives captured launches buffers while nothing is recorded."""
     captured: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By kernel, the number of its latest capture, and how many captures had it before."""
     wakers: list[Callable[[], None]] = field(default_factory=list)
@@ -100,6 +102,18 @@ class Launcher:
         self.epoch += 1
         for wake in self.wakers:
             wake()
+
+    @property
+    def standing(self) -> bool:
+        """Whether captured launches get buffers though nothing is recorded."""
+        return self.captures > 0 and self.standby is not None
+
+    def session_for(self, capture: int) -> Session | None:
+        """Return the session that records launches of a capture, 0 for none."""
+        found = self.session()
+        if found is None and capture and self.standby is not None:
+            return self.standby()
+        return found
 
     def capture_begins(self) -> None:
         """Decide anew on each kernel: captures have launches of their own to record."""
@@ -155,11 +169,13 @@ class Launcher:
         ``capture`` is the number of the CUDA graph's capture that it is in, 0 for none; None where
         torch's current stream says so.
         """
-        session = self.session() if current.enabled() else None
-        if session is None:
+        if not current.enabled() or (self.session() is None and not self.standing):
             return None
         if capture is None:
             capture = _capture() if self.captures else 0
+        session = self.session_for(capture)
+        if session is None:
+            return None
         reason = self.reason_for_plain(kernel, capture)
         if reason:
             self.tell(kernel, reason)

@@ -89,7 +89,8 @@ class Everything(Launcher):
         if full_name(kernel) in self.failed:
             return self.failed[full_name(kernel)]
         reason = Launcher.reason_for_plain(self, kernel, capture)
-        if reason is None and (session := self.session()) and session.held >= self.room // 2:
+        session = self.session_for(capture) if reason is None else None
+        if session and session.held >= self.room // 2:
             full = session.held >= self.room or self.recorded[kernel.__name__] >= _FEW
             return NO_ROOM if full else None
         return reason
@@ -172,7 +173,7 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
 
     @functools.wraps(original)
     def run(self: JittedFunction, /, *args: object, **kwargs: object) -> object:
-        if launcher.idle:
+        if launcher.idle and not launcher.standing:
             return pass_by(self.__name__, original, self, *args, **kwargs)
         if not kwargs.get("warmup") and over.counts(self, args, kwargs):
             shortcuts.passed(self)

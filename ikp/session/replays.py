@@ -251,12 +251,13 @@ class ReplayLog:
         """Return what was kept of complete replays. All kernels must have ended."""
         storage, call = self._service.storage, self._service.call
         asked = call(partial(storage.read, self._data, SegmentRows(0, 8)))
-        used = min(int(asked.view("<u8")[0]), self.room)
+        used, full = min(int(asked.view("<u8")[0]), self.room), asked.view("<u8")[0] > self.room
         data = call(partial(storage.read, self._data, SegmentRows(LOG_HEADER_BYTES, used)))
         found, kept = _parts(data), KeptReplays()
         for graph in self.graphs:
             replays, made = graph.replays(), Counter(each.label for each in graph.segments)
-            launches, whole = _complete(graph, found, replays)
+            most = min(replays, self._most)
+            launches, whole = _complete(graph, found, most, full=bool(full))
             kept.launches += launches
             kept.lost += _lost(graph, whole, replays, self._most)
             kept.made.update({label: count * replays for label, count in made.items()})
@@ -272,7 +273,9 @@ class ReplayLog:
 def _lost(graph: CapturedGraph, kept: int, replays: int, most: int) -> list[str]:
     if kept >= replays:
         return []
-    why = f"the bound is {most}" if kept >= most else "the memory for replays is full"
+    why = f"the bound is {most}"
+    if kept < min(replays, most):
+        why = "the memory for replays is full, or the graph was replayed twice at a time"
     return [f"CUDA graph {graph.number}: {kept} of {replays} replays were kept: {why}."]
 
 
@@ -317,16 +320,23 @@ def _parts(data: Bytes) -> _Found:
 
 
 def _complete(
-    graph: CapturedGraph, found: _Found, replays: int
+    graph: CapturedGraph, found: _Found, replays: int, *, full: bool
 ) -> tuple[list[tuple[Segment, Replayed]], int]:
-    """Return the launches of a graph's complete replays, and how many replays these are."""
+    """Return the launches of a graph's complete replays, and how many replays these are.
+
+    Where the log is ``full``, a launch that is not there may have found no room. Else its node did
+    not run.
+    """
     kept, whole = list[tuple[Segment, Replayed]](), 0
     for replay in range(replays):
         launches = list[tuple[Segment, Replayed]]()
         for number, segment in enumerate(graph.segments):
             part = found.get((graph.number, replay, number))
-            if part is None or part.head is None:
+            if part is None and not full:
                 continue
+            if part is None or part.head is None:
+                launches.clear()
+                break
             where = f"CUDA graph {graph.number}, replay {replay}, node {number}"
             made = Replayed(segment.nbytes, part.head, sorted(part.chunks, key=_first), where)
             if not made.is_whole(segment):

@@ -82,7 +82,8 @@ class Device:
         buffers = [SimpleNamespace(segment=each) for each in self.segments]
         graph = CapturedGraph(1, None, cast("list[Any]", buffers), None)
         found = replays._parts(self.log[LOG_HEADER_BYTES:][:used])
-        return replays._complete(graph, found, self.replays)
+        full = used == self.room
+        return replays._complete(graph, found, min(self.replays, self.most), full=full)
 
 
 def settled(source: SegmentSource, launch: model.Launch) -> SegmentSource:
@@ -180,6 +181,17 @@ def test_a_replay_for_which_there_is_no_room_is_left_out_whole() -> None:
     for segment, replayed in launches:
         named = replace(source, replay=replayed.where)
         assert_same(outcome(named), outcome(replayed.source(segment)))
+
+
+@pytest.mark.parametrize("room", [900, 940, 1378, 1430, 1900])
+def test_no_replay_lacks_a_node_for_want_of_room(room: int) -> None:
+    both = [made([3, 4]), made([5, 6])]
+    device = Device(both, room=room)
+    for seed in range(3):
+        device.replay(both, wide=1, seed=seed)
+    launches, whole = device.kept()
+    assert [segment for segment, _ in launches] == whole * device.segments
+    assert whole == room // 928, "bytes of a replay"
 
 
 def test_a_node_that_did_not_run_is_in_no_replay() -> None:

@@ -59,3 +59,13 @@ def test_time_between_launches_may_be_that_of_blocks_that_left_nothing() -> None
     ]
     assert sure == [("possible", True), ("possible", False)]
     assert "may have taken longer" in str(launches(12, 132, "load").explain())
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_launches_of_a_graph_are_not_to_be_put_into_one(graph: bool) -> None:
+    made = launches(132, 132, "load", 6)
+    if graph:
+        named = [replace(one, replay="CUDA graph 1, replay 0, node 0") for one in made.launches]
+        made = replace(made, launches=tuple(named))
+    (found,) = [one for one in made.explain().findings if one.id == "launch-gaps"]
+    assert ("as a CUDA graph" in found.suggestion) != graph

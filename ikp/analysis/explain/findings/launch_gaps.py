@@ -28,6 +28,7 @@ def launch_gaps(launch: Prepared) -> Iterator[Finding]:
     share = gap / max(gap + took, 1.0)
     if took > _SHORT or gap > _FAR or share < LEAST:
         return
+    alone = not launch.launch.replay
     yield Finding(
         id="launch-gaps",
         title=f"{len(starts):,} launches of {took / 1000:.2f} us, and {gap / 1000:.2f} us between "
@@ -42,8 +43,9 @@ def launch_gaps(launch: Prepared) -> Iterator[Finding]:
         + "the median of the gaps between launches of this label; what else ran in them the "
         "trace doesn't say, and recording makes launches slower on the host.",
         where=Where(count=len(gaps)),
-        suggestion="put the work of several launches into one, or launch them as a CUDA graph",
+        suggestion="put the work of several launches into one" + (_AS_GRAPH if alone else ""),
     )
 
 
+_AS_GRAPH: Final = ", or launch them as a CUDA graph"
 _NOT_ALL: Final = "not all blocks recorded, and those that left nothing may fill the gaps; "

@@ -13,30 +13,37 @@ from ikp.paths import checked_target
 from ikp.registry import check_target
 from ikp.terminal import printable, show
 
-TRACE: Final = Path(__file__).parent / "recorded" / "attention.pftrace"
+_FOLDER: Final = Path(__file__).parent / "recorded"
+TRACE: Final = _FOLDER / "attention.pftrace"
 """``ikp run --detail ops`` on an H100: the first warp of each block, of one launch of three."""
+BEFORE: Final = _FOLDER / "before.pftrace"
+"""Three launches of the same kernel, with the kernel's own range alone."""
+AFTER: Final = _FOLDER / "after.pftrace"
+"""Three launches of the kernel with long blocks first: two lines were changed."""
 _ROWS: Final = 8
 _KERNEL: Final = (
     "the causal attention of flash-linear-attention 0.5.2, as it is: the first warp of each block"
 )
-_CHANGE: Final = (
-    "With long blocks first, as the first finding advises, it took 50.8 us in place of 74.4 on an "
-    "H100, without ikp (2026-11-26)."
-)
 
 
 def show_recorded(path: Path, *, force: bool) -> None:
-    """Print the table and the verdict of the recorded kernel, and write its trace and its page.
+    """Print the recorded kernel's table and verdict, and what the advised change did; write files.
 
     Args:
-        path: of the trace; the page is written beside it.
+        path: of the trace. Beside it are written its page, and traces from before and after the
+            change.
         force: whether files of these names are replaced.
 
     Raises:
         ExportError: a file exists and ``force`` is false, or can't be written.
     """
+    from ikp.analysis.diff.compare import diff
+
     page = path.with_name(f"{path.stem}.html")
-    check_target(path, force)
+    before, after = (path.with_name(f"{path.stem}-{each.name}") for each in (BEFORE, AFTER))
+    copies = {path: TRACE, before: BEFORE, after: AFTER}
+    for each in copies:
+        check_target(each, force)
     checked_target(page, force)
     trace = read_trace(TRACE)
     facts = trace.provenance
@@ -44,10 +51,12 @@ def show_recorded(path: Path, *, force: bool) -> None:
     show(trace.stats().top(_ROWS, "self"))
     click.echo()
     print_verdict(trace.explain())
-    path.write_bytes(TRACE.read_bytes())
+    click.echo("\nWith long blocks first, as the first finding advises:")
+    show(diff([read_trace(BEFORE)], [read_trace(AFTER)]))
+    for copy, shipped in copies.items():
+        copy.write_bytes(shipped.read_bytes())
     trace.report().save(page, force=True)
-    click.echo(
-        f"\n{_CHANGE}\nwrote {printable(str(path))} and {printable(str(page))}.",
-        err=True,
-    )
+    written = ", ".join(printable(str(each)) for each in (*copies, page))
+    click.echo(f"\nwrote {written}.", err=True)
+    next_command("ikp", "diff", before, after, why="what the change did")
     next_command("ikp", "view", path, why="the timeline, in your browser")

@@ -156,15 +156,21 @@ def test_a_recorded_kernel_is_shown_without_gpu_torch_and_triton(tmp_path, monke
     text = " ".join(result.stdout.split())
     assert "iteration @parallel.py:102" in text and "at most 37.3 % less time" in text
     assert "[imbalance, measured]" in text and "start the long blocks first" in text
-    assert {path.name for path in tmp_path.iterdir()} == {"ikp-demo.pftrace", "ikp-demo.html"}
+    names = {"ikp-demo.pftrace", "ikp-demo-before.pftrace", "ikp-demo-after.pftrace"}
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "ikp-demo.html"}
     assert "imbalance" in Path("ikp-demo.html").read_text()
     assert result.stderr.splitlines()[-1].startswith("next: ikp view ikp-demo.pftrace ")
-    again = CliRunner().invoke(cli, ["explain", "ikp-demo.pftrace"])
-    assert result.stdout.endswith(again.stdout)
+    sides = ["ikp-demo-before.pftrace", "ikp-demo-after.pftrace"]
+    verdict = CliRunner().invoke(cli, ["explain", "ikp-demo.pftrace"]).stdout
+    difference = CliRunner().invoke(cli, ["diff", *sides]).stdout
+    assert "73.96 us -> 49.60 us" in difference and "shorter" in difference
+    of_both = f"{verdict}\nWith long blocks first, as the first finding advises:\n{difference}"
+    assert result.stdout.endswith(of_both)
+    assert f"next: ikp diff {' '.join(sides)} " in result.stderr
 
 
 @pytest.mark.any_pins
-@pytest.mark.parametrize("name", ["x.pftrace", "x.html"])
+@pytest.mark.parametrize("name", ["x.pftrace", "x-after.pftrace", "x.html"])
 def test_a_file_that_exists_is_refused_before_any_is_written(tmp_path, name):
     (tmp_path / name).write_text("mine")
     words = ["demo", "--recorded", "--out", str(tmp_path / "x.pftrace")]
@@ -172,15 +178,16 @@ def test_a_file_that_exists_is_refused_before_any_is_written(tmp_path, name):
     assert result.exit_code == 1 and f"{name} exists" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert CliRunner().invoke(cli, [*words, "--force"]).exit_code == 0
-    assert len(list(tmp_path.iterdir())) == 2 and (tmp_path / name).read_bytes() != b"mine"
+    assert len(list(tmp_path.iterdir())) == 4 and (tmp_path / name).read_bytes() != b"mine"
 
 
 @pytest.mark.any_pins
 def test_what_ships_is_small_and_names_no_machine():
-    from ikp.cli._recorded import TRACE
+    from ikp.cli._recorded import AFTER, BEFORE, TRACE
 
-    assert TRACE.stat().st_size < 400_000
-    trace = ikp.load(TRACE)
-    assert not any(each.dropped for each in trace.launches)
-    texts = [*trace.provenance, *trace.provenance.values()]
-    assert not [each for each in texts if re.search(r"/tmp|/root|/home|-fc-|-packages", each)]
+    assert sum(path.stat().st_size for path in (TRACE, BEFORE, AFTER)) < 500_000
+    for path in (TRACE, BEFORE, AFTER):
+        trace = ikp.load(path)
+        assert not any(each.dropped for each in trace.launches)
+        texts = [*trace.provenance, *trace.provenance.values()]
+        assert not [one for one in texts if re.search(r"/tmp|/root|/home|-fc-|-packages", one)]

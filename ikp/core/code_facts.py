@@ -33,7 +33,8 @@ class AccessFacts:
     the same bytes need where lanes are adjacent. Both are None where addresses are not known, as
     behind a look-up. ``depends`` has a letter for each thing that the address depends on: ``l``
     lanes, ``w`` the warp, ``b`` the block, ``d`` loaded data, ``i`` the iteration of the innermost
-    loop around, ``p`` a parameter whose value is assumed;
+    loop around, ``p`` a parameter whose value is assumed; ``o``: a loop around that one makes it
+    again at the same addresses;
     ``s``: it loads what the same block has stored; ``m``: addresses of lanes were recorded in a
     further run.
     """
@@ -183,6 +184,8 @@ class RangeFacts:
     products: float | None = None  # operations of tensor cores, where ``flop`` is not exact, too
     sums: float = 0.0  # FP32 multiply-adds onto a register of their own
     polls: str = ""  # the line of a loop that reads memory until another thread changes it
+    chases: str = ""  # the line of a load whose address its last iteration has loaded
+    constants: float = 0.0  # loads of constants at addresses that differ from lane to lane
     bulk_bytes: float | None = None  # that bulk copies were announced with, of one execution
     lines: tuple[LineFacts, ...] = ()  # of most instructions
     needless: float = 0.0  # barriers of the block that order no accesses
@@ -236,6 +239,8 @@ class CodeFacts:
                     "products": each.products,
                     "bulk_bytes": each.bulk_bytes,
                     "polls": each.polls,
+                    "chases": each.chases,
+                    "constants": each.constants,
                     "lines": [one.to_json() for one in each.lines],
                     "needless": each.needless,
                 }
@@ -311,6 +316,8 @@ def _with_work(facts: RangeFacts, said: dict[str, Any]) -> RangeFacts:
         sums=size(said["sums"]),
         products=_number(said["products"]),
         polls=str(said["polls"]),
+        chases=str(said.get("chases", "")),
+        constants=size(said.get("constants", 0)),
         bulk_bytes=_number(said["bulk_bytes"]),
         lines=tuple(LineFacts.of_json(each) for each in said.get("lines", ())),
         needless=size(said.get("needless", 0)),

@@ -163,6 +163,11 @@ class Accesses:
         letters = "".join(letter for bit, letter in _LETTERS.items() if value.depends & bit)
         moves = loop is not None and self.values.moves(at, loop.header)
         letters += "i" * moves
+        letters += "o" * any(
+            at in each.body and not self.values.moves(at, each.header)
+            for each in self.flow.loops
+            if loop is not None and each.header != loop.header
+        )
         cost, least, addresses, share, reused, key = None, None, None, None, None, 0
         lanes, span = _lanes(active), None
         if value.bits is not None:

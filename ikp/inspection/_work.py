@@ -20,6 +20,7 @@ from ikp.sass.dataflow.lane_state import DATA, LANE
 from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, unit_of, work_of
+from ikp.sass.disassembly.resources import P, span
 
 _GROUP: Final = re.compile(r"[A-Z]*GMMA\.(?:SP\.)?(\d+)x(\d+)x(\d+)")
 _WARP: Final = re.compile(r"[A-Z]+MMA\.(?:SP\.)?(\d{3,5})(?:\.|$)")
@@ -305,3 +306,41 @@ def times_apart(divergence: Divergence, how_often: Mapping[int, Often]) -> int:
 
 _SEVERAL = 8
 """Instructions in loops without known trips from which on these are most of a range's time."""
+
+
+def chases(flow: Flow, instructions: Collection[int]) -> str:
+    """Return the line of a load, in a loop, whose address its own last result decides; or ""."""
+    for loop in sorted(flow.loops, key=lambda one: len(one.body)):
+        inside = sorted(loop.body)
+        for at in inside:
+            if at in instructions and flow.code.instructions[at].op in ("LD", "LDG"):
+                made = flow.effects[at].writes & ~span(P.first, P.count)
+                if flow.effects[at].reads & _carried(flow, inside, at, made):
+                    return line_of(flow, [at])
+    return ""
+
+
+def _carried(flow: Flow, inside: list[int], load: int, made: int) -> int:
+    """Return the registers that hold values made of a load's result when it is executed again.
+
+    Through arithmetic alone: what another load brings is not followed.
+    """
+    start = inside.index(load) + 1
+    for at in (*inside[start:], *inside[: start - 1]):
+        reads, writes, kills = flow.effects[at]
+        brings = work_of(flow.code.instructions[at]) in _BRINGS
+        made = made | writes if reads & made and not brings else made & ~kills
+    return made
+
+
+_BRINGS = (Work.LOAD, Work.ATOMIC, Work.SHARED, Work.LOCAL, Work.TENSOR)
+
+
+def constants_apart(flow: Flow, values: LaneValues, how_often: Mapping[int, Often]) -> float:
+    """Return how often constants are loaded at addresses that differ from lane to lane."""
+    some = (
+        often.expected
+        for at, often in how_often.items()
+        if flow.code.instructions[at].op == "LDC" and values.address(at).depends & LANE
+    )
+    return round(sum(some), _DIGITS)

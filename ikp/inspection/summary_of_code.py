@@ -183,6 +183,8 @@ class _Summary:
             products=_work.products(self.flow, how_often),
             bulk_bytes=self._accesses.bulk_bytes(how_often),
             polls=_work.polls(self.flow, self._accesses.values, how_often, self._of_records),
+            chases=_work.chases(self.flow, how_often),
+            constants=_work.constants_apart(self.flow, self._accesses.values, how_often),
             lines=lines(self.flow, how_often),
             needless=float(
                 sum(each.expected for at, each in how_often.items() if at in self._needless)

@@ -13,6 +13,7 @@ from ikp.analysis.explain.counts import kernel_shares, mix_of, uncounted_of
 from ikp.analysis.explain.critical import critical_path
 from ikp.analysis.explain.findings.barrier_skew import barrier_skew
 from ikp.analysis.explain.findings.block_order import block_order
+from ikp.analysis.explain.findings.busy_lines import busy_lines
 from ikp.analysis.explain.findings.contended_atomics import contended_atomics
 from ikp.analysis.explain.findings.copy_issue import copy_issue
 from ikp.analysis.explain.findings.costly_accesses import costly_accesses
@@ -32,6 +33,7 @@ from ikp.analysis.explain.findings.small_tiles import small_tiles
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.findings.unstaged_loads import unstaged_loads
 from ikp.analysis.explain.findings.waits_for_blocks import waits_for_blocks
+from ikp.analysis.explain.findings.warp_wide_costs import warp_wide_costs
 from ikp.analysis.explain.nesting import tree
 from ikp.analysis.explain.places import with_lines
 from ikp.analysis.explain.prepared import Prepared, prepare
@@ -68,6 +70,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     block_order,
     unstaged_loads,
     waits_for_blocks,
+    warp_wide_costs,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""
 
@@ -132,4 +135,6 @@ def _found(launch: Prepared) -> list[Finding]:
     if not has_times(launch):
         return []
     found = [with_lines(launch, one) for look in FINDINGS for one in look(launch)]
-    return sorted(below_roofs(launch, found), key=lambda one: (-worth(one), one.id))
+    # What no cause explains has a place at least.
+    kept = below_roofs(launch, found) or below_roofs(launch, list(busy_lines(launch)))
+    return sorted(kept, key=lambda one: (-worth(one), one.id))

@@ -28,6 +28,8 @@ REACHED: Final = {"DRAM": 0.92, "tensor": 0.8, "L2": 0.8, "L1": 0.95, "issue": 0
 """The share of each roof that well-made kernels reach."""
 _USUAL: Final = 0.95
 _ISSUE: Final = "issue"
+AGAIN: Final = "o"
+"""The letter of accesses that an outer loop makes again, at the same addresses."""
 _ALIKE: Final = 0.05
 """Share of sectors in common up to which blocks ask for their own."""
 _LANES: Final = 32
@@ -111,7 +113,7 @@ def _of_l2(access: AccessFacts) -> bool:
     """Whether requests of an access go to L2: all but loads that L1 may have the bytes of."""
     if not _global(access) or not access.unit.startswith("load"):
         return _global(access)
-    moves = not access.in_loop or "i" in access.depends
+    moves = not access.in_loop or ("i" in access.depends and AGAIN not in access.depends)
     return access.cost is not None and moves and {*"lw"} <= {*access.depends}
 
 
@@ -147,5 +149,6 @@ def is_own(access: AccessFacts) -> bool:
         and access.cost is not None
         and "b" in access.depends
         and (not access.in_loop or "i" in access.depends)
+        and AGAIN not in access.depends
         and shared <= _ALIKE
     )

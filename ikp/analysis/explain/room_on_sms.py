@@ -28,7 +28,9 @@ class Room:
 
     warps: float | None  # as they were, or as registers allow where not all blocks recorded
     possible: int | None  # by the device alone
-    limited_by: str | None  # "registers" | "shared memory" | "warps" | "the grid" | "recording"
+    limited_by: (
+        str | None
+    )  # "registers" | "shared memory" | "CTA slots" | "warps" | "the grid" | "recording"
     registers: int | None  # of the kernel; of the copy with records, where its own are not known
     waves: int | None = None  # of blocks that an SM has one after another, as they were
     fewest: int | None = None  # the same, with as many at once as the device has room for
@@ -97,4 +99,6 @@ def _limit(blocks: int, by_warps: int, by_registers: int | None, by_grid: int) -
         return "warps"
     if by_registers is None:
         return None
-    return "registers" if blocks >= by_registers else "shared memory"
+    if blocks >= by_registers:
+        return "registers"
+    return "CTA slots" if blocks >= _MOST_BLOCKS else "shared memory"

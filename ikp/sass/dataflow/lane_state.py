@@ -27,7 +27,7 @@ CONSTANT = re.compile(r"-?c\[(0x[0-9a-f]+)\]\[(0x[0-9a-f]+|U?RZ)\]$")
 _NUMBER = re.compile(r"-?0x[0-9a-f]+$|-?\d+$")
 _ADDRESS = re.compile(r"\[([^\[\]]+)\]$")
 _SUMMANDS = re.compile(r"([+-]?)([^+-]+)")
-_NARROW = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS", "LDL", "STL", "SYNCS"))
+_NARROW = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS", "LDL", "STL", "SYNCS", "LDC"))
 """Instructions with an address of 32 bits."""
 _NEWER = 0x300
 """Where parameters begin behind this, sizes of the launch begin at ``_SIZES``."""
@@ -170,6 +170,8 @@ class Threads:
     def address(self, each: Instruction) -> Value:
         """Return the address of an access."""
         texts = [one for one in each.operands if one.endswith("]") and not one.startswith("c[")]
+        if each.op == "LDC":
+            texts = [*each.operands[1:2]]
         if each.op == "LDGSTS" and len(texts) > 1:
             texts = texts[1:]
         found = _ADDRESS.search(texts[0]) if texts else None

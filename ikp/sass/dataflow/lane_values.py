@@ -26,6 +26,8 @@ from ikp.sass.disassembly.resources import members
 _NOTED = "LD LDG LDS LDL LDSM ST STG STS STL STSM ATOM ATOMG ATOMS RED REDG LDGSTS SYNCS"
 ACCESSES = frozenset(_NOTED.split())
 """Instructions whose address is noted."""
+_INDEXED = "][R"
+"""How a constant at an address in a register is written: that is noted, too."""
 
 Mask = NDArray[np.bool_]
 State = dict[str, Value]
@@ -191,7 +193,7 @@ class LaneValues:
             each = self.flow.code.instructions[at]
             if each.never_runs:
                 continue
-            if each.op in ACCESSES:
+            if each.op in ACCESSES or (each.op == "LDC" and _INDEXED in each.operands[1]):
                 seen.accesses[at] = threads.address(each), threads.guard(each), threads.last(each)
             if at in self._watched:
                 operands = each.operands

@@ -12,7 +12,8 @@ they do, the memory space, and the bytes of each lane, as in ``"load.global.16"`
   functions), ``"convert"``, ``"convert.64"``, ``"integer"``, ``"product"`` (of integers);
 - ``"divide"`` and ``"call"``, which mark divisions and calls of functions;
 - ``"copy.bulk"`` and ``"tensor memory"``: bulk copies, and accesses to tensor memory;
-- ``"shuffle"``, ``"branch"``, ``"barrier"``, ``"wait"``, ``"fence"``, ``"uniform"``.
+- ``"shuffle"``, ``"branch"``, ``"barrier"``, ``"wait"``, ``"fence"``, ``"fence.gpu"`` (whose scope
+  is the device, or more), ``"uniform"``.
 """
 
 from __future__ import annotations
@@ -207,6 +208,8 @@ _BY_OP = {op: unit for unit, ops in _OPS.items() for op in ops.split()}
 _PRODUCTS = frozenset(("IMAD", "IMUL", "IMAD32I", "IDP", "IDP4A", "IMADSP"))
 _CONVERTS = frozenset(("F2F", "F2I", "I2F", "FRND", "I2I"))
 _SMALL = re.compile(r"^[IQ]G?MMA|E4M3|E5M2|^UTC[IQ]MMA")
+_DEVICE_WIDE = re.compile(r"\.(GPU|SYS)\b")
+"""Scopes of fences that wait for L2 to have all earlier stores."""
 _MATRIX_BYTES = 4
 """Bytes that each lane gets of one 8 x 8 matrix of LDSM and STSM."""
 
@@ -230,6 +233,8 @@ def _unit(opcode: str, work: Work) -> str:
     if work in _SPACES:
         loads = "load" if op.startswith("LD") else "store"
         return f"{'atomic' if work is Work.ATOMIC else loads}.{_space(op, work)}.{size}"
+    if op == "MEMBAR" and _DEVICE_WIDE.search(opcode):
+        return "fence.gpu"
     return "call" if op == "CALL" else _BY_WORK.get(work) or _arithmetic(op, opcode)
 
 

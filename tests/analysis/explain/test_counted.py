@@ -73,7 +73,8 @@ def test_atomics_of_all_blocks_on_the_same_addresses(
     depends: str, addresses: int, expected: bool
 ) -> None:
     facts = access("atomic.global.4", depends=depends, addresses=addresses)
-    assert (found(facts, "atomics") is not None) == expected
+    one = found(facts, "atomics")
+    assert one is not None and ("same addresses" in one.title) == expected
 
 
 def test_local_memory_says_whether_registers_ran_out() -> None:
@@ -119,6 +120,64 @@ def test_code_that_lanes_run_apart() -> None:
     divides = {**mix, "divide": (5, 0, 0), "call": (0, 5, 0)}
     slow = RangeFacts("compute", mix=divides, apart=90)
     assert found(slow, "divergence") is None, "slow paths of divisions"
+
+
+def test_pointers_that_loads_chase() -> None:
+    mix = {"load.global.4": (1, 0, 0), "integer": (5, 0, 0)}
+    one = found(RangeFacts("load", mix=mix, chases="/src/k.cu:9"), "dependent-loads")
+    assert one is not None and one.confidence == "likely" and one.where.lines == ("/src/k.cu:9",)
+    assert found(RangeFacts("load", mix=mix), "dependent-loads") is None
+    busy = RangeFacts("load", mix={**mix, "fma": (450, 0, 0)}, chases="/src/k.cu:9")
+    other = found(busy, "dependent-loads")
+    assert other is None or other.confidence == "possible", "other work fills the time"
+
+
+def test_fences_of_the_device_in_a_loop() -> None:
+    mix = {"fence.gpu": (1, 0, 0), "store.global.4": (1, 0, 0)}
+    one = found(RangeFacts("store", mix=mix), "fences")
+    assert one is not None and one.number.value == STEPS
+    assert one.bound_share == pytest.approx(1000 / 2000, rel=0.01), "1,000 of 2,000 cycles"
+    assert found(RangeFacts("store", mix={**mix, "fence.gpu": (0.1, 0, 0)}), "fences") is None
+    assert found(RangeFacts("store", mix={"fence": (1, 0, 0)}), "fences") is None, "of a block"
+
+
+def test_constants_at_addresses_of_the_lanes() -> None:
+    mix = {"uniform": (16, 0, 0), "fma": (16, 0, 0)}
+    one = found(RangeFacts("compute", mix=mix, constants=16.0), "constants")
+    assert one is not None and one.confidence == "likely" and "1,689,600" in one.title
+    assert found(RangeFacts("compute", mix=mix), "constants") is None
+
+
+def test_reductions_over_a_warp_in_each_step() -> None:
+    mix = {"fma": (20, 0, 0), "shuffle": (5, 0, 0), "integer": (10, 0, 0)}
+    one = found(RangeFacts("compute", mix=mix), "shuffles")
+    assert one is not None and one.bound_share == pytest.approx(3 * 5 / 35)
+    assert found(RangeFacts("compute", mix={**mix, "shuffle": (0.5, 0, 0)}), "shuffles") is None
+    assert found(RangeFacts("compute", mix={**mix, "fma": (90, 0, 0)}), "shuffles") is None
+
+
+def test_time_in_code_of_atomics() -> None:
+    atomics = access("atomic.global.4")
+    one = found(replace(atomics, accesses=(replace(atomics.accesses[0], count=4),)), "atomics")
+    assert one is not None and "100 % of the warps' time" in one.title
+    loads = replace(access("load.global.4").accesses[0], count=40)
+    mixed = replace(atomics, accesses=(replace(atomics.accesses[0], count=4), loads))
+    assert found(mixed, "atomics") is None, "the code loads more than it adds"
+
+
+def test_the_line_of_most_instructions_is_named_where_nothing_else_is() -> None:
+    lines = (LineFacts("/src/k.py:28", 190.0), LineFacts("/src/k.py:9", 38.0))
+    one = found(RangeFacts("compute", mix={"integer": (228, 0, 0)}, lines=lines), "busy-lines")
+    assert one is not None and one.where.lines == ("/src/k.py:28",) and "83 %" in one.title
+    idle = RangeFacts("compute", mix={"integer": (28, 0, 0)}, lines=lines)
+    assert found(idle, "busy-lines") is None, "no unit is busy"
+
+
+def test_what_an_outer_loop_loads_again_is_not_counted_twice() -> None:
+    for depends, known in (("lwbi", True), ("lwbio", False)):
+        facts = access("load.global.4", depends=depends)
+        few = replace(facts, accesses=(replace(facts.accesses[0], count=10),))
+        assert ("DRAM" in {one.name for one in verdict(few).roofs}) == known
 
 
 def test_loads_that_l1_may_serve_are_not_asked_of_l2() -> None:

@@ -170,4 +170,5 @@ IDS = (
     "barriers", "copy-issue", "few-warps", "local-memory", "uncoalesced", "atomics",
     "no-tensor-cores", "slow-arithmetic", "repeated-loads", "divergence", "small-tiles",
     "flag-wait", "block-order", "unstaged-loads",
+    "dependent-loads", "fences", "constants", "shuffles", "busy-lines",
 )  # fmt: skip

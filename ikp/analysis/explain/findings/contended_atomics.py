@@ -1,12 +1,12 @@
-"""Finding ``atomics``: many atomics on global memory, at few addresses or data-dependent ones."""
+"""Finding ``atomics``: many atomics on global memory: at few addresses, at any, or for long."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from ikp.analysis.explain.counted_work import Access, counted_work
-from ikp.analysis.explain.places import where_of_accesses
+from ikp.analysis.explain.counted_work import Access, RangeWork, counted_work
+from ikp.analysis.explain.places import self_time, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -22,6 +22,10 @@ _SURE: Final = 0.25
 _MOSTLY: Final = 0.45
 """Share of the launch at the rate of one address, and at that of all of L2, that is a likely cause.
 """
+_HELD: Final = 0.25
+"""Share of the warps' time in code of atomics from which on these are a finding."""
+_IDLE: Final = 0.6
+"""Share of the nearest roof below which no other unit holds such a kernel up."""
 _BOUND: Final = 8.0
 """How much longer than at one in a nanosecond operations on one address may take."""
 
@@ -47,6 +51,43 @@ def contended_atomics(launch: Prepared) -> Iterator[Finding]:
         if each and share >= _LEAST * (1 if what else 0.3):
             yield from _found(launch, each, count, share, what, sure=sure)
             return
+    if some:
+        yield from _long(launch, work.kernel, some)
+
+
+def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding]:
+    """Yield a finding on warps that are in code of atomics for long."""
+    ranges = {one.name: one for one, access, _ in some if _mostly(one)}
+    took = sum(self_time(launch, one, kernel) for one in ranges.values())
+    share, count = took / max(launch.warp_time, 1), sum(each[2] for each in some)
+    saved = min(share, 1 - nearest(launch, ("L1", "L2")))
+    if share < _HELD or not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "atomics",
+        title=f"{100 * share:.0f} % of the warps' time is in code of {count:,.0f} atomic "
+        f"operations, {count / launch.duration:.1f} in a nanosecond",
+        number=Number("time in code of atomics, of the warps' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with next to no atomics",
+        confidence="likely" if nearest(launch) < _IDLE else "possible",
+        rationale="measured: the time of ranges whose accesses are atomic; L2 executes each "
+        "operation apart from the SM's caches. Refuted if the kernel takes as long with plain "
+        "stores to addresses of their own.",
+        where=where_of_accesses(launch, some),
+        suggestion="fewer partial sums: split the summed dimension (split-K) into fewer parts, sum "
+        "in registers or shared memory first; or store partial results for a second kernel",
+    )
+
+
+def _mostly(one: RangeWork) -> bool:
+    """Whether most accesses of a range to memory are atomic."""
+    counts = {True: 0.0, False: 0.0}
+    for access, requests in one.accesses():
+        counts[access.unit.startswith("atomic.global")] += requests
+    return counts[True] > counts[False]
 
 
 def _addresses(launch: Prepared, access: AccessFacts) -> int:

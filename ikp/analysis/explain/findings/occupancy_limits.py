@@ -127,5 +127,6 @@ _NOT_COUNTED: Final = "not all blocks recorded: an SM held no more than this, pe
 _LIMITS: Final = {
     "registers": "keep less alive: load late what is needed late, smaller tiles for each warp, or "
     "a limit on registers (maxnreg)",
+    "CTA slots": "larger blocks: an SM holds 32 blocks at most, however small they are",
     "shared memory": "fewer stages or smaller tiles, so that another block fits on an SM",
 }

@@ -132,6 +132,14 @@ def test_pointers_that_loads_chase() -> None:
     assert other is None or other.confidence == "possible", "other work fills the time"
 
 
+def test_loads_one_by_one_while_no_unit_is_busy() -> None:
+    mix = {"load.global.4": (1, 0, 0), "integer": (5, 0, 0)}
+    one = found(RangeFacts("load", mix=mix), "slow-memory")
+    assert one is not None and one.confidence == "likely" and "too few loads" in one.title
+    assert found(RangeFacts("load", mix={**mix, "fma": (400, 0, 0)}), "slow-memory") is None
+    assert found(RangeFacts("compute", mix=mix), "slow-memory") is None
+
+
 def test_fences_of_the_device_in_a_loop() -> None:
     mix = {"fence.gpu": (1, 0, 0), "store.global.4": (1, 0, 0)}
     one = found(RangeFacts("store", mix=mix), "fences")

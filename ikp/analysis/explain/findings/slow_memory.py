@@ -48,6 +48,7 @@ def slow_memory(launch: Prepared) -> Iterator[Finding]:
             if known and known.lane_bytes and known.lane_bytes <= _HALF:
                 yield from _narrow(launch, region, known.lane_bytes)
         yield from _few_bytes(launch)
+        yield from _one_by_one(launch)
         return
     for region in np.flatnonzero(launch.counts).tolist():
         known = facts.get(launch.names[region])
@@ -248,6 +249,40 @@ def _long(launch: Prepared, region: int, share: float) -> Iterator[Finding]:
         suggestion="see whether neighbouring lanes read neighbouring addresses, whether the data "
         "is read twice, and whether loads could be issued earlier",
     )
+
+
+def _one_by_one(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on code of loads that takes the time while no unit of the device is busy."""
+    loads = launch.regions([Activity.LOAD])
+    busy = nearest(launch)
+    if not loads.size or busy >= _BUSY:
+        return
+    region = int(loads[launch.own_by_region[loads].argmax()])
+    share, name = _share(launch, region), launch.names[region]
+    saved = min(share, 1 - busy)
+    if share < _MOSTLY or not enough(launch, saved * launch.duration):
+        return
+    yield finding(
+        launch,
+        "slow-memory",
+        title=f"{100 * share:.0f} % of the warps' time is in the loads of {name}, and no unit is "
+        f"above {100 * busy:.0f} % of its rate: too few loads are under way",
+        number=Number(f"{name}, of the warps' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with memory, or the nearest unit, at its rate",
+        confidence="likely" if busy < _IDLE else "possible",
+        rationale="measured: the time of the range, whose work is loads; counted: what all units "
+        "have to do. Each load is answered after some 500 ns, so its rate goes by how many are "
+        "under way. Refuted if several loads at once take as long.",
+        where=_where(launch, region),
+        suggestion="have more bytes under way: several independent loads in each thread before the "
+        "first value is used (unroll, several sums), 16 bytes a lane, or more warps",
+    )
+
+
+_BUSY: Final = 0.6
+"""Share of the nearest roof from which on more loads under way win little."""
+_IDLE: Final = 0.4
 
 
 def _where(launch: Prepared, region: int) -> Where:

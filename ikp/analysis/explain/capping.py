@@ -68,5 +68,5 @@ def _capped(launch: Prepared, one: Finding) -> Finding:
         bound_ns=most * launch.duration,
         bound_share=most,
         speedup_at_most=1 / max(1 - most, 1e-3),
-        what_if=f"{without}: at most {100 * most:.1f} % less time, for {name} is near its limit",
+        what_if=f"{without}: at most {100 * most:.1f} % less time, where {name} is at its limit",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -25,13 +25,13 @@ def busy_lines(launch: Prepared) -> Iterator[Finding]:
     near = next((one for one in roofs(launch) if one.name in _UNITS and one.share >= NEAR), None)
     if work is None or near is None:
         return
-    counts: Counter[str] = Counter()
+    counts: dict[str, float] = defaultdict(float)
     for one in work.ranges:
-        for line in one.facts.lines:
-            counts[line.line] += line.count * one.executions  # type: ignore[assignment]
+        for each in one.facts.lines:
+            counts[each.line] += each.count * one.executions
     if not counts:
         return
-    line, count = counts.most_common(1)[0]
+    line, count = max(counts.items(), key=lambda item: item[1])
     part = min(count / max(work.total, 1.0), 1.0)
     saved = min(part, 1 - nearest(launch, _UNITS))
     if part < _PART or not enough(launch, saved * launch.duration):

@@ -16,6 +16,7 @@ from typing import Final
 
 from ikp.core.code_facts import LoopFacts
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.idioms import slow_paths
 from ikp.sass.dataflow.lane_state import DATA, LANE
 from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction
@@ -252,7 +253,7 @@ class Divergence:
                 found |= body
             region = self.flow.until_joined(block)
             found |= set() if self._rare(region) else region
-        every = {at for one in found for at in self._of_block(one)}
+        every = {at for one in found - slow_paths(self.flow) for at in self._of_block(one)}
         return frozenset(every)
 
     def _rare(self, region: set[int]) -> bool:
@@ -343,4 +344,4 @@ def constants_apart(flow: Flow, values: LaneValues, how_often: Mapping[int, Ofte
         for at, often in how_often.items()
         if flow.code.instructions[at].op == "LDC" and values.address(at).depends & LANE
     )
-    return round(sum(some), _DIGITS)
+    return round(float(sum(some)), _DIGITS)

@@ -33,6 +33,7 @@ from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.attributes import AttributeCode as Attributed
 from ikp.sass.cubins.cubin import Cubin, Kernel
+from ikp.sass.dataflow.idioms import slow_paths
 from ikp.sass.dataflow.lane_state import Shape
 from ikp.sass.disassembly.listing import Code, Instruction, Line
 from ikp.sass.disassembly.opcodes import IDLE, Work, work_of
@@ -221,6 +222,8 @@ class _Summary:
             surely: whether each time leads to the instruction.
         """
         values = self._accesses.values
+        if self.flow.graph.block(at) in self._slow:
+            return Often(0.0, maybe=True)
         around = [
             loop
             for loop in self.flow.loops
@@ -236,6 +239,10 @@ class _Summary:
             begins = max((values.warps(one) for one in starts), default=1.0)
             times *= min(values.warps(at) / begins, 1.0) if begins else 1.0
         return Often(times)
+
+    @cached_property
+    def _slow(self) -> frozenset[int]:
+        return slow_paths(self.flow)
 
     def _of_kernel(self, at: int) -> Often:
         """Return how often an instruction in no range is executed by each warp."""

@@ -12,6 +12,7 @@ from ikp.core.code_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._work import Divergence, Often, polls, sums, times_apart
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.idioms import slow_paths
 from ikp.sass.dataflow.lane_state import LaunchValues, Shape
 from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction, Line, parse
@@ -424,3 +425,15 @@ def test_an_epilogue_that_lanes_run_apart_does_not_outweigh_the_main_loop() -> N
     assert times_apart(every, how_often) == 20
     assert times_apart(epilogue, how_often) == 0
     assert times_apart(epilogue, {at: Often(1) for at in range(100)}) == 80, "no loops"
+
+
+@pytest.mark.parametrize(("limit", "rare"), [("105615", True), ("2", False)])
+def test_the_slow_path_of_a_sine_is_taken_for_rare(limit: str, rare: bool) -> None:
+    """Large arguments are reduced by a loop with an array in local memory, which hardly runs."""
+    made = flow(
+        f"FSETP.GE.AND P0, PT, |R0|, {limit}, PT\n@!P0 BRA `(.L_x_1)\n"
+        "STL [R1], R5\nLDL R6, [R1]\n.L_x_1:\nFMUL R0, R6, R6"
+    )
+    blocks = [made.graph.blocks[one] for one in slow_paths(made)]
+    found = {made.code.instructions[at].op for one in blocks for at in range(one.first, one.end)}
+    assert found == ({"STL", "LDL"} if rare else set())

@@ -64,16 +64,23 @@ def to_launch(facts: Facts) -> Launch:
     """Rebuild a launch from its facts.
 
     Raises:
-        DamagedError: something is missing.
+        DamagedError: something is missing, or too large.
     """
     facts = {"notes": (), **facts}
     try:
         for name in ("grid", "block", "notes"):
             facts[name] = tuple(facts[name]) if isinstance(facts[name], list) else facts[name]
         facts["clock"] = ClockFit(**known(ClockFit, facts["clock"]))
-        return Launch(**known(Launch, facts))
+        made = Launch(**known(Launch, facts))
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedError("the evidence of a launch is incomplete") from error
+    if not all(-_MOST <= each <= _MOST for each in (*made.grid, *made.block, made.rank or 0)):
+        raise DamagedError("a launch has a grid, a block or a rank of more than 32 bits")
+    return made
+
+
+_MOST: Final = (1 << 31) - 1
+"""CUDA's largest grid, and the largest number of a table's column of 32 bits."""
 
 
 def args_of(facts: Facts) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Idioms of compilers: calls that never return, emulated 16-bit atomics, parameters never read.
+"""Idioms of compilers: calls that never return, 16-bit atomics, unread parameters, slow paths.
 
 No code behind a call of ``__assertfail`` runs, not the next assert either. The called address is a
 constant, which the loader writes: its word in the constant bank 4 has a relocation that names the
@@ -13,6 +13,9 @@ overwrite there.
 Triton launches each kernel with two addresses behind its own arguments, of scratch memory and of a
 profiler's memory. Hardly a kernel uses either: they are null then, and no instruction reads them.
 So a kernel's last two parameters, if 8 bytes each and never read, can hold a buffer's address.
+
+Sines and cosines of large numbers need many bits of 2/pi: a loop over a table, and an array in
+local memory. ptxas expands that into the kernel, behind a comparison with 105615.
 """
 
 from __future__ import annotations
@@ -183,3 +186,20 @@ def _may_be(offset: str, before: int, end: int) -> bool:
         return True
     at = int(offset, 16) if offset.startswith("0x") else 0
     return before < at < end
+
+
+_LARGE: Final = "105615"
+"""The argument of a sine, in FP32, from which on its reduction takes the slow path."""
+
+
+def slow_paths(flow: Flow) -> frozenset[int]:
+    """Return the blocks of a kernel that reduce large arguments of sines and cosines."""
+    found, large = set[int](), set[str]()
+    for at, each in enumerate(flow.code.instructions):
+        if each.op == "BRA" and each.guard.lstrip("!") in large:
+            found |= flow.until_joined(flow.graph.block(at))
+        if each.op == "FSETP" and _LARGE in each.operands:
+            large.add(each.operands[0])
+        else:
+            large -= {*each.operands[:2]}
+    return frozenset(found)

@@ -1,0 +1,37 @@
+"""Launches from a file's facts: numbers that no column of a table has room for are refused."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from ikp.core.trace import Launch
+from ikp.exporters.columns.small_tables import to_launch
+from ikp.exporters.protobuf.varints import DamagedError
+from tests.analysis.explain.launches import Scene, Warp
+
+pytestmark = pytest.mark.any_pins
+
+
+def launch() -> Launch:
+    scene = Scene()
+    scene.add(Warp(0, 0, 0, 0, 100, [("mix", 0, 50)]))
+    return scene.trace().launches[0]
+
+
+def facts() -> dict[str, Any]:
+    return {**asdict(launch()), "grid": [*launch().grid], "block": [*launch().block], "notes": []}
+
+
+def test_a_launch_comes_back() -> None:
+    assert to_launch({**facts(), "rank": 7}) == replace(launch(), rank=7)
+
+
+@pytest.mark.parametrize(
+    "more", [{"rank": 1 << 32}, {"grid": [1, 1 << 31, 1]}, {"block": [-(1 << 40), 1, 1]}]
+)
+def test_numbers_of_more_than_32_bits_are_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(DamagedError, match="more than 32 bits"):
+        to_launch({**facts(), **more})

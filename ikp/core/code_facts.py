@@ -184,7 +184,7 @@ class RangeFacts:
     products: float | None = None  # operations of tensor cores, where ``flop`` is not exact, too
     sums: float = 0.0  # FP32 multiply-adds onto a register of their own
     polls: str = ""  # the line of a loop that reads memory until another thread changes it
-    chases: str = ""  # the line of a load whose address its last iteration has loaded
+    chases: str = ""  # the line, or "no line", of a load whose address its last result decides
     constants: float = 0.0  # loads of constants at addresses that differ from lane to lane
     bulk_bytes: float | None = None  # that bulk copies were announced with, of one execution
     lines: tuple[LineFacts, ...] = ()  # of most instructions

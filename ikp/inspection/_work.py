@@ -315,25 +315,31 @@ def chases(flow: Flow, instructions: Collection[int]) -> str:
         inside = sorted(loop.body)
         for at in inside:
             if at in instructions and flow.code.instructions[at].op in ("LD", "LDG"):
-                made = flow.effects[at].writes & ~span(P.first, P.count)
-                if flow.effects[at].reads & _carried(flow, inside, at, made):
-                    return line_of(flow, [at])
+                if flow.effects[at].reads & _carried(flow, inside, at):
+                    return line_of(flow, [at]) or NO_LINE
     return ""
 
 
-def _carried(flow: Flow, inside: list[int], load: int, made: int) -> int:
+NO_LINE = "no line"
+"""The line of an instruction of a kernel without line information."""
+
+
+def _carried(flow: Flow, inside: list[int], load: int) -> int:
     """Return the registers that hold values made of a load's result when it is executed again.
 
-    Through arithmetic alone: what another load brings is not followed.
+    Through arithmetic alone: neither what another load brings nor predicates are followed. What a
+    guard may leave counts as written: an address and the load from it are under one guard.
     """
-    start = inside.index(load) + 1
+    start, made = inside.index(load) + 1, flow.effects[load].writes & ~_PREDICATES
     for at in (*inside[start:], *inside[: start - 1]):
-        reads, writes, kills = flow.effects[at]
+        reads, writes, _ = flow.effects[at]
         brings = work_of(flow.code.instructions[at]) in _BRINGS
-        made = made | writes if reads & made and not brings else made & ~kills
+        made = made | writes if reads & made and not brings else made & ~writes
+        made &= ~_PREDICATES
     return made
 
 
+_PREDICATES = span(P.first, P.count)
 _BRINGS = (Work.LOAD, Work.ATOMIC, Work.SHARED, Work.LOCAL, Work.TENSOR)
 
 

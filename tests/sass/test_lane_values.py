@@ -10,7 +10,7 @@ import pytest
 
 from ikp.core.code_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
-from ikp.inspection._work import Divergence, Often, polls, sums, times_apart
+from ikp.inspection._work import Divergence, Often, chases, polls, sums, times_apart
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.idioms import slow_paths
 from ikp.sass.dataflow.lane_state import LaunchValues, Shape
@@ -437,3 +437,20 @@ def test_the_slow_path_of_a_sine_is_taken_for_rare(limit: str, rare: bool) -> No
     blocks = [made.graph.blocks[one] for one in slow_paths(made)]
     found = {made.code.instructions[at].op for one in blocks for at in range(one.first, one.end)}
     assert found == ({"STL", "LDL"} if rare else set())
+
+
+@pytest.mark.parametrize(
+    ("between", "chased"),
+    [
+        ("", True),
+        ("IMAD.WIDE R4, R0, 0x8, R2\n", False),
+        ("@!P0 IMAD.WIDE R4, R0, 0x8, R2\n", False),
+    ],
+)
+def test_a_load_whose_address_it_has_loaded_is_chased(between: str, chased: bool) -> None:
+    text = (
+        f"LDC.64 R4, c[0x0][0x210]\n.L_x_0:\n{between}LDG.E.64 R4, desc[UR4][R4.64]\n"
+        "ISETP.NE.AND P0, PT, R4, RZ, PT\n@P0 BRA `(.L_x_0)"
+    )
+    made = flow(text)
+    assert bool(chases(made, range(len(made.code.instructions)))) == chased

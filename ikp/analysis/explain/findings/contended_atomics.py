@@ -83,10 +83,11 @@ def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding
 
 
 def _mostly(one: RangeWork) -> bool:
-    """Whether most accesses of a range to memory are atomic."""
+    """Whether most accesses of a range to global memory are atomic."""
     counts = {True: 0.0, False: 0.0}
     for access, requests in one.accesses():
-        counts[access.unit.startswith("atomic.global")] += requests
+        if ".global." in access.unit:
+            counts[access.unit.startswith("atomic")] += requests
     return counts[True] > counts[False]
 
 

@@ -72,7 +72,7 @@ def _chases(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         rationale="counted: a load's address is calculated from what the same load brought in the "
         "iteration before, so one latency of memory follows the other. Refuted if the loop's other "
         "work takes as long.",
-        where=where_of(launch, some, [one.facts.chases for one in some]),
+        where=where_of(launch, some, [one.facts.chases for one in some if ":" in one.facts.chases]),
         suggestion="store what is walked one after another (an array, sorted by list), so that "
         "addresses follow from the loop's count; or walk several lists at once",
     )

@@ -314,9 +314,9 @@ def chases(flow: Flow, instructions: Collection[int]) -> str:
     for loop in sorted(flow.loops, key=lambda one: len(one.body)):
         inside = sorted(loop.body)
         for at in inside:
-            if at in instructions and flow.code.instructions[at].op in ("LD", "LDG"):
-                if flow.effects[at].reads & _carried(flow, inside, at):
-                    return line_of(flow, [at]) or NO_LINE
+            loads = at in instructions and flow.code.instructions[at].op in ("LD", "LDG")
+            if loads and flow.effects[at].reads & _carried(flow, inside, at):
+                return line_of(flow, [at]) or NO_LINE
     return ""
 
 

@@ -157,7 +157,7 @@ def _shuffles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         number=Number("shuffles over all instructions", part, "share"),
         at_stake=saved * launch.duration,
         without="with one reduction behind the loop",
-        confidence="likely" if nearest(launch) >= 1 - _IDLE else "possible",
+        confidence="possible",
         rationale="counted: shuffles, and as much again for each sum and move between them. "
         "Refuted if each result is needed before the next can be begun.",
         where=where_of(launch, some),

@@ -253,13 +253,14 @@ class Recording:
 
         began = time.perf_counter()
         every = tuple(self._taken)
-        if last:
-            for log in self._logs.values():
-                with suppress(PatchError):  # a kernel has failed: no call works any more
-                    log.end()
         segments = [each.segment for each in every]
         segments += [each for log in self._logs.values() for each in log.segments]
         ended, failed = ended_or_failed(segments, patience_s)
+        if last and self._logs:  # not before: replays that are queued would find no log
+            for log in self._logs.values():
+                with suppress(PatchError):  # a kernel has failed: no call works any more
+                    log.end()
+            ended, failed = ended_or_failed(segments, patience_s)  # replays begun meanwhile
         gone = lost(every, failed)
         left_out = set(map(id, gone))
         taken = [each for each in every if id(each) not in left_out]

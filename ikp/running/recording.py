@@ -418,7 +418,7 @@ class Recording:
         before = _state(self.path)
         lines = self._close(self.session, patience_s)
         wrote = _state(self.path) != before
-        trace = _trace(self.session) if self.launcher.recorded else None
+        trace = _trace(self.session) if self.session.export else None
         if trace is not None:
             count_replays(self.launcher, trace)
             self.traces[self.path] = trace

@@ -157,7 +157,7 @@ from ikp.session.options import CLOCKS
     metavar="MIB",
     help="What recordings may take at a time, buffers on the GPU and what was read back of others "
     "(four times its size, as it is decoded); beyond that kernels run plain. The second half "
-    "is for two launches of each kernel that comes later.",
+    "is for two launches of each later kernel, but with --launch : for all.",
 )
 @click.option(
     "--follow",

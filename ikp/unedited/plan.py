@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Final
 
 from ikp.errors import UsageError
 
@@ -264,6 +265,10 @@ def _check_budget(most: float, level: str) -> None:
         )
 
 
+ALL: Final = range(1 << 62)
+"""All launches of a kernel."""
+
+
 def span(text: str | None) -> range:
     """Return the launches that ``text`` names: ``"3"``, ``"3:5"`` (3 and 4), ``":8"``, ``":"``.
 
@@ -272,10 +277,10 @@ def span(text: str | None) -> range:
     """
     found = _SPAN.fullmatch(text.strip()) if text else None
     if text is None or (found and found["colon"] and not (found["first"] or found["stop"])):
-        return range(1 << 62)
+        return ALL
     if found is not None and (found["first"] or found["colon"]):
         first = int(found["first"] or 0)
-        stop = first + 1 if not found["colon"] else int(found["stop"] or 1 << 62)
+        stop = first + 1 if not found["colon"] else int(found["stop"] or ALL.stop)
         if first < stop:
             return range(first, stop)
     raise UsageError(

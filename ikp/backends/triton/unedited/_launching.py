@@ -35,7 +35,7 @@ from ikp.session import current
 from ikp.session.current import Session
 from ikp.session.storage import drives_cuda
 from ikp.signals import deferred, pass_on
-from ikp.unedited.plan import BEST, Plan
+from ikp.unedited.plan import ALL, BEST, Plan
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 _CAPTURED = "captured in a CUDA graph"
@@ -73,7 +73,7 @@ class Launcher:
 
     plan: Plan
     session: Callable[[], Session | None]
-    launches: range = range(1 << 62)
+    launches: range = ALL
     buffer: dict[str, Any] = field(default_factory=dict)  # options of ``prof.buffer``
     seen: Counter[str] = field(default_factory=Counter)
     recorded: Counter[str] = field(default_factory=Counter)

@@ -29,7 +29,7 @@ from ikp.probing import Untyped
 from ikp.session import current
 from ikp.session.current import Session
 from ikp.signals import pass_on
-from ikp.unedited.plan import NOT_NAMED
+from ikp.unedited.plan import ALL, NOT_NAMED
 from ikp.warning import warn
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
@@ -44,7 +44,8 @@ class Everything(Launcher):
 
     ``kernels`` is a pattern that a kernel's module and name must match. ``room`` is how many bytes
     a session may hold, in buffers of the device and in records read back. The last launch may
-    exceed it. From half of it on, only kernels with few recorded launches are recorded.
+    exceed it. From half of it on, only kernels with few recorded launches are recorded, where the
+    number of each one's launches has a bound: else all launches are asked for.
     """
 
     kernels: re.Pattern[str] | None = None
@@ -91,8 +92,8 @@ class Everything(Launcher):
         reason = Launcher.reason_for_plain(self, kernel, capture)
         session = self.session_for(capture) if reason is None else None
         if session and session.held >= self.room // 2:
-            full = session.held >= self.room or self.recorded[kernel.__name__] >= _FEW
-            return NO_ROOM if full else None
+            some = self.launches.stop < ALL.stop and self.recorded[kernel.__name__] >= _FEW
+            return NO_ROOM if some or session.held >= self.room else None
         return reason
 
     def record(

@@ -215,10 +215,12 @@ def test_the_room_for_recordings_ends() -> None:
 
 
 def test_half_of_the_room_is_for_later_kernels() -> None:
-    launcher = recording(room=8)
+    launcher = recording(room=8, launches=span(":8"))
     assert launched(launcher, "a", 6) == [True] * 4 + [False] * 2
     assert [launched(launcher, each, 3) for each in "bc"] == [[True, True, False]] * 2
     assert launched(launcher, "d", 1) == [False], "all is held"
+    every = recording(room=8, launches=span(":"))
+    assert launched(every, "a", 9) == [True] * 8 + [False], "all launches are asked for"
 
 
 def test_trials_of_an_autotuner_count_as_no_launch() -> None:

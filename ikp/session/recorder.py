@@ -260,7 +260,8 @@ class Recording:
             for log in self._logs.values():
                 with suppress(PatchError):  # a kernel has failed: no call works any more
                     log.end()
-            ended, failed = ended_or_failed(segments, patience_s)  # replays begun meanwhile
+            if ended:
+                ended, failed = ended_or_failed(segments, patience_s)  # replays begun meanwhile
         gone = lost(every, failed)
         left_out = set(map(id, gone))
         taken = [each for each in every if id(each) not in left_out]

@@ -1,4 +1,4 @@
-"""Calls of torch's private names for ``ikp run --host``, which is off where one is missing."""
+"""torch's private names for ``--host``; a missing one turns that, or NVTX ranges in it, off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launch's buffer, taken in a worker thread: torch makes no call inside the program's own.
+"""Takes a launch's buffer in a worker thread: torch makes no CUDA call within the launch.
 
 The CUDA runtime launches a kernel by a call of the driver, inside its own call. CUPTI makes one
 record of the two. But where another call of the runtime has begun and ended inside, in that thread,

@@ -1,4 +1,4 @@
-"""The adapter of Triton and Gluon kernels compiled for GPUs that a plugin has a target of."""
+"""The adapter of Triton and Gluon on a plugin's GPUs: the verbs become its target's assembly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement of the code before an EXIT: its registers, and the threads that run it."""
+"""Code before an EXIT that stores the slot header: its registers; threads that go on skip it."""
 
 from __future__ import annotations
 

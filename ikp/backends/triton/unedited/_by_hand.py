@@ -1,4 +1,4 @@
-"""Records placed by hand in a kernel's TritonGPU IR: the file, its edited lines, inline PTX.
+"""Expands lines such as ``ikp.start "x"``, put by hand in a TTGIR file, into inline PTX.
 
 In the file, a line of its own begins or ends a range, or records an instant::
 

@@ -253,11 +253,18 @@ def _distribution(name: str) -> str:
         return ""
 
 
+_NAME = re.compile(r"[\w.-]+")
 _OPTIONAL = re.compile(r"\s*(?P<package>[\w.-]+).*\bextra *== *['\"](?P<extra>[\w.-]+)['\"]")
 
 
 def _extra_with(package: str, requirements: tuple[str, ...]) -> str:
-    """Return the extra with a package: the one of its name, or else the smallest."""
+    """Return the extra with a package: the one of its name, or else the smallest.
+
+    Empty for a package that is required anyway, whichever extras have it, too.
+    """
+    required = (_NAME.match(each) for each in requirements if not _OPTIONAL.match(each))
+    if any(each and each[0].lower() == package.lower() for each in required):
+        return ""
     found = list(filter(None, map(_OPTIONAL.match, requirements)))
     sizes = [each["extra"] for each in found]
     extras = {each["extra"] for each in found if each["package"].lower() == package.lower()}

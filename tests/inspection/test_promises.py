@@ -118,5 +118,5 @@ def test_it_stands_with_each_launch_and_is_told_once(monkeypatch: pytest.MonkeyP
     assert _life._lost_ranges(found) == (f"launch 0: {ALL}",), "a kernel has many labels"
     assert _life._lost_ranges(found) == ()
     recorded = _life.Recorded.__new__(_life.Recorded)
-    recorded.final, recorded.running, recorded.unheard = found, False, []
+    recorded.final, recorded.running, recorded.unheard, recorded.cut = found, False, [], []
     assert recorded.losses(failed=False) == [], "and is no note that is told each time"

@@ -72,6 +72,8 @@ async def ikp(
         OSError: it can't be started.
         ValueError: a word holds a zero byte.
     """
+    from anyio import CancelScope  # comes with mcp
+
     safe = [] if words[0] == "run" else ["-P"]  # a program finds the modules beside it; others not
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
         process = await asyncio.create_subprocess_exec(
@@ -90,7 +92,8 @@ async def ikp(
                 await _ends(process, _WRITING_S)
         finally:
             _signal(process, signal.SIGKILL)
-        code = await process.wait()
+            with CancelScope(shield=True):  # a cancelled call, too, leaves no child behind
+                code = await process.wait()
         return Ended(code, _text(out), _text(said), in_time)
 
 

@@ -65,7 +65,8 @@ UNITS = {
     "CALL.REL.NOINC `(f)": "call",
     "BAR.SYNC.DEFER_BLOCKING 0x0": "barrier",
     "DEPBAR.LE SB0, 0x2": "wait",
-    "MEMBAR.SC.GPU": "fence",
+    "MEMBAR.SC.GPU": "fence.gpu",
+    "MEMBAR.ALL.CTA": "fence",
     "LDTM.x8 R4, tmem[UR4]": "tensor memory",
     "@!PT LDS RZ, [RZ]": "",
 }

@@ -8,7 +8,8 @@ in a matrix product's opcode gives its flops.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from ikp.sass.dataflow.lane_state import DATA, LANE
 from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, unit_of, work_of
-from ikp.sass.disassembly.resources import P, span
+from ikp.sass.disassembly.resources import P, members, span
 
 _GROUP: Final = re.compile(r"[A-Z]*GMMA\.(?:SP\.)?(\d+)x(\d+)x(\d+)")
 _WARP: Final = re.compile(r"[A-Z]+MMA\.(?:SP\.)?(\d{3,5})(?:\.|$)")
@@ -237,6 +238,11 @@ class Divergence:
     values: LaneValues
 
     @cached_property
+    def slow(self) -> frozenset[int]:
+        """The blocks of slow paths that hardly run."""
+        return slow_paths(self.flow)
+
+    @cached_property
     def apart(self) -> frozenset[int]:
         """Instructions under a condition, or in a loop, that lanes decide by their data."""
         graph, found = self.flow.graph, set[int]()
@@ -253,7 +259,7 @@ class Divergence:
                 found |= body
             region = self.flow.until_joined(block)
             found |= set() if self._rare(region) else region
-        every = {at for one in found - slow_paths(self.flow) for at in self._of_block(one)}
+        every = {at for one in found - self.slow for at in self._of_block(one)}
         return frozenset(every)
 
     def _rare(self, region: set[int]) -> bool:
@@ -309,34 +315,48 @@ _SEVERAL = 8
 """Instructions in loops without known trips from which on these are most of a range's time."""
 
 
-def chases(flow: Flow, instructions: Collection[int]) -> str:
-    """Return the line of a load, in a loop, whose address its own last result decides; or ""."""
-    for loop in sorted(flow.loops, key=lambda one: len(one.body)):
-        inside = sorted(loop.body)
-        for at in inside:
-            loads = at in instructions and flow.code.instructions[at].op in ("LD", "LDG")
-            if loads and flow.effects[at].reads & _carried(flow, inside, at):
-                return line_of(flow, [at]) or NO_LINE
-    return ""
+def chases(flow: Flow, chasing: Collection[int], instructions: Collection[int]) -> str:
+    """Return the line of the first of some instructions whose address its last result decides."""
+    first = min(({*chasing} & {*instructions}), default=None)
+    return "" if first is None else line_of(flow, [first]) or NO_LINE
 
 
 NO_LINE = "no line"
 """The line of an instruction of a kernel without line information."""
 
 
-def _carried(flow: Flow, inside: list[int], load: int) -> int:
-    """Return the registers that hold values made of a load's result when it is executed again.
+def chasing_loads(flow: Flow) -> frozenset[int]:
+    """Return the loads in loops whose address is made of what they brought an iteration before.
 
     Through arithmetic alone: neither what another load brings nor predicates are followed. What a
     guard may leave counts as written: an address and the load from it are under one guard.
     """
-    start, made = inside.index(load) + 1, flow.effects[load].writes & ~_PREDICATES
-    for at in (*inside[start:], *inside[: start - 1]):
-        reads, writes, _ = flow.effects[at]
-        brings = work_of(flow.code.instructions[at]) in _BRINGS
-        made = made | writes if reads & made and not brings else made & ~writes
-        made &= ~_PREDICATES
-    return made
+    found = set[int]()
+    for loop in flow.loops:
+        inside, writers = sorted(loop.body), defaultdict[int, list[int]](list)
+        for at in inside:
+            for register in members(flow.effects[at].writes & ~_PREDICATES):
+                writers[register].append(at)
+        loads = (at for at in inside if flow.code.instructions[at].op in ("LD", "LDG"))
+        found |= {at for at in loads if at not in found and _reaches_itself(flow, writers, at)}
+    return frozenset(found)
+
+
+def _reaches_itself(flow: Flow, writers: Mapping[int, list[int]], load: int) -> bool:
+    """Whether a load's address comes from its own result, by the last writers of registers."""
+    seen, work = set[int](), [load]
+    while work:
+        at = work.pop()
+        for register in members(flow.effects[at].reads & ~_PREDICATES):
+            if not (places := writers.get(register)):
+                continue
+            last = places[bisect_left(places, at) - 1]  # before it, or in the iteration before
+            if last == load:
+                return True
+            if last not in seen and work_of(flow.code.instructions[last]) not in _BRINGS:
+                seen.add(last)
+                work.append(last)
+    return False
 
 
 _PREDICATES = span(P.first, P.count)

@@ -33,7 +33,6 @@ from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.attributes import AttributeCode as Attributed
 from ikp.sass.cubins.cubin import Cubin, Kernel
-from ikp.sass.dataflow.idioms import slow_paths
 from ikp.sass.dataflow.lane_state import Shape
 from ikp.sass.disassembly.listing import Code, Instruction, Line
 from ikp.sass.disassembly.opcodes import IDLE, Work, work_of
@@ -184,7 +183,7 @@ class _Summary:
             products=_work.products(self.flow, how_often),
             bulk_bytes=self._accesses.bulk_bytes(how_often),
             polls=_work.polls(self.flow, self._accesses.values, how_often, self._of_records),
-            chases=_work.chases(self.flow, how_often),
+            chases=_work.chases(self.flow, self._chasing, how_often),
             constants=_work.constants_apart(self.flow, self._accesses.values, how_often),
             lines=lines(self.flow, how_often),
             needless=float(
@@ -222,7 +221,7 @@ class _Summary:
             surely: whether each time leads to the instruction.
         """
         values = self._accesses.values
-        if self.flow.graph.block(at) in self._slow:
+        if self.flow.graph.block(at) in self._divergence.slow:
             return Often(0.0, maybe=True)
         around = [
             loop
@@ -241,8 +240,8 @@ class _Summary:
         return Often(times)
 
     @cached_property
-    def _slow(self) -> frozenset[int]:
-        return slow_paths(self.flow)
+    def _chasing(self) -> frozenset[int]:
+        return _work.chasing_loads(self.flow)
 
     def _of_kernel(self, at: int) -> Often:
         """Return how often an instruction in no range is executed by each warp."""

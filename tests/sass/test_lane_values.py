@@ -10,7 +10,7 @@ import pytest
 
 from ikp.core.code_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
-from ikp.inspection._work import Divergence, Often, chases, polls, sums, times_apart
+from ikp.inspection._work import Divergence, Often, chasing_loads, polls, sums, times_apart
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.idioms import slow_paths
 from ikp.sass.dataflow.lane_state import LaunchValues, Shape
@@ -453,4 +453,4 @@ def test_a_load_whose_address_it_has_loaded_is_chased(between: str, chased: bool
         "ISETP.NE.AND P0, PT, R4, RZ, PT\n@P0 BRA `(.L_x_0)"
     )
     made = flow(text)
-    assert bool(chases(made, range(len(made.code.instructions)))) == chased
+    assert bool(chasing_loads(made)) == chased

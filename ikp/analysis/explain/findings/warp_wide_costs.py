@@ -7,6 +7,7 @@ instructions do so, and how often each range executes them; what each costs depe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
@@ -81,7 +82,7 @@ def _chases(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 def _fences(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some = [one for one in work.ranges if one.issued.get(_FENCE)]
     count = sum(one.issued[_FENCE] for one in some)
-    each = count / max(launch.launch.warps_per_block * _blocks(launch), 1)
+    each = _of_each_warp(launch, count)
     cost = each * _FENCE_CYCLES / work.cycles_per_ns / launch.duration
     saved = min(cost, 1 - nearest(launch))
     if each < _FENCES or not enough(launch, saved * launch.duration):
@@ -105,9 +106,9 @@ def _fences(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     )
 
 
-def _blocks(launch: Prepared) -> int:
-    x, y, z = launch.launch.grid
-    return x * y * z
+def _of_each_warp(launch: Prepared, count: float) -> float:
+    """Return how many of all warps' instructions a warp executes."""
+    return count / max(launch.launch.warps_per_block * prod(launch.launch.grid), 1)
 
 
 def _constants(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
@@ -138,10 +139,7 @@ def _constants(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 
 def _shuffles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     count = work.issued.get("shuffle", 0.0)
-    part, each = (
-        count / max(work.total, 1.0),
-        count / (max(launch.launch.warps_per_block * _blocks(launch), 1)),
-    )
+    part, each = count / max(work.total, 1.0), _of_each_warp(launch, count)
     saved = min(_AROUND * part, 1.0)
     if part < _SHUFFLES or each < _STEPS or not enough(launch, saved * launch.duration):
         return

@@ -15,7 +15,6 @@ from typing import Any, Final
 from ikp.core.host_trace import HostTrace
 from ikp.errors import UsageError
 from ikp.host_traces import kineto
-from ikp.profiling import foreign
 
 _LEVEL: Final = "KINETO_LOG_LEVEL"
 HASTY_BYTES = 64 << 20
@@ -51,7 +50,7 @@ class HostRecording:
         self._json: bytes | None = None  # what it exported, once it has ended
         kinds = torch.profiler.ProfilerActivity
         self._kinds = {kinds.CPU, kinds.CUDA, kinds.XPU}  # all, or torch warns of some
-        how = {"experimental_config": foreign.all_threads()} if everywhere else {}
+        how = {"experimental_config": _all_threads()} if everywhere else {}
         self._recording: Any = torch.profiler.profile(acc_events=True, **how)
         with _silent() if everywhere else ExitStack():
             self._recording.start()
@@ -120,11 +119,14 @@ class NvtxRanges(threading.local):
     """NVTX ranges of this thread that are open, which torch.profiler shows as ranges, too."""
 
     def __init__(self) -> None:
+        from ikp.profiling.foreign import named_range
+
+        self._range = named_range
         self._open: list[AbstractContextManager[object]] = []
 
     def push(self, text: str) -> None:
         """Begin a range."""
-        made = foreign.named_range(f"NVTX: {text}")
+        made = self._range(f"NVTX: {text}")
         made.__enter__()
         self._open.append(made)
 
@@ -132,6 +134,12 @@ class NvtxRanges(threading.local):
         """End the last range, if there is any."""
         if self._open:
             self._open.pop().__exit__(None, None, None)
+
+
+def _all_threads() -> Any:
+    from ikp.profiling.foreign import all_threads  # for --host alone: it takes 40 ms to import
+
+    return all_threads()
 
 
 @contextmanager

@@ -66,9 +66,22 @@ _NAMES: Final = {
     **{f"at_{name}": at for name, at in _WORDS.items()},
 }
 
+_RESERVE: Final = """mov.u64 at, 0;
+setp.eq.u32 q, lane, 0;
+@q atom.global.add.u64 at, [log], bytes;
+mov.b64 {low, high}, at;
+shfl.sync.idx.b32 low, low, 0, 31, -1;
+shfl.sync.idx.b32 high, high, 0, 31, -1;
+mov.b64 at, {low, high};
+add.u64 a, at, bytes;
+setp.gt.u64 p, a, room;
+"""
+"""Reserves ``bytes`` of the log at ``at``, by one lane for its warp; ``p``: there is no room."""
+
 # By the first line the hook library knows the module as ikp's own.
 # All branches are uniform in a warp.
-_CODE: Final = """//ikp
+_CODE: Final = (
+    """//ikp
 .version 7.0
 .target sm_70
 .address_size 64
@@ -117,16 +130,9 @@ setp.eq.u32 p, launched, 0;
 setp.ne.u32 p, chunk, 0;
 @p bra LAYOUT;
 mov.u64 bytes, @first_bytes;
-mov.u64 at, 0;
-setp.eq.u32 q, lane, 0;
-@q atom.global.add.u64 at, [log], bytes;
-mov.b64 {low, high}, at;
-shfl.sync.idx.b32 low, low, 0, 31, -1;
-shfl.sync.idx.b32 high, high, 0, 31, -1;
-mov.b64 at, {low, high};
-add.u64 a, at, bytes;
-setp.gt.u64 p, a, room;
-@p bra LAYOUT;
+"""
+    + _RESERVE
+    + """@p bra LAYOUT;
 add.u64 to, log, at;
 @q st.global.v4.u32 [to+@data], {graph, replay, number, @head};
 mov.u32 t, 0;
@@ -229,10 +235,12 @@ selp.u32 made, made, 0, p;
 mul.lo.u32 units, made, wide;
 mov.u32 upto, units;
 """
+)
 _SCAN: Final = """shfl.sync.up.b32 t|p, upto, {d}, 0, -1;
 @p add.u32 upto, upto, t;
 """
-_MOVE: Final = """sub.u32 before, upto, units;
+_MOVE: Final = (
+    """sub.u32 before, upto, units;
 shfl.sync.idx.b32 total, upto, 31, 31, -1;
 sub.u32 t, items, start;
 min.u32 t, t, 32;
@@ -241,16 +249,9 @@ mul.wide.u32 bytes, total, 16;
 cvt.u64.u32 b, w;
 add.u64 bytes, bytes, b;
 add.u64 bytes, bytes, @chunk_bytes;
-mov.u64 at, 0;
-setp.eq.u32 q, lane, 0;
-@q atom.global.add.u64 at, [log], bytes;
-mov.b64 {low, high}, at;
-shfl.sync.idx.b32 low, low, 0, 31, -1;
-shfl.sync.idx.b32 high, high, 0, 31, -1;
-mov.b64 at, {low, high};
-add.u64 a, at, bytes;
-setp.gt.u64 p, a, room;
-@p bra NEXT;
+"""
+    + _RESERVE
+    + """@p bra NEXT;
 add.u64 to, log, at;
 @q st.global.v4.u32 [to+@data], {graph, replay, number, start};
 mov.u32 v0, 0;
@@ -260,6 +261,7 @@ mul.wide.u32 a, lane, header;
 add.u64 a, to, a;
 add.u64 to, to, b;
 """
+)
 _HEADER: Final = """@active ld.global.v4.u32 {{v0, v1, v2, v3}}, [from+{at}];
 @active st.global.v4.u32 [a+{at}], {{v0, v1, v2, v3}};
 """

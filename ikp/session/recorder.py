@@ -100,11 +100,7 @@ class Recording:
         name, rate = device_facts(device)
         alike = asked.label, str(asked.room.grid), asked.room.num_warps, chosen
         with self._lock:
-            if device not in self._places:
-                self._places[device] = _Place(device)
-            place = self._places[device]
-            if place.clock is not None:
-                place.clock.launching()
+            place = self._place(device)
             place.harvest.step()
             made = place.harvest.records(alike)
             size, needed = wishes.buffer_size, place.harvest.attempted(alike)
@@ -134,6 +130,15 @@ class Recording:
                 place.harvest.add(taken)
         return prof
 
+    def _place(self, device: Any) -> _Place:
+        """Return what a device has of the session, as a launch is to come."""
+        if device not in self._places:
+            self._places[device] = _Place(device)
+        place = self._places[device]
+        if place.clock is not None:
+            place.clock.launching()
+        return place
+
     def keep_known_graphs(self) -> None:
         """Keep the replays of graphs that were captured before, and that no session keeps."""
         try:
@@ -148,11 +153,7 @@ class Recording:
             return
         device = graph.device
         with self._lock:
-            if device not in self._places:
-                self._places[device] = _Place(device)
-            place = self._places[device]
-            if place.clock is not None:
-                place.clock.launching()
+            self._place(device)
             self.wishes.use(each.backend for each in graph.segments)
             if device not in self._logs:
                 self._logs[device] = ReplayLog(device, self.wishes.replays)

@@ -102,7 +102,8 @@ class CapturedGraph:
 class _Captures:
     """The captures that go on in this process, and the graphs that were captured."""
 
-    launches: dict[int, list[CapturedBuffer]] = field(default_factory=dict)  # by a capture's number
+    # By a capture's number, then by id: each of many nodes asks whether its buffer is there.
+    launches: dict[int, dict[int, CapturedBuffer]] = field(default_factory=dict)
     graphs: list[CapturedGraph] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -120,9 +121,8 @@ def captured(stream: int, buffer: CapturedBuffer) -> None:
         return
     captures = _captures.of(None)
     with captures.lock:
-        launches = captures.launches.setdefault(number, [])
-        if number and not any(each is buffer for each in launches):
-            launches.append(buffer)
+        if number:
+            captures.launches.setdefault(number, {}).setdefault(id(buffer), buffer)
 
 
 def end_capture(stream: int) -> None:
@@ -135,9 +135,9 @@ def end_capture(stream: int) -> None:
         return
     try:
         with captures.lock:
-            buffers = captures.launches.pop(cuda.capture_number(stream), [])
+            buffers = captures.launches.pop(cuda.capture_number(stream), {})
         if buffers:
-            _add_node(captures, buffers, stream)
+            _add_node(captures, [*buffers.values()], stream)
     except (IkpError, RuntimeError, MemoryError) as error:
         warn(f"of a CUDA graph, the last replay alone is kept: {error}", stacklevel=2)
 
@@ -327,10 +327,10 @@ def _complete(
     Where the log is ``full``, a launch that is not there may have found no room. Else its node did
     not run.
     """
-    kept, whole = list[tuple[Segment, Replayed]](), 0
+    kept, whole, segments = list[tuple[Segment, Replayed]](), 0, graph.segments
     for replay in range(replays):
         launches = list[tuple[Segment, Replayed]]()
-        for number, segment in enumerate(graph.segments):
+        for number, segment in enumerate(segments):
             part = found.get((graph.number, replay, number))
             if part is None and not full:
                 continue

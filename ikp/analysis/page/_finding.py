@@ -88,9 +88,7 @@ def median_block(side: Side, other: Side | None) -> tuple[list[Picture], str]:
     """Return the block of median duration, of those that recorded, and what is missing of it."""
     launch = side.launch
     block = _median_block(launch)
-    row = int(np.flatnonzero(launch.block_ids == block)[0])
-    interval = _wide((int(launch.block_start[row]), int(launch.block_end[row])))
-    view = _View((block,), (), (), interval, None, ", of median duration")
+    view = _View((block,), (), (), _wide(_life(launch, block)), None, ", of median duration")
     return _drawn(side, other, view)
 
 
@@ -117,8 +115,7 @@ def _of_ranges(launch: Prepared, finding: Finding, block: int) -> _View:
     """Return the view of a range of a finding, thrice as wide as its window, within the block."""
     where = finding.where
     low, high = where.window_ns or (0, 0)
-    row = int(np.flatnonzero(launch.block_ids == block)[0])
-    begin, end = int(launch.block_start[row]), int(launch.block_end[row])
+    begin, end = _life(launch, block)
     interval = max(begin, 2 * low - high), min(end, 2 * high - low)
     if interval[1] <= interval[0]:
         interval = begin, end
@@ -178,7 +175,7 @@ def _placed(launch: Prepared, other: Prepared, view: _View) -> tuple[_View, _Vie
         high = max(high, low + other.duration)
         wide = _View(view.blocks, view.warps, (), (low, high), view.mark, view.what)
         return wide, _View(blocks, view.warps, (), (low, high), None, "")
-    mine, theirs = (_start_of(one, view.blocks[0]) for one in (launch, other))
+    mine, theirs = (_life(one, view.blocks[0])[0] for one in (launch, other))
     begin, what = low - mine + theirs, ", the same time after the block's start"
     mark = None
     if view.example is not None and (same := _same_range(launch, other, view.example)) is not None:
@@ -191,8 +188,10 @@ def _placed(launch: Prepared, other: Prepared, view: _View) -> tuple[_View, _Vie
     return view, _View(blocks, view.warps, view.regions, interval, mark, what)
 
 
-def _start_of(launch: Prepared, block: int) -> int:
-    return int(launch.block_start[np.flatnonzero(launch.block_ids == block)[0]])
+def _life(launch: Prepared, block: int) -> Interval:
+    """Return from when to when a block ran."""
+    row = int(np.flatnonzero(launch.block_ids == block)[0])
+    return int(launch.block_start[row]), int(launch.block_end[row])
 
 
 def _same_range(launch: Prepared, other: Prepared, row: int) -> tuple[int, int] | None:

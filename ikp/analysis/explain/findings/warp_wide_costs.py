@@ -45,10 +45,11 @@ def warp_wide_costs(launch: Prepared) -> Iterator[Finding]:
     yield from _shuffles(launch, work)
 
 
-def _share(launch: Prepared, work: CountedWork, some: list[RangeWork]) -> float:
-    """Return the share of the warps' time in some ranges."""
+def _shares(launch: Prepared, work: CountedWork, some: list[RangeWork]) -> tuple[float, float]:
+    """Return the share of the warps' time in some ranges, and what of it the roofs let go."""
     took = sum(self_time(launch, one, work.kernel) for one in some)
-    return min(took / max(launch.warp_time, 1), 1.0)
+    share = min(took / max(launch.warp_time, 1), 1.0)
+    return share, min(share, 1 - nearest(launch))
 
 
 def _sure(launch: Prepared) -> str:
@@ -57,8 +58,7 @@ def _sure(launch: Prepared) -> str:
 
 def _chases(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some = [one for one in work.ranges if one.facts.chases]
-    share = _share(launch, work, some)
-    saved = min(share, 1 - nearest(launch))
+    share, saved = _shares(launch, work, some)
     if share < _TIME or not enough(launch, saved * launch.duration):
         return
     yield finding(
@@ -113,8 +113,7 @@ def _of_each_warp(launch: Prepared, count: float) -> float:
 
 def _constants(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some = [one for one in work.ranges if one.facts.constants]
-    share = _share(launch, work, some)
-    saved = min(share, 1 - nearest(launch))
+    share, saved = _shares(launch, work, some)
     if share < _TIME or not enough(launch, saved * launch.duration):
         return
     count = sum(one.facts.constants * one.executions for one in some)

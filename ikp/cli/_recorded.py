@@ -9,7 +9,7 @@ import click
 
 from ikp.cli._explain import print_verdict
 from ikp.cli._reading import next_command, read_trace
-from ikp.paths import checked_target
+from ikp.paths import checked_target, replacing
 from ikp.registry import check_target
 from ikp.terminal import printable, show
 
@@ -22,7 +22,7 @@ AFTER: Final = _FOLDER / "after.pftrace"
 """Three launches of the kernel with long blocks first: two lines were changed."""
 _ROWS: Final = 8
 _KERNEL: Final = (
-    "the causal attention of flash-linear-attention 0.5.2, as it is: the first warp of each block"
+    "the causal attention of flash-linear-attention 0.5.2, as it is: the first warp\nof each block"
 )
 
 
@@ -47,15 +47,17 @@ def show_recorded(path: Path, *, force: bool) -> None:
     checked_target(page, force)
     trace = read_trace(TRACE)
     facts = trace.provenance
-    click.echo(f"recorded on {facts['devices']}, {facts['recorded'][:10]}: {_KERNEL}.", err=True)
+    where = f"recorded on {facts['devices']}, {facts['recorded'][:10]}:"
+    click.echo(f"{where}\n{_KERNEL}.", err=True)
     show(trace.stats().top(_ROWS, "self"))
     click.echo()
     print_verdict(trace.explain())
     click.echo("\nWith long blocks first, as the first finding advises:")
     show(diff([read_trace(BEFORE)], [read_trace(AFTER)]))
     for copy, shipped in copies.items():
-        copy.write_bytes(shipped.read_bytes())
-    trace.report().save(page, force=True)
+        with replacing(copy, force=force) as file:
+            file.write(shipped.read_bytes())
+    trace.report().save(page, force=force)
     written = ", ".join(printable(str(each)) for each in (*copies, page))
     click.echo(f"\nwrote {written}.", err=True)
     next_command("ikp", "diff", before, after, why="what the change did")

@@ -10,7 +10,15 @@ import pytest
 
 from ikp.core.code_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
-from ikp.inspection._work import Divergence, Often, chasing_loads, polls, sums, times_apart
+from ikp.inspection._work import (
+    Divergence,
+    Often,
+    chasing_loads,
+    constants_apart,
+    polls,
+    sums,
+    times_apart,
+)
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.idioms import slow_paths
 from ikp.sass.dataflow.lane_state import LaunchValues, Shape
@@ -454,3 +462,36 @@ def test_a_load_whose_address_it_has_loaded_is_chased(between: str, chased: bool
     )
     made = flow(text)
     assert bool(chasing_loads(made)) == chased
+
+
+@pytest.mark.parametrize(("limit", "apart"), [("105615", False), ("2", True)])
+def test_the_slow_path_of_a_sine_is_no_divergence(limit: str, apart: bool) -> None:
+    work = "FMUL R6, R6, R6\n" * 16
+    made, values = loop_of(
+        f"{INDEX}IMAD.WIDE R4, R7, 0x4, R2\nLDG.E R5, desc[UR4][R4.64]\n"
+        f"FSETP.GE.AND P0, PT, |R5|, {limit}, PT\n@!P0 BRA `(.L_x_1)\n{work}.L_x_1:\nSTG.E "
+        "desc[UR4][R4.64], R6"
+    )
+    found = {made.code.instructions[at].op for at in Divergence(made, values).apart}
+    assert ("FMUL" in found) == apart
+
+
+@pytest.mark.parametrize(("moves", "again"), [("R11", True), ("R10", False)])
+def test_an_outer_loop_that_stays_at_its_addresses_makes_accesses_again(
+    moves: str, again: bool
+) -> None:
+    """The address moves with the inner loop's count, R11, and with what ``moves`` counts."""
+    (one,) = accesses(
+        f"{INDEX}MOV R10, RZ\n.L_x_0:\nMOV R11, RZ\n.L_x_1:\nIADD3 R12, R11, {moves}, R7\n"
+        "IMAD.WIDE R4, R12, 0x4, R2\nLDG.E R9, desc[UR4][R4.64]\nIADD3 R11, R11, 0x20, RZ\n"
+        "ISETP.GE.AND P0, PT, R11, 0x200, PT\n@!P0 BRA `(.L_x_1)\nIADD3 R10, R10, 0x200, RZ\n"
+        "ISETP.GE.AND P1, PT, R10, 0x800, PT\n@!P1 BRA `(.L_x_0)"
+    )
+    assert "i" in one.depends and ("o" in one.depends) == again
+
+
+@pytest.mark.parametrize(("register", "times"), [("R7", 1.0), ("R8", 0.0)])
+def test_constants_at_addresses_of_the_lanes_are_counted(register: str, times: float) -> None:
+    made, values = loop_of(f"{INDEX}LDC R8, c[0x0][0x21c]\nLDC R9, c[0x3][{register}]")
+    every = dict.fromkeys(range(len(made.code.instructions)), Often(1.0))
+    assert constants_apart(made, values, every) == times

@@ -137,6 +137,7 @@ def test_loads_one_by_one_while_no_unit_is_busy() -> None:
     one = found(RangeFacts("load", mix=mix), "slow-memory")
     assert one is not None and one.confidence == "likely" and "too few loads" in one.title
     assert found(RangeFacts("load", mix={**mix, "fma": (400, 0, 0)}), "slow-memory") is None
+    assert found(RangeFacts("load", mix={**mix, "fma": (350, 0, 0)}), "slow-memory") is None
     assert found(RangeFacts("compute", mix=mix), "slow-memory") is None
 
 
@@ -179,6 +180,14 @@ def test_the_line_of_most_instructions_is_named_where_nothing_else_is() -> None:
     assert one is not None and one.where.lines == ("/src/k.py:28",) and "83 %" in one.title
     idle = RangeFacts("compute", mix={"integer": (28, 0, 0)}, lines=lines)
     assert found(idle, "busy-lines") is None, "no unit is busy"
+    many = tuple(LineFacts(f"/src/k.py:{n}", 57.0) for n in range(4))
+    assert (
+        found(RangeFacts("compute", mix={"integer": (228, 0, 0)}, lines=many), "busy-lines") is None
+    )
+    waits = RangeFacts("wait:memory", mix={"integer": (228, 0, 0)}, lines=lines)
+    assert [one.id for one in verdict(waits).findings] == ["busy-lines"], (
+        "at the roof, no wait counts"
+    )
 
 
 def test_what_an_outer_loop_loads_again_is_not_counted_twice() -> None:

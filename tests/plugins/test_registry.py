@@ -124,6 +124,14 @@ def test_a_guess_is_taken_where_nobody_knows_more(monkeypatch: pytest.MonkeyPatc
         assert tracing(None, "init") is taken
 
 
+@pytest.mark.parametrize(("required", "extra"), [((), "dist"), (("NumPy>=1.26",), "")])
+def test_no_extra_is_offered_for_a_package_that_is_required(
+    required: tuple[str, ...], extra: str
+) -> None:
+    requirements = (*required, 'numpy>=1.26; extra == "dist"', 'build>=1.5; extra == "dist"')
+    assert registry._extra_with("numpy", requirements) == extra
+
+
 def test_a_missing_package_is_told_with_the_extra_that_has_it() -> None:
     remedies = {
         ("triton", "triton"): "pip install 'ikp[triton]'",

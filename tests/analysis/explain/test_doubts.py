@@ -66,6 +66,16 @@ def test_a_pipeline_frees_all_beside_products_and_no_wait_before_their_loop(
     assert one.bound_share == pytest.approx(bound)
 
 
+def test_a_wait_before_the_loop_of_products_has_its_own_bound() -> None:
+    """It takes a fifth of the time, once; products come in each of eight turns behind it."""
+    scene = Scene()
+    for block in range(132):
+        ranges: list[Range] = [("wait for x @k.py:2", 0, 2000)]
+        ranges += [("dot @k.py:3", 1000 * turn + 600, 1000 * turn + 1000) for turn in range(2, 10)]
+        scene.add(Warp(block, 0, block, 0, 10_000, ranges))
+    assert found(explained(scene), "exposed-load").bound_share == pytest.approx(0.2)
+
+
 def behind_copies(came: int, over: int, apart: int) -> Scene:
     """Return two warps that wait for copies up to ``came`` in each of ten turns, then in a barrier.
 

@@ -107,6 +107,7 @@ def launches(draw: st.DrawFn) -> Launch:
         kept=kept,
         unfinished=draw(st.integers(0, 3)),
         relaunches=draw(st.integers(0, 3)),
+        number=draw(st.sampled_from([0, 0, 77 << 31 | 5])),
         notes=tuple(draw(st.lists(NAMES.filter(bool), max_size=2))),
         rank=draw(st.sampled_from([None, None, 0, 1, 10_000])),
         kernel=draw(st.sampled_from(["", "void k<float>(float*)"])),

@@ -7,7 +7,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -131,9 +131,13 @@ def pass_by(name: str, call: Callable[..., object], *args: object, **kwargs: obj
 @contextmanager
 def apart(stream: int) -> Iterator[None]:
     """Keep allocations and loads out of the CUDA graph that a stream captures."""
-    if not cuda.capturing(stream):
+    with aside() if cuda.capturing(stream) else nullcontext():
         yield
-        return
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Let this thread allocate and load while a graph is captured, on a stream of its own."""
     import torch
 
     with cuda.relaxed(), torch.cuda.stream(_beside()):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 KERNEL = "kernel"
 """The category of kernels' slices."""
+LAUNCH: Final = "ikp launch"
+"""The argument of a kernel's slice that has the number of the launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,12 @@ class HostSlice:
     def is_kernel(self) -> bool:
         """Whether it is one execution of a kernel on a GPU."""
         return self.category == KERNEL
+
+    @property
+    def launch(self) -> int:
+        """The number of ikp's launch that it is the record of; 0 where that is not known."""
+        found = self.args.get(LAUNCH)
+        return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
 
 @dataclass(frozen=True, slots=True)

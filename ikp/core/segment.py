@@ -257,6 +257,7 @@ class Segment:
     enabled: bool = True  # False: the kernel runs with recording off, at run time
     rank: int | None = None  # of this process when the buffer was taken
     kernel: str = ""  # the full name of the launched kernel, where the label is a short one
+    number: int = 0  # of the launch, among marks in torch.profiler's recording; 0: none
 
     @property
     def nbytes(self) -> int:

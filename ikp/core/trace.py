@@ -85,6 +85,7 @@ class Launch:
     mode: str = "timeline"  # "timeline": events; "totals": a total of each region of each warp
     kernel: str = ""  # its full name, where ``label`` is a short one: with all template arguments
     replay: str = ""  # "CUDA graph 1, replay 7, node 3", the last two from 0; or none
+    number: int = 0  # by which torch.profiler's record of it is found; 0: not marked
 
     @property
     def dropped(self) -> int:

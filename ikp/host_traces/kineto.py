@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ikp.core.abi import LAUNCH_HEADER_BYTES
-from ikp.core.host_trace import KERNEL, HostSlice, HostTrace, HostTrack
+from ikp.core.host_trace import KERNEL, LAUNCH, HostSlice, HostTrace, HostTrack
 from ikp.errors import UsageError
+from ikp.host_traces.marked import Marks
 
 _COPY: Final = "gpu_memcpy"
 _ANNOTATION: Final = "gpu_user_annotation"
@@ -62,8 +63,16 @@ def parse(content: bytes, source: str) -> HostTrace:
     ]
     own = _own_threads(events)
     tracks = _Tracks.of(found["traceEvents"])
+    marks, made = Marks(), list[HostSlice]()
+    for each in events:
+        if own.has(each) or (one := _slice(each, tracks)) is None:
+            continue
+        if not marks.takes(one):
+            made.append(one)
+    numbers = marks.numbers(made)
     slices = tuple(
-        made for each in events if not own.has(each) and (made := _slice(each, tracks)) is not None
+        replace(each, args={**each.args, LAUNCH: numbers[index]}) if index in numbers else each
+        for index, each in enumerate(made)
     )
     base, group = found.get("baseTimeNanoseconds"), found.get("distributedInfo")
     rank = group.get("rank") if isinstance(group, dict) else None

@@ -55,10 +55,39 @@ class Matched:
     record: Ints
     overhang: Ints
     unclear: int  # how many lie within another record of their kernel, too: it ran at once
+    numbered: int = 0  # how many are matched by their numbers, and so by correlation ids
 
     def misfits(self, slack_ns: float) -> int:
         """Return how many launches are outside by more than that."""
         return int((self.overhang > slack_ns).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Launches whose records are known by their numbers, and those that contradict them."""
+
+    record: Mapping[int, int]  # by launch
+    odd: Sequence[int]  # launches whose record has another grid or name
+
+
+def by_number(launches: Sequence[Launch], records: Sequence[HostSlice]) -> Numbered:
+    """Match launches with the records that have their numbers.
+
+    Grid and name are compared. A name counts only where any record has it: labels are the user's.
+    """
+    where = {each.launch: index for index, each in enumerate(records) if each.launch}
+    names = {each.name for each in records}
+    made, odd = dict[int, int](), list[int]()
+    for number, launch in enumerate(launches):
+        index = where.get(launch.number) if launch.number else None
+        if index is None:
+            continue
+        record, own = records[index], launch.kernel or launch.label
+        if launch.grid == _shape(record)[0] and (record.name == own or own not in names):
+            made[number] = index
+        else:
+            odd.append(number)
+    return Numbered(made, odd)
 
 
 def groups(
@@ -72,7 +101,7 @@ def groups(
     for index, launch in enumerate(launches):
         ours[launch.grid, launch.block].append(index)
     for index, record in enumerate(records):
-        theirs[_triple(record.args, "grid"), _triple(record.args, "block")].append(index)
+        theirs[_shape(record)].append(index)
     made = []
     for shape, some in ours.items():
         names = {records[index].name for index in theirs[shape]}
@@ -91,39 +120,81 @@ def groups(
     return made
 
 
+def _shape(record: HostSlice) -> Shape:
+    return _triple(record.args, "grid"), _triple(record.args, "block")
+
+
 def _triple(args: Mapping[str, Any], name: str) -> tuple[int, ...]:
     found = args.get(name)
     return tuple(found) if isinstance(found, (list, tuple)) else ()
 
 
-def by_time(spans: Spans, records: Spans, alike: Sequence[tuple[list[int], list[int]]]) -> Matched:
-    """Match each launch with the nearest record that no other launch has; both keep their order."""
-    pairs: list[tuple[int, int]] = []
+def by_time(
+    spans: Spans,
+    records: Spans,
+    alike: Sequence[tuple[list[int], list[int]]],
+    known: Mapping[int, int],
+) -> Matched:
+    """Match each launch with its nearest record, if no other launch is nearer to that.
+
+    So a launch without a record takes none of its neighbours'. Launches that are left get what is
+    left, where both overlap. ``known`` has records by launch, where these are known: no other
+    launch gets them.
+    """
+    pairs = list(known.items())
+    taken = set(known.values())
     unclear = 0
-    for mine, theirs in alike:
+    for every, found in alike:
+        mine = [each for each in every if each not in known]
+        theirs = [each for each in found if each not in taken]
         if not mine or not theirs:
             continue
         launch = np.array(mine)[np.argsort(spans.middle[mine], kind="stable")]
         record = np.array(theirs)[np.argsort(records.middle[theirs], kind="stable")]
-        at, there = spans.middle[launch], records.middle[record]
-        behind = -1
-        for number, middle in enumerate(at.tolist()):
-            low = max(int(np.searchsorted(there, middle)) - 1, behind + 1)
-            near = range(low, min(low + 2, len(there)))
-            far, best = min(((abs(int(there[i]) - middle), i) for i in near), default=(0, -1))
-            if best >= 0 and far <= NEAR_NS:
-                pairs.append((int(launch[number]), int(record[best])))
-                behind = best
-                others = record[[each for each in (best - 1, best + 1) if 0 <= each < len(there)]]
-                first, last = spans.first[launch[number]], spans.last[launch[number]]
-                within = (records.first[others] <= first) & (last <= records.last[others])
-                unclear += bool(within.any())
+        one, other = _mutual(spans, records, launch, record)
+        pairs += zip(launch[one].tolist(), record[other].tolist(), strict=True)
+        for own, nearest in zip(launch[one].tolist(), other.tolist(), strict=True):
+            beside = (nearest - 1, nearest + 1)
+            others = record[[each for each in beside if 0 <= each < len(record)]]
+            first, last = spans.first[own], spans.last[own]
+            within = (records.first[others] <= first) & (last <= records.last[others])
+            unclear += bool(within.any())
     table = np.array(sorted(pairs), np.int64).reshape(-1, 2)
     one, other = table.T
     over = np.maximum(
         records.first[other] - spans.first[one], spans.last[one] - records.last[other]
     )
-    return Matched(one, other, over, unclear)
+    return Matched(one, other, over, unclear, len(known))
+
+
+def _mutual(spans: Spans, records: Spans, launch: Ints, record: Ints) -> tuple[Ints, Ints]:
+    """Return places of launches and records, in order of time, that are nearest to each other."""
+    at, there = spans.middle[launch], records.middle[record]
+    left, free = np.arange(len(at)), np.arange(len(there))
+    one, other = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    while len(left) and len(free):
+        best = _nearest(at[left], there[free])
+        found = _nearest(there[free], at[left])[best] == np.arange(len(left))
+        mine, theirs = left[found], free[best[found]]
+        if not len(one):
+            near = np.abs(there[theirs] - at[mine]) <= NEAR_NS
+        else:
+            a, b = launch[mine], record[theirs]
+            near = (records.first[b] <= spans.last[a]) & (spans.first[a] <= records.last[b])
+        if not near.any():
+            break
+        one, other = np.append(one, mine[near]), np.append(other, theirs[near])
+        left, free = np.setdiff1d(left, one), np.setdiff1d(free, other)
+    return one, other
+
+
+def _nearest(times: Ints, others: Ints) -> Ints:
+    """Return by time the index of the nearest of other times, which are in order."""
+    right = np.clip(np.searchsorted(others, times), 1, max(len(others) - 1, 1))
+    right = np.minimum(right, len(others) - 1)
+    left = np.maximum(right - 1, 0)
+    made: Ints = np.where(times - others[left] <= others[right] - times, left, right)
+    return made
 
 
 _OUTLIER: Final = 6.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic
 
@@ -16,8 +17,10 @@ from ikp.host_traces.matching import (
     NEAR_NS,
     SLACK_NS,
     Matched,
+    Numbered,
     Spans,
     UnclearError,
+    by_number,
     by_order,
     by_time,
     groups,
@@ -66,20 +69,23 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
         ([each for each in mine if ran[each]], theirs)
         for mine, theirs in groups(trace.launches, records)
     ]
+    numbered = by_number(trace.launches, records)
+    known = {each: index for each, index in numbered.record.items() if ran[each]}
+    _check_numbers(numbered, host)
     starts = np.array([each.start_ns for each in records], np.int64)
     there = Spans(starts, np.array([each.end_ns for each in records], np.int64))
     if way == "clocks":
         base = _base(host, aligned)
-        matched = by_time(spans, there.moved(np.full(len(starts), base)), alike)
+        matched = by_time(spans, there.moved(np.full(len(starts), base)), alike, known)
         bound = max((each.clock.unix_bound_ns or 0.0 for each in trace.launches), default=0.0)
         if records:
             _check(matched, host, SLACK_NS + bound, way)
         exactly = f"by clocks, at most {bound / 1e3:.2f} us off" if bound else "by the host's clock"
         return _placed(trace, replace(host, base_ns=base), way, matched, where, exactly)
-    base, line = _line(spans, there, alike, host, trace)
+    base, line = _line(spans, there, alike, known, host, trace)
     moved = _moved(trace, line)
     spans, _ = _spans(moved)
-    matched = by_time(spans, there.moved(np.full(len(starts), base)), alike)
+    matched = by_time(spans, there.moved(np.full(len(starts), base)), alike, known)
     _check(matched, host, SLACK_NS, way)
     exactly = "by matching launches with kernel records"
     return _placed(moved, replace(host, base_ns=base), way, matched, where, exactly)
@@ -131,7 +137,7 @@ class _Line:
 
 
 def _line(
-    spans: Spans, there: Spans, alike: Any, host: HostTrace, trace: Trace
+    spans: Spans, there: Spans, alike: Any, known: Mapping[int, int], host: HostTrace, trace: Trace
 ) -> tuple[int, _Line]:
     """Return the other trace's base, and the line that moves ikp's trace onto its axis."""
     if len({(each.device, each.rank) for each in trace.launches}) > 1:
@@ -141,7 +147,10 @@ def _line(
             "ikp.edit.select(trace, rank=0)."
         )
     try:
-        launch, record = by_order(spans, there, alike)
+        if known:
+            launch, record = (np.array(each, np.int64) for each in zip(*known.items(), strict=True))
+        else:
+            launch, record = by_order(spans, there, alike)
     except UnclearError as error:
         raise UsageError(f"{host.source} can't be placed by launches: {error}.") from error
     at, apart = spans.middle[launch], there.middle[record] - spans.middle[launch]
@@ -163,6 +172,21 @@ def _moved(trace: AnyTrace, line: _Line) -> AnyTrace:
 
 def _not_aligned(clock: ClockFit) -> ClockFit:
     return replace(clock, unix_offset_ns=None, unix_bound_ns=None, unix_drift_ppm=None)
+
+
+def _check_numbers(numbered: Numbered, host: HostTrace) -> None:
+    """Refuse records that have the numbers of launches, and are of other kernels.
+
+    Raises:
+        UsageError: says how many.
+    """
+    wrong, right = len(numbered.odd), len(numbered.record)
+    if wrong > _MOST_MISFITS * (wrong + right):
+        raise UsageError(
+            f"{wrong} of {wrong + right} launches have another grid or name than the kernel "
+            f"records in {host.source} with their correlation ids: the files are of different "
+            "runs, or the profiler lost calls. Record again."
+        )
 
 
 def _check(matched: Matched, host: HostTrace, slack_ns: float, way: str) -> None:
@@ -204,6 +228,10 @@ def _placed(
             f"{inside:,} of {len(matched.launch):,} launches are within 1 us of their kernel "
             f"record, {_worst(int(matched.overhang.max()))}"
         )
+    if matched.numbered:
+        rest = len(matched.launch) - matched.numbered
+        others = f", {rest:,} by grid, block, name and time" if rest else ""
+        said.append(f"{matched.numbered:,} are matched by correlation id{others}")
     if matched.unclear:
         said.append(f"{matched.unclear:,} lie within two records: their kernel ran twice at once")
     seen = _of_rank(trace, host).tolist()

@@ -25,7 +25,10 @@ HOST = Feature(
 NVTX = "torch.cuda.nvtx"
 _RANGE = Private("torch._C._profiler", "_RecordFunctionFast")
 RANGES = Feature((Private(NVTX, "_nvtx"), _RANGE), "NVTX ranges are not beside the kernels.")
-TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (HOST, RANGES))
+MARKS = Feature(
+    (_RANGE,), "launches are matched with torch.profiler's records by time, not by correlation."
+)
+TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (HOST, RANGES, MARKS))
 
 
 def all_threads() -> Untyped:
@@ -53,6 +56,17 @@ def named_range(name: str) -> AbstractContextManager[object]:
     """Return a context that a profiler shows as a range, and that no graph of torch's holds."""
     made: AbstractContextManager[object] = _RANGE.find()(name)
     return made
+
+
+def marker() -> Callable[[str], None]:
+    """Return a function of a name, which a profiler shows as a range that ends at once."""
+    made = _RANGE.find()
+
+    def mark(name: str) -> None:
+        with made(name):
+            pass
+
+    return mark
 
 
 def beside_nvtx(

@@ -15,6 +15,7 @@ from typing import Any, Final
 from ikp.core.host_trace import HostTrace
 from ikp.errors import UsageError
 from ikp.host_traces import kineto
+from ikp.session import launch_marks
 
 _LEVEL: Final = "KINETO_LOG_LEVEL"
 HASTY_BYTES = 64 << 20
@@ -37,6 +38,8 @@ class HostRecording:
     def __init__(self, *, everywhere: bool = False) -> None:
         import torch
 
+        from ikp.profiling import foreign
+
         if torch.autograd._profiler_enabled():  # noqa: SLF001 - a public one there is not
             raise UsageError(
                 "host=True begins a torch.profiler, and one is active already, which that would "
@@ -54,6 +57,8 @@ class HostRecording:
         self._recording: Any = torch.profiler.profile(acc_events=True, **how)
         with _silent() if everywhere else ExitStack():
             self._recording.start()
+        if foreign.TORCH.has(foreign.MARKS):
+            launch_marks.begin(foreign.marker())
 
     def over(self, devices: Iterable[str]) -> None:
         """Leave out the calls from now on, which end the session, and what they start.
@@ -80,6 +85,7 @@ class HostRecording:
         with self._lock, ExitStack() as undo:
             if self._json is not None:
                 return
+            launch_marks.end()
             if self._cuda.is_available() and self._cuda.is_initialized():
                 for each in self._devices:
                     self._cuda.synchronize(each)

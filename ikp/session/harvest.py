@@ -19,6 +19,7 @@ from functools import cache, partial
 from typing import Any
 
 from ikp.core.segment import Segment, Tensor
+from ikp.session import launch_marks
 from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.current import Opening
 from ikp.session.lifting import Lifted, lift
@@ -100,6 +101,8 @@ class Notice:
         """
         self.streams.add(stream)
         self.captured |= captured
+        if self.segment is not None:
+            self.segment.number = launch_marks.mark(self.segment.number)
         if captured:
             _pinned[self._data.untyped_storage().data_ptr()] = self._data
         if captured and self._data.is_cuda:

@@ -402,7 +402,7 @@ class Replayed:
     ) -> SegmentSource:
         counts = np.zeros(0, np.int64) if counts is None else counts
         excerpt = Excerpt(self.segment_bytes, self.head, rows, counts, records, tail=False)
-        return replace(SegmentSource.of(segment, excerpt), replay=self.where)
+        return replace(SegmentSource.of(segment, excerpt), replay=self.where, number=0)
 
 
 def _counts(layout: SegmentLayout, rows: Bytes) -> Ints:

@@ -19,7 +19,32 @@ def scaled(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, total, mask=at < n)
 
 
+@triton.jit
+def scaled_often(x, out, n, times, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in range(times):
+        total += tl.load(x + at, mask=at < n) * k
+    tl.store(out + at, total, mask=at < n)
+
+
+def two_streams() -> None:
+    """Launch one kernel on two streams in turn: two run at once, for different times."""
+    x = torch.randn(1 << 13, device="cuda")
+    out = torch.empty(2, x.numel(), device="cuda")
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    for number in range(2 * STEPS):
+        which = number % 2
+        with torch.cuda.stream(streams[which]):
+            scaled_often[(8,)](x, out[which], x.numel(), 200 + 1800 * which, BLOCK=1024)
+    torch.cuda.synchronize()
+
+
 def main() -> None:
+    if "streams" in sys.argv:
+        two_streams()
+        return
     x = torch.randn(1 << 20, device="cuda")
     out, weight = torch.empty_like(x), torch.randn(512, 512, device="cuda")
     grid = (x.numel() // 1024,)

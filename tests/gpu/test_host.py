@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from ikp.exporters.perfetto import PerfettoExporter  # noqa: E402
 from ikp.host_traces.placing import place  # noqa: E402
 from tests.gpu.host_program import STEPS  # noqa: E402
 from tests.gpu.test_driver import known_chip  # noqa: E402
+from tests.kernels.relay import relay  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("known_chip")]
 
@@ -94,6 +96,62 @@ time.sleep(60)
 
 def test_sigterm_leaves_both(tmp_path: Path) -> None:
     done = recorded(tmp_path / "x.pftrace", "-c", TERMINATED, ends=-signal.SIGTERM)
+    check(done.stderr, 1)
+
+
+def order_of_launches(path: Path) -> tuple[list[int], list[int]]:
+    """Return the launches' records in the order of the numbers, and in that of the thread's calls.
+
+    One thread launches: the n-th call that has a record of the kernel is of the n-th launch.
+    """
+    (host,), trace = PerfettoExporter().read_beside(path), ikp.load(path)
+    record = place(trace, host, "clocks").record
+    numbered = sorted(range(len(trace.launches)), key=lambda each: trace.launches[each].number)
+    assert all(trace.launches[each].number for each in numbered)
+    name = host.slices[record[0]].name
+    of = {each.correlation: index for index, each in enumerate(host.slices) if each.name == name}
+    calls = [each for each in host.slices if each.category in ("cuda_runtime", "cuda_driver")]
+    calls.sort(key=lambda each: each.start_ns)
+    called = [of[each.correlation] for each in calls if each.correlation in of]
+    return [record[each] for each in numbered], called
+
+
+@pytest.mark.parametrize("program", ["streams", "by hand"])
+def test_two_kernels_of_one_name_at_once_are_told_apart(program: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    if program == "streams":
+        said = recorded(path, *PROGRAM, "streams").stderr
+        check(said, 1)
+        assert f"{2 * STEPS} are matched by correlation id." in said
+    else:
+        two_streams_by_hand(path)
+    ours, called = order_of_launches(path)
+    assert ours == called and len(ours) == 2 * STEPS
+    (host,) = PerfettoExporter().read_beside(path)
+    spans = sorted((host.slices[each].start_ns, host.slices[each].end_ns) for each in ours)
+    overlap = any(end > begin for (_, end), (begin, _) in pairwise(spans))
+    assert overlap or program == "by hand"
+
+
+def two_streams_by_hand(path: Path) -> None:
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    tiles, out = (torch.zeros(200, dtype=torch.int32, device="cuda") for _ in range(2))
+    relay[(2,)](tiles, out, 200, None)
+    torch.cuda.synchronize()
+    with ikp.profile(path, host=True) as prof:
+        for number in range(2 * STEPS):
+            with torch.cuda.stream(streams[number % 2]):
+                relay[(2,)](tiles, out, 200, prof.buffer("relay"))
+    assert f"{2 * STEPS} are matched by correlation id." in str(ikp.load(path).stats())
+
+
+def test_library_kernels_in_a_graph_leave_the_profile_whole(tmp_path: Path) -> None:
+    """Their launches are calls of the runtime, inside which ikp may make none of its own."""
+    path = tmp_path / "x.pftrace"
+    options = ("--no-explain", "--launch", ":", "--detail", "kernel", "--kernel", "*")
+    command = [sys.executable, "-m", "ikp", "run", "--host", *options, "--out", str(path)]
+    done = subprocess.run([*command, *PROGRAM], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     check(done.stderr, 1)
 
 

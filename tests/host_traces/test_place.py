@@ -148,8 +148,17 @@ def test_each_rank_is_matched_with_its_own_file() -> None:
         assert "no kernel record" not in placed.report
         trace = placed.trace
     assert trace.provenance["joined"].count("60 of 60") == 2
-    with pytest.raises(UsageError, match="are outside"):
-        place(concat(ranked), records(later))
+    unranked = place(concat(ranked), records(later))
+    assert sorted(unranked.record) == list(range(60, 120)), "no launch takes another's record"
+    assert "launches without a kernel record there: 60." in unranked.report
+
+
+def test_a_launch_without_a_record_takes_no_other_launchs() -> None:
+    begins = list(range(0, 600_000, 10_000))
+    seen = [begin for number, begin in enumerate(begins) if number != 7]
+    placed = place(launches(begins), records(seen, ["f"] * len(seen)))
+    assert 7 not in placed.record and len(placed.record) == 59
+    assert "59 of 59 launches are within 1 us" in placed.report
 
 
 def test_several_gpus_have_a_clock_each() -> None:

@@ -10,6 +10,7 @@ import pytest
 import ikp
 from ikp.core.trace import Trace
 from ikp.errors import IkpWarning, UsageError
+from ikp.exporters.perfetto import PerfettoExporter
 from ikp.profiling import _life as life
 from ikp.session import recorder
 from tests.kernels.relay import relay
@@ -42,6 +43,9 @@ def test_what_the_host_did_is_beside_the_launches(tmp_path: Path) -> None:
     after = time.time_ns()
     assert ikp.load(path).launches == made.launches
     assert "torch.profiler: placed by the host's clock" in str(ikp.load(path).stats())
+    assert made.launches[0].number, "marked for torch.profiler"
+    (host,) = PerfettoExporter().read_beside(path)
+    assert not any("ikp launch" in each.name for each in host.slices)
     with open_trace(path) as processor:
         found = columns(
             processor, "select name, ts, ts + dur as end from slice where category not null"
@@ -53,6 +57,14 @@ def test_what_the_host_did_is_beside_the_launches(tmp_path: Path) -> None:
     begin, end = spans["step"]
     assert begin <= made.slots.start_ns.min() <= made.slots.end_ns.max() <= end
     assert before <= begin <= spans["aten::sum"][0] < end <= spans["after"][0] <= after
+
+
+def test_without_a_host_launches_are_not_marked(tmp_path: Path) -> None:
+    recorded(tmp_path / "x.pftrace")
+    tiles, out = (torch.zeros(3, dtype=torch.int32) for _ in range(2))
+    with ikp.profile() as prof:
+        relay[(2,)](tiles, out, 3, prof.buffer("relay"))
+    assert [each.number for each in prof.trace.launches] == [0]
 
 
 def test_a_session_of_steps_records_no_host(tmp_path: Path) -> None:

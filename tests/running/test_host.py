@@ -256,6 +256,19 @@ def test_without_one_of_its_names_it_is_off(
     assert "this version of torch lacks names" in host.lines()[0]
 
 
+@pytest.mark.parametrize(("package", "feature", "name"), named(foreign.TORCH, foreign.MARKS))
+def test_without_its_name_launches_alone_are_not_marked(
+    package: Foreign, feature: Feature, name: Private, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(torch_profiler.launch_marks, "begin", begun.append)
+    with renamed(package, name), told_once(package, feature, name):
+        torch_profiler.HostRecording().stop()
+    assert begun == []
+    torch_profiler.HostRecording().stop()
+    assert len(begun) == 1
+
+
 @pytest.mark.parametrize(("package", "feature", "name"), named(foreign.TORCH, foreign.RANGES))
 def test_without_its_names_nvtx_ranges_alone_are_off(
     package: Foreign, feature: Feature, name: Private

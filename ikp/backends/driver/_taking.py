@@ -4,18 +4,19 @@ The CUDA runtime launches a kernel by a call of the driver, inside its own call.
 record of the two. But where another call of the runtime has begun and ended inside, in that thread,
 the driver's call gets a record, too. Both have one correlation id, and torch.profiler ends with an
 internal error. Taking a buffer calls torch, for a view of memory among others, and torch asks the
-runtime for the device.
+runtime for the device. So it is where a CUDA graph is captured: the call in a capture has no
+kernel's record, and two calls of one id fail as well.
 """
 
 from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from ikp.backends.patched import PER_THREAD
+from ikp.backends.patched import PER_THREAD, aside
 from ikp.driver import cuda
 from ikp.session.service import Each, Worker
 from ikp.signals import deferred
@@ -30,17 +31,16 @@ def take(make: Callable[[], Any], stream: int) -> Any:
         PatchError: the driver refuses.
         IkpError: ``make`` raises it.
     """
-    if cuda.capturing(stream):  # here, torch's current stream is one that no graph captures
-        return make()
-    device = cuda.device()
-    job = partial(contextvars.copy_context().run, _made, make, device, stream)
+    device, captured = cuda.device(), cuda.capturing(stream)
+    job = partial(contextvars.copy_context().run, _made, make, device, stream, captured)
     with deferred():  # else a signal could leave a buffer taken without a launch
         return _workers.of(device).call(job)
 
 
-def _made(make: Callable[[], Any], device: int, stream: int) -> Any:
+def _made(make: Callable[[], Any], device: int, stream: int, captured: bool) -> Any:
     # The per-thread default stream is another one here: its launches are read back at the end.
-    with launching_on(device, 0 if stream == PER_THREAD else stream):
+    current = 0 if captured or stream == PER_THREAD else stream
+    with launching_on(device, current), aside() if captured else nullcontext():
         prof = make()
     notice = getattr(getattr(prof, "data", None), "ikp_notice", None)
     if notice is not None:

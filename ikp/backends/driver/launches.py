@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -387,7 +387,8 @@ class Launches:
             argue,
             blocks,
         )
-        with patched.apart(stream):
+        # No call of torch's, which asks the runtime: see ``_taking``.
+        with cuda.relaxed() if cuda.capturing(stream) else nullcontext():
             made = loaded.modules.get(
                 key,
                 kernel.symbol,
@@ -404,10 +405,9 @@ class Launches:
             raise _NotNow(_OVERLAPS)
         cuda.like(made.function, kernel.function())
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
-        with patched.apart(stream):
-            chosen = meant.heeded(made.patch)
-            buffer = partial(meant.buffer, meant.plan, grid, warps, made.patch.most, chosen)
-            prof = taking.take(buffer, stream)
+        chosen = meant.heeded(made.patch)
+        buffer = partial(meant.buffer, meant.plan, grid, warps, made.patch.most, chosen)
+        prof = taking.take(buffer, stream)
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch

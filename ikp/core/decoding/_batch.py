@@ -291,6 +291,7 @@ def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[L
                 mode="totals" if layout.summed else "timeline",
                 kernel=source.kernel,
                 replay=source.replay,
+                number=source.number,
             )
         )
     return launches

@@ -50,6 +50,7 @@ class SegmentSource:
     rank: int | None = None  # of the process that launched the kernel
     kernel: str = ""  # its full name
     replay: str = ""  # of which CUDA graph it is, and which node's launch
+    number: int = 0  # of its mark in torch.profiler's recording
 
     @classmethod
     def of(cls, segment: Segment, data: Bytes | Excerpt) -> SegmentSource:
@@ -69,6 +70,7 @@ class SegmentSource:
             overflow=spec.overflow,
             rank=segment.rank,
             kernel=segment.kernel,
+            number=segment.number,
         )
 
     @property

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from ikp.core.excess_facts import NO_EXCESS, ExcessFacts
+
 Mix = Mapping[str, tuple[float, float, float]]
 """Unit -> instructions in one execution of a range, for one warp: those that are surely executed,
 with the trips of loops that the code says; those that are at most, under conditions that are not
@@ -54,6 +56,9 @@ class AccessFacts:
     keys: tuple[int, ...] = ()  # each of some addresses, equal for equal ones; not of unknown ones
     together: float | None = None  # sectors of a request that no other of its line and range asks
     align: int | None = None  # of global memory: what its first addresses are a multiple of
+    threads: float | None = None  # part of the block's threads that execute it, where known
+    own: float | None = None  # its distinct addresses in a block, for each thread, at most
+    use: str = ""  # of what a load brings: "compared.8", "narrowed.4", with the bytes of a number
 
     def to_json(self) -> list[Any]:
         """Return it as a list."""
@@ -62,7 +67,7 @@ class AccessFacts:
             *(self.depends, self.in_loop, self.blocks_share, self.reused_share, self.lanes),
             self.span,
             list(self.keys),
-            *(self.together, self.align),
+            *(self.together, self.align, self.threads, self.own, self.use),
         ]
 
     @classmethod
@@ -74,7 +79,7 @@ class AccessFacts:
         """
         unit, count, line, cost, least, addresses, depends, in_loop, *more = said
         share, reused, lanes, span, keys, *last = more
-        together, align = last or (None, None)
+        together, align, threads, own, use = [*last, None, None, None, None, None][:5]
         if not _ACCESS.fullmatch(str(unit)):
             raise ValueError(f"{unit!r} is no access")
         return cls(
@@ -93,6 +98,9 @@ class AccessFacts:
             tuple(map(int, keys)),
             _number(together),
             None if align is None else int(size(align)),
+            _number(threads),
+            _number(own),
+            str(use or ""),
         )
 
 
@@ -189,6 +197,7 @@ class RangeFacts:
     bulk_bytes: float | None = None  # that bulk copies were announced with, of one execution
     lines: tuple[LineFacts, ...] = ()  # of most instructions
     needless: float = 0.0  # barriers of the block that order no accesses
+    excess: ExcessFacts = NO_EXCESS  # what it does more often, or wider, than its results need
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +252,7 @@ class CodeFacts:
                     "constants": each.constants,
                     "lines": [one.to_json() for one in each.lines],
                     "needless": each.needless,
+                    "excess": each.excess.to_json(),
                 }
                 for name, each in self.ranges.items()
                 if each.mix
@@ -321,6 +331,7 @@ def _with_work(facts: RangeFacts, said: dict[str, Any]) -> RangeFacts:
         bulk_bytes=_number(said["bulk_bytes"]),
         lines=tuple(LineFacts.of_json(each) for each in said.get("lines", ())),
         needless=size(said.get("needless", 0)),
+        excess=ExcessFacts.of_json(said.get("excess", {})),
     )
 
 

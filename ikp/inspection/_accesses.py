@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from ikp.core.address_tables import request_costs
 from ikp.core.code_facts import AccessFacts
+from ikp.inspection._uses import Uses
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.lane_state import (
@@ -43,6 +45,9 @@ _OVERLAP = 0.25
 """Part of a load's sectors that its block has stored to, from which on it reads them back: layouts
 of stores and loads may differ, and not all warps are looked at."""
 _KINDS = ("load", "store", "atomic", "copy")
+_SPREAD = 6
+"""Further blocks of which all warps are looked at."""
+_DIGITS = 4
 _SOME_BLOCKS = 2
 """Blocks of which requests are looked at one by one."""
 _KEYS = 8
@@ -98,6 +103,8 @@ class Accesses:
                 AccessFacts(str(unit), round(counts[unit, line, *rest], 3), str(line), *rest),  # type: ignore[arg-type]
                 keys=tuple(sorted({*keys} - {0}))[:_KEYS],
                 **self._side_by_side(str(unit), lines[str(unit), str(line)]),
+                **self._of_block(str(unit), lines[str(unit), str(line)]),
+                use=self._uses.of(lines[str(unit), str(line)]),
             )
             for (unit, line, *rest), keys in order
         )
@@ -116,6 +123,46 @@ class Accesses:
             return {}
         together, align = _together(known, int(unit.rsplit(".", 1)[1]))
         return {"together": together, "align": align}
+
+    @cached_property
+    def whole(self) -> LaneValues:
+        """The values of its registers in all warps of some blocks."""
+        warps = max(-(-math.prod(self.shape.block) // LANES), 1)
+        if warps <= self.shape.warps:
+            return self.values
+        shape = replace(self.shape, warps=warps, blocks=_SOME_BLOCKS, spread=_SPREAD)
+        return LaneValues(self.flow, LaunchValues(shape, self.parameters, self.first_parameter))
+
+    @cached_property
+    def _uses(self) -> Uses:
+        return Uses(self.flow, self.ours)
+
+    def _of_block(self, unit: str, ats: list[int]) -> dict[str, Any]:
+        """Return how many of a block's threads make a line's requests, and their own addresses."""
+        if ".global." not in unit:
+            return {}
+        each = self.whole.launch.shape.warps * LANES
+        active, addresses, known = [], [], True
+        for at in ats:
+            bits, mask = self.whole.address(at).bits, self.whole.executes(at)
+            if bits is None:
+                return {}
+            known &= mask is not None
+            mask = self.whole.active(at) if mask is None else mask  # at most
+            if unit.startswith("copy") and (last := self.whole.operand(at)).bits is not None:
+                mask = mask & (last.bits != 0) if self._is_conditional(at) else mask
+            active.append(mask.reshape(-1, each))
+            addresses.append(bits.reshape(-1, each))
+        on, bits = np.concatenate(active, axis=1), np.concatenate(addresses, axis=1)
+        distinct = [len(np.unique(row[one])) for row, one in zip(bits, on, strict=True)]
+        return {
+            "threads": round(float(on.mean()), _DIGITS) if known else None,
+            "own": round(float(np.mean(distinct)) / on.shape[1], _DIGITS),
+        }
+
+    def _is_conditional(self, at: int) -> bool:
+        """Whether the last operand of a copy is a predicate that it fills zeros by."""
+        return self.flow.code.instructions[at].operands[-1].lstrip("!")[:1] == "P"
 
     @cached_property
     def _stored(self) -> list[tuple[int, Numbers]]:

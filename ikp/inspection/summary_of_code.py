@@ -21,6 +21,7 @@ from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._barriers import needless_barriers
+from ikp.inspection._excess import Excess
 from ikp.inspection._expansions import lines
 from ikp.inspection._find_records import find
 from ikp.inspection._images import Marks, codes
@@ -186,6 +187,7 @@ class _Summary:
             chases=_work.chases(self.flow, self._chasing, how_often),
             constants=_work.constants_apart(self.flow, self._accesses.values, how_often),
             lines=lines(self.flow, how_often),
+            excess=self._excess.of(how_often),
             needless=float(
                 sum(each.expected for at, each in how_often.items() if at in self._needless)
             ),
@@ -259,6 +261,10 @@ class _Summary:
     def _accesses(self) -> Accesses:
         known = self.shape.parameters(self.first_parameter)
         return Accesses(self.flow, self.shape, self.first_parameter, known, self._of_records)
+
+    @cached_property
+    def _excess(self) -> Excess:
+        return Excess(self.flow, self._accesses.values, self._accesses.whole, self._of_records)
 
     @cached_property
     def _needless(self) -> frozenset[int]:

@@ -17,7 +17,9 @@ from ikp.analysis.explain.verdict import Finding
 _NAMES: Final = (
     "local-memory uncoalesced bank-conflicts atomics no-tensor-cores slow-arithmetic "
     "repeated-loads divergence small-tiles flag-wait block-order unstaged-loads "
-    "needless-barrier needless-pass dependent-loads fences constants shuffles busy-lines"
+    "needless-barrier needless-pass dependent-loads fences constants shuffles busy-lines "
+    "idle-threads empty-blocks small-blocks wide-operands wide-data masked-work repeated-work "
+    "repeated-stores serial-thread"
 )
 _COUNTED: Final = frozenset(_NAMES.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""

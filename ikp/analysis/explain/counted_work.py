@@ -76,6 +76,7 @@ class CountedWork:
     peak: Peak
     cycles_per_ns: float
     kernel: str = ""  # the range of all code that is in no other
+    blocks: int = 0
 
     @cached_property
     def issued(self) -> dict[str, float]:
@@ -166,7 +167,8 @@ def counted_work(launch: Prepared) -> CountedWork | None:
             found.append(RangeWork(name, executions, with_recorded(launch, one)))
     clock = launch.launch.clock
     rate = 1 / clock.ns_per_tick if clock.kind == "cycles" and clock.ns_per_tick else _NOMINAL
-    return CountedWork(tuple(found), peak, rate, facts.kernel) if found else None
+    blocks = prod(launch.launch.grid)
+    return CountedWork(tuple(found), peak, rate, facts.kernel, blocks) if found else None
 
 
 def _executed(launch: Prepared) -> NDArray[np.float64]:

@@ -17,8 +17,10 @@ from ikp.analysis.explain.findings.busy_lines import busy_lines
 from ikp.analysis.explain.findings.contended_atomics import contended_atomics
 from ikp.analysis.explain.findings.copy_issue import copy_issue
 from ikp.analysis.explain.findings.costly_accesses import costly_accesses
+from ikp.analysis.explain.findings.excess_work import excess_work
 from ikp.analysis.explain.findings.idle_lanes import idle_lanes
 from ikp.analysis.explain.findings.idle_products import idle_products
+from ikp.analysis.explain.findings.idle_threads import idle_threads
 from ikp.analysis.explain.findings.late_groups import connections, late_groups
 from ikp.analysis.explain.findings.launch_gaps import launch_gaps
 from ikp.analysis.explain.findings.local_memory import local_memory
@@ -27,6 +29,7 @@ from ikp.analysis.explain.findings.needless_barriers import needless_barriers
 from ikp.analysis.explain.findings.occupancy_limits import occupancy_limits
 from ikp.analysis.explain.findings.parted_lanes import divergence
 from ikp.analysis.explain.findings.repeated_loads import repeated_loads
+from ikp.analysis.explain.findings.serial_threads import serial_threads
 from ikp.analysis.explain.findings.slow_arithmetic import slow_arithmetic
 from ikp.analysis.explain.findings.slow_memory import slow_memory
 from ikp.analysis.explain.findings.small_tiles import small_tiles
@@ -71,6 +74,9 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     unstaged_loads,
     waits_for_blocks,
     warp_wide_costs,
+    idle_threads,
+    excess_work,
+    serial_threads,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""
 

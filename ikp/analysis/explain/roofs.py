@@ -26,6 +26,8 @@ NEAR: Final = 0.8
 """Share of a roof from which on a kernel is at it: units and memory rarely do more."""
 REACHED: Final = {"DRAM": 0.92, "tensor": 0.8, "L2": 0.8, "L1": 0.95, "issue": 0.9}
 """The share of each roof that well-made kernels reach."""
+BLOCKS_A_CYCLE: Final = 1.0
+"""Blocks that the device starts in a cycle, at most: H200s start 1.67 in a nanosecond."""
 _USUAL: Final = 0.95
 _ISSUE: Final = "issue"
 AGAIN: Final = "o"
@@ -80,6 +82,7 @@ def needs_of(work: CountedWork) -> dict[str, float]:
         "L2": work.ns(_asked_bytes(work) / work.peak.l2_bytes),
         "DRAM": memory_bytes(work) / work.peak.gb_per_s,
     }
+    found["launches"] = work.blocks / work.cycles_per_ns / BLOCKS_A_CYCLE
     if flop:
         rate = work.peak.sms * work.peak.per_cycle * work.cycles_per_ns
         found["tensor"] = flop / rate

@@ -11,7 +11,8 @@ Parameters have the values that the caller gives, or assumed ones.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,34 @@ class LaneValues:
         """Return the share of warps that come to an instruction, where conditions are known."""
         mask = self._mask(self.flow.graph.block(at))
         return float(mask.reshape(-1, LANES).any(axis=1).mean())
+
+    def executes(self, at: int) -> Mask | None:
+        """Return the threads that execute an access; None where a condition is not known."""
+        guard = self._walked.accesses.get(at, _NOWHERE)[1].bits
+        mask = self.comes(self.flow.graph.block(at))
+        return None if guard is None or mask is None else mask & (guard != 0)
+
+    def comes(self, block: int) -> Mask | None:
+        """Return the threads that come to a basic block; None where a condition is not known."""
+        return None if block in self._guessed else self._walked.entered.get(block)
+
+    def given(self, header: int, registers: int) -> int:
+        """Return what some registers depend on as a loop begins, all together.
+
+        Args:
+            header: the index of the loop's first instruction.
+            registers: bits of registers that no iteration writes.
+        """
+        graph, names = self.flow.graph, [name_of(each) for each in members(registers)]
+        number = graph.block(header)
+        outside = [b for b in graph.before[number] if b not in self.flow.bodies[number]]
+        states = [self._walked.leaving[b] for b in outside if b in self._walked.leaving]
+        return reduce(or_, (one[n].depends for one in states for n in names if n in one), 0)
+
+    def compared(self, at: int, header: int) -> tuple[Value, Value, Value, Value] | None:
+        """Return both numbers of a comparison in a loop, in its first and its second iteration."""
+        first, again = self._walked.compared.get(at), self._seconds(header).compared.get(at)
+        return None if first is None or again is None else (*first, *again)
 
     def is_guessed(self, at: int) -> bool:
         """Return whether it is not known which threads come to an instruction."""
@@ -161,9 +190,12 @@ class LaneValues:
 
     @cached_property
     def _watched(self) -> frozenset[int]:
-        """The comparisons that loops are left by."""
+        """The comparisons of loops: those that these are left by, and others."""
         every = (each for some in self._exits.values() for each in some or ())
-        return frozenset(at for each in every for at in each.comparisons)
+        found = {at for each in every for at in each.comparisons}
+        inside = {at for loop in self.flow.loops for at in loop.body}
+        code = self.flow.code.instructions
+        return frozenset(found | {at for at in inside if code[at].op == "ISETP"})
 
     @cached_property
     def _walked(self) -> _Seen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -112,6 +113,10 @@ def _not_busy(launch: Prepared, lanes: LaneTime) -> float:
 
 
 def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
+    started = next((one.share for one in roofs(launch) if one.name == "launches"), 0.0)
+    if started >= _STARTS:
+        yield from _small_blocks(launch, lanes, started)
+        return
     at_stake = min(lanes.mean(lanes.switch), _not_busy(launch, lanes))
     if not enough(launch, at_stake):
         return
@@ -131,6 +136,38 @@ def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         where=Where(count=switches),
         suggestion="fewer, larger blocks, with more to do side by side in each; or a persistent "
         "kernel that loads its next tile before it is done with this one",
+    )
+
+
+_STARTS: Final = 0.5
+"""Share of the rate at which a device starts blocks, from which on that rate is what limits it."""
+
+
+def _small_blocks(launch: Prepared, lanes: LaneTime, started: float) -> Iterator[Finding]:
+    """Yield a finding on blocks so short that the device starts them no faster."""
+    count = prod(launch.launch.grid)
+    at_stake = (1 - nearest(launch, ("launches",))) * launch.duration
+    if not enough(launch, at_stake):
+        return
+    ran = launch.blocks
+    each = float(np.median(ran.end - ran.start))
+    yield finding(
+        launch,
+        "small-blocks",
+        title=f"{count:,} blocks of {each:,.0f} ns each are more than the device can start: "
+        f"{count / launch.duration:.2f} in a nanosecond, {100 * min(started, 1.0):.0f} % of one "
+        "in a cycle",
+        number=Number("blocks started over one in each cycle of the device", started, "share"),
+        at_stake=at_stake,
+        without="with fewer blocks that each do more",
+        confidence="likely",
+        rationale="counted: a device starts one block in a cycle, of any size; "
+        f"{100 * lanes.switch / max(lanes.count * launch.duration, 1):.0f} % of the time of CTA "
+        "slots is between blocks. Refuted if fewer, larger blocks take as long.",
+        where=Where(count=count),
+        suggestion="give each block more to do: several rows or elements for each thread, larger "
+        "blocks, or a loop over pieces in as many blocks as the device has room for; size the grid "
+        "by the work",
     )
 
 

@@ -1,0 +1,320 @@
+"""Findings on work that results don't need, by what the machine code says of it.
+
+``wide-operands``, ``wide-data``, ``masked-work``, ``repeated-work`` and ``repeated-stores``:
+what is wider than it has to be, what a mask throws away, what blocks or iterations calculate alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Final
+
+from ikp.analysis.explain.counted_work import (
+    SECTOR,
+    Access,
+    CountedWork,
+    RangeWork,
+    counted_work,
+    request_cycles,
+    sectors,
+)
+from ikp.analysis.explain.places import self_time, where_of, where_of_accesses
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest, roofs
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number
+from ikp.core.code_facts import AccessFacts
+
+_PART: Final = 0.15
+"""Part of the time, or of the bytes, from which on such work is a finding."""
+_SPLITS: Final = 0.02
+"""Part of all instructions that split numbers, from which on products are made in parts."""
+_WIDENS: Final = 0.02
+"""The same of conversions beside products of 32-bit numbers."""
+_MASKED: Final = 0.2
+"""Part of the iterations of which nothing is used, from which on that is a finding."""
+_SHARED: Final = 0.7
+"""Part of the sectors that another block has loaded before, from which on blocks work alike."""
+_MOVED: Final = 0.4
+"""Share of memory's rate from which on narrower data takes less time."""
+_BOUND: Final = 4.0
+_ARITHMETIC: Final = ("issue", "integer", "FMA", "XU", "FP64", "L1", "L2", "tensor")
+
+
+def excess_work(launch: Prepared) -> Iterator[Finding]:
+    """Yield findings on work that is wider, or done more often, than results need."""
+    work = counted_work(launch)
+    if work is None:
+        return
+    yield from _wide_operands(launch, work)
+    yield from _wide_data(launch, work)
+    yield from _masked(launch, work)
+    yield from _alike(launch, work)
+    yield from _stored_again(launch, work)
+
+
+def _count(work: CountedWork, name: str) -> float:
+    counts = (float(getattr(one.facts.excess, name)) * one.executions for one in work.ranges)
+    return sum(counts)
+
+
+def _time(launch: Prepared, work: CountedWork, some: list[RangeWork]) -> float:
+    """Return the share of the warps' time in some ranges."""
+    took = sum(self_time(launch, one, work.kernel) for one in some)
+    return min(took / max(launch.warp_time, 1), 1.0)
+
+
+def _products(work: CountedWork) -> list[RangeWork]:
+    """Return the ranges with products of 32-bit numbers on tensor cores."""
+    wide = ("tensor.4", "tensor.group.4")
+    return [one for one in work.ranges if any(one.facts.mix.get(unit) for unit in wide)]
+
+
+def _wide_operands(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    some = _products(work)
+    split, widened = _count(work, "split"), _count(work, "widened")
+    if not some:
+        return
+    if split >= _SPLITS * work.total:
+        what, factor = "in three parts", 1 / 3
+        title = f"{some[0].name} makes each product of 32-bit numbers {what}: "
+        title += f"{split:,.0f} numbers are split into a large and a small one for it"
+        because = "numbers masked to the bits of TF32, and the rest of each"
+        do = (
+            "input_precision='tf32' (one product in place of three) where operands are exact in "
+            "TF32, or 10 bits suffice; or 16-bit operands"
+        )
+    elif widened >= _WIDENS * work.total:
+        what, factor = "of operands that were narrower", 0.5
+        title = f"{some[0].name} multiplies 32-bit numbers {what}: {widened:,.0f} conversions "
+        title += "from 16 to 32 bits, though tensor cores multiply 16-bit numbers twice as fast"
+        because = "conversions from 16 to 32 bits beside products in TF32"
+        do = (
+            "multiply the 16-bit operands as they are (no .to(float32) before tl.dot): products of "
+            "16-bit numbers are exact, and sums are in FP32 anyway"
+        )
+    else:
+        return
+    part = max(_time(launch, work, some), split / max(work.total, 1.0))
+    saved = min(
+        (1 - factor) * part + _time(launch, work, _issues(work)), 1 - nearest(launch, _ARITHMETIC)
+    )
+    saved = min(saved, 1 - factor * 0.9)
+    if not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda one: -one.executions)
+    yield finding(
+        launch,
+        "wide-operands",
+        title=title,
+        number=Number("such instructions, of all", (split or widened) / work.total, "share"),
+        at_stake=saved * launch.duration,
+        without="with operands as narrow as they are",
+        confidence="likely",
+        rationale=f"counted: {because}, times executions. Refuted if results need the further "
+        "bits, or the products hide what else is done.",
+        where=where_of(launch, some),
+        suggestion=do,
+    )
+
+
+def _issues(work: CountedWork) -> list[RangeWork]:
+    """Return the ranges that convert or split numbers, without products."""
+    multiplied = {one.name for one in _products(work)}
+    return [
+        one
+        for one in work.ranges
+        if (one.facts.excess.split or one.facts.excess.widened) and one.name not in multiplied
+    ]
+
+
+def _wide_data(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on loaded numbers of which few bits are used, where memory is busy."""
+    own = [each for each in work.accesses() if ".global." in each[1].unit]
+    some = [each for each in own if each[1].use and _narrower(each[1].use) < 1]
+    whole = sum(_bytes(each) for each in own)
+    saved_bytes = sum(_bytes(each) * (1 - _narrower(each[1].use)) for each in some)
+    share = saved_bytes / max(whole, 1.0)
+    memory = max((one.share for one in roofs(launch) if one.name in ("DRAM", "L2")), default=0.0)
+    saved = min(share, 1 - nearest(launch, ("DRAM", "L2", "L1", "issue", "integer")))
+    if share < _PART or memory < _MOVED or not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda each: -_bytes(each))
+    kind, _, size = some[0][1].use.partition(".")
+    only = "compared with a constant" if kind == "compared" else "rounded to half as many"
+    yield finding(
+        launch,
+        "wide-data",
+        title=f"numbers of {size} bytes that {some[0][0].name} loads are {only}, and nothing "
+        f"else: {100 * share:.0f} % of all bytes that pass are bits that no result needs",
+        number=Number("bytes that narrower data would save, of all", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with data as narrow as its use",
+        confidence="likely",
+        rationale="counted: what the instructions behind these loads do with all that they bring; "
+        f"memory or L2 is at {100 * memory:.0f} % of its rate. Refuted if another kernel needs "
+        "these bits, and a second copy costs as much.",
+        where=where_of_accesses(launch, some),
+        suggestion="keep masks and flags in one byte (bool, int8) or a bit, and other data in the "
+        "type that it is used in (float16 or bfloat16 for float32, float32 for float64)",
+    )
+
+
+def _narrower(use: str) -> float:
+    """Return the part of its bytes that a number needs, by its use."""
+    kind, _, size = use.partition(".")
+    return 1 / int(size) if kind == "compared" else 0.5
+
+
+def _bytes(each: Access) -> float:
+    return each[2] * sectors(each[1]) * SECTOR
+
+
+def _masked(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on iterations whose results a mask throws away."""
+    warps = prod(launch.launch.grid) * launch.launch.warps_per_block
+    some = []
+    for one in work.ranges:
+        useful, made = one.facts.excess.useful, one.executions / max(warps, 1)
+        if useful >= 0 and made > 1 and useful < (1 - _MASKED) * made:
+            some.append((one, useful, made))
+    if not some:
+        return
+    one, useful, made = max(some, key=lambda each: each[0].executions)
+    part = _around(launch, one)
+    saved = min(part * (1 - useful / made), 1 - nearest(launch, _ARITHMETIC))
+    if not enough(launch, saved * launch.duration):
+        return
+    yield finding(
+        launch,
+        "masked-work",
+        title=f"{one.name} is executed {made:,.1f} times by each warp, and a mask between rows and "
+        f"columns lets {useful:,.1f} of them through: the others are calculated and thrown away",
+        number=Number("iterations of which nothing is used, of all", 1 - useful / made, "share"),
+        at_stake=saved * launch.duration,
+        without="without iterations that are masked as a whole",
+        confidence="likely",
+        rationale="counted: comparisons of a block's rows with columns that each iteration moves, "
+        "in some blocks; recorded: how often the loop goes round. Refuted if what is selected "
+        "behind the comparison is used otherwise.",
+        where=where_of(launch, [one]),
+        suggestion="end the loop where the mask begins to hide all (the diagonal, the window's "
+        "edge), and mask in the last iterations only; or return from blocks with nothing to keep",
+    )
+
+
+def _around(launch: Prepared, one: RangeWork) -> float:
+    """Return the share of the warps' time in a range, with all that is in it."""
+    if one.name not in launch.names:
+        return 0.0
+    region = launch.names.index(one.name)
+    return min(float(launch.took_by_region[region]) / max(launch.warp_time, 1), 1.0)
+
+
+def _alike(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on loops that blocks, or iterations of an outer loop, execute alike."""
+    loads = [each for each in work.accesses() if each[1].unit.startswith("load.g")]
+    whole = sum(request_cycles(access) * n for _, access, n in loads)
+    alone = [
+        each
+        for each in loads
+        if each[0].facts.excess.alone
+        and each[1].in_loop
+        and "d" not in each[1].depends
+        and (each[1].blocks_share or 0.0) >= _SHARED
+    ]
+    again = [each for each in loads if each[0].facts.excess.again and each[1].in_loop]
+    for some, line in ((alone, "alone"), (again, "again")):
+        cycles = sum(request_cycles(access) * n for _, access, n in some)
+        if not some or cycles < _PART * whole:
+            continue
+        lines = {getattr(each[0].facts.excess, line) for each in some}
+        ranges = [one for one in work.ranges if getattr(one.facts.excess, line) in lines]
+        share = _time(launch, work, [one for one in ranges if one.name != work.kernel])
+        share = max(share, cycles / max(whole, 1.0) * _loading(launch))
+        by_blocks = line == "alone"
+        part = (some[0][1].blocks_share or 0.0) if by_blocks else 0.5
+        saved = share * part
+        if share < _PART or not enough(launch, saved * launch.duration):
+            continue
+        yield _found_alike(launch, some, share, saved, by_blocks=by_blocks)
+        return
+
+
+def _loading(launch: Prepared) -> float:
+    """Return the share of the nearest roof of data: loads take at least so long."""
+    return max((r.share for r in roofs(launch) if r.name in ("L1", "L2")), default=0.0)
+
+
+def _found_alike(
+    launch: Prepared,
+    some: list[Access],
+    share: float,
+    saved: float,
+    *,
+    by_blocks: bool,
+) -> Finding:
+    name = some[0][0].name
+    times = 1 / max(1 - (some[0][1].blocks_share or 0.0), 1e-3)
+    return finding(
+        launch,
+        "repeated-work",
+        title=f"{name} loads what "
+        + (
+            f"{times:,.0f} blocks each load, and calculates from nothing else: they all get the "
+            "same result"
+            if by_blocks
+            else "it has loaded in the iteration of the outer loop before, and calculates from "
+            "nothing else: it gets the same result again"
+        ),
+        number=Number("time in such code, of the warps' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with that result calculated once",
+        confidence="likely",
+        rationale="counted: addresses of many blocks, and of two iterations; the loop's operands "
+        "are what it loads, constants and indices. Refuted if another thread writes there "
+        "meanwhile, or results differ by an index that is no address.",
+        where=where_of_accesses(launch, some),
+        suggestion="calculate it once: in one block for all that need it, in a kernel before, or "
+        "ahead of the outer loop; and keep the result in memory, shared memory or registers",
+    )
+
+
+def _stored_again(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on stores in a loop whose address is the same in each iteration."""
+    stores = [each for each in work.accesses() if each[1].unit.startswith("store.g")]
+    fixed = [each for each in stores if _is_fixed(each[1])]
+    whole = sum(each[2] for each in work.accesses() if ".global." in each[1].unit)
+    count = sum(each[2] for each in fixed)
+    warps = prod(launch.launch.grid) * launch.launch.warps_per_block
+    if not fixed or count < _PART * whole or count < _TIMES * warps:
+        return
+    saved = 1 - nearest(launch, ("L1", "L2", "issue"))
+    if not enough(launch, saved * launch.duration):
+        return
+    fixed.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "repeated-stores",
+        title=f"{fixed[0][0].name} stores to the same address in each iteration: {count:,.0f} "
+        f"stores, {100 * count / whole:.0f} % of all accesses, of which the last ones count",
+        number=Number("such stores, of all accesses to global memory", count / whole, "share"),
+        at_stake=saved * launch.duration,
+        without="with one store behind the loop",
+        confidence="likely",
+        rationale="counted: the address depends on nothing that an iteration changes. A load that "
+        "may be of a store's address can't be made before it, so few loads are under way. "
+        "Refuted if another thread reads the values meanwhile.",
+        where=where_of_accesses(launch, fixed),
+        suggestion="keep the sum in a register, and store it once behind the loop; __restrict__ on "
+        "pointers, so that loads can pass stores",
+    )
+
+
+_TIMES: Final = 8.0
+"""Such stores of each warp from which on these are in a loop of some length."""
+
+
+def _is_fixed(access: AccessFacts) -> bool:
+    return access.in_loop and access.cost is not None and not {*"id"} & {*access.depends}

@@ -1,0 +1,59 @@
+"""``ExcessFacts``: what a range's machine code does more often, or wider, than its results need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+_MOST: Final = 1e18
+
+
+@dataclass(frozen=True, slots=True)
+class ExcessFacts:
+    """The excess work in one execution of a range, for one warp; zeros and "" where none is known.
+
+    ``swaps`` counts compare-and-swap operations in loops. ``widened`` counts conversions of 16-bit
+    numbers to 32 bits, ``split`` the numbers that are split for products of several parts.
+    ``serial`` counts instructions that, of each block, ``serial_threads`` threads alone execute.
+    ``useful`` is the mean of the iterations of a loop that some condition between a block's rows
+    and the loop's columns lets through, -1 where there is none. ``alone`` is the line of a loop
+    that calculates from nothing but what it loads, ``again`` that of a loop that an outer one
+    executes anew with the same operands.
+    """
+
+    swaps: float = 0.0
+    widened: float = 0.0
+    split: float = 0.0
+    serial: float = 0.0
+    serial_threads: int = 0
+    serial_line: str = ""
+    useful: float = -1.0
+    alone: str = ""
+    again: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is known, by name."""
+        every = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
+        return {name: value for name, (value, usual) in every.items() if value != usual}
+
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> ExcessFacts:
+        """Return it from that object; ValueError and TypeError where it is none."""
+        found = {}
+        for each in fields(cls):
+            if each.name in said:
+                found[each.name] = _checked(each.name, said[each.name], type(each.default))
+        return cls(**found)
+
+
+def _checked(name: str, value: object, kind: type) -> Any:
+    text = isinstance(value, str)
+    number = isinstance(value, (int, float)) and math.isfinite(value) and -1 <= value <= _MOST
+    if (text if kind is str else number) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"{name} of {value!r}")
+
+
+NO_EXCESS: Final = ExcessFacts()

@@ -1,0 +1,205 @@
+"""What code does more often, or wider, than its results need: ``ExcessFacts`` of ranges.
+
+Compare-and-swap in loops; operands widened, or split, for products; code of one thread of a block;
+iterations behind a triangular mask; loops that several blocks, or iterations, execute alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import or_
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.excess_facts import ExcessFacts
+from ikp.inspection._masks import Masks
+from ikp.inspection._work import Often, line_of
+from ikp.sass.control_flow.flow import Flow, Loop
+from ikp.sass.dataflow.lane_state import DATA, FIRST_LOOP, LANES
+from ikp.sass.dataflow.lane_values import LaneValues
+from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.opcodes import Work, work_of
+
+_TF32_BITS: Final = "0xffffe000"
+"""The mask of the bits that a TF32 number keeps."""
+_HIGH_HALF: Final = ("0x10000", "0xffff0000")
+"""By what, or with what, an integer instruction makes a 32-bit number of a 16-bit one."""
+_SWAP: Final = re.compile(r"ATOMG?\.(?:\w+\.)*CAS\b")
+_WRITES: Final = ("ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CALL")
+_SECTOR: Final = 32
+_DIGITS: Final = 3
+
+
+@dataclass(frozen=True)
+class Excess:
+    """The excess work of one kernel.
+
+    Args:
+        flow: the kernel.
+        values: its registers, in some warps of many blocks.
+        whole: its registers, in all warps of some blocks.
+        ours: the instructions of records.
+    """
+
+    flow: Flow
+    values: LaneValues
+    whole: LaneValues
+    ours: Collection[int] = ()
+
+    def of(self, how_often: Mapping[int, Often]) -> ExcessFacts:
+        """Return the excess work among some instructions."""
+        threads, serial, line = self._serial(how_often)
+        loops = [loop for loop in self.flow.loops if loop.body & how_often.keys()]
+        return ExcessFacts(
+            swaps=self._count(how_often, _swaps),
+            widened=self._count(how_often, _widens),
+            split=self._count(how_often, _splits),
+            serial=serial,
+            serial_threads=threads,
+            serial_line=line,
+            useful=self._masks.useful(how_often),
+            alone=next((self._line(one) for one in loops if one.header in self._alone), ""),
+            again=next((self._line(one) for one in loops if one.header in self._again), ""),
+        )
+
+    def _count(
+        self, how_often: Mapping[int, Often], chosen: Callable[[Instruction], bool]
+    ) -> float:
+        some = (
+            max(often.expected, often.times if often.looped else 0.0)
+            for at, often in how_often.items()
+            if chosen(self.flow.code.instructions[at])
+        )
+        return round(float(sum(some)), _DIGITS)
+
+    def _line(self, loop: Loop) -> str:
+        return line_of(self.flow, loop.body - {*self.ours}) or "no line"
+
+    @cached_property
+    def _masks(self) -> Masks:
+        return Masks(self.flow, self.values)
+
+    def _serial(self, how_often: Mapping[int, Often]) -> tuple[int, float, str]:
+        """Return how many threads execute code alone, how many instructions that are, and where."""
+        found: dict[int, list[int]] = {}
+        for at in how_often:
+            threads = self._threads.get(self.flow.graph.block(at), 0)
+            if threads:
+                found.setdefault(threads, []).append(at)
+        if not found:
+            return 0, 0.0, ""
+        counts = {n: sum(how_often[at].weight for at in ats) for n, ats in found.items()}
+        threads = max(counts, key=lambda n: counts[n])
+        return threads, round(float(counts[threads]), _DIGITS), line_of(self.flow, found[threads])
+
+    @cached_property
+    def _threads(self) -> dict[int, int]:
+        """The threads of a block that execute a basic block, where they are of one of its warps."""
+        found = {}
+        for number in self.flow.graph.order:
+            mask = self.whole.comes(number)
+            if mask is None:
+                continue
+            by_block = mask.reshape(-1, self.whole.launch.shape.warps * LANES)
+            warps = by_block.reshape(len(by_block), -1, LANES).any(axis=2).sum(axis=1)
+            if warps.max(initial=0) == 1 and self.whole.launch.shape.warps > 1:
+                found[number] = int(by_block.sum(axis=1).max())
+        return found
+
+    @cached_property
+    def _alone(self) -> frozenset[int]:
+        """The loops, by their headers, that calculate from what they load, and nothing else."""
+        return frozenset(one.header for one in self.flow.loops if self._is_alone(one, DATA))
+
+    @cached_property
+    def _again(self) -> frozenset[int]:
+        """The loops, by their headers, that an outer loop executes anew with the same operands."""
+        headers = sorted(each.header for each in self.flow.loops)
+        found = set()
+        for outer in self.flow.loops:
+            bit = 1 << FIRST_LOOP + headers.index(outer.header)
+            for inner in self.flow.loops:
+                inside = inner.body < outer.body
+                if inside and self._is_alone(inner, bit) and self._stays(inner, outer):
+                    found.add(inner.header)
+        return frozenset(found)
+
+    def _stays(self, inner: Loop, outer: Loop) -> bool:
+        """Whether no iteration of an outer loop moves what an inner one loads, or what is there."""
+        loads = self._loads(inner)
+        if any(self.values.moves(at, outer.header) for at in loads):
+            return False
+        code = self.flow.code.instructions
+        writes = [at for at in outer.body - {*self.ours} if code[at].op in _WRITES]
+        read = np.unique(np.concatenate([self._sectors(at) for at in loads]))
+        return all(self._apart(at, read) for at in writes)
+
+    def _apart(self, at: int, read: NDArray[np.int64]) -> bool:
+        """Whether a store's addresses are known, and none of some sectors is among them."""
+        mine = self._sectors(at)
+        return bool(len(mine)) and not np.isin(mine, read).any()
+
+    def _sectors(self, at: int) -> NDArray[np.int64]:
+        bits = self.values.address(at).bits
+        return np.empty(0, np.int64) if bits is None else np.unique(bits // _SECTOR)
+
+    def _loads(self, loop: Loop) -> list[int]:
+        code = self.flow.code.instructions
+        return [at for at in loop.body if at not in self.ours and code[at].op == "LDG"]
+
+    def _is_alone(self, loop: Loop, bits: int) -> bool:
+        """Whether a loop loads, and what else it calculates with depends on none of some bits."""
+        own = loop.body - {*self.ours}
+        loads = self._loads(loop)
+        if not loads or any(self.values.address(at).bits is None for at in loads):
+            return False
+        if not all(self._is_plain(self.flow.code.instructions[at]) for at in own):
+            return False
+        shared = {work_of(self.flow.code.instructions[at]) for at in own}
+        if Work.SHARED in shared and not self._fills(own):
+            return False
+        return not self.values.given(loop.header, self._given(loop)) & bits
+
+    def _fills(self, own: Collection[int]) -> bool:
+        """Whether code stores to the shared memory that it loads from."""
+        ops = {self.flow.code.instructions[at].op for at in own}
+        return "STS" in ops or not ops & {"LDS", "LDSM", "LD"}
+
+    @staticmethod
+    def _is_plain(each: Instruction) -> bool:
+        work = work_of(each)
+        return work not in (Work.TENSOR, Work.COPY, Work.ATOMIC, Work.LOCAL, Work.TMEM) and (
+            each.op not in ("ST", "STG", "CALL")
+        )
+
+    def _given(self, loop: Loop) -> int:
+        """Return the registers that a loop's code reads and does not write, as bits."""
+        effects = self.flow.effects
+        read = reduce(or_, [effects[at].reads for at in loop.body - {*self.ours}], 0)
+        written = reduce(or_, [effects[at].writes for at in loop.body], 0)
+        return read & ~written
+
+
+def _widens(each: Instruction) -> bool:
+    """Whether an instruction makes a 32-bit number of one of 16 bits."""
+    if each.opcode.startswith(("HADD2.F32", "HADD2.BF16_V2.F32")):
+        return True
+    if each.op in ("F2F", "F2FP"):
+        return each.opcode.startswith(("F2F.F32.F16", "F2F.F32.BF16"))
+    if each.opcode in ("IMAD.U32", "SHL", "SHF.L.U32", "LOP3.LUT"):
+        return any(one in _HIGH_HALF for one in each.operands[1:4])
+    return each.op == "PRMT" and each.operands[1:2] == ("RZ",) and "0x5410" in each.operands
+
+
+def _splits(each: Instruction) -> bool:
+    """Whether an instruction keeps the bits of a number that a TF32 one has."""
+    return each.op in ("LOP3", "ULOP3") and _TF32_BITS in each.operands
+
+
+def _swaps(each: Instruction) -> bool:
+    return bool(_SWAP.match(each.opcode))

@@ -1,0 +1,143 @@
+"""Findings on work that results don't need, and on threads without work: by evidence alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ikp.analysis.explain.verdict import Finding
+from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
+from ikp.core.excess_facts import ExcessFacts
+from tests.analysis.explain.launches import Scene, Warp
+from tests.analysis.explain.test_counted import STEPS, access, found
+
+pytestmark = pytest.mark.any_pins
+
+PRODUCTS = RangeFacts(
+    "mma", mix={"tensor.group.4": (10, 0, 0), "integer": (90, 0, 0)}, products=1e6
+)
+
+
+def excess(facts: RangeFacts, **more: Any) -> RangeFacts:
+    return replace(facts, excess=ExcessFacts(**more))
+
+
+def test_products_of_split_and_of_widened_operands() -> None:
+    one = found(excess(PRODUCTS, split=48), "wide-operands")
+    assert one is not None and "three parts" in one.title and "'tf32'" in one.suggestion
+    one = found(excess(PRODUCTS, widened=32), "wide-operands")
+    assert one is not None and "16 to 32 bits" in one.title and one.bound_share < 0.56
+    assert found(excess(PRODUCTS, widened=0.5), "wide-operands") is None
+    narrow = RangeFacts("mma", mix={"tensor.group.2": (10, 0, 0), "integer": (90, 0, 0)})
+    assert found(excess(narrow, widened=32), "wide-operands") is None
+
+
+def test_wide_numbers_that_are_only_compared() -> None:
+    wide = {"cost": 32.0, "least": 32.0, "count": 2}
+    one = found(loads("load.global.16", use="compared.8", **wide), "wide-data")
+    assert one is not None and "compared with a constant" in one.title
+    assert one.bound_share == pytest.approx(7 / 8, abs=0.06)
+    assert found(loads("load.global.16", **wide), "wide-data") is None
+    assert found(loads("load.global.1", use="compared.1", **wide), "wide-data") is None
+    idle = {**wide, "count": 0.5}
+    assert found(loads("load.global.16", use="compared.8", **idle), "wide-data") is None
+
+
+def loads(unit: str, count: float = 100, **more: Any) -> RangeFacts:
+    made = access(unit, **more)
+    (one,) = made.accesses
+    return replace(made, accesses=(replace(one, count=count),))
+
+
+def test_iterations_that_a_mask_throws_away() -> None:
+    busy = RangeFacts("mma", mix={"tensor.group.2": (10, 0, 0), "fma": (90, 0, 0)})
+    one = found(excess(busy, useful=STEPS / 2), "masked-work")
+    assert one is not None and one.bound_share == pytest.approx(0.5, abs=0.01)
+    assert found(excess(busy, useful=0.9 * STEPS), "masked-work") is None
+    assert found(busy, "masked-work") is None
+
+
+def test_blocks_and_iterations_that_calculate_alike() -> None:
+    alike = excess(access("load.global.4", blocks_share=0.9375), alone="/src/k.py:7")
+    one = found(alike, "repeated-work")
+    assert one is not None and "16 blocks each load" in one.title
+    assert found(access("load.global.4", blocks_share=0.9375), "repeated-work") is None
+    few = excess(access("load.global.4", blocks_share=0.5), alone="/src/k.py:7")
+    assert found(few, "repeated-work") is None
+    one = found(excess(access("load.global.4"), again="/src/k.py:7"), "repeated-work")
+    assert one is not None and "outer loop" in one.title
+
+
+def test_stores_that_no_iteration_moves() -> None:
+    one = found(access("store.global.4", depends="lwb"), "repeated-stores")
+    assert one is not None and "__restrict__" in one.suggestion
+    assert found(access("store.global.4", depends="lwbi"), "repeated-stores") is None
+    assert found(access("store.global.4", depends="lwbd"), "repeated-stores") is None
+    assert found(access("store.global.4", depends="lwb", in_loop=False), "repeated-stores") is None
+
+
+def test_threads_without_an_element_of_their_own() -> None:
+    one = found(access("load.global.2", own=0.25), "idle-threads")
+    assert one is not None and "no access has elements for more than 25 %" in one.title
+    assert found(access("load.global.2", own=0.5), "idle-threads") is None
+    assert found(access("load.global.2"), "idle-threads") is None, "not known"
+    assert found(access("load.global.2", own=0.004, addresses=1), "idle-threads") is None
+
+
+def blocks(took: int, ranges: int, threads: int = 128, **more: Any) -> dict[str, Finding]:
+    """Return the findings of many blocks, of which every eighth records ranges."""
+    scene = Scene()
+    for block in range(1056):
+        start = block // 132 * (took + 10)
+        work = [("load", start + 1, start + took)] if block % 8 < ranges else []
+        scene.add(*(Warp(block, w, block % 132, start, start + took, work) for w in range(4)))
+    trace = scene.trace(device="NVIDIA H200", block=(threads, 1, 1))
+    load = replace(access("load.global.4"), **more)
+    code = CodeFacts("sm_90a", 32, 0, ranges={"load": load}, kernel="kernel")
+    said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    return {one.id: one for one in said.findings}
+
+
+def test_blocks_that_do_nothing_but_end() -> None:
+    one = blocks(1000, 1)["empty-blocks"]
+    assert "88 % of 1,056 blocks" in one.title and one.bound_share == pytest.approx(0.88, abs=0.02)
+    assert "empty-blocks" not in blocks(1000, 6)
+
+
+def test_lanes_that_do_not_exist() -> None:
+    one = blocks(1000, 8, threads=80)["idle-threads"]
+    assert "blocks have 80 threads: 48 of 128 lanes don't exist" in one.title
+    assert "idle-threads" not in blocks(1000, 8, threads=112)
+
+
+def test_more_blocks_than_a_device_can_start() -> None:
+    one = blocks(55, 8)["small-blocks"]
+    assert "1,056 blocks of 55 ns" in one.title and "block-switch" not in blocks(55, 8)
+    assert "small-blocks" not in blocks(5000, 8)
+
+
+def serial(waits: int, **more: Any) -> Finding | None:
+    """Return the finding on blocks of which one warp works while the others wait."""
+    scene = Scene()
+    for block in range(264):
+        for warp in range(8):
+            step = [("sum", 0, 500)] if not warp else []
+            wait = [("barrier @k.cu:9", 1000 - waits, 1000)] if warp else []
+            scene.add(Warp(block, warp, block % 132, 0, 1000, [*step, *wait]))
+    trace = scene.trace(device="NVIDIA H200")
+    facts = RangeFacts("compute", mix={"fma": (300, 0, 0)}, excess=ExcessFacts(**more))
+    barrier = RangeFacts("wait:barrier", mix={"barrier": (1, 0, 0)})
+    ranges = {"sum": facts, "barrier @k.cu:9": barrier}
+    code = CodeFacts("sm_90a", 32, 0, ranges=ranges, kernel="kernel")
+    said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    return next((one for one in said.findings if one.id == "serial-thread"), None)
+
+
+def test_one_thread_that_works_while_the_others_wait() -> None:
+    one = serial(600, serial=1000, serial_threads=1, serial_line="/src/k.cu:7")
+    assert one is not None and "one thread of each block's 256 executes 1,000" in one.title
+    assert one.where.lines == ("/src/k.cu:7",)
+    assert serial(50, serial=1000, serial_threads=1) is None, "nobody waits"
+    assert serial(600, serial=10, serial_threads=1) is None

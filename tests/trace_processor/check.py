@@ -19,6 +19,7 @@ from tests.trace_processor.found import (
     LAST,
     LAUNCH,
     OVERVIEW,
+    STAGES,
     SUMMARY,
     Found,
     check_import,
@@ -48,6 +49,7 @@ def check_trace(path: str | PathLike[str], trace: Trace) -> None:
         check_totals(found, trace)
         _check_blocks(found, trace)
         _check_launches(found, trace)
+        _check_stages(found, trace)
         _check_roles(found, trace)
         _check_rows(found, trace)
         _check_counters(found, trace)
@@ -212,6 +214,23 @@ def _check_overview(found: Found, facts: defaultdict[int, dict[str, Any]], trace
         start, end = _extent(trace, number)
         wanted.append((number, launch.label, start, end - start, _top(trace, launch)))
     _equal("the row of all launches", sorted(got), wanted)
+
+
+def _check_stages(found: Found, trace: Trace) -> None:
+    """Each launch on a GPU is a render stage, as a viewer of GPUs has kernels."""
+    stages = columns(
+        found.processor,
+        "select s.name, ts, dur, t.name as row from slice s join track t on t.id = track_id"
+        f" where t.type = '{STAGES}'",
+    )
+    names = (stages[name].tolist() for name in ("row", "ts", "dur", "name"))
+    got = sorted((row, ts, dur, name or "") for row, ts, dur, name in zip(*names, strict=True))
+    wanted = []
+    for number, launch in enumerate(trace.launches):
+        if launch.clock.kind != "host":
+            start, end = _extent(trace, number)
+            wanted.append((_top(trace, launch), start, end - start, launch.label))
+    _equal("render stages", got, sorted(wanted))
 
 
 def _known(launch: Launch) -> dict[str, Any]:

@@ -25,6 +25,8 @@ COUNTERS = (
 LAYOUT = re.compile(
     r"(\d+)/SM (-?\d+)(?: · lane (\d+))?(?:/warp (\d+)(?: [^/]+)?(?:/overlap (\d+))?)?"
 )
+STAGES = "gpu_render_stage"
+"""Perfetto's type of tracks that show launches as it has kernels."""
 LAST = 1 << 30
 """Rank of the row about the file."""
 
@@ -80,7 +82,8 @@ def load(processor: TraceProcessor) -> Found:
     slices = columns(
         processor,
         "select id, ts, dur, name, track_id track, coalesce(parent_id, -1) parent, depth,"
-        " coalesce(arg_set_id, -1) arguments from slice order by id",
+        " coalesce(arg_set_id, -1) arguments from slice"
+        f" where track_id not in (select id from track where type = '{STAGES}') order by id",
     )
     paths = track_paths(processor)
     parts = {track: _parts(path) for track, path in paths.items()}

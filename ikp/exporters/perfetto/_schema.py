@@ -21,7 +21,9 @@ class Packet(IntEnum):
     INTERNED_DATA = 12
     SEQUENCE_FLAGS = 13
     COMPRESSED_PACKETS = 50
+    GPU_RENDER_STAGE_EVENT = 53
     TRACK_DESCRIPTOR = 60
+    GPU_INFO = 128
 
 
 COLUMNS: Final = 26987
@@ -40,6 +42,49 @@ class Event(IntEnum):
     COUNTER_VALUE = 30
     FLOW_IDS = 47
     TERMINATING_FLOW_IDS = 48
+
+
+class Stage(IntEnum):
+    """Fields of ``GpuRenderStageEvent``, and of the messages in it."""
+
+    EVENT_ID = 1
+    DURATION = 2
+    CONTEXT = 5
+    GPU_ID = 11
+    HW_QUEUE_IID = 13
+    STAGE_IID = 14
+    KERNEL_IID = 19
+    LAUNCH = 21
+
+
+class ComputeLaunch(IntEnum):
+    """Fields of ``GpuRenderStageEvent.ComputeKernelLaunch``."""
+
+    GRID_SIZE = 1
+    WORKGROUP_SIZE = 2
+    ARGS = 3
+
+
+class ComputeArg(IntEnum):
+    """Fields of ``GpuRenderStageEvent.ExtraComputeArg``."""
+
+    NAME = 2
+    UINT_VALUE = 4
+
+
+class Interned(IntEnum):
+    """Fields of ``InternedData`` that name kernels; the last is of its extension for GPUs."""
+
+    GRAPHICS_CONTEXTS = 23
+    GPU_SPECIFICATIONS = 24
+    COMPUTE_KERNELS = 1000
+
+
+class Gpu(IntEnum):
+    """Fields of ``GpuInfo.Gpu``."""
+
+    NAME = 1
+    VENDOR = 2
 
 
 class Descriptor(IntEnum):

@@ -42,6 +42,7 @@ from ikp.exporters.perfetto._schema import (
     EventType,
     Facts,
 )
+from ikp.exporters.perfetto._stages import render_stages
 from ikp.exporters.perfetto._tracks import annotate, descriptors, named
 from ikp.exporters.protobuf.shapes import Message
 from ikp.exporters.protobuf.varints import VARINT, VARINT_BITS, MessagePart, Numbers, tag, texts
@@ -123,6 +124,7 @@ def setup(
     # The reader knows ikp's files by the first five.
     first_five = [begin, *descriptors(layout.tracks[:2]), summary]
     rest = [*descriptors(layout.tracks[2:]), *launch_slices(trace.launches, layout, clock, calls)]
+    rest += render_stages(trace.launches, layout, clock, ids.flow)
     return np.concatenate([*first_five, *rest])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import InternedData
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
 from ikp.core.abi import Kind
@@ -138,7 +139,10 @@ def ordered(packets: bytes) -> bytes:
     """
     message = TraceMessage.FromString(packets)
     for packet in message.packet:
+        interned = InternedData.FromString(packet.interned_data.SerializeToString())
         packet.DiscardUnknownFields()
+        if packet.HasField("gpu_info"):  # kernels' names are in an extension
+            packet.interned_data.CopyFrom(interned)
     made = bytes(message.SerializeToString())
     assert len(made) == len(packets)
     return made

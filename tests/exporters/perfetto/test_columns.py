@@ -69,10 +69,10 @@ def shown(path: Path) -> Counter[tuple[Any, ...]]:
         if packet.HasField("track_descriptor"):
             track = packet.track_descriptor
             depth[track.uuid] = depth.get(track.parent_uuid, -1) + 1
-        if not packet.HasField("track_event"):
-            continue
         step = packet.timestamp
         clock += step - (1 << 64) if step >= 1 << 63 else step
+        if not packet.HasField("track_event"):
+            continue
         event = packet.track_event
         if depth[event.track_uuid] < _WARP:
             continue

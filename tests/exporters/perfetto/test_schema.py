@@ -14,7 +14,16 @@ MESSAGES = {
     schema.Annotation: protos.DebugAnnotation,
     schema.Packet: protos.TracePacket,
     schema.Descriptor: protos.TrackDescriptor,
+    schema.Gpu: protos.GpuInfo.Gpu,
 }
+KERNELS = "InternedComputeKernel"
+if hasattr(protos, KERNELS):  # older packages do not know kernels
+    stage = protos.GpuRenderStageEvent
+    MESSAGES |= {
+        schema.Stage: stage,
+        schema.ComputeLaunch: stage.ComputeKernelLaunch,
+        schema.ComputeArg: stage.ExtraComputeArg,
+    }
 
 
 @pytest.mark.parametrize("fields", MESSAGES, ids=lambda fields: fields.__name__)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ikp
 from ikp.core.host_trace import HostTrace
 from ikp.errors import UsageError
 from ikp.host_traces import kineto
@@ -19,6 +21,8 @@ from tests.analysis.example import START
 from tests.host_traces.simulated import launches
 
 pytestmark = pytest.mark.any_pins
+
+RECORDED = Path(__file__).parent / "recorded"
 
 
 class Program:
@@ -140,6 +144,21 @@ def test_two_kernels_of_one_name_at_once_have_their_own_records() -> None:
     swapped = place(plain, host)
     assert [host.slices[swapped.record[each]].launch for each in (0, 1)] == [2, 1]
     assert "correlation" not in swapped.report
+
+
+def test_launches_of_an_h200_on_two_streams() -> None:
+    """One thread launched a kernel of one grid 12 times, by a driver's call each."""
+    host, trace = kineto.read(RECORDED / "streams.json"), ikp.load(RECORDED / "streams.pftrace")
+    placed = place(trace, host)
+    assert "12 of 12 launches are within 1 us of their kernel record" in placed.report
+    assert placed.report.endswith("; 12 are matched by correlation id.")
+    calls = [each for each in host.slices if each.category == "cuda_driver"]
+    calls.sort(key=lambda each: each.start_ns)
+    order = sorted(range(12), key=lambda each: trace.launches[each].number)
+    found = [host.slices[placed.record[each]].correlation for each in order]
+    assert found == [each.correlation for each in calls]
+    streams = {host.tracks[host.slices[each].track].name for each in placed.record.values()}
+    assert streams == {"stream 13", "stream 17"}
 
 
 def test_what_has_no_number_is_matched_by_time() -> None:

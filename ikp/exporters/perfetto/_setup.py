@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from ikp.core.trace import ClockFit, Launch, Slots, Trace
 from ikp.exporters.columns.packing import described, vars_of
 from ikp.exporters.perfetto._packets import LEAVING, TYPES, Clock, Ids, argument, packet
+from ikp.exporters.perfetto._render_stages import render_stages
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     FIRST_GLOBAL_CLOCK,
@@ -42,7 +43,6 @@ from ikp.exporters.perfetto._schema import (
     EventType,
     Facts,
 )
-from ikp.exporters.perfetto._stages import render_stages
 from ikp.exporters.perfetto._tracks import annotate, descriptors, named
 from ikp.exporters.protobuf.shapes import Message
 from ikp.exporters.protobuf.varints import VARINT, VARINT_BITS, MessagePart, Numbers, tag, texts

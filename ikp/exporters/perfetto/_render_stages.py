@@ -32,10 +32,11 @@ Ints = NDArray[np.int64]
 
 _AT_ONCE: Final = 4096
 _CONTEXT: Final = 1
-_CUDA, _HIP = 4, 5
+_CUDA: Final = 4
+"""Of the context's API; other GPUs' is left open."""
 _COMPUTE: Final = 2
 _GPUS: Final = 1
-_VENDORS: Final = ("NVIDIA", "AMD")
+_VENDOR: Final = "NVIDIA"
 
 
 def on_gpus(launches: Sequence[Launch]) -> list[int]:
@@ -108,8 +109,8 @@ def _named(
 ) -> bytes:
     """Return the packets with the names of GPUs, rows and kernels."""
     devices = [launches[groups.index(name)].device for name in queues]
-    api = _HIP if any(each.startswith("AMD") for each in devices) else _CUDA
-    made = [_field(Interned.GRAPHICS_CONTEXTS, (1, _CONTEXT), (3, api))]
+    api = [(3, _CUDA)] if any(each.startswith(_VENDOR) for each in devices) else []
+    made = [_field(Interned.GRAPHICS_CONTEXTS, (1, _CONTEXT), *api)]
     made += [
         _field(Interned.GPU_SPECIFICATIONS, (1, 1 + i), (2, name)) for name, i in queues.items()
     ]
@@ -127,9 +128,8 @@ def _named(
 
 
 def _gpu(device: str) -> bytes:
-    vendor = next((each for each in _VENDORS if device.startswith(each)), "")
-    named = [(Gpu.NAME, device), *([(Gpu.VENDOR, vendor)] if vendor else [])]
-    return _field(_GPUS, *named)
+    vendor = [(Gpu.VENDOR, _VENDOR)] if device.startswith(_VENDOR) else []
+    return _field(_GPUS, (Gpu.NAME, device), *vendor)
 
 
 def _field(field: int, *values: tuple[int, int | str]) -> bytes:

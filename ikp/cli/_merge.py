@@ -23,8 +23,18 @@ if TYPE_CHECKING:
     "sources", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.option(
+    "--connect",
+    "connected",
+    metavar="PUT:WAIT",
+    multiple=True,
+    help="Draw arrows from events of one region to those of another with the same payload, also "
+    "from rank to rank, and print how long the messages took. May be repeated.",
+)
 @click.option("--force", is_flag=True, help="Overwrite OUT if it exists.")
-def command(sources: tuple[Path, ...], target: Path, force: bool) -> None:
+def command(
+    sources: tuple[Path, ...], target: Path, connected: tuple[str, ...], force: bool
+) -> None:
     """Write the launches of all traces IN to OUT, in the format of its suffix.
 
     What other profilers saw of the host (`ikp run --host`, `ikp join`) goes along into a .pftrace.
@@ -41,7 +51,7 @@ def command(sources: tuple[Path, ...], target: Path, force: bool) -> None:
 
     check_target(target, force)  # before the work of reading
     traces = [read_trace(each) for each in sources]
-    whole = concat(traces)
+    whole = _connected(concat(traces), connected)
     hosts, records = _hosts(sources, traces)
     if hosts and target.name.endswith(PerfettoExporter.suffixes):
         PerfettoExporter().write_beside(whole, target, hosts, records, force=force)
@@ -54,6 +64,21 @@ def command(sources: tuple[Path, ...], target: Path, force: bool) -> None:
         err=True,
     )
     next_command("ikp", "view", target, why="the timeline, in your browser")
+
+
+def _connected(trace: Trace, pairs: Sequence[str]) -> Trace:
+    """Return a trace with arrows between regions, and print what messages took."""
+    from ikp.analysis.arrivals import Arrivals, by_ranks
+    from ikp.edit import connect
+
+    for each in pairs:
+        put, _, wait = each.partition(":")
+        if not (put and wait):
+            raise UsageError(f"--connect {each}: give two regions, as in --connect put:wait.")
+        trace = connect(trace, put, wait, within="trace")
+    for line in by_ranks(trace, Arrivals.of(trace)) if pairs else ():
+        click.echo(printable(line), err=True)
+    return trace
 
 
 def _hosts(

@@ -22,6 +22,7 @@ from ikp.analysis.explain.findings.idle_lanes import idle_lanes
 from ikp.analysis.explain.findings.idle_products import idle_products
 from ikp.analysis.explain.findings.idle_threads import idle_threads
 from ikp.analysis.explain.findings.late_groups import connections, late_groups
+from ikp.analysis.explain.findings.late_messages import late_messages
 from ikp.analysis.explain.findings.launch_gaps import launch_gaps
 from ikp.analysis.explain.findings.local_memory import local_memory
 from ikp.analysis.explain.findings.lone_waits import lone_waits
@@ -73,6 +74,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     block_order,
     unstaged_loads,
     waits_for_blocks,
+    late_messages,
     warp_wide_costs,
     idle_threads,
     excess_work,

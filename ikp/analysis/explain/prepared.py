@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis._self_time import self_times
+from ikp.analysis.arrivals import Arrivals
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import LaneTime, lane_time
 from ikp.analysis.explain.peaks import peak_of
@@ -42,6 +43,22 @@ _More = ParamSpec("_More")
 _Result = TypeVar("_Result")
 
 
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages from other launches, a row each: how they were waited for, and who sent them."""
+
+    slot: Ints
+    region: Ints
+    opened: Ints
+    closed: Ints
+    late: Ints  # how long it had been waited for when it began to be sent
+    launches: tuple[Launch, ...]  # of the whole trace
+    sender: Ints  # launch
+    sm: Ints
+    block: Ints
+    source_region: Ints
+
+
 @dataclass(frozen=True)
 class Prepared:
     """The columns of a launch.
@@ -67,6 +84,7 @@ class Prepared:
     inside: Ints  # of each warp: the time in any range
     label_starts: Ints  # Unix time of the first start of each launch of this label, in order
     label_ends: Ints
+    messages: Messages | None = None  # from other launches, where arrows lead here
     kept: dict[Any, Any] = field(default_factory=dict)  # what functions of a launch returned
 
     @property
@@ -401,6 +419,29 @@ def prepare(trace: Trace, index: int) -> Prepared:
         inside=inside,
         label_starts=starts,
         label_ends=ends,
+        messages=_messages(trace, index, begin),
+    )
+
+
+def _messages(trace: Trace, index: int, begin: int) -> Messages | None:
+    found = Arrivals.of(trace)
+    found = found.take(found.receiver == index)
+    if not len(found):
+        return None
+    number = np.cumsum(trace.slots.launch == index) - 1
+    events, slots = trace.events, trace.slots
+    source = events.slot[found.source]
+    return Messages(
+        slot=number[events.slot[found.target]],
+        region=events.region[found.target].astype(np.int64),
+        opened=events.start_ns[found.target] - begin,
+        closed=events.end_ns[found.target] - begin,
+        late=found.late_ns(trace),
+        launches=trace.launches,
+        sender=found.sender,
+        sm=slots.sm[source].astype(np.int64),
+        block=slots.block[source],
+        source_region=events.region[found.source].astype(np.int64),
     )
 
 

@@ -171,6 +171,6 @@ IDS = (
     "launch-gaps", "unseen-wait", "queued-copies",
     "barriers", "copy-issue", "few-warps", "local-memory", "uncoalesced", "atomics",
     "no-tensor-cores", "slow-arithmetic", "repeated-loads", "divergence", "small-tiles",
-    "flag-wait", "block-order", "unstaged-loads",
+    "flag-wait", "late-message", "block-order", "unstaged-loads",
     "dependent-loads", "fences", "constants", "shuffles", "busy-lines",
 )  # fmt: skip

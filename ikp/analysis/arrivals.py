@@ -1,0 +1,98 @@
+"""Messages: arrows from one launch to another, with how long each took and was waited for.
+
+``ikp.edit.connect(trace, "put", "wait", within="trace")`` draws such arrows by equal payloads,
+also from rank to rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.args import arrows
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Launch, Trace
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Messages, one row each: rows of the events, and the launches that they are of."""
+
+    source: Rows
+    target: Rows
+    sender: Ints
+    receiver: Ints
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @classmethod
+    def of(cls, trace: Trace) -> Arrivals:
+        """Return the arrows of a trace that lead from one launch to another."""
+        source, target = arrows(trace.args)
+        launch = trace.slots.launch.astype(np.int64)[trace.events.slot]
+        sender, receiver = launch[source], launch[target]
+        return cls(source, target, sender, receiver).take(sender != receiver)
+
+    def take(self, rows: Bools) -> Arrivals:
+        """Return some of them."""
+        columns = (self.source, self.target, self.sender, self.receiver)
+        return Arrivals(*(each[rows] for each in columns))
+
+    def delay_ns(self, trace: Trace) -> Ints:
+        """Return by message the time from the end of the source to the end of the target."""
+        ends = trace.events.end_ns
+        delay: Ints = ends[self.target] - ends[self.source]
+        return delay
+
+    def late_ns(self, trace: Trace) -> Ints:
+        """Return by message how long its target had lasted when its source began."""
+        events = trace.events
+        sent = np.minimum(events.start_ns[self.source], events.end_ns[self.target])
+        late: Ints = np.maximum(sent - events.start_ns[self.target], 0)
+        return late
+
+
+def shown_name(launch: Launch) -> str:
+    """Return what a launch is called among those that exchange messages: by its rank, if any."""
+    return launch.label if launch.rank is None else f"rank {launch.rank}"
+
+
+def bound_ns(one: Launch, other: Launch) -> float | None:
+    """Return by how much the times of two launches may disagree; None where that is not known."""
+    if (one.device, one.rank) == (other.device, other.rank):
+        return 0.0
+    bounds = one.clock.unix_bound_ns, other.clock.unix_bound_ns
+    if one.clock.kind == other.clock.kind == "host":
+        return 0.0
+    return None if bounds[0] is None or bounds[1] is None else bounds[0] + bounds[1]
+
+
+def by_ranks(trace: Trace, found: Arrivals) -> list[str]:
+    """Return a line for each two ranks, or labels, that exchange messages: how long they took."""
+    delay = found.delay_ns(trace)
+    pairs: dict[tuple[str, str], list[int]] = {}
+    for row, (sender, receiver) in enumerate(
+        zip(found.sender.tolist(), found.receiver.tolist(), strict=True)
+    ):
+        names = shown_name(trace.launches[sender]), shown_name(trace.launches[receiver])
+        pairs.setdefault(names, []).append(row)
+    lines = []
+    for (sender, receiver), rows in sorted(pairs.items()):
+        one, other = (trace.launches[each[rows[0]]] for each in (found.sender, found.receiver))
+        bound = bound_ns(one, other)
+        exactly = "clocks not aligned" if bound is None else f"clocks within {bound / 1e3:.2f} us"
+        took = delay[rows]
+        lines.append(
+            f"{sender} to {receiver}: {len(rows):,} messages, {np.median(took) / 1e3:.2f} us each "
+            f"(median; {took.min() / 1e3:.2f} to {took.max() / 1e3:.2f}), {exactly}"
+        )
+    return lines

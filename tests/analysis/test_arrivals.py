@@ -1,0 +1,123 @@
+"""Messages between launches and ranks: how long they took, and who was waited for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import ikp
+from ikp.analysis.arrivals import Arrivals, by_ranks
+from ikp.analysis.explain.verdict import Finding
+from ikp.cli.main import cli
+from ikp.edit import concat, connect
+from ikp.trace import Trace
+from tests.analysis.example import launch, trace
+
+pytestmark = pytest.mark.any_pins
+
+PUT, WAIT = 0, 1
+FLIGHT = 1_300
+"""Nanoseconds from the end of a put to the end of the wait for it."""
+
+
+def rank(number: int, events: list[tuple[int, int, int, int]], bound_ns: float | None) -> Trace:
+    """Return the launch of one rank: four blocks on SMs 0 to 3, an event of each."""
+    one = launch("ring", rank=number, device=f"NVIDIA H200 (cuda:{number})")
+    one = replace(one, clock=replace(one.clock, unix_bound_ns=bound_ns))
+    payload = {row: float(slot) for row, (slot, *_) in enumerate(events)}
+    regions = ("put", "wait", "work")
+    return trace(events, launches=(one,), regions=regions, payload=payload, residence=100_000)
+
+
+def ranks(
+    late_block: int = 2, late_ns: int = 41_000, bound_ns: float | None = 900.0
+) -> list[Trace]:
+    """Return a rank that puts a message from each block, one of them late, and one that waits."""
+    sent = [2_000 + (late_ns if block == late_block else 0) for block in range(4)]
+    puts = [(block, PUT, at, at + 500) for block, at in enumerate(sent)]
+    waits = [(block, WAIT, 2_000, at + 500 + FLIGHT) for block, at in enumerate(sent)]
+    return [rank(0, puts, bound_ns), rank(1, waits, bound_ns)]
+
+
+def found(traces: list[Trace]) -> list[Finding]:
+    whole = connect(concat(traces), "put", "wait", within="trace")
+    return [one for one in whole.explain(1).findings if one.id == "late-message"]
+
+
+@pytest.mark.parametrize("late_block", range(4))
+def test_who_was_waited_for_is_named(late_block: int) -> None:
+    (one,) = found(ranks(late_block))
+    assert one.title == (
+        f"rank 1 waits up to 41.0 us in wait for rank 0's SM {late_block}, whose block "
+        f"{late_block} comes to put that late"
+    )
+    assert one.confidence == "measured" and "clocks that agree within 1.80 us" in one.rationale
+    assert one.where.warps == ((late_block, 0),) and one.where.regions == ("wait", "put")
+    assert one.where.window_ns == (2_000, 2_000 + 41_000 + 500 + FLIGHT)
+    assert one.bound_share == pytest.approx(41_000 / 4 / 100_000)
+    assert one.where.count == 1
+
+
+def test_less_than_the_clocks_know_is_no_finding() -> None:
+    assert found(ranks(late_ns=50_000, bound_ns=26_000.0)) == []
+    (one,) = found(ranks(late_ns=50_000, bound_ns=None))
+    assert one.confidence == "possible" and "are not aligned" in one.rationale
+
+
+def test_messages_sent_in_time_are_no_finding() -> None:
+    assert found(ranks(late_ns=0)) == []
+    alone = ranks()[1]
+    assert [one for one in alone.explain().findings if one.id == "late-message"] == []
+
+
+def test_delays_are_from_end_to_end() -> None:
+    whole = connect(concat(ranks()), "put", "wait", within="trace")
+    got = Arrivals.of(whole)
+    assert got.delay_ns(whole).tolist() == [FLIGHT] * 4
+    assert sorted(got.late_ns(whole).tolist()) == [0, 0, 0, 41_000]
+    assert set(got.sender.tolist()) == {0} and set(got.receiver.tolist()) == {1}
+    within = connect(
+        trace([(0, 0, 0, 5), (1, 1, 2, 9)], payload={0: 1.0, 1: 1.0}),
+        "load",
+        "dot",
+        within="launch",
+    )
+    assert not len(Arrivals.of(within)), "inside one launch"
+    assert not len(Arrivals.of(concat(ranks()))), "no arrows"
+
+
+def test_merge_draws_arrows_and_prints_what_they_took(tmp_path: Path) -> None:
+    paths = [tmp_path / f"x.rank{number}.pftrace" for number in (0, 1)]
+    for path, part in zip(paths, ranks(), strict=True):
+        part.save(path)
+    out = tmp_path / "all.pftrace"
+    said = CliRunner().invoke(cli, ["merge", "--connect", "put:wait", *map(str, paths), str(out)])
+    assert said.exit_code == 0, said.output
+    assert (
+        "rank 0 to rank 1: 4 messages, 1.30 us each (median; 1.30 to 1.30), clocks within 1.80 us"
+        in said.output
+    )
+    back = ikp.load(out)
+    assert np.count_nonzero(back.args["flow_in"].given) == 4
+    wrong = CliRunner().invoke(
+        cli, ["merge", "--connect", "put", *map(str, paths), str(out), "--force"]
+    )
+    assert wrong.exit_code == 1 and "give two regions" in wrong.output
+
+
+def test_launches_without_ranks_go_by_their_labels() -> None:
+    traces = ranks()
+    bare = [
+        replace(
+            each,
+            launches=(replace(each.launches[0], rank=None, device="NVIDIA H200", label=label),),
+        )
+        for each, label in zip(traces, ("left", "right"), strict=True)
+    ]
+    whole = connect(concat(bare), "put", "wait", within="trace")
+    (line,) = by_ranks(whole, Arrivals.of(whole))
+    assert line.startswith("left to right: 4 messages, 1.30 us") and line.endswith("within 0.00 us")

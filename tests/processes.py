@@ -1,4 +1,4 @@
-"""Starts the processes of tests/kernels/ranks.py, and reads what they found."""
+"""Starts the processes of tests/kernels/ranks.py, and reads what they found; torch for others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = Path(__file__).parent / "kernels" / "ranks.py"
+SLIM_TORCH = Path(__file__).parent / "running" / "slim_torch"
 TIMEOUT_S = 300
 """The processes' own timeouts are shorter: this is for those that don't even start."""
+
+
+def use_slim_torch(folder: Path) -> None:
+    """Have Python programs that start in a folder import a torch that has little in it."""
+    if not (folder / "torch").exists():
+        (folder / "torch").symlink_to(SLIM_TORCH, target_is_directory=True)
 
 
 def run_ranks(backend: str, device: str, size: int, folder: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import ikp
+from tests.processes import use_slim_torch
 from tests.repo.tree import ROOT
 
 pytestmark = pytest.mark.any_pins
@@ -73,6 +75,7 @@ def test_warnings_are_errors(capfd):
 
 def shown(folder: Path, *before: str) -> tuple[str, str, int]:
     """Return what pytest prints, less times; what comes on stderr; and the exit code."""
+    use_slim_torch(folder)
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TRITON_INTERPRET": "1"}
     done = subprocess.run(
         [sys.executable, *before, "-m", "pytest", *OPTIONS, "test_kernels.py"],
@@ -89,11 +92,13 @@ def shown(folder: Path, *before: str) -> tuple[str, str, int]:
 def test_pytest_shows_what_it_shows_under_python(tmp_path: Path) -> None:
     (tmp_path / "test_kernels.py").write_text(TESTS)
     plain, _, code = shown(tmp_path)
-    output, told, under_ikp = shown(tmp_path, COMMAND, "run")
+    output, told, under_ikp = shown(tmp_path, COMMAND, "run", "--detail", "ops")
     assert re.search(r"3 failed, 1 passed, \d warning", plain)
     assert (output, under_ikp) == (plain, code)
     assert "add: 1 of 1 launches recorded" in told  # of those that could be launched
     assert "counted: 1 of 1 launches recorded" in told
+    ranges = ikp.load(tmp_path / "ikp-pytest.pftrace").to_pandas().region
+    assert sum(name.startswith("for i iteration") for name in ranges) == 4
 
 
 def test_a_test_sees_no_warning_and_no_line_of_ikp(tmp_path: Path) -> None:

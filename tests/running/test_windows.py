@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.cli.main import cli
+from tests.processes import use_slim_torch
 from tests.repo.tree import ROOT
 from tests.running.test_children import COMMAND, KERNEL
 
@@ -46,6 +47,7 @@ def served(folder: Path, *words: str) -> subprocess.Popen[str]:
     """Start the program, and return it once it launches kernels."""
     (folder / "kern.py").write_text(KERNEL)
     (folder / "prog.py").write_text(SERVES)
+    use_slim_torch(folder)
     env = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "HOME": str(folder)}
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     command = [sys.executable, COMMAND, "run", *words]

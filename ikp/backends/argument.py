@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ikp.core.abi import LAUNCH_HEADER_BYTES
@@ -68,9 +69,14 @@ _OFF: dict[int, Any] = {}
 def argument(segment: Segment) -> Argument:
     """Return the ``prof`` argument for one launch that records into ``segment``."""
     size = segment.nbytes - LAUNCH_HEADER_BYTES if segment.enabled else 0
-    spec: Any = str(segment.spec)
-    with suppress(ModuleNotFoundError):  # Triton wants a tuple's constant as constexpr; CuTe any
+    return Argument(segment.data, size, _constant(str(segment.spec)))
+
+
+@lru_cache(64)
+def _constant(text: str) -> Any:
+    """Return the text of a spec as Triton wants a tuple's constant; CuTe takes any."""
+    with suppress(ModuleNotFoundError):
         from triton.language import constexpr
 
-        spec = constexpr(spec)
-    return Argument(segment.data, size, spec)
+        return constexpr(text)
+    return text

@@ -42,14 +42,19 @@ class Spec:
     abi: int = ABI_VERSION
     target_options: tuple[tuple[str, bool], ...] = ()  # those given of a GPU target's, by name
     revision: str = ""  # fingerprint of the code that generates the device code
+    _text: str = field(init=False, repr=False, compare=False)  # each launch passes it
 
-    def __str__(self) -> str:
-        return (
+    def __post_init__(self) -> None:
+        text = (
             f"ikp abi={self.abi} clock={self.clock.name.lower()} "
             f"overflow={self.overflow.name.lower()} device={self.device} "
             f"schedule={int(self.schedule)} select={int(self.select)} totals={int(self.totals)} "
             f"target={_joined(self.target_options)} revision={self.revision}"
         )
+        object.__setattr__(self, "_text", text)
+
+    def __str__(self) -> str:
+        return self._text
 
     def option(self, name: str, default: bool) -> bool:
         """Return an option of a GPU target, as the session has it."""

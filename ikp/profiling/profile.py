@@ -7,11 +7,11 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_name, region_table
-from ikp.core.segment import select
+from ikp.core.segment import Selection, select
 from ikp.core.trace import of_class
 from ikp.errors import UsageError
 from ikp.profiling._life import Life, check_here
@@ -25,6 +25,10 @@ from ikp.session.wishes import Wishes
 from ikp.trace import Trace
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_MOST_REQUESTS: Final = 1024
+"""After so many different requests for buffers, what follows from them is forgotten."""
+_LASTING: Final = frozenset({str, int, float, bool, type(None), range, Selection})
+"""Types of which a value that is equal later is the same request."""
 
 
 class profile(Life):
@@ -208,18 +212,28 @@ class profile(Life):
             BufferError: no memory, no GPU, or a CUDA graph is being captured.
             PluginError: the backend can't be loaded.
         """
-        checked_name(label, "a buffer's label")
-        table = region_table(regions)
         recording = self._now("prof.buffer")
         phase = self._cycles.phase
         if phase is Phase.WAIT or not self._records(recording):
+            _ = checked_name(label, "a buffer's label"), region_table(regions)
             return None
         enabled = enabled and phase is Phase.ACTIVE
         rank = current_rank()
-        chosen, room = select(warps, blocks, granularity), BufferSize(size, grid, num_warps)
-        return recording.buffer(
-            BufferRequest(label, table, chosen, room, device, backend, enabled, rank, kernel)
-        )
+        options = (label, size, grid, num_warps, device, warps, blocks, granularity, backend)
+        key = (*options, enabled, rank, kernel)
+        lasting = regions is None and _lasts(key)
+        asked = recording.requests.get(key) if lasting else None
+        if asked is None:
+            checked_name(label, "a buffer's label")
+            table = region_table(regions)
+            chosen, room = select(warps, blocks, granularity), BufferSize(size, grid, num_warps)
+            given = (device, backend, enabled, rank, kernel)
+            asked = BufferRequest(label, table, chosen, room, *given)
+            if lasting:
+                if len(recording.requests) >= _MOST_REQUESTS:
+                    recording.requests.clear()
+                recording.requests[key] = asked
+        return recording.buffer(asked)
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""
@@ -326,3 +340,14 @@ class profile(Life):
                 return function(*args, **kwargs, **({"prof": prof} if wants else {}))
 
         return recorded  # type: ignore[return-value]
+
+
+def _lasts(key: tuple[object, ...]) -> bool:
+    """Return whether an equal key is the same request later: no part of it can change."""
+    kinds = set(map(type, key))
+    for each in key if tuple in kinds else ():
+        if isinstance(each, tuple):
+            kinds.discard(type(each))
+            if not _LASTING.issuperset(map(type, each)):
+                return False
+    return kinds <= _LASTING

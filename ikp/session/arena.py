@@ -12,6 +12,7 @@ from typing import Any, Final
 from ikp.core import abi
 from ikp.core.segment import WORDS_AT, SegmentRows, Selection, Tensor
 from ikp.errors import BufferError, PatchError, UsageError
+from ikp.session.handed import made_ahead
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Service
 from ikp.session.storage import Storage
@@ -157,7 +158,7 @@ class Shelf:
     def give_back(self, kind: SegmentKind, piece: Tensor) -> None:
         """Put back a segment that is zero again; in the service."""
         if self._has_room(kind):
-            self._ready.setdefault(kind, deque()).append(piece)
+            self._ready.setdefault(kind, deque()).append(made_ahead(piece))
 
     def _has_room(self, kind: SegmentKind) -> bool:
         lying = sum(each.nbytes * len(ready) for each, ready in self._ready.items())
@@ -199,7 +200,7 @@ class Shelf:
         piece = self._arena.take(kind.nbytes)
         if kind.selection is not None:
             self.choose(piece, kind.selection)
-        return piece
+        return made_ahead(piece)
 
     def choose(self, piece: Tensor, selection: Selection) -> None:
         """Write the selection of warps and blocks to the launch header; in the service."""

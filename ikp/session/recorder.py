@@ -30,19 +30,23 @@ from ikp.session.arena import SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
 from ikp.session.faults import failures, fault, lost
-from ikp.session.harvest import Harvest, Taken, hand_out
+from ikp.session.handed import hand_out
+from ikp.session.harvest import Harvest, Taken
 from ikp.session.memory import BufferSize
 from ikp.session.readback import read_back, waited
 from ikp.session.replays import CapturedGraph, ReplayLog, known
 from ikp.session.service import DeviceService, service_of
-from ikp.session.wishes import Wishes, device_facts
+from ikp.session.wishes import Settled, Wishes, device_facts
 from ikp.version import __version__
 from ikp.warning import warn
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BufferRequest:
-    """The request for a launch's buffer: the arguments of ``prof.buffer``, checked."""
+    """The request for a launch's buffer: the arguments of ``prof.buffer``, checked.
+
+    Most launches repeat the request of an earlier one: what follows from it is kept in ``found``.
+    """
 
     label: str
     regions: Mapping[int, str] = field(default_factory=dict)
@@ -53,6 +57,12 @@ class BufferRequest:
     enabled: bool = True
     rank: int | None = None  # of this process now
     kernel: str = ""  # the full name of the launched kernel
+    found: Found | None = None
+
+    @property
+    def launch(self) -> object:
+        """A key: launches with equal keys need equal buffers."""
+        return self.label, str(self.room.grid), self.room.num_warps, self.selection
 
 
 class _Place:
@@ -63,6 +73,19 @@ class _Place:
         self.shelf = Shelf(self.service, device)
         self.harvest = Harvest(device, self.service, self.shelf)
         self.clock = clock_of(device) if isinstance(self.service, DeviceService) else None
+
+
+@dataclass(slots=True)
+class Found:
+    """What follows from a request, as long as ``settled`` holds."""
+
+    settled: Settled
+    place: _Place
+    device_name: str
+    clock_rate_hz: float
+    launch: object  # a key: launches with equal keys need equal buffers
+    kind: SegmentKind
+    sizes: int  # the state of the harvest's figures from which the size is
 
 
 class Recording:
@@ -79,6 +102,7 @@ class Recording:
         self._places: dict[Any, _Place] = {}
         self._logs: dict[Any, ReplayLog] = {}
         self._since_ns = time.monotonic_ns() - _BEFORE_NS
+        self.requests: dict[tuple[object, ...], BufferRequest] = {}  # by what a user asked for
         opening.replays = self._keep_replays
 
     @property
@@ -94,50 +118,59 @@ class Recording:
             BufferError: no memory, no GPU, or a CUDA graph is being captured.
             PluginError: the backend can't be loaded.
         """
-        wishes, chosen = self.wishes, asked.selection
-        settled = wishes.settle(asked.backend, asked.device, chosen)
-        device, spec = settled.device, settled.spec
-        name, rate = device_facts(device)
-        alike = asked.label, str(asked.room.grid), asked.room.num_warps, chosen
+        found = asked.found
+        if found is None or not found.settled.holds():
+            settled = self.wishes.settle(asked.backend, asked.device, asked.selection)
+            with self._lock:
+                found = asked.found = self._found(asked, settled)
         with self._lock:
-            place = self._place(device)
+            place = found.place
+            if place.clock is not None:
+                place.clock.launching()
             place.harvest.step()
-            made = place.harvest.records(alike)
-            size, needed = wishes.buffer_size, place.harvest.attempted(alike)
-            nbytes = asked.room.nbytes(spec, chosen, device, size, made, needed)
-        kind = SegmentKind(checked_size(nbytes), chosen if spec.select else None)
+            if found.sizes != place.harvest.sizes:
+                found = asked.found = self._found(asked, found.settled)
+        settled, kind = found.settled, found.kind
         segment = Segment(
-            label=asked.label,
-            data=place.shelf.take(kind),
-            spec=spec,
-            backend=settled.name,
-            device_name=name,
-            clock_rate_hz=rate,
-            regions=asked.regions,
-            selection=chosen,
-            enabled=asked.enabled,
-            rank=asked.rank,
-            kernel=asked.kernel,
+            asked.label,
+            place.shelf.take(kind),
+            settled.spec,
+            settled.name,
+            found.device_name,
+            found.clock_rate_hz,
+            asked.regions,
+            asked.selection,
+            asked.enabled,
+            asked.rank,
+            asked.kernel,
         )
         handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
-        if handed.ikp_notice is not None:
-            handed.ikp_notice.segment = segment
+        notice = handed.ikp_notice
+        if notice is not None:
+            notice.segment = segment
         prof = settled.backend.argument(segment.on(handed))
         if prof is not None:  # else the adapter has warned why
-            taken = Taken(segment, weakref.ref(handed), handed.ikp_notice, kind, launch=alike)
+            taken = Taken(segment, weakref.ref(handed), notice, kind, launch=found.launch)
             with self._lock:
                 self._taken.append(taken)
                 place.harvest.add(taken)
         return prof
 
+    def _found(self, asked: BufferRequest, settled: Settled) -> Found:
+        """Return what follows from a request; with the lock held."""
+        wishes, chosen, device = self.wishes, asked.selection, settled.device
+        place, launch = self._place(device), asked.launch
+        sizes = place.harvest.sizes
+        made, needed = place.harvest.records(launch), place.harvest.attempted(launch)
+        nbytes = asked.room.nbytes(settled.spec, chosen, device, wishes.buffer_size, made, needed)
+        kind = SegmentKind(checked_size(nbytes), chosen if settled.spec.select else None)
+        return Found(settled, place, *device_facts(device), launch, kind, sizes)
+
     def _place(self, device: Any) -> _Place:
-        """Return what a device has of the session, as a launch is to come."""
+        """Return what a device has of the session."""
         if device not in self._places:
             self._places[device] = _Place(device)
-        place = self._places[device]
-        if place.clock is not None:
-            place.clock.launching()
-        return place
+        return self._places[device]
 
     def keep_known_graphs(self) -> None:
         """Keep the replays of graphs that were captured before, and that no session keeps."""
@@ -153,7 +186,9 @@ class Recording:
             return
         device = graph.device
         with self._lock:
-            self._place(device)
+            place = self._place(device)
+            if place.clock is not None:
+                place.clock.launching()
             self.wishes.use(each.backend for each in graph.segments)
             if device not in self._logs:
                 self._logs[device] = ReplayLog(device, self.wishes.replays)
@@ -206,6 +241,7 @@ class Recording:
         with self._lock:
             self._keep(lambda _: False)
             self._places.clear()
+            self.requests.clear()
             if not self.running:  # else replays that run on write to them
                 self._logs.clear()
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -75,6 +75,7 @@ class Wishes:
         self.use([name])
         wish = self._device if device is None else device
         found = checked_device(self.backends[name].device_type() if wish is None else wish)
+        given = getattr(wish, "index", None) is not None or found.type == "cpu"
         if found.type == "cpu" and self.deduct:
             raise UsageError(
                 "deduct_overhead takes out what recording costs on a GPU, and the buffer is on the "
@@ -91,7 +92,7 @@ class Wishes:
             target_options=self.target_options,
             revision=code,
         )
-        return Settled(name, self.backends[name], found, spec)
+        return Settled(name, self.backends[name], found, spec, lasting(found, given=given))
 
 
 def _checked_replays(wish: object) -> int:
@@ -115,6 +116,26 @@ class Settled:
     backend: Backend
     device: Any  # torch's
     spec: Spec
+    holds: Callable[[], bool]
+    """Whether a launch here and now would get the same; else they are to be settled anew."""
+
+
+def lasting(device: Any, *, given: bool) -> Callable[[], bool]:
+    """Return a function that says whether the settings of a buffer hold, here and now.
+
+    Args:
+        device: the torch device that they are for.
+        given: whether the user named it; else it is the current one.
+    """
+    if device.type != "cuda":
+        return lambda: True
+    import torch
+
+    capturing, current = torch.cuda.is_current_stream_capturing, torch.cuda.current_device
+    if given:
+        return lambda: not capturing()
+    number = device.index
+    return lambda: current() == number and not capturing()
 
 
 def checked_device(wish: Any) -> Any:

@@ -47,7 +47,7 @@ def test_different_specs_print_differently(one: Spec, other: Spec) -> None:
     assert (str(one) == str(other)) is (one == other)
 
 
-@pytest.mark.parametrize("field", [field.name for field in fields(Spec)])
+@pytest.mark.parametrize("field", [field.name for field in fields(Spec) if field.init])
 def test_every_field_shows(field: str) -> None:
     other = Spec(
         ClockKind.HOST,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -15,7 +16,9 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import Segment as Buffer
 from ikp.errors import DecodeError, IkpWarning, RegionError, UsageError
+from ikp.session import wishes
 from ikp.session.memory import DEFAULT_BYTES
+from ikp.session.wishes import Wishes
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
 from tests.segments import Launch, Record, Warp, nbytes
@@ -237,3 +240,60 @@ def test_the_memory_of_many_buffers_is_shared(host: Host) -> None:
             buffers: list[Buffer] = [prof.buffer("k") for _ in range(100)]
             bases = {buffer.data.untyped_storage().data_ptr() for buffer in buffers}
     assert len(bases) == 1
+
+
+@pytest.mark.filterwarnings("ignore:nothing was recorded")
+def test_a_request_is_settled_once_as_long_as_it_holds(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled, holds = [], [True]
+    settle = Wishes.settle
+
+    def counted(self: Wishes, *args: Any) -> Any:
+        settled.append(args)
+        return replace(settle(self, *args), holds=lambda: holds[0])
+
+    monkeypatch.setattr(Wishes, "settle", counted)
+    names, ids = ["load"], [1]
+    with ikp.profile() as prof:
+        made = [prof.buffer("a", grid=2, num_warps=1) for _ in range(3)]
+        assert len(settled) == 1
+        assert len({each.data.data_ptr() for each in made}) == 3
+        others = [
+            prof.buffer("a", grid=2, num_warps=1, enabled=False),
+            prof.buffer("a", grid=2, num_warps=2),
+            prof.buffer("a", grid=2, num_warps=1, granularity="block"),
+            prof.buffer("b", grid=2, num_warps=1),
+        ]
+        assert len(settled) == 5
+        assert [each.enabled for each in others] == [False, True, True, True]
+        assert others[1].nbytes > made[0].nbytes
+        assert others[2].selection.warps == 1
+        chosen = [prof.buffer("c", warps=ids, regions=names) for _ in "ab"]
+        ids[0], names[0] = 3, "store"
+        chosen += [prof.buffer("c", warps=ids, regions=names)]
+        assert [each.selection.warps for each in chosen] == [2, 2, 8]
+        assert [each.regions[0] for each in chosen] == ["load", "load", "store"]
+        holds[0] = False  # another device is the current one
+        count = len(settled)
+        prof.buffer("a", grid=2, num_warps=1)
+        assert len(settled) == count + 1
+        prof.reset()
+
+
+def test_settings_hold_on_the_device_that_they_were_made_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    number, captures = [1], [False]
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: number[0])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captures[0])
+    current = wishes.lasting(torch.device("cuda:1"), given=False)
+    named = wishes.lasting(torch.device("cuda:1"), given=True)
+    assert current()
+    assert named()
+    number[0] = 0
+    assert not current()
+    assert named()
+    number[0], captures[0] = 1, True
+    assert not current()
+    assert not named()

@@ -202,7 +202,7 @@ def test_memory_that_a_late_launch_may_still_write_to_is_never_given_back(host: 
     import gc
     import weakref
 
-    from ikp.session import harvest as handed
+    from ikp.session import handed
 
     with ikp.profile() as prof:
         argument = prof.buffer("late")

@@ -61,7 +61,7 @@ EXCEPTIONS = {
         "backend_name",
     ): "a twin's code calls it, with a buffer",
     ("ikp.backends.cute._checks", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
-    ("ikp.session.harvest", "_disabled_torch_function_impl"): "torch's documentation has it",
+    ("ikp.session.handed", "_disabled_torch_function_impl"): "torch's documentation has it",
     (
         "ikp.profiling.torch_profiler",
         "_profiler_enabled",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 
 from ikp.probing import Feature, Foreign, Private, Untyped
 
@@ -114,23 +115,33 @@ def install(
     """
     can_record = TRITON.has(INTERPRETER if interprets() else VERBS)
     if TRITON.has(LOADED):
-        _LOADED.find()(loading)
+        _runtime().kernel_load_start_hook.add(loading)
     if TRITON.has(STAGES):
-        runtime = Private(_KNOBS, "runtime").find()
-        previous = runtime.add_stages_inspection_hook
+        previous = _runtime().add_stages_inspection_hook
         if not hasattr(previous, "is_ikp"):
-            runtime.add_stages_inspection_hook = stages(previous)
+            _runtime().add_stages_inspection_hook = stages(previous)
     if TRITON.has(AUTOTUNING):
-        trial = _TRIAL.find()
+        trial = _autotuner()._bench
         if not hasattr(trial, "is_ikp"):
-            Private("triton.runtime.autotuner", "Autotuner").find()._bench = trials(trial)
+            _autotuner()._bench = trials(trial)
     return can_record
+
+
+@cache
+def _runtime() -> Untyped:
+    """Return Triton's settings; each launch asks for some of them."""
+    return Private(_KNOBS, "runtime").find()
+
+
+@cache
+def _autotuner() -> Untyped:
+    return Private("triton.runtime.autotuner", "Autotuner").find()
 
 
 def interprets() -> bool:
     """Return whether Triton interprets kernels in this process."""
     if TRITON.has(INTERPRET):
-        return bool(_INTERPRET.find())
+        return bool(_runtime().interpret)
     return os.environ.get("TRITON_INTERPRET", "").lower() in {"1", "true", "on", "yes", "y"}
 
 

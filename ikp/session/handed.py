@@ -1,0 +1,136 @@
+"""A buffer as a program holds it: a tensor that notices when a kernel takes its address.
+
+A view of a GPU's memory asks the CUDA runtime for the device. Inside the program's own call of the
+runtime, that would get a record of its own from CUPTI. So the service makes the tensor with the
+segment, before a launch asks for one.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ikp.core.segment import Segment, Tensor
+from ikp.session import launch_marks
+from ikp.session.current import Opening
+from ikp.session.replays import captured as note_capture
+from ikp.session.storage import current_stream, is_capturing
+from ikp.warning import warn
+
+_pinned: dict[int, Tensor] = {}
+"""Memory that kernels may write to at any time from now on, by address: never freed."""
+
+
+def made_ahead(data: Tensor) -> Tensor:
+    """Return the memory of a segment, with the tensor made that ``hand_out`` is to return of it."""
+    data.ikp_handed = data.as_subclass(_kind())
+    return data
+
+
+def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
+    """Return ``data`` as a tensor that notices when a kernel takes its address.
+
+    Args:
+        data: the memory of one segment.
+        label: of the buffer.
+        opening: the opening of the session that reads it; None where no kernel records into it.
+    """
+    handed = data.__dict__.pop("ikp_handed", None)
+    if handed is None:
+        handed = data.as_subclass(_kind())
+    handed.ikp_notice = None if opening is None else Notice(data, label, opening)
+    return handed
+
+
+class Notice:
+    """A buffer's notice of its launches: streams, graph captures, and a launch after the session.
+
+    A launch after the session gets a warning: its records are lost. Every language asks a tensor
+    for its address when it launches; the notice is taken there.
+    """
+
+    def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
+        self._data, self._label, self.opening = data, label, opening
+        self._warned = False
+        self.segment: Segment | None = None  # that the session reads
+        self.asks = True  # torch for the stream; False where the launcher calls ``launched``
+        self.streams: set[int] = set()  # that were current when its address was taken
+        self.captured = False  # a CUDA graph holds its address
+
+    def taken(self) -> None:
+        """Note a launch: warn if its records are lost, and then keep the memory for good."""
+        if not self.asks:
+            return
+        over = not (self.opening.lasts and self.opening.here)
+        if self._data.is_cuda:
+            stream = current_stream(self._data.device)[1]
+            self.launched(stream, captured=is_capturing(self._data.device))
+        else:
+            self.launched(0, captured=False)
+        if over:
+            _pinned[self._data.untyped_storage().data_ptr()] = self._data
+        if over and not self._warned:
+            self._warned = True
+            warn(self._why(), stacklevel=4)
+
+    def launched(self, stream: int, *, captured: bool) -> None:
+        """Note the stream of a launch.
+
+        ``captured`` says that a CUDA graph will launch again without asking for the address.
+        """
+        self.streams.add(stream)
+        self.captured |= captured
+        if self.segment is not None:
+            self.segment.number = launch_marks.mark(self.segment.number)
+        if captured:
+            _pinned[self._data.untyped_storage().data_ptr()] = self._data
+        if captured and self._data.is_cuda:
+            note_capture(stream, self)
+
+    @property
+    def device(self) -> Any:
+        """The torch device of the buffer."""
+        return self._data.device
+
+    @property
+    def address(self) -> int:
+        """The address of the buffer."""
+        return int(self._data.data_ptr())
+
+    def _why(self) -> str:
+        if not self.opening.here:
+            return (
+                f"a kernel is launched with the buffer {self._label!r} of the process that this "
+                "one was forked from, which can't see what is recorded here: it is lost. Open a "
+                "session in this process, with a path of its own."
+            )
+        return (
+            f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
+            "it records is lost. Take a buffer for each launch, inside the session."
+        )
+
+
+@cache
+def _kind() -> Any:
+    """Return the tensor class of handed-out buffers; torch is imported at first use."""
+    import torch
+
+    class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
+        """A tensor that notices when its address is asked for; views of it are plain tensors."""
+
+        __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
+        ikp_notice: Notice | None
+
+        def data_ptr(self) -> int:
+            """Return the address, as compiled kernels take it."""
+            if self.ikp_notice is not None:
+                self.ikp_notice.taken()
+            return int(super().data_ptr())
+
+        def untyped_storage(self) -> Any:
+            """Return the memory, as Triton's interpreter takes it."""
+            if self.ikp_notice is not None:
+                self.ikp_notice.taken()
+            return super().untyped_storage()
+
+    return Handed

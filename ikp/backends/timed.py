@@ -93,6 +93,13 @@ class Timed:
             self._time(known.grids[grid].plain)
         return any(len(each.plain) < MOST for each in known.grids.values())
 
+    def stop(self) -> None:
+        """Time no launch from now on: the program has launches that overlap (PDL).
+
+        An event between two kernels makes the second wait for the first.
+        """
+        self._off = True
+
     def _captured(self, stream: int) -> bool:
         try:
             return cuda.capturing(stream)

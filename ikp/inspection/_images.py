@@ -22,6 +22,8 @@ from ikp.errors import InspectError, UsageError
 from ikp.named_files import MOST_CODE, read_named
 from ikp.plugins import Image
 from ikp.probes.kept_code import KEPT, MACHINE_MARK
+from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.dataflow.reading import text_of
 from ikp.sass.disassembly.listing import Code, parse
 from ikp.sass.disassembly.tools import assemble, disassemble
 from ikp.targets.ptx import STORE_MARK
@@ -143,10 +145,19 @@ def images(kernel: Any) -> Iterator[Image]:
 
 
 def codes(image: Image) -> Iterator[Code]:
-    """Yield the code of an image's kernels, without the plain copy that other blocks run."""
+    """Yield the code of an image's kernels, without the plain copy that other blocks run.
+
+    Of a cubin with a patched kernel, yield that one: a library's cubin may have thousands.
+    """
     marks = read_marks(image.ptx)
-    for code in parse(disassemble(image.cubin)):
+    text = _text_of_patched(image.cubin, marks.kernel) if marks.kernel else ""
+    for code in parse(text or disassemble(image.cubin)):
         yield code.without(*marks.plain) if code.name == marks.kernel else code
+
+
+def _text_of_patched(cubin: bytes, kernel: str) -> str:
+    file = Cubin.read(cubin)
+    return text_of(cubin, file, kernel) if kernel in file.kernels else ""
 
 
 def _of_path(path: Path) -> Iterator[Image]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,6 +33,7 @@ from ikp.session.termination import PATIENCE_S, hold, on_termination
 from ikp.session.wishes import Wishes
 from ikp.signals import pass_on
 from ikp.trace import Trace
+from ikp.warning import warn
 
 if TYPE_CHECKING:
     from ikp.host_traces.placing import Placed
@@ -382,7 +382,7 @@ class Life(Session):
 
     def _tell(self, text: str, error: BaseException | None) -> None:
         try:
-            warnings.warn(text, IkpWarning, stacklevel=4)
+            warn(text, stacklevel=4)
         except IkpWarning:  # warnings are errors here
             if error is None:
                 raise

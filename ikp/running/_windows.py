@@ -74,6 +74,9 @@ class Windows:
             if there != self._open:
                 self._open = there
                 self._change()
+        if not self._open and any(map(os.path.exists, self._files)):
+            text = "not recorded: the program ended before it was open"
+            say(f"process {os.getpid()}, window {self._number + 1} is {text}.")
 
     def _change(self) -> None:
         """Begin or end a window; no error of ikp may stop the program."""

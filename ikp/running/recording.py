@@ -460,19 +460,22 @@ class Recording:
         """
         session.export = bool(self.launcher.recorded) or self._has_replays()
         failed = _failure()
-        lines = []
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        lines: list[str] = []
+        with ExitStack() as own:
+            own.enter_context(diverted(lines.append))
+            if self.ended:  # between windows the program's threads go on, and warnings are theirs
+                own.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore")
             try:
                 session.patience_s = patience_s
                 with deferred(hand_over=True, sparing=(signal.SIGINT,), windows=False):
                     session.__exit__(type(failed) if failed else None, failed, None)
             except FaultError as fault:  # the trace is written all the same
-                lines.append(str(fault))
+                lines.insert(0, str(fault))
             except Exception as lost:  # noqa: BLE001 - a broken GPU may raise any error
                 pass_on(lost)
-                lines.append(f"the trace is lost: {lost}")
-        return lines + [str(each.message) for each in caught]
+                lines.insert(0, f"the trace is lost: {lost}")
+        return lines
 
 
 class _Exit:

@@ -52,6 +52,14 @@ def test_launches_in_a_capture_have_no_events(events: list[tuple[int, int]]) -> 
     assert not timed.plain(4, GRID, 0) and not events
 
 
+def test_nothing_is_timed_once_a_launch_overlaps(events: list[tuple[int, int]]) -> None:
+    timed = Timed()
+    timed.recorded(4, GRID, 0, "k", {})
+    timed.stop()
+    assert not timed.recorded(4, GRID, 0, "k", {}) and not timed.plain(4, GRID, 0)
+    assert len(events) == 1
+
+
 def test_medians_leave_out_the_first_and_need_some(events: list[tuple[int, int]]) -> None:
     timed, facts = Timed(), dict[str, str]()
     for _ in range(4):

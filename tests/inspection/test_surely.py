@@ -10,6 +10,7 @@ import triton.language as tl
 
 import ikp
 from ikp.core.code_facts import CodeFacts
+from ikp.inspection import _images
 from ikp.inspection.summary_of_code import code_facts
 from ikp.plugins import Image
 from ikp.probes.kept_code import MACHINE_MARK
@@ -116,3 +117,17 @@ def test_a_kernels_own_products_are_counted_where_every_warp_runs_them(
     (found,) = code_facts(Image(patched.cubin, f"{ptx}\n{MACHINE_MARK} {said}\n", "")).values()
     assert found.all_products == (how == "always")
     assert found.ranges["one"].flop == (2 * SIDE**3 // 4 if how == "always" else None)
+
+
+@pytest.mark.any_pins
+def test_of_a_cubin_with_a_patched_kernel_the_others_are_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A library's cubin may have thousands: to print and parse them takes a program 15 s."""
+    made = compile_kernel(one, TYPES, None, {"HOW": "always", "SIDE": SIDE}, 90, divisible=True)
+    patched = patch(made.compiled.asm["cubin"], "one", detail="kernel", untested=True)
+    said = json.dumps({"names": patched.names, "ours": patched.ours})
+    image = Image(patched.cubin, f"{MACHINE_MARK} {said}\n", "")
+    whole = code_facts(image)
+    monkeypatch.setattr(_images, "disassemble", lambda _: pytest.fail("the whole file is read"))
+    assert code_facts(image) == whole

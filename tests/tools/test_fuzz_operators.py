@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.tools import fuzzed
-from tools.fuzz_operators import cuda_samples
+from tools.fuzz_operators import cuda_samples, recorder
 from tools.fuzz_operators.__main__ import SUITES, chosen, main, parsed
 from tools.fuzz_operators.driving import Driver, Orders
 from tools.fuzz_operators.outputs import difference, kept
@@ -261,6 +261,22 @@ def test_a_run_in_which_nothing_works_ends(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="none of the first 8 operators"):
         driver.run(names, tmp_path / "out.jsonl")
     assert len(read([tmp_path / "out.jsonl"])) == 8
+
+
+def test_a_run_in_which_nothing_is_recorded_ends_with_the_reason(tmp_path: Path) -> None:
+    def broken() -> fuzzed.Recorder:
+        raise TypeError("an option that nobody knows")
+
+    names = [str(number) for number in range(20)]
+    orders = Orders(DETAILS, count=False, restarts=0)
+    driver = Driver(fuzzed.Operators(names, tmp_path / "log"), broken, orders)
+    with pytest.raises(RuntimeError, match=r"with records: (.|\n)*an option that nobody knows"):
+        driver.run(names, tmp_path / "out.jsonl")
+
+
+def test_the_recorder_has_the_options_of_ikp_run() -> None:
+    made = recorder.options(["--sample", "3"])
+    assert (made.kernel, made.launch, made.sample, made.explain) == ("*", ":", 3, False)
 
 
 @pytest.mark.parametrize("suite", ["cupy", "jax", "cuda"])

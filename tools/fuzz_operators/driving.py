@@ -108,12 +108,21 @@ class Driver:
         """End the run where nothing works at all.
 
         Raises:
-            RuntimeError: the first operators have no result but failures of plain runs.
+            RuntimeError: none of the first operators runs, or none runs with records.
         """
+        if finished != _TRIED:
+            return
         results = [each for one in self._operators.values() for each in one.results]
-        if finished == _TRIED and all(each["outcome"] == outcomes.PLAIN_FAILS for each in results):
+        plain = [each for each in results if each["detail"] == outcomes.PLAIN]
+        self._check_any(plain, outcomes.PLAIN_FAILS, "plain")
+        recorded = [each for each in results if each["detail"] in self._orders.details]
+        if recorded:
+            self._check_any(recorded, outcomes.NOT_RUN, "with records")
+
+    def _check_any(self, results: Sequence[Event], nothing: str, how: str) -> None:
+        if all(each["outcome"] == nothing for each in results):
             what = next((str(each["what"]) for each in results), "no case ran")
-            raise RuntimeError(f"none of the first {finished} operators runs plain: {what}")
+            raise RuntimeError(f"none of the first {_TRIED} operators runs {how}: {what}")
 
     def _submit(self, operator: _Operator, *, again: bool = False) -> None:
         self._operators[operator.name] = operator
@@ -143,7 +152,7 @@ class Driver:
             if missing and operator.processes <= self._orders.restarts:
                 self._submit(operator, again=True)
                 return False
-            operator.results += [_not_run(step, operator.processes) for step in missing]
+            operator.results += [_not_run(step, operator.processes, ended) for step in missing]
         file.write(operator.line())
         file.flush()
         return True
@@ -155,7 +164,8 @@ def _nothing(ended: Ended) -> Event:
     return {"detail": outcomes.PLAIN, "case": "", "outcome": outcomes.PLAIN_FAILS, "what": what}
 
 
-def _not_run(step: outcomes.Step, processes: int) -> dict[str, Any]:
-    what = f"{processes} processes did not survive other cases"
+def _not_run(step: outcomes.Step, processes: int, last: Ended) -> dict[str, Any]:
+    words = f"{last.end}: {outcomes.last_words(last.stderr)}"
+    what = f"{processes} processes did not survive other cases; the last one: {words}"
     detail, case = step
     return {"detail": detail, "case": case, "outcome": outcomes.NOT_RUN, "what": what}

@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,7 +65,7 @@ class Recorder:
 
     def __init__(self, words: Sequence[str]) -> None:
         """Set up the recording; words are options of ``ikp run``."""
-        self._options = _options(words)
+        self._options = options(words)
         self._session = self._options.session().start()
         self._launcher: Any = self._options.launcher()
         self._on = False
@@ -137,14 +137,14 @@ def _full_names(names: Iterable[str]) -> dict[str, str]:
     return full
 
 
-def _options(words: Sequence[str]) -> Any:
+def options(words: Sequence[str]) -> Any:
     """Return what ``ikp run`` makes of a command line."""
     from ikp.cli._run import command
     from ikp.running.run_options import Options
 
     path = Path(tempfile.gettempdir()) / "fuzz-never-written.pftrace"
     every = ["--kernel", "*", "--launch", ":", "--out", str(path), *words, "program.py"]
-    chosen = command.make_context("run", every).params
-    for name in ("module", "code", "out", "force", "target", "args"):
-        del chosen[name]
-    return Options(path=str(path), force=True, **chosen)
+    given = command.make_context("run", every).params
+    own = {each.name for each in fields(Options)} - {"force"}
+    chosen = {name: value for name, value in given.items() if name in own}
+    return Options(path=str(path), force=True, explain=False, **chosen)

@@ -137,6 +137,8 @@ class Launches:
             elif launch.node >= NodeKind.CAPTURE_BEGINS:
                 self._captures(launch)
             else:
+                if launch.overlaps:
+                    timed.stop()
                 self._answer(launch)
         except CheckError as error:
             launch.instead = launch.function

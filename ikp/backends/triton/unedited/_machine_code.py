@@ -101,6 +101,8 @@ def _run(
     )
     words = module.point(prof, grid, module.patch.warps, stream, chosen)
     launcher = plain if module.patch.argument is None else foreign.passing(plain, words)
+    if getattr(compiled.metadata, "launch_pdl", False):
+        timed.stop()
     timing = timed.recorded(function, grid, stream, launch.label, launch.facts)
     try:
         return launcher(x, y, z, stream, module.function, *rest)

@@ -28,7 +28,14 @@ from ikp.exporters.perfetto._packets import (
     packet,
     typed,
 )
-from ikp.exporters.perfetto._schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
+from ikp.exporters.perfetto._schema import (
+    CORRELATED,
+    FIRST_OWN_ARG,
+    Annotation,
+    Arg,
+    Event,
+    EventType,
+)
 from ikp.exporters.perfetto._setup import FirstIds
 from ikp.exporters.protobuf.joining import join
 from ikp.exporters.protobuf.shapes import Message
@@ -41,6 +48,7 @@ from ikp.exporters.protobuf.varints import (
     Words,
     encoded_varint,
     tag,
+    varints,
 )
 from ikp.exporters.timeline.batches import Arrows, Batch, by_end
 
@@ -97,11 +105,14 @@ class Encoder:
         yield argument(Arg.CYCLES, Numbers.of(events.ticks, shown & cycles))
         yield argument(Arg.TICKS, Numbers.of(events.ticks, shown & ~cycles))
 
-    def _own_args(self, rows: NDArray[np.intp]) -> Iterator[Message]:
+    def _own_args(self, rows: NDArray[np.intp]) -> Iterator[Message | MessagePart]:
         """Yield the trace's own arguments of the given events."""
-        parts = zip(self._args.kinds, self._args.columns, strict=True)
-        for iid, (kind, column) in enumerate(parts, FIRST_OWN_ARG):
-            yield argument(encoded_varint(iid), *typed(column.take(rows), kind))
+        parts = zip(self._trace.args, self._args.kinds, self._args.columns, strict=True)
+        for iid, (name, kind, column) in enumerate(parts, FIRST_OWN_ARG):
+            if name == CORRELATED and kind == "i":
+                yield correlated(column.take(rows))
+            else:
+                yield argument(encoded_varint(iid), *typed(column.take(rows), kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +154,7 @@ class EventColumns:
     track: Numbers
     opens: Ints
     closes: Ints  # the same place as ``opens`` for an instant
-    args: tuple[Message, ...] = ()
+    args: tuple[Message | MessagePart, ...] = ()
     flows: Flows | None = None
 
     def take(self, rows: NDArray[np.intp]) -> EventColumns:
@@ -220,6 +231,14 @@ def _type(is_range: Bools) -> tuple[bytes | Numbers, ...]:
 
 def _closing(end: Ints, track: Numbers) -> Message:
     return packet(end, TYPES[EventType.SLICE_END], tag(Event.TRACK_UUID, VARINT), track)
+
+
+def correlated(column: ArgColumn) -> MessagePart:
+    """Return the field by which viewers colour events, of the low 32 bits of numbers."""
+    key = tag(Event.CORRELATION_ID, VARINT)
+    part = varints(column.values & 0xFFFFFFFF)  # at most 5 bytes: with the tag, a word
+    words = part.words << np.uint64(8 * len(key)) | np.uint64(int.from_bytes(key, "little"))
+    return MessagePart(words, (part.sizes + np.uint8(len(key))) * column.given)
 
 
 def payloads(bits: NDArray[np.uint32], types: NDArray[np.uint8]) -> Iterator[Message]:

@@ -42,6 +42,7 @@ class Event(IntEnum):
     COUNTER_VALUE = 30
     FLOW_IDS = 47
     TERMINATING_FLOW_IDS = 48
+    CORRELATION_ID = 52
 
 
 class Stage(IntEnum):
@@ -100,6 +101,8 @@ class Descriptor(IntEnum):
     SIBLING_MERGE_BEHAVIOR = 15
 
 
+CORRELATED: Final = "correlation_id"
+"""The argument of a trace that is Perfetto's own: events with one number have one colour."""
 EXPLICIT, MERGE_NONE = 3, 2
 """Of tracks: children are in the order of their ranks, and none is merged with its sibling."""
 

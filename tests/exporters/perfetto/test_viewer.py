@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from ikp.core.abi import PayloadType
 from ikp.core.args import arg_column
 from ikp.core.trace import ClockFit, Trace
+from ikp.edit import add_args
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.timeline import batches
-from tests.exporters.perfetto.examples import launch, nothing, warp, warps
+from tests.exporters.perfetto.examples import assert_same, launch, nothing, warp, warps
 from tests.strategies import traces, traces_with_others
 from tests.trace_processor import check_trace, columns, open_trace
 
@@ -201,6 +202,25 @@ def test_arguments_of_every_type_are_shown(path: Path) -> None:
         *(("debug.tail", "true"), ("debug.tail", "false")),
         *(("debug.note", "測量"), ("debug.note", "")),
     } <= shown
+
+
+def test_events_of_one_number_have_one_colour(path: Path) -> None:
+    """Perfetto colours by its own argument, which has no prefix, and not by name."""
+    trace = warps([[(10, 20), (30, 40), 45], [(50, 60), (70, 80)]])
+    numbers = [7, None, 7, (1 << 32) - 1, 7]
+    coloured = add_args(trace, correlation_id=numbers, other=range(5))
+    write_and_check(coloured, path)
+    with open_trace(path) as processor:
+        found = columns(
+            processor,
+            "select name, ts, extract_arg(arg_set_id, 'correlation_id') as colour,"
+            " extract_arg(arg_set_id, 'debug.other') as other from slice where other is not null"
+            " order by other",
+        )
+    assert found["colour"].tolist() == ["tp:#7", None, "tp:#7", "tp:#4294967295", "tp:#7"]
+    assert_same(PerfettoExporter().read(path), coloured)
+    texts = add_args(trace, correlation_id=["a"] * 5)
+    write_and_check(texts, path)
 
 
 def test_cycles_are_told_only_where_the_clock_counts_them(path: Path) -> None:

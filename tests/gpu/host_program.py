@@ -37,7 +37,7 @@ def two_streams() -> None:
     for number in range(2 * STEPS):
         which = number % 2
         with torch.cuda.stream(streams[which]):
-            times = 70_000 + 30_000 * which  # half a millisecond: a launch takes less
+            times = 700_000 + 300_000 * which  # 5 ms or more: a launch takes one at most
             scaled_often[(8,)](x, out[which], x.numel(), times, BLOCK=1024)
     torch.cuda.synchronize()
 

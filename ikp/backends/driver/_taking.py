@@ -4,8 +4,7 @@ The CUDA runtime launches a kernel by a call of the driver, inside its own call.
 record of the two. But where another call of the runtime has begun and ended inside, in that thread,
 the driver's call gets a record, too. Both have one correlation id, and torch.profiler ends with an
 internal error. Taking a buffer calls torch, for a view of memory among others, and torch asks the
-runtime for the device. So it is where a CUDA graph is captured: the call in a capture has no
-kernel's record, and two calls of one id fail as well.
+runtime for the device. A launch that a graph captures goes to the worker, too, in the same way.
 """
 
 from __future__ import annotations

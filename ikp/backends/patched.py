@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import threading
@@ -23,7 +24,7 @@ from ikp.core.abi import (
     OverflowMode,
     segment_bytes,
 )
-from ikp.core.code_facts import PARAMETERS
+from ikp.core.code_facts import FAR, PARAMETERS
 from ikp.core.run_figures import (
     ADDRESSES,
     NO_ADDRESSES,
@@ -377,6 +378,24 @@ def tell(session: Session, label: str, launch: RecordedLaunch) -> None:
         session.facts[f"chosen in {label}"] = "\n".join(launch.patch.messages)
     if launch.parameters:
         session.facts.setdefault(f"{PARAMETERS}{label}", launch.parameters)
+        if f"{FAR}{label}" not in session.facts:
+            session.facts[f"{FAR}{label}"] = _far_memory(launch.parameters)
+
+
+_POINTER: Final = 8
+"""Bytes of a parameter that may be a pointer."""
+
+
+def _far_memory(parameters: str) -> str:
+    """Return which parameters point to memory of the host or of another GPU; see ``FAR``."""
+    found = {}
+    for offset, text in json.loads(parameters).items():
+        value = bytes.fromhex(text)
+        if len(value) == _POINTER and any(value):
+            far = cuda.far_memory(int.from_bytes(value, "little"))
+            if far is not None:
+                found[offset] = far
+    return json.dumps(found)
 
 
 def _add(session: Session, key: str, text: str) -> None:

@@ -35,10 +35,9 @@ class AccessFacts:
     the same bytes need where lanes are adjacent. Both are None where addresses are not known, as
     behind a look-up. ``depends`` has a letter for each thing that the address depends on: ``l``
     lanes, ``w`` the warp, ``b`` the block, ``d`` loaded data, ``i`` the iteration of the innermost
-    loop around, ``p`` a parameter whose value is assumed; ``o``: a loop around that one makes it
-    again at the same addresses;
-    ``s``: it loads what the same block has stored; ``m``: addresses of lanes were recorded in a
-    further run.
+    loop around, ``p`` a parameter whose value is assumed; ``h``: not the device's memory;
+    ``o``: a loop around that one makes it again at the same addresses; ``s``: it loads what the
+    same block has stored; ``m``: addresses of lanes were recorded in a further run.
     """
 
     unit: str
@@ -159,6 +158,9 @@ NO_FACTS: Final = "no ranges of "
 """Before a label: why the trace has no facts of its code, where finding them failed."""
 PARAMETERS: Final = "parameters of "
 """Before a label: the values of its first recorded launch's parameters, JSON: offset -> hex."""
+FAR: Final = "memory of "
+"""Before a label: pointers among these that are not of the device's memory, JSON: offset -> whose
+memory that is, its base, its bytes."""
 _VERSION: Final = 1
 
 

@@ -38,6 +38,7 @@ _ACTIVE: Final = 1
 """The status of a stream that is captured."""
 _WRITE_64: Final = 5
 _MEMORY_TYPE: Final = 2
+_MANAGED, _ORDINAL, _BEGIN, _SIZE, _SIGNED = 8, 9, 11, 12, (1 << 32) - 1
 _REACHABLE: Final = (1, 2)
 """The attribute of a pointer that is asked for, and its values where kernels can reach the memory:
 the host's, the device's.
@@ -561,6 +562,30 @@ def reachable(pointer: int) -> bool:
         ctypes.byref(kind), _MEMORY_TYPE, ctypes.c_uint64(pointer)
     )
     return not code and kind.value in _REACHABLE
+
+
+def far_memory(pointer: int) -> tuple[str, int, int] | None:
+    """Return whose memory a pointer is of, with its base and its bytes; None of this device's.
+
+    "host", "managed" (the driver moves its pages) or "another GPU".
+    """
+    kind, managed = _of_pointer(pointer, _MEMORY_TYPE), _of_pointer(pointer, _MANAGED)
+    device = ctypes.c_int()
+    if kind is None or _driver().cuCtxGetDevice(ctypes.byref(device)):
+        return None
+    owner = _of_pointer(pointer, _ORDINAL) or 0
+    whose = "managed" if managed else "host" if kind == 1 else ""
+    if not whose and owner & _SIGNED != device.value:
+        whose = "another GPU"
+    begin, size = _of_pointer(pointer, _BEGIN), _of_pointer(pointer, _SIZE)
+    return (whose, begin or pointer, size or 1) if whose else None
+
+
+def _of_pointer(pointer: int, which: int) -> int | None:
+    """Return an attribute of a pointer, of up to 64 bits; None where the driver says none."""
+    found = ctypes.c_uint64()
+    code = _driver().cuPointerGetAttribute(ctypes.byref(found), which, ctypes.c_uint64(pointer))
+    return None if code else found.value
 
 
 def allocate(nbytes: int) -> int:

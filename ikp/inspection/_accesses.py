@@ -45,6 +45,8 @@ _OVERLAP = 0.25
 """Part of a load's sectors that its block has stored to, from which on it reads them back: layouts
 of stores and loads may differ, and not all warps are looked at."""
 _KINDS = ("load", "store", "atomic", "copy")
+_SHORT = 256
+"""Blocks of a row up to which neighbours in the next row run at about the same time."""
 _SPREAD = 6
 """Further blocks of which all warps are looked at."""
 _DIGITS = 4
@@ -130,7 +132,7 @@ class Accesses:
         warps = max(-(-math.prod(self.shape.block) // LANES), 1)
         if warps <= self.shape.warps:
             return self.values
-        shape = replace(self.shape, warps=warps, blocks=_SOME_BLOCKS, spread=_SPREAD)
+        shape = replace(self.shape, warps=warps, blocks=_SOME_BLOCKS, spread=_SPREAD, rows=0)
         return LaneValues(self.flow, LaunchValues(shape, self.parameters, self.first_parameter))
 
     @cached_property
@@ -154,6 +156,10 @@ class Accesses:
             active.append(mask.reshape(-1, each))
             addresses.append(bits.reshape(-1, each))
         on, bits = np.concatenate(active, axis=1), np.concatenate(addresses, axis=1)
+        runs = on.any(axis=1)  # blocks without records run another copy of the code
+        if not runs.any():
+            return {}
+        on, bits = on[runs], bits[runs]
         distinct = [len(np.unique(row[one])) for row, one in zip(bits, on, strict=True)]
         return {
             "threads": round(float(on.mean()), _DIGITS) if known else None,
@@ -221,14 +227,19 @@ class Accesses:
             some = _SOME_BLOCKS * self.shape.warps * LANES
             cost, least, addresses = _of_warps(each, unit, value.bits[:some], active[:some])
             if ".global." in unit:
-                every = range(len(self.shape.numbers))
-                near, far = every[: self.shape.blocks], [0, *every[self.shape.blocks :]]
+                every, last = range(len(self.shape.numbers)), self.shape.blocks + self.shape.spread
+                near, far = every[: self.shape.blocks], [0, *every[self.shape.blocks : last]]
                 share = _shared_by_blocks(value.bits, active, self.shape.warps, near)
+                if share is not None and self.shape.grid[0] <= _SHORT and len(every) > last:
+                    rows = [0, *every[last:]]
+                    across = _shared_by_blocks(value.bits, active, self.shape.warps, rows)
+                    share = max(share, across or 0.0)
                 if len(far) > 1:
                     reused = _shared_by_blocks(value.bits, active, self.shape.warps, far)
                 key = zlib.crc32(value.bits.tobytes())
                 if each.op == "LDG" and self._reads_back(at, loop, moves=moves):
                     letters += "s"
+                letters += "h" * self._is_far(int(value.bits[0]))
                 if active.any():
                     span = int(np.ptp(value.bits[active])) + int(unit.rsplit(".", 1)[1])
         line = f"{each.lines[-1].file}:{each.lines[-1].number}" if each.lines else ""
@@ -245,6 +256,10 @@ class Accesses:
             lanes,
             span,
         ), key
+
+    def _is_far(self, address: int) -> bool:
+        """Whether an address is of memory that is not the device's."""
+        return any(base <= address < base + size for base, size in self.shape.far)
 
 
 def _lanes(active: NDArray[np.bool_]) -> float:

@@ -72,7 +72,8 @@ class Masks:
             return None
         most = np.maximum.reduce(known).reshape(-1, self.values.launch.shape.warps * LANES)
         shape = self.values.launch.shape
-        some = [0, *range(shape.blocks, len(most))] if len(most) > shape.blocks else slice(None)
+        last = shape.blocks + shape.spread
+        some = [0, *range(shape.blocks, last)] if len(most) >= last else slice(None)
         return round(float(most[some].max(axis=1).mean()), 2)
 
     def _compares(self, at: int, loop: Loop) -> bool:

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from ikp import registry
-from ikp.core.code_facts import FACTS, NO_FACTS, PARAMETERS, CodeFacts, RangeFacts
+from ikp.core.code_facts import FACTS, FAR, NO_FACTS, PARAMETERS, CodeFacts, RangeFacts
 from ikp.core.regions import region_id
 from ikp.core.trace import Launch, Trace
 from ikp.errors import IkpError
@@ -63,7 +63,8 @@ def _facts_of_trace(trace: Trace, until: float) -> dict[str, str]:
     for each in trace.launches:
         warps.setdefault(each.label, set()).add(each.warps_per_block)
         if each.label not in shapes:
-            shapes[each.label] = _shape(each, trace.provenance.get(f"{PARAMETERS}{each.label}"))
+            said = (trace.provenance.get(f"{name}{each.label}") for name in (PARAMETERS, FAR))
+            shapes[each.label] = _shape(each, *said)
     answers: dict[object, tuple[str, str]] = {}  # thousands of labels may be of one kernel
     for label in sorted(recorded, key=_time_by_label(trace), reverse=True):
         kept = trace.provenance.get(f"{KEPT}{label}")
@@ -108,15 +109,17 @@ _BLOCKS: Final = 32
 _SPREAD: Final = 15
 """Warps of a block whose addresses are computed, first blocks of a grid, and others: with the first
 one they divide it by 16, so that what repeats with a dimension of data is seen."""
+_ROWS: Final = 16
+"""Rows of blocks whose first ones are looked at, too: they run at once where rows are short."""
 
 
-def _shape(launch: Launch, parameters: str | None) -> Shape:
+def _shape(launch: Launch, parameters: str | None, far: str | None = None) -> Shape:
     """Return the shape of a launch, with as many of its warps as are looked at."""
     x, y, z = launch.block
     width, height, depth = launch.grid
     warps = max(min(launch.warps_per_block, _MOST_WARPS), 1)
     sizes = (max(x, 1), max(y, 1), max(z, 1)), (max(width, 1), max(height, 1), max(depth, 1))
-    return Shape(*sizes, warps, _BLOCKS, _SPREAD, _arguments(parameters))
+    return Shape(*sizes, warps, _BLOCKS, _SPREAD, _ROWS, _arguments(parameters), _far(far))
 
 
 def _arguments(text: str | None) -> tuple[tuple[int, bytes], ...]:
@@ -124,6 +127,14 @@ def _arguments(text: str | None) -> tuple[tuple[int, bytes], ...]:
     try:
         said = json.loads(text or "{}")
         return tuple((int(offset), bytes.fromhex(value)) for offset, value in said.items())
+    except (ValueError, TypeError, AttributeError):
+        return ()
+
+
+def _far(text: str | None) -> tuple[tuple[int, int], ...]:
+    """Return the base and the bytes of memory that is not the device's; nothing without a text."""
+    try:
+        return tuple((int(base), int(size)) for _, base, size in json.loads(text or "{}").values())
     except (ValueError, TypeError, AttributeError):
         return ()
 

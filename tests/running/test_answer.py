@@ -30,7 +30,7 @@ WAIT = "barrier @kernel.py:36"
 def skewed(label: str = "hot", scale: int = 1) -> Trace:
     """Return a launch of four warps that come to a barrier one after the other."""
     ranges = [
-        [(WAIT, scale * (1000 * k + 200 * warp), scale * (1000 * k + 900)) for k in range(8)]
+        [(WAIT, scale * (1000 * k + 200 * warp), scale * (1000 * k + 620)) for k in range(8)]
         for warp in range(4)
     ]
     warps = (Warp(0, n, 0, 0, scale * 8000, each) for n, each in enumerate(ranges))

@@ -19,7 +19,7 @@ _NAMES: Final = (
     "repeated-loads divergence small-tiles flag-wait block-order unstaged-loads "
     "needless-barrier needless-pass dependent-loads fences constants shuffles busy-lines "
     "idle-threads empty-blocks small-blocks wide-operands wide-data masked-work repeated-work "
-    "repeated-stores serial-thread"
+    "repeated-stores serial-thread far-memory"
 )
 _COUNTED: Final = frozenset(_NAMES.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""
@@ -46,9 +46,10 @@ def _of_a_part(launch: Prepared, one: Finding) -> Finding:
     lost = it.dropped / it.attempted if it.attempted else 0.0
     if lost < _MANY_LOST:
         return one
+    less = _LESS.get(one.confidence, one.confidence)
     return replace(
         one,
-        confidence=_LESS.get(one.confidence, one.confidence),
+        confidence=one.confidence if one.id in _COUNTED else less,
         rationale=f"{100 * lost:.0f} % of the records were lost, and this is of the others: "
         + one.rationale,
     )
@@ -58,15 +59,20 @@ _MANY_LOST: Final = 0.1
 """Share of lost records from which on findings are less sure."""
 
 
+_FAR: Final = 1.25
+"""Times what a roof leaves, above which a bound was wrong by more than its margin."""
+
+
 def _capped(launch: Prepared, one: Finding) -> Finding:
     most = 1 - nearest(launch)
     if one.id in _COUNTED or one.id == _BETWEEN or one.bound_share <= most:
         return one
     name = roofs(launch)[0].name
+    less = one.bound_share > _FAR * most
     without = one.what_if.rpartition(": at most ")[0]
     return replace(
         one,
-        confidence=_LESS.get(one.confidence, one.confidence),
+        confidence=_LESS.get(one.confidence, one.confidence) if less else one.confidence,
         bound_ns=most * launch.duration,
         bound_share=most,
         speedup_at_most=1 / max(1 - most, 1e-3),

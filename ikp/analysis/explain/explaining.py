@@ -11,6 +11,7 @@ from ikp.analysis.explain.choosing_launch import Chosen, choose_launch
 from ikp.analysis.explain.copied_runs import accesses_of, tried_of, with_tried
 from ikp.analysis.explain.counts import kernel_shares, mix_of, uncounted_of
 from ikp.analysis.explain.critical import critical_path
+from ikp.analysis.explain.deciding import decided
 from ikp.analysis.explain.findings.barrier_skew import barrier_skew
 from ikp.analysis.explain.findings.block_order import block_order
 from ikp.analysis.explain.findings.busy_lines import busy_lines
@@ -18,6 +19,7 @@ from ikp.analysis.explain.findings.contended_atomics import contended_atomics
 from ikp.analysis.explain.findings.copy_issue import copy_issue
 from ikp.analysis.explain.findings.costly_accesses import costly_accesses
 from ikp.analysis.explain.findings.excess_work import excess_work
+from ikp.analysis.explain.findings.far_memory import far_memory
 from ikp.analysis.explain.findings.idle_lanes import idle_lanes
 from ikp.analysis.explain.findings.idle_products import idle_products
 from ikp.analysis.explain.findings.idle_threads import idle_threads
@@ -79,6 +81,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     idle_threads,
     excess_work,
     serial_threads,
+    far_memory,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""
 
@@ -115,6 +118,7 @@ def explained(trace: Trace, launch: Names | int | None = None) -> tuple[Verdict,
 def _verdict(trace: Trace, chosen: Chosen, prepared: Prepared) -> Verdict:
     time, free = overview.doing(prepared)
     joined, tried = tuple(connections(prepared)), tried_of(prepared)
+    causes, symptoms = decided(with_tried(_found(prepared), tried))
     return Verdict(
         launch=overview.launched(prepared, chosen),
         unknown=tuple(unknowns(prepared, chosen)),
@@ -123,7 +127,8 @@ def _verdict(trace: Trace, chosen: Chosen, prepared: Prepared) -> Verdict:
         groups=tuple(overview.groups(prepared)),
         regions=tuple(with_rates(prepared, tuple(overview.region_uses(prepared)))),
         lanes=overview.lanes_of(prepared, prepared.lanes),
-        findings=with_tried(_found(prepared), tried),
+        findings=causes,
+        symptoms=symptoms,
         tree=tuple(tree(prepared)),
         phases=phases(prepared),
         critical_path=critical_path(prepared, joined),

@@ -9,6 +9,7 @@ from typing import Final
 from ikp.analysis.explain.verdict import MOST_BYTES, Finding, Verdict
 
 _ORDER: Final = (
+    ("symptoms", 4),
     ("tree", 6),
     ("regions", 6),
     ("critical_path", 4),
@@ -23,6 +24,7 @@ _ORDER: Final = (
     ("tree", 0),
     ("regions", 2),
     ("unknown", 1),
+    ("symptoms", 1),
     ("findings", 2),
     ("critical_path", 0),
     ("connected", 0),
@@ -35,6 +37,7 @@ _ORDER: Final = (
     ("mix", 0),
     ("kernels", 1),
     ("roofs", 2),
+    ("symptoms", 0),
     ("findings", 1),
     ("unknown", 0),
     ("tried", 0),

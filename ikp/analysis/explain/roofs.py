@@ -51,6 +51,21 @@ def roofs(launch: Prepared) -> tuple[Roof, ...]:
     return tuple(sorted(known, key=lambda one: -one.share))
 
 
+def is_counted(launch: Prepared) -> bool:
+    """Whether the addresses of most accesses to global memory are known, as roofs of data need.
+
+    Of the others, no roof says what they take: that no unit is busy is not known.
+    """
+    work = counted_work(launch)
+    every = [each for each in work.accesses() if _global(each[1])] if work else []
+    whole = sum(max(n, 1.0) for _, _, n in every)
+    known = sum(max(n, 1.0) for _, one, n in every if one.cost is not None)
+    return known >= _MOST_KNOWN * whole
+
+
+_MOST_KNOWN: Final = 0.5
+
+
 def nearest(launch: Prepared, without: tuple[str, ...] = (), gone: float = 0.0) -> float:
     """Return the largest share of a roof, by what well-made kernels reach of it: 1 is at it.
 

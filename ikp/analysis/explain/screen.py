@@ -19,6 +19,7 @@ _WIDE: Final = 100
 _FINDINGS: Final = 5
 _FIRST: Final = 2
 _REGIONS: Final = 3
+_SYMPTOMS: Final = 3
 _UNKNOWN: Final = 3
 _ACCESSES: Final = 3
 _TRIED: Final = 4
@@ -38,7 +39,7 @@ _MOSTLY: Final = 0.3
 
 def as_text(verdict: Verdict, wide: int = _WIDE) -> str:
     """Return the screen, of lines no longer than ``wide``."""
-    lines = [*launch_lines(verdict), "", *_findings(verdict, _FINDINGS)]
+    lines = [*launch_lines(verdict), "", *_findings(verdict, _FINDINGS), *_symptoms(verdict)]
     lines += [*_most(verdict), *_further(verdict), *_unknown(verdict)]
     wrapped = (_wrapped(line, wide) for line in lines)
     return "\n".join(wrapped).rstrip()
@@ -50,7 +51,7 @@ def short_text(verdict: Verdict, wide: int = _WIDE) -> str:
         lines = [f"{one.what}: {one.rationale}" for one in verdict.unknown[:1]]
     else:
         lines = [*_launch(verdict.launch), *_findings(verdict, _FIRST)]
-        lines += [] if verdict.findings else _longest(verdict)
+        lines += [] if verdict.findings else [*_symptoms(verdict)] or _longest(verdict)
     return "\n".join(_wrapped(line, wide) for line in lines)
 
 
@@ -196,6 +197,17 @@ def _findings(verdict: Verdict, most: int) -> Iterator[str]:
             yield "No cause is looked for: the times are the interpreter's, on the CPU."
             return
         yield "No cause was found that a change could win 3 % by, as far as is known."
+
+
+def _symptoms(verdict: Verdict) -> Iterator[str]:
+    """Yield where time goes, too, where nothing shows that a change would win it."""
+    if verdict.symptoms:
+        yield "Time goes here, too; nothing shows that a change would win it:"
+    for one in verdict.symptoms[:_SYMPTOMS]:
+        lines = f" ({', '.join(PurePath(line).name for line in one.where.lines[:1])})"
+        yield f"   {printable(one.title)} [{one.id}]{printable(lines) if one.where.lines else ''}"
+    if len(verdict.symptoms) > _SYMPTOMS:
+        yield f"   and {len(verdict.symptoms) - _SYMPTOMS} more (--format json)"
 
 
 def _further(verdict: Verdict) -> Iterator[str]:

@@ -280,6 +280,7 @@ class Verdict(Printed):
 
     launch: Launched | None
     findings: tuple[Finding, ...] = ()
+    symptoms: tuple[Finding, ...] = ()  # where time goes, too, without evidence of a fault
     unknown: tuple[Unknown, ...] = ()
     lanes: Lanes | None = None
     time: tuple[Doing, ...] = ()
@@ -299,6 +300,11 @@ class Verdict(Printed):
     connected: tuple[str, ...] = ()  # which waits were joined with what, and how
     left_out: dict[str, int] = field(default_factory=dict)  # entries that there was no room for
     version: int = VERSION
+
+    @property
+    def every(self) -> tuple[Finding, ...]:
+        """Findings, and symptoms behind them."""
+        return (*self.findings, *self.symptoms)
 
     def __repr__(self) -> str:
         of = "of no launch" if self.launch is None else shortened(self.launch.label)

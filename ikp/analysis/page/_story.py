@@ -99,12 +99,12 @@ def story_of(trace: Trace, before: Trace | None, *, sources: bool) -> Story:
     side = Side("" if theirs is None else "after", launch)
     other = None if theirs is None else Side("before", theirs)
     drawer = _Drawer(sources)
-    were = {one.id: one for one in reversed(earlier.findings)} if earlier else {}
-    findings = [drawer.part(one, side, other, was=were.get(one.id)) for one in verdict.findings]
+    were = {one.id: one for one in reversed(earlier.every)} if earlier else {}
+    findings = [drawer.part(one, side, other, was=were.get(one.id)) for one in verdict.every]
     left = []
     if earlier is not None and other is not None:
-        there = {one.id for one in verdict.findings}
-        lost = [one for one in earlier.findings if one.id not in there][:_MOST_GONE]
+        there = {one.id for one in verdict.every}
+        lost = [one for one in earlier.every if one.id not in there][:_MOST_GONE]
         left = [drawer.part(one, other, side) for one in lost]
     drawn = any(one.pictures for one in (*findings, *left))
     usual, undrawn = ([], "") if drawn else median_block(side, other)
@@ -149,7 +149,7 @@ def _same_kernel(before: Trace | None, label: str) -> tuple[Verdict | None, Prep
 
 
 def _nothing(verdict: Verdict) -> str:
-    if verdict.findings:
+    if verdict.every:
         return ""
     if verdict.launch is not None and verdict.launch.sms is None:
         return "No cause is looked for: the times are the interpreter's, on the CPU."

@@ -45,8 +45,8 @@ class Value(NamedTuple):
 class Shape:
     """How a kernel was launched, and which of its threads are walked.
 
-    Those of the first ``warps`` warps, of the first ``blocks`` blocks and of ``spread`` others,
-    which lie at equal distances over the grid.
+    Those of the first ``warps`` warps, of the first ``blocks`` blocks, of ``spread`` others,
+    which lie at equal distances over the grid, and of the first ``rows`` rows of blocks.
     """
 
     block: tuple[int, int, int] = (128, 1, 1)
@@ -54,7 +54,9 @@ class Shape:
     warps: int = 4
     blocks: int = 8
     spread: int = 0
+    rows: int = 0
     arguments: tuple[tuple[int, bytes], ...] = ()  # values of parameters, by their offset
+    far: tuple[tuple[int, int], ...] = ()  # base and bytes of memory that is not the device's
 
     @property
     def threads(self) -> int:
@@ -69,7 +71,9 @@ class Shape:
         if not self.spread or count <= self.blocks:
             return first
         parts = np.arange(1, self.spread + 1, dtype=np.int64)
-        return np.concatenate([first, count * parts // (self.spread + 1)])
+        width = self.grid[0]
+        rows = np.arange(1, min(self.rows, count // width), dtype=np.int64) * width
+        return np.concatenate([first, count * parts // (self.spread + 1), rows])
 
     def parameters(self, first: int) -> dict[int, int]:
         """Return the 32-bit words of parameters by their place in the constant bank."""

@@ -53,7 +53,7 @@ def test_ranges_of_the_code_that_no_warp_recorded_are_named() -> None:
     verdict = replace(two_roles(), provenance={"ranges of kernel": CODE.text()}).explain()
     (missing,) = (one for one in verdict.unknown if one.what == "what 1 of 2 warps did")
     assert f"{told}, copy:" in missing.mark
-    (unseen,) = (one for one in verdict.findings if one.id == "unseen-wait")
+    (unseen,) = (one for one in verdict.every if one.id == "unseen-wait")
     assert f"{told}, such as copy:" in unseen.suggestion
     without = two_roles().explain()
     assert told not in str(without) and "let all warps record" in str(without)
@@ -73,7 +73,7 @@ def two_roles_of(marked: float) -> tuple[Warp, Warp]:
 def test_where_nothing_was_found_the_text_says_where_the_time_is() -> None:
     warp = Warp(0, 0, 0, 0, 1000, [("add", 0, 600), ("mix", 600, 900)])
     verdict = Scene().add(warp).trace().explain()
-    assert not verdict.findings
+    assert not verdict.every
     assert "60 % of the warps' time is in add (unknown)" in str(verdict)
     assert "time is in mix" not in str(verdict)
 
@@ -107,13 +107,13 @@ def test_warps_that_recorded_nothing() -> None:
 def test_no_ranges_at_all() -> None:
     scene = Scene().add(Warp(0, 0, 0, 0, 1000))
     verdict = scene.trace().explain()
-    assert verdict.findings == () and verdict.regions == () and verdict.tree == ()
+    assert verdict.every == () and verdict.regions == () and verdict.tree == ()
     assert verdict.unknown[0].what == "what warps did between start and end"
 
 
 def test_a_launch_of_one_moment() -> None:
     verdict = Scene().add(Warp(0, 0, 0, 0, 0)).trace().explain()
-    assert verdict.findings == () and verdict.lanes is None
+    assert verdict.every == () and verdict.lanes is None
     assert verdict.unknown[0].what == "how long anything took"
 
 

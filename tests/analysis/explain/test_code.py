@@ -78,12 +78,12 @@ def turns(took: int, count: int = 50, warps: int = 8, blocks: int = 4) -> Scene:
 
 def test_accesses_that_take_far_longer_than_shared_memory_needs_conflict() -> None:
     facts = CodeFacts("sm_90a", 64, None, False, {"exchange": RangeFacts("compute", 0, 0, 64, 70)})
-    (found,) = explained(turns(5000), facts).findings  # 10,000 cycles; 8 warps need 512
+    (found,) = explained(turns(5000), facts).every  # 10,000 cycles; 8 warps need 512
     assert found.id == "bank-conflicts"
     assert found.bound_share == pytest.approx(1 - 512 / 10_000)
-    assert explained(turns(500), facts).findings == ()
+    assert explained(turns(500), facts).every == ()
     busy = CodeFacts("sm_90a", 64, None, False, {"exchange": RangeFacts("compute", 0, 0, 64, 4000)})
-    assert explained(turns(5000), busy).findings == ()  # arithmetic takes that long
+    assert explained(turns(5000), busy).every == ()  # arithmetic takes that long
 
 
 def test_a_range_around_others_is_not_taken_for_its_accesses() -> None:
@@ -94,12 +94,12 @@ def test_a_range_around_others_is_not_taken_for_its_accesses() -> None:
         scene.add(*(Warp(block, w, block, 0, 100_000, ranges) for w in range(8)))
     kernel = RangeFacts("compute", 0, 0, 64, 300)
     facts = CodeFacts("sm_90a", 64, ranges={"kernel": kernel})
-    assert "bank-conflicts" not in {one.id for one in explained(scene, facts).findings}
+    assert "bank-conflicts" not in {one.id for one in explained(scene, facts).every}
     alone = [("kernel", 0, 100_000)]
     scene = Scene()
     for block in range(4):
         scene.add(*(Warp(block, w, block, 0, 100_000, alone) for w in range(8)))
-    assert "bank-conflicts" in {one.id for one in explained(scene, facts).findings}
+    assert "bank-conflicts" in {one.id for one in explained(scene, facts).every}
 
 
 def test_time_beside_accesses_that_conflict_counts_as_theirs() -> None:
@@ -111,7 +111,7 @@ def test_time_beside_accesses_that_conflict_counts_as_theirs() -> None:
     for block in range(4):
         scene.add(*(Warp(block, w, block, 0, 50 * 6000, ranges) for w in range(8)))
     exchange = RangeFacts("compute", 0, 0, 64, 70)
-    (found,) = explained(scene, CodeFacts("sm_90a", 64, ranges={"exchange": exchange})).findings
+    (found,) = explained(scene, CodeFacts("sm_90a", 64, ranges={"exchange": exchange})).every
     told = 5600 - 400 / 50  # what is before a warp's first range is nobody's
     assert found.bound_share == pytest.approx(told / 6000 * (1 - 512 / 10_000))
 
@@ -124,13 +124,13 @@ def test_narrow_loads_and_who_waits_for_them() -> None:
     read = RangeFacts("load", 0, 2048, 0, 60, 4)
     mix = RangeFacts("compute", 0, 0, 0, 640, None, ("read",))
     facts = CodeFacts("sm_90a", 58, None, False, {"read": read, "mix": mix})
-    (found,) = explained(scene, facts).findings
+    (found,) = explained(scene, facts).every
     assert found.id == "narrow-loads" and "mix waits for" in found.title
     assert found.bound_share == pytest.approx(0.2 + 0.8 * (1 - 640 / 4 / 1600))
     wide = CodeFacts(
         "sm_90a", 58, None, False, {"read": replace(read, lane_bytes=None), "mix": mix}
     )
-    assert explained(scene, wide).findings == ()
+    assert explained(scene, wide).every == ()
 
 
 def test_registers_that_leave_room_for_few_warps() -> None:
@@ -141,7 +141,7 @@ def test_registers_that_leave_room_for_few_warps() -> None:
         scene.add(*(Warp(block, w, block % 132, begin, begin + 10_000, ranges) for w in range(4)))
     facts = CodeFacts("sm_90a", 200, None, False, {"walk": RangeFacts("load")})
     verdict = explained(scene, facts, device="NVIDIA H200")
-    found = verdict.findings[0]
+    found = verdict.every[0]
     assert found.id == "low-occupancy" and "registers" in found.title
     assert found.bound_share == pytest.approx(1 - 1 / 3)  # all six blocks of an SM at once
     assert "1 wave of blocks in place of 3" in found.what_if

@@ -22,7 +22,7 @@ def explained(
 
 
 def found(verdict: Verdict, name: str) -> Finding:
-    return next(one for one in verdict.findings if one.id == name)
+    return next(one for one in verdict.every if one.id == name)
 
 
 def waiting(name: str, share: float, *before: Range, warps: int = 2) -> Scene:
@@ -98,11 +98,11 @@ def test_a_blocks_barrier_is_no_wait_for_copies_that_had_come() -> None:
     """Its warps come together, and leave one by one: nobody is late, nor are copies."""
     verdict = explained(behind_copies(20, 320, 200))
     assert found(verdict, "barriers").confidence == "possible"
-    assert "late-copy" not in {one.id for one in verdict.findings}
+    assert "late-copy" not in {one.id for one in verdict.every}
 
 
 def test_a_barrier_behind_copies_that_are_late_is_theirs() -> None:
-    ids = [one.id for one in explained(behind_copies(400, 500, 100)).findings]
+    ids = [one.id for one in explained(behind_copies(400, 500, 100)).every]
     assert ids.count("late-copy") == 2 and "barriers" not in ids
 
 
@@ -149,7 +149,7 @@ def test_copies_that_take_long_to_issue() -> None:
     assert one.confidence == "possible" and one.bound_share == pytest.approx(0.35)
     assert "700 cycles for 6,144 bytes" in one.title
     engine = {name: RangeFacts("copy", 0, None, 0, 41)}
-    assert "copy-issue" not in {each.id for each in explained(scene, engine).findings}
+    assert "copy-issue" not in {each.id for each in explained(scene, engine).every}
 
 
 def test_a_grid_that_leaves_sms_next_to_empty() -> None:
@@ -158,7 +158,7 @@ def test_a_grid_that_leaves_sms_next_to_empty() -> None:
     assert one.confidence == "possible" and one.bound_share == pytest.approx(1 - 4 / 64)
     for ranges, warps in ((norm, 8), ({"norm": RangeFacts("mma", 1024, 0, 0, 400)}, 4)):
         verdict = explained(waiting("norm", 0.9, warps=warps), ranges)
-        assert "few-warps" not in {each.id for each in verdict.findings}
+        assert "few-warps" not in {each.id for each in verdict.every}
 
 
 @pytest.mark.parametrize(("plain", "at_most"), [(96, 20), (128, None), (None, None)])
@@ -184,4 +184,4 @@ def test_registers_are_the_plain_kernels_and_those_of_its_copy_are_told(
     assert told == (plain == 96)
     unknown = [one.rationale for one in verdict.unknown if "without recording" in one.what]
     assert bool(unknown) == bool(at_most) and all("room for 16" in one for one in unknown)
-    assert ("low-occupancy" in {one.id for one in verdict.findings}) == (at_most is None)
+    assert ("low-occupancy" in {one.id for one in verdict.every}) == (at_most is None)

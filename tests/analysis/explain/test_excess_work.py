@@ -70,12 +70,17 @@ def test_blocks_and_iterations_that_calculate_alike() -> None:
     assert one is not None and "outer loop" in one.title
 
 
+def stores(depends: str = "lwb", **more: Any) -> Finding | None:
+    facts = access("store.global.4", **{"depends": depends, "threads": 1.0, **more})
+    return found(facts, "repeated-stores")
+
+
 def test_stores_that_no_iteration_moves() -> None:
-    one = found(access("store.global.4", depends="lwb"), "repeated-stores")
+    one = stores()
     assert one is not None and "__restrict__" in one.suggestion
-    assert found(access("store.global.4", depends="lwbi"), "repeated-stores") is None
-    assert found(access("store.global.4", depends="lwbd"), "repeated-stores") is None
-    assert found(access("store.global.4", depends="lwb", in_loop=False), "repeated-stores") is None
+    assert stores("lwbi") is None and stores("lwbd") is None
+    assert stores(in_loop=False) is None
+    assert stores(threads=None) is None, "under a condition that data decide"
 
 
 def test_threads_without_an_element_of_their_own() -> None:
@@ -97,7 +102,7 @@ def blocks(took: int, ranges: int, threads: int = 128, **more: Any) -> dict[str,
     load = replace(access("load.global.4"), **more)
     code = CodeFacts("sm_90a", 32, 0, ranges={"load": load}, kernel="kernel")
     said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
-    return {one.id: one for one in said.findings}
+    return {one.id: one for one in said.every}
 
 
 def test_blocks_that_do_nothing_but_end() -> None:
@@ -132,7 +137,7 @@ def serial(waits: int, **more: Any) -> Finding | None:
     ranges = {"sum": facts, "barrier @k.cu:9": barrier}
     code = CodeFacts("sm_90a", 32, 0, ranges=ranges, kernel="kernel")
     said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
-    return next((one for one in said.findings if one.id == "serial-thread"), None)
+    return next((one for one in said.every if one.id == "serial-thread"), None)
 
 
 def test_one_thread_that_works_while_the_others_wait() -> None:

@@ -32,7 +32,7 @@ def test_the_parts_of_lanes_add_up_to_the_launch(blocks: list[tuple[int, int, in
 
 
 def ids(scene: Scene, **changes: object) -> list[str]:
-    return [one.id for one in scene.trace(**changes).explain().findings]
+    return [one.id for one in scene.trace(**changes).explain().every]
 
 
 def waves(blocks: int, sms: int = 8, took: int = 10_000) -> Scene:
@@ -46,7 +46,7 @@ def waves(blocks: int, sms: int = 8, took: int = 10_000) -> Scene:
 
 def test_a_last_wave_that_is_not_full_is_a_tail() -> None:
     verdict = waves(17).trace().explain()
-    (tail,) = verdict.findings
+    (tail,) = verdict.every
     assert tail.id == "tail" and tail.where.count == 1
     assert tail.bound_ns == pytest.approx(7 * 10_000 / 8)
     assert verdict.lanes is not None and verdict.lanes.waves == pytest.approx(17 / 8)
@@ -63,7 +63,7 @@ def sampled(scene: Scene, step: int = 4) -> Trace:
 
 def test_blocks_without_records_make_waves_as_those_with_them() -> None:
     whole, some = waves(17).trace().explain(), sampled(waves(17)).explain()
-    assert some.lanes == whole.lanes and some.findings == whole.findings
+    assert some.lanes == whole.lanes and some.every == whole.every
     text, before = str(some), str(whole)
     assert "\n  ranges of 5 of 17 blocks\n" in text and "ranges of" not in before
     assert text.splitlines()[1] == before.splitlines()[1]
@@ -78,8 +78,8 @@ def test_what_recording_takes_of_a_few_blocks_is_no_imbalance(times: int) -> Non
     for block in range(32):
         took = (100 if block % 4 else times) * 100
         scene.add(Warp(block, 0, block, 0, took, [("dot", 0, took)]))
-    assert [one.id for one in sampled(scene).explain().findings] == []
-    assert ([one.id for one in scene.trace().explain().findings] == []) == (times == 100)
+    assert [one.id for one in sampled(scene).explain().every] == []
+    assert ([one.id for one in scene.trace().explain().every] == []) == (times == 100)
 
 
 def test_a_block_that_is_far_longer_is_found_whether_or_not_it_recorded() -> None:
@@ -88,7 +88,7 @@ def test_a_block_that_is_far_longer_is_found_whether_or_not_it_recorded() -> Non
         for block in range(32):
             took = 30_000 if block == slow else 10_000 if block % 4 else 12_000
             scene.add(Warp(block, 0, block, 0, took, [("dot", 0, took)]))
-        (found,) = sampled(scene).explain().findings
+        (found,) = sampled(scene).explain().every
         assert found.id == "slow-sm" and found.where.warps[0] == (slow, 0)
 
 
@@ -107,7 +107,7 @@ def test_an_sm_all_of_whose_blocks_are_slow_is_found() -> None:
     for sm in range(12):
         took = 16_000 if sm == 5 else 10_000
         scene.add(*(Warp(3 * sm + i, 0, sm, i * took, (i + 1) * took) for i in range(3)))
-    (slow,) = scene.trace().explain().findings
+    (slow,) = scene.trace().explain().every
     assert slow.id == "slow-sm" and slow.where.sms == (5,) and slow.confidence == "measured"
     assert slow.bound_ns == 3 * 6_000
 
@@ -122,7 +122,7 @@ def unequal(turns: list[int]) -> Scene:
 
 
 def test_blocks_that_do_more_are_an_imbalance() -> None:
-    (found,) = unequal([10, 20, 30, 40, 10, 20, 30, 40]).trace().explain().findings
+    (found,) = unequal([10, 20, 30, 40, 10, 20, 30, 40]).trace().explain().every
     assert found.id == "imbalance" and found.confidence == "measured"
     assert found.where.warps[0][0] in (3, 7) and "how many ranges" in found.rationale
     assert found.bound_ns == pytest.approx(15_000)
@@ -139,7 +139,7 @@ def test_a_long_block_that_ends_last_is_no_tail_though_a_wave_is_not_full() -> N
         scene.add(Warp(block, 0, sm, free[sm], free[sm] + count * 1000, ranges))
         free[sm] += count * 1000
     assert free[0] == 30_000 and max(free) == free[5] == 35_000
-    (found,) = scene.trace().explain().findings
+    (found,) = scene.trace().explain().every
     assert found.id == "slow-block" and found.where.warps[0][0] == 5
 
 
@@ -152,7 +152,7 @@ def test_uneven_blocks_are_no_tail_though_the_last_sm_had_more_of_them() -> None
         scene.add(Warp(block, 0, sm, at, at + count * 1000, ranges))
         free[sm] = at + count * 1000
     assert free == [60_000, 40_000, 40_000, 30_000], "the first had three, and most had two"
-    (found,) = scene.trace().explain().findings
+    (found,) = scene.trace().explain().every
     assert found.id == "imbalance" and found.confidence == "measured"
 
 
@@ -167,18 +167,18 @@ def test_an_order_of_blocks_is_advised_where_long_ones_start_late(
             ranges = [("dot", at + i * 1000, at + i * 1000 + 900) for i in range(count)]
             scene.add(Warp(block, 0, sm, at, at + count * 1000, ranges))
             at, block = at + count * 1000, block + 1
-    (found,) = scene.trace().explain().findings
+    (found,) = scene.trace().explain().every
     assert found.id == "imbalance" and found.suggestion.startswith(told)
 
 
 def test_one_block_that_does_more_is_a_slow_block() -> None:
-    (found,) = unequal([10] * 30 + [40]).trace().explain().findings
+    (found,) = unequal([10] * 30 + [40]).trace().explain().every
     assert found.id == "slow-block" and found.where.warps[0] == (30, 0)
     assert found.bound_ns == pytest.approx(30 * 30_000 / 31)
 
 
 def test_blocks_that_did_not_record_leave_nothing_to_say_of_lanes() -> None:
     verdict = waves(17).trace(grid=(40, 1, 1)).explain()
-    assert verdict.findings == () and verdict.lanes is None
+    assert verdict.every == () and verdict.lanes is None
     assert any("other warps" in one.what for one in verdict.unknown)
     assert "  17 of 40 blocks of 1 warps on 8 SMs\n" in str(verdict)

@@ -59,8 +59,8 @@ def pipeline(
 
 
 def first(verdict: Verdict) -> Finding:
-    assert verdict.findings, str(verdict)
-    return verdict.findings[0]
+    assert verdict.every, str(verdict)
+    return verdict.every[0]
 
 
 def busy(issue: int) -> Finding:
@@ -113,7 +113,7 @@ def test_a_busy_producer_is_late_however_long_its_copies_fly() -> None:
 
 def test_copies_that_queue_for_memory_need_no_more_stages() -> None:
     slow = {"produce": 50, "flight": 800, "consume": 200, "stages": 6, "apart": 700}
-    (found,) = pipeline(**slow).findings
+    (found,) = pipeline(**slow).every
     assert found.id == "queued-copies" and found.confidence == "possible"
     assert duration(**{**slow, "stages": 12}) == pytest.approx(duration(**slow), rel=0.02)
     gain = 1 - duration(**{**slow, "apart": 0}) / duration(**slow)
@@ -127,12 +127,12 @@ def test_copies_that_stages_cannot_hide_are_too_few_stages() -> None:
     assert "with 4 copies under way at once in place of 3" in found.what_if
     gain = 1 - duration(**{**few, "stages": 4}) / duration(**few)
     assert found.bound_share == pytest.approx(gain, abs=0.05)
-    assert [f.id for f in pipeline(**{**few, "stages": 6}).findings] != ["few-stages"]
+    assert [f.id for f in pipeline(**{**few, "stages": 6}).every] != ["few-stages"]
 
 
 def test_a_ring_that_keeps_up_has_no_finding_of_copies() -> None:
     verdict = pipeline(produce=480, flight=100, consume=500, stages=4)
-    assert [f.id for f in verdict.findings] == []
+    assert [f.id for f in verdict.every] == []
 
 
 def test_what_was_joined_is_told() -> None:
@@ -155,7 +155,7 @@ def test_one_warp_that_stores_is_no_role_of_its_own() -> None:
         scene.add(Warp(block, 0, block, 0, 1010, [*turns, ("store", 1000, 1010)]))
     verdict = scene.trace().explain()
     assert [one.by for one in verdict.groups] == ["all"]
-    assert {one.id for one in verdict.findings} == {"exposed-load"}
+    assert {one.id for one in verdict.every} == {"exposed-load"}
 
 
 def test_blocks_with_other_data_hold_no_other_roles() -> None:

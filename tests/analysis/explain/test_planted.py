@@ -78,7 +78,7 @@ def test_one_block_in_seven_tells_the_same(name: str, twin: str) -> None:
     blocks = set(zip(trace.slots.launch.tolist(), trace.slots.block.tolist(), strict=True))
     sample = without_records(trace, {(launch, block) for launch, block in blocks if block % 7})
     whole, some = trace.explain(), sample.explain()
-    assert [one.id for one in some.findings] == [one.id for one in whole.findings]
+    assert [one.id for one in some.every] == [one.id for one in whole.every]
     assert some.lanes == whole.lanes
     assert some.launch is not None and whole.launch is not None
     for fact in ("duration_ns", "median_ns", "index", "sms", "blocks_seen"):
@@ -89,7 +89,7 @@ def test_one_block_in_seven_tells_the_same(name: str, twin: str) -> None:
         assert (mine or 0) == pytest.approx(all_of or 0, rel=0.05), fact
     for fact in ("limited_by", "warps_at_once", "shared_bytes"):
         assert getattr(some.hardware, fact) == getattr(whole.hardware, fact), fact
-    for mine, all_of in zip(some.findings, whole.findings, strict=True):
+    for mine, all_of in zip(some.every, whole.every, strict=True):
         assert mine.bound_share == pytest.approx(all_of.bound_share, abs=0.02)
 
 

@@ -38,22 +38,22 @@ def steps(
 
 def test_what_overlaps_products_is_not_said_where_a_block_beside_left_no_records() -> None:
     alone = steps(serial=True, left_out=2)
-    assert [one.id for one in alone.findings] == ["serial-mma"]
+    assert [one.id for one in alone.every] == ["serial-mma"]
     assert alone.hardware is not None and alone.hardware.tensor_busy_share is not None
     beside = steps(serial=True, left_out=2, sms=2)
-    assert [one.id for one in beside.findings] == []
+    assert [one.id for one in beside.every] == []
     assert beside.hardware is not None and beside.hardware.tensor_busy_share is None
 
 
 def test_arithmetic_behind_each_product_is_serial() -> None:
-    found = steps(serial=True).findings[0]
+    found = steps(serial=True).every[0]
     assert found.id == "serial-mma" and found.where.regions == ("exp",)
     gain = 1 - 600 / 1000
     assert found.bound_share == pytest.approx(gain, abs=0.02)
 
 
 def test_arithmetic_beside_products_is_not() -> None:
-    assert steps(serial=False).findings == ()
+    assert steps(serial=False).every == ()
 
 
 def tiles(teams: int, count: int = 12, mma: int = 800, finish: int = 400) -> Verdict:
@@ -78,7 +78,7 @@ def tiles(teams: int, count: int = 12, mma: int = 800, finish: int = 400) -> Ver
 
 
 def test_an_epilogue_that_nothing_overlaps() -> None:
-    found = tiles(1).findings[0]
+    found = tiles(1).every[0]
     assert found.id == "epilogue" and found.where.regions == ("store",)
     assert found.bound_share == pytest.approx(11 / 36, abs=0.01)  # all but the last
 
@@ -92,14 +92,14 @@ def test_what_is_in_no_range_beside_an_epilogue_is_hidden_with_it() -> None:
     scene = Scene()
     for block in range(4):
         scene.add(Warp(block, 0, block, 0, 12 * 1200, ranges))
-    found = scene.trace().explain().findings[0]
+    found = scene.trace().explain().every[0]
     assert found.id == "epilogue"
     assert found.number.value == pytest.approx(11 * 300 / (12 * 1200))  # all but the last
     assert found.bound_share == pytest.approx(11 * 400 / (12 * 1200))
 
 
 def test_an_epilogue_beside_another_groups_products_is_none() -> None:
-    assert [f.id for f in tiles(2).findings if f.bound_share > 0.05] == []
+    assert [f.id for f in tiles(2).every if f.bound_share > 0.05] == []
 
 
 def phases(work: list[int], turns: int = 20) -> Verdict:
@@ -117,13 +117,13 @@ def phases(work: list[int], turns: int = 20) -> Verdict:
 
 
 def test_warps_that_come_apart_are_a_skew() -> None:
-    found = phases([310, 270, 230, 190, 150, 110, 70, 30]).findings[0]
+    found = phases([310, 270, 230, 190, 150, 110, 70, 30]).every[0]
     assert found.id == "barrier-skew" and "warp 0" in found.title and "row" in found.title
     assert found.bound_share == pytest.approx(140 / 320, abs=0.01)
 
 
 def test_warps_that_come_together_are_none() -> None:
-    assert phases([170] * 8).findings == ()
+    assert phases([170] * 8).every == ()
 
 
 def test_a_wait_for_others_is_no_meeting() -> None:
@@ -132,4 +132,4 @@ def test_a_wait_for_others_is_no_meeting() -> None:
         for warp in range(4):
             ranges = [("wait full", k * 1000 + warp, k * 1000 + 900, k) for k in range(20)]
             scene.add(Warp(block, warp, block, 0, 20_000, ranges))
-    assert [f.id for f in scene.trace().explain().findings if f.id == "barrier-skew"] == []
+    assert [f.id for f in scene.trace().explain().every if f.id == "barrier-skew"] == []

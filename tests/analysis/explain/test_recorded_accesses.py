@@ -34,7 +34,7 @@ def found(unit: str, name: str, *recorded: AccessFigures, **facts: Any) -> Findi
     said = {f"{FACTS}kernel": code.text()}
     said[f"{ADDRESSES}kernel"] = AddressFigures(4, 132, 32, "equal", (), recorded).text()
     trace = replace(scene.trace(device="NVIDIA H200"), provenance=said)
-    return next((one for one in trace.explain().findings if one.id == name), None)
+    return next((one for one in trace.explain().every if one.id == name), None)
 
 
 def test_a_look_ups_sectors_are_those_that_were_recorded() -> None:

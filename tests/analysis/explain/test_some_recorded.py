@@ -37,7 +37,7 @@ def test_tensor_cores_are_not_called_idle_where_neighbours_may_have_used_them() 
     assert some.hardware is not None and every.hardware is not None
     assert every.hardware.tensor_busy_share == pytest.approx(0.5)
     assert some.hardware.tensor_busy_share is None and some.hardware.copy_overlap_share is None
-    assert "idle-tensor-cores" not in {one.id for one in some.findings}
+    assert "idle-tensor-cores" not in {one.id for one in some.every}
 
 
 def test_warps_at_once_are_counted_or_not_told() -> None:
@@ -45,7 +45,7 @@ def test_warps_at_once_are_counted_or_not_told() -> None:
     assert some.hardware is not None and every.hardware is not None
     assert every.hardware.warps_at_once == 4
     assert some.hardware.warps_at_once is None and some.hardware.limited_by is None
-    for one in some.findings:
+    for one in some.every:
         if one.id == "low-occupancy":
             assert "holds" not in one.title and "perhaps fewer" in one.rationale
 
@@ -54,7 +54,7 @@ def test_time_between_launches_may_be_that_of_blocks_that_left_nothing() -> None
     sure = [
         (one.confidence, "may fill the gaps" in one.rationale)
         for blocks in (12, 132)
-        for one in launches(blocks, 132, "load", 6).explain().findings
+        for one in launches(blocks, 132, "load", 6).explain().every
         if one.id == "launch-gaps"
     ]
     assert sure == [("possible", True), ("possible", False)]
@@ -67,5 +67,5 @@ def test_launches_of_a_graph_are_not_to_be_put_into_one(graph: bool) -> None:
     if graph:
         named = [replace(one, replay="CUDA graph 1, replay 0, node 0") for one in made.launches]
         made = replace(made, launches=tuple(named))
-    (found,) = [one for one in made.explain().findings if one.id == "launch-gaps"]
+    (found,) = [one for one in made.explain().every if one.id == "launch-gaps"]
     assert ("as a CUDA graph" in found.suggestion) != graph

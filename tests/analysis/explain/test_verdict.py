@@ -163,7 +163,8 @@ def test_the_page_names_each_field_and_each_finding() -> None:
 
 
 IDS = (
-    "idle-threads", "empty-blocks", "small-blocks", "serial-thread", "wide-operands", "wide-data",
+    "far-memory", "idle-threads", "empty-blocks", "small-blocks", "serial-thread", "wide-operands",
+    "wide-data",
     "masked-work", "repeated-work", "repeated-stores",
     "tail", "late-start", "block-switch", "few-blocks", "slow-sm", "imbalance", "slow-block",
     "late-producer", "late-consumer", "few-stages", "barrier-skew", "serial-mma", "epilogue",

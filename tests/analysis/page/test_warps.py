@@ -166,7 +166,7 @@ def test_what_was_found_before_and_still_is_says_by_how_much():
 
 def test_no_finding_is_drawn_behind_so_many_boxes(monkeypatch):
     made = ikp.load(PLANTED / "occupancy.faulty.pftrace")
-    assert len(drawn(made.report().html)) == len(made.explain().findings) == 2
+    assert len(drawn(made.report().html)) == len(made.explain().every) == 2
     monkeypatch.setattr("ikp.analysis.page._story._MOST_RECTS", 1)
     page = made.report().html
     assert len(drawn(page)) == 1 and "so that the page stays small" in page

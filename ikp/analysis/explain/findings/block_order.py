@@ -10,10 +10,17 @@ from collections.abc import Iterator
 from math import prod
 from typing import Final
 
-from ikp.analysis.explain.counted_work import SECTOR, Access, RangeWork, counted_work, sectors
+from ikp.analysis.explain.counted_work import (
+    SECTOR,
+    Access,
+    RangeWork,
+    counted_work,
+    lane_bytes,
+    sectors,
+)
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.roofs import nearest, roofs
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import AccessFacts
@@ -34,7 +41,7 @@ def block_order(launch: Prepared) -> Iterator[Finding]:
     if work is None or prod(launch.launch.grid) <= _FEW:
         return
     some = [
-        (one, access, sectors(access) * SECTOR * requests)
+        (one, access, _asked(access) * SECTOR * requests)
         for one, access, requests in work.accesses()
         if access.unit.startswith(("load.global", "copy.global"))
         and _comes_again(access)
@@ -43,10 +50,24 @@ def block_order(launch: Prepared) -> Iterator[Finding]:
     size = sum(each for _, _, each in some)
     share = size / work.peak.gb_per_s / launch.duration
     saved = min(1 - nearest(launch, ("L2", "DRAM", "L1")), share)
+    own = next((one.share for one in roofs(launch) if one.name == "DRAM"), 0.0)
+    if share + own > _ALL and own > share:
+        return  # memory is busy with what comes once, and L2 serves these loads
     if not some or share < _LEAST or not enough(launch, saved * launch.duration):
         return
     some.sort(key=lambda each: -each[2])
     yield _found(launch, some, size, min(share, 1.0), saved)
+
+
+_ALL: Final = 1.05
+"""Share of memory's rate that nothing exceeds."""
+
+
+def _asked(access: AccessFacts) -> float:
+    """Return the sectors of a request, without those of lanes that are masked off."""
+    if access.own is None:
+        return sectors(access)
+    return min(sectors(access), access.own * lane_bytes(access.unit))
 
 
 def _found(

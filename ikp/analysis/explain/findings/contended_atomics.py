@@ -48,11 +48,24 @@ def contended_atomics(launch: Prepared) -> Iterator[Finding]:
         one_by_one = count / rate / (spread if what else 1) / launch.duration
         share = max(one_by_one, count / _SPREAD / launch.duration)
         sure = bool(what) and (one_by_one >= _SURE or share >= _MOSTLY)
+        if not what and share > _IMPOSSIBLE:
+            continue  # they are not all over L2: warps' operations on one address are joined
+        sure = sure or (bool(each) and _holds_up(launch, work.kernel, each))
         if each and share >= _LEAST * (1 if what else 0.3):
             yield from _found(launch, each, count, share, what, sure=sure)
             return
     if some:
         yield from _long(launch, work.kernel, some)
+
+
+_IMPOSSIBLE: Final = 1.15
+
+
+def _holds_up(launch: Prepared, kernel: str, some: list[Access]) -> bool:
+    """Whether most of the warps' time is in code of some atomics, while nothing else is busy."""
+    ranges = {one.name: one for one, _, _ in some}
+    took = sum(self_time(launch, one, kernel) for one in ranges.values())
+    return took >= _MOSTLY * launch.warp_time and nearest(launch) < _HELD
 
 
 def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding]:

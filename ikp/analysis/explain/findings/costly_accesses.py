@@ -22,7 +22,7 @@ from ikp.analysis.explain.counted_work import (
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.recorded_accesses import RECORDED
-from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.roofs import nearest, roofs
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import AccessFacts
@@ -84,7 +84,7 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
         number=Number("sectors of a request over those it needs", _ratio(worst), "ratio"),
         at_stake=saved * launch.duration,
         without=f"with lanes that {does[:-1]} adjacent addresses",
-        confidence="likely" if share >= _SURE else "possible",
+        confidence="likely" if share >= _SURE and _is_nearest(launch) else "possible",
         rationale=f"counted: addresses of a warp's lanes, {_source(worst)}"
         f"{_ASSUMED if assumed else ''}, times {requests:,.0f} requests; the sectors above "
         f"the least need {100 * share:.0f} % of the launch at the caches' full rate"
@@ -95,6 +95,14 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
     )
 
 
+def _is_nearest(launch: Prepared) -> bool:
+    """Whether caches are about as near to their limit as anything else."""
+    found = {one.name: one.share for one in roofs(launch)}
+    caches = max(found.get("L1", 1.0), found.get("L2", 0.0))  # no L1: more than it can do
+    return nearest(launch, ("L1", "L2")) <= _FARTHER * caches
+
+
+_FARTHER: Final = 1.5
 _STRIDED: Final = (
     "let neighbouring lanes access neighbouring addresses: another order of threads or layout, or "
     "a transposition through shared memory; wider accesses for each lane"

@@ -181,7 +181,7 @@ def _masked(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
             some.append((one, useful, made))
     if not some:
         return
-    one, useful, made = max(some, key=lambda each: each[0].executions)
+    one, useful, made = max(some, key=lambda each: _around(launch, each[0]))
     part = _around(launch, one)
     saved = min(part * (1 - useful / made), 1 - nearest(launch, _ARITHMETIC))
     if not enough(launch, saved * launch.duration):
@@ -214,17 +214,14 @@ def _around(launch: Prepared, one: RangeWork) -> float:
 
 def _alike(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on loops that blocks, or iterations of an outer loop, execute alike."""
-    loads = [each for each in work.accesses() if each[1].unit.startswith("load.g")]
+    if any(one.facts.sums or one.facts.products for one in work.ranges):
+        return  # of matrices: each block multiplies with what it alone has
+    loads = [each for each in work.accesses() if each[1].unit.startswith(("load.g", "copy.g"))]
     whole = sum(request_cycles(access) * n for _, access, n in loads)
-    alone = [
-        each
-        for each in loads
-        if each[0].facts.excess.alone
-        and each[1].in_loop
-        and "d" not in each[1].depends
-        and (each[1].blocks_share or 0.0) >= _SHARED
-    ]
-    again = [each for each in loads if each[0].facts.excess.again and each[1].in_loop]
+    alone = _of_loops(loads, "alone")
+    if any((each[1].blocks_share or 0.0) < _SHARED or "d" in each[1].depends for each in alone):
+        alone = []
+    again = _of_loops(loads, "again")
     for some, line in ((alone, "alone"), (again, "again")):
         cycles = sum(request_cycles(access) * n for _, access, n in some)
         if not some or cycles < _PART * whole:
@@ -240,6 +237,11 @@ def _alike(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
             continue
         yield _found_alike(launch, some, share, saved, by_blocks=by_blocks)
         return
+
+
+def _of_loops(loads: list[Access], line: str) -> list[Access]:
+    """Return the loads in loops that are executed alike, by the name of their line in the facts."""
+    return [each for each in loads if getattr(each[0].facts.excess, line) and each[1].in_loop]
 
 
 def _loading(launch: Prepared) -> float:
@@ -317,4 +319,5 @@ _TIMES: Final = 8.0
 
 
 def _is_fixed(access: AccessFacts) -> bool:
-    return access.in_loop and access.cost is not None and not {*"id"} & {*access.depends}
+    known = access.cost is not None and access.threads is not None
+    return access.in_loop and known and not {*"id"} & {*access.depends}

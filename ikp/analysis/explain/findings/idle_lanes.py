@@ -14,6 +14,7 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest, roofs
 from ikp.analysis.explain.room_on_sms import most_blocks
 from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.tail_speed import lost_in_tail
 from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
@@ -42,6 +43,8 @@ def idle_lanes(launch: Prepared) -> Iterator[Finding]:
 def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     """Yield a finding on a last wave that fills few CTA slots, as equal blocks would do, too."""
     at_stake = lanes.mean(lanes.end)
+    if lanes.dealt_unevenly:
+        at_stake *= lost_in_tail(launch)
     if not lanes.dealt_unevenly or not enough(launch, at_stake):
         return
     ran = launch.blocks
@@ -60,9 +63,9 @@ def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         at_stake=at_stake,
         without="with every lane full to the end",
         confidence="measured" if empty >= _PART * at_stake else "possible",
-        rationale="the end of lanes, counted; that the same blocks can be spread evenly is "
-        f"assumed. In {100 * empty / launch.duration:.1f} % of the time an SM has no block at all; "
-        "in the rest, its other blocks may take the room.",
+        rationale="the end of lanes, counted, less what blocks gain that have an SM to themselves; "
+        "that the same blocks can be spread evenly is assumed. In "
+        f"{100 * empty / launch.duration:.1f} % of the time an SM has no block at all.",
         where=Where(
             warps=tuple((int(ran.ids[i]), 0) for i in last.tolist()),
             sms=tuple(dict.fromkeys(ran.sm[last].tolist())),
@@ -139,7 +142,7 @@ def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     )
 
 
-_STARTS: Final = 0.5
+_STARTS: Final = 0.75
 """Share of the rate at which a device starts blocks, from which on that rate is what limits it."""
 
 

@@ -24,7 +24,7 @@ _MISSING: Final = 0.25
 """Part of the lanes that don't exist, from which on that is a finding."""
 _OWN: Final = 0.3
 """Part of the threads with an element of their own up to which the others are superfluous."""
-_EMPTY: Final = 0.4
+_EMPTY: Final = 0.6
 """Part of the blocks without work from which on the grid is larger than the work."""
 _SEVERAL: Final = 16
 """Blocks with records from which on their part is that of all."""
@@ -35,7 +35,8 @@ _FEWER: Final = ("issue", "integer", "FMA", "XU", "FP64", "L1", "L2", "tensor", 
 def idle_threads(launch: Prepared) -> Iterator[Finding]:
     """Yield findings on lanes, threads and blocks that have nothing to do."""
     yield from _missing_lanes(launch)
-    yield from _shared_elements(launch)
+    found = list(_shared_elements(launch))
+    yield from found or _padded_tiles(launch)
     yield from _empty_blocks(launch)
 
 
@@ -80,7 +81,7 @@ def _shared_elements(launch: Prepared) -> Iterator[Finding]:
     work = counted_work(launch)
     if work is None or prod(launch.launch.block) <= _LANES:
         return
-    some = [each for each in work.accesses() if ".global." in each[1].unit and each[2]]
+    some = [each for each in work.accesses() if ".global." in each[1].unit]
     known = [each for each in some if each[1].own is not None]
     most = max((each[1].own or 0.0 for each in known), default=1.0)
     if not known or len(known) < len(some) or not 0 < most <= _OWN:
@@ -107,6 +108,40 @@ def _shared_elements(launch: Prepared) -> Iterator[Finding]:
         suggestion="fit threads and tile to the data: fewer warps (num_warps, blockDim), a smaller "
         "tile or block size, or several rows in each block",
     )
+
+
+def _padded_tiles(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on products of which few results are stored, since most are padding."""
+    work = counted_work(launch)
+    if work is None or not any(one.facts.products for one in work.ranges):
+        return
+    stores = [each for each in work.accesses() if each[1].unit.startswith("store.global")]
+    parts = [each[1].threads for each in stores]
+    if not stores or None in parts:
+        return
+    stored = max(part or 0.0 for part in parts)
+    saved = (1 - stored) * (1 - nearest(launch, _FEWER))
+    if not 0 < stored <= _STORED or not enough(launch, saved * launch.duration):
+        return
+    yield finding(
+        launch,
+        "idle-threads",
+        title=f"of each tile of products {100 * stored:.0f} % of the results are stored: the rest "
+        "is of rows and columns that are masked off",
+        number=Number("results that are stored, of all", stored, "share"),
+        at_stake=saved * launch.duration,
+        without="with tiles as large as the data",
+        confidence="likely",
+        rationale="counted: the conditions of all threads of some blocks, in each store to global "
+        "memory. Refuted if results that are not stored are needed.",
+        where=where_of_accesses(launch, stores),
+        suggestion="fit the tile to the data: a smaller BLOCK_M or BLOCK_N where rows or columns "
+        "are few, or several small problems in one tile",
+    )
+
+
+_STORED: Final = 0.4
+"""Part of a tile's results up to which most of it is padding."""
 
 
 def _reduced_ahead(known: list[Access]) -> bool:

@@ -114,7 +114,7 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
         at_stake=saved * launch.duration,
         without=f"without the wait in {name}",
         confidence="possible"
-        if queues or kind in ("unseen-wait", "barriers") or _others_work(launch)
+        if queues or kind in ("unseen-wait", "barriers") or _others_work(launch, region)
         else "likely",
         rationale=_BECAUSE.get(kind, _ALONE),
         where=Where(
@@ -128,14 +128,21 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
     )
 
 
-def _others_work(launch: Prepared) -> bool:
-    """Whether an SM holds enough warps that others may work meanwhile, and work is counted."""
-    warps = room_of(launch).warps
-    return counted_work(launch) is not None and warps is not None and warps >= _SEVERAL
+def _others_work(launch: Prepared, region: int) -> bool:
+    """Whether an SM holds enough warps that others may work meanwhile, and work is counted.
+
+    In a loop with products, all warps of a block wait for its loads at about the same time.
+    """
+    warps, least = room_of(launch).warps, _SEVERAL
+    if region in _beside_products(launch):
+        least = _IN_STEP
+    return counted_work(launch) is not None and warps is not None and warps >= least
 
 
 _SEVERAL: Final = 8
 """Warps of an SM from which on each of its schedulers has two."""
+_IN_STEP: Final = 12
+"""The same in a loop with products."""
 
 
 def _let_record(launch: Prepared) -> str:

@@ -11,7 +11,7 @@ from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.findings.idle_lanes import UNUSED
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.roofs import is_counted, nearest
 from ikp.analysis.explain.room_on_sms import Room, room_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.use_of_hardware import asked_of_memory
@@ -24,6 +24,8 @@ _WAITS: Final = 0.3
 _EMPTY: Final = 0.0625
 """Share of the warps that an SM has room for, at which each scheduler has one."""
 _HALF: Final = 0.5
+_MOSTLY: Final = 0.45
+"""Share of the warps' time in memory from which on more warps are likely to hide some of it."""
 _FAR: Final = 0.7
 """Share of the nearest roof below which few warps are likely to be what keeps a kernel from it."""
 _MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
@@ -41,8 +43,12 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     share = float(launch.own_by_region[regions].sum()) / max(launch.warp_time, 1)
     full = room.warps / room.possible
     at_stake = share * (1 - room.fewest / room.waves) * launch.duration
-    if full > _FEW or share < _WAITS or not enough(launch, at_stake):
+    alone = full <= _EMPTY and not launch.regions([Activity.MMA]).size
+    if alone:
+        at_stake = max(at_stake, (1 - max(nearest(launch), 2 * full)) * launch.duration)
+    if full > _FEW or (share < _WAITS and not alone) or not enough(launch, at_stake):
         return
+    sure = alone or (share >= _MOSTLY and is_counted(launch))
     rows = launch.of_region(regions)
     why = f", of {room.registers} registers for each thread" if room.registers else ""
     yield finding(
@@ -55,7 +61,7 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
         at_stake=at_stake,
         without=f"with room for {room.possible} warps, {plural(room.fewest, 'wave')} of blocks in "
         f"place of {room.waves}, and memory as fast for each",
-        confidence="likely" if nearest(launch) < _HALF else "possible",
+        confidence="likely" if nearest(launch) < _HALF and sure else "possible",
         rationale=("" if room.counted else _NOT_COUNTED)
         + "more warps hide latency as long as memory has bandwidth left, and where fewer "
         "registers don't spill.",

@@ -132,6 +132,9 @@ def _again(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator
     share = more / work.peak.gb_per_s / launch.duration
     if not again or more < _AGAIN * own or share < _LEAST:
         return
+    third = _third(loads)
+    if third:
+        more, again = sum(_bytes(each) for each in third), [(again[0][0], third[0])]
     saved = more / own
     once, other = again[0]
     yield finding(
@@ -142,13 +145,24 @@ def _again(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator
         number=Number("bytes that are loaded again, of all loaded and stored", saved, "share"),
         at_stake=saved * launch.duration,
         without="with each byte loaded once",
-        confidence="possible",
+        confidence="likely" if third else "possible",
         rationale="counted: two ranges load from equal addresses; whether the first one's bytes "
-        "are still in a cache then is not known. Refuted if L2 serves the second one.",
+        "are still in a cache then is not known. Refuted if L2 serves the second one."
+        + (" It is the third pass: two are enough for any sums and what follows." * bool(third)),
         where=where_of_accesses(launch, [other, once]),
         suggestion="keep the values in registers or shared memory; or calculate the results of "
         "one pass while another goes over the data (an online softmax, fused kernels)",
     )
+
+
+def _third(loads: list[Access]) -> list[Access]:
+    """Return the loads of what two other places in the code have loaded before."""
+    places: dict[int, list[Access]] = {}
+    for each in loads:
+        for key in each[1].keys if is_own(each[1]) else ():
+            if all(_elsewhere(one, each) for one in places.setdefault(key, [])):
+                places[key].append(each)
+    return list({id(each): each for some in places.values() for each in some[2:]}.values())
 
 
 def _at(each: Access) -> str:

@@ -111,7 +111,7 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         number=Number("their time at the full rate, or share of instructions", share, "share"),
         at_stake=saved * launch.duration,
         without="with the same in single precision",
-        confidence="likely" if mixed and share >= _SURE / 2 else "possible",
+        confidence="likely" if mixed else "possible",
         rationale=f"counted: FP64 instructions, with {converts:,.0f} conversions; "
         f"at the full rate they need {100 * work.ns(cycles) / launch.duration:.0f} % of the "
         "launch. Refuted if the results need double precision.",

@@ -14,7 +14,7 @@ from ikp.analysis.explain.findings.costly_accesses import misaligned
 from ikp.analysis.explain.issue import cycles_of
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.roofs import is_counted, nearest
 from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
@@ -159,7 +159,8 @@ def _unaligned(launch: Prepared, name: str) -> str:
 def _few_bytes(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding on narrow loads that are too few bytes under way to fill memory's rate."""
     work, room = counted_work(launch), room_of(launch)
-    loads = [one for one in work.accesses() if one[1].unit.startswith("load.g")] if work else []
+    every = [one for one in work.accesses() if one[1].unit.startswith("load.g")] if work else []
+    loads = [one for one in every if one[1].addresses != 1]
     if work is None or not room.warps or not loads or not all(map(_is_scalar, loads)):
         return
     warp = sum(one.count * (one.least or 0.0) * SECTOR for _, one, _ in loads)
@@ -194,9 +195,9 @@ _LATENCY_NS: Final = 500.0
 
 
 def _is_scalar(access: Access) -> bool:
-    """Whether lanes load one narrow number each, once."""
+    """Whether lanes load one narrow number each at a time."""
     one = access[1]
-    return lane_bytes(one.unit) <= _HALF and one.cost is not None and not one.in_loop
+    return lane_bytes(one.unit) <= _HALF and one.cost is not None
 
 
 def _kernels(launch: Prepared) -> int:
@@ -270,7 +271,7 @@ def _one_by_one(launch: Prepared) -> Iterator[Finding]:
         number=Number(f"{name}, of the warps' time", share, "share"),
         at_stake=saved * launch.duration,
         without="with memory, or the nearest unit, at its rate",
-        confidence="likely" if busy < _IDLE else "possible",
+        confidence="likely" if busy < _IDLE and is_counted(launch) else "possible",
         rationale="measured: the time of the range, whose work is loads; counted: what all units "
         "have to do. Each load is answered after some 500 ns, so its rate goes by how many are "
         "under way. Refuted if several loads at once take as long.",

@@ -34,7 +34,8 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
         return
     rate = work.peak.sms * work.peak.per_cycle * work.cycles_per_ns
     busy, each = flop / rate / launch.duration, flop / asked
-    if each >= _USUAL or busy >= _BUSY or len(launch.lanes.sms) < _SMS * work.peak.sms:
+    usual = _USUAL * 2 / max(_operand_size(work), 1)
+    if each >= usual or busy >= _BUSY or len(launch.lanes.sms) < _SMS * work.peak.sms:
         return
     saved = 1 - nearest(launch, _MOVED)
     if not enough(launch, saved * launch.duration):
@@ -53,7 +54,9 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
         number=Number("operations of tensor cores for each byte", each, "count"),
         at_stake=saved * launch.duration,
         without="with larger tiles, at the rate that tensor cores reach",
-        confidence="likely" if max(l2, _others(launch)) >= _MOVES else "possible",
+        confidence="likely"
+        if max(l2, _others(launch)) >= _MOVES and each <= _SMALL * usual and _shares(work)
+        else "possible",
         rationale=f"counted: products, and the bytes that their operands are loaded with; tensor "
         f"cores are at {100 * busy:.0f} % of their rate, and the bytes need {100 * l2:.0f} % of "
         "the launch at L2's. Refuted if larger tiles take as long.",
@@ -61,6 +64,34 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
         suggestion="larger tiles (128 x 128 or 128 x 256, 64 deep): more products for each byte, "
         "and fewer prologues and epilogues",
     )
+
+
+_SMALL: Final = 0.6
+"""Part of the usual operations for each byte up to which tiles are likely to be the cause."""
+_TOGETHER: Final = 0.5
+"""Part of the operands' bytes that other blocks load, too, from which on larger tiles save some."""
+
+
+def _operand_size(work: CountedWork) -> int:
+    """Return the bytes of the widest operands that are multiplied."""
+    units = (unit for unit in work.issued if unit.startswith("tensor"))
+    return max((int(unit.rsplit(".", 1)[1]) for unit in units), default=2)
+
+
+def _shares(work: CountedWork) -> bool:
+    """Whether blocks load what other blocks do: what each has alone comes once with any tile."""
+    loads = [
+        (sectors(access) * requests, access)
+        for _, access, requests in work.accesses()
+        if access.unit.startswith(("load.global", "copy.global"))
+    ]
+    whole = sum(size for size, _ in loads)
+    shared = sum(
+        size
+        for size, one in loads
+        if max(one.blocks_share or 0.0, one.reused_share or 0.0) >= _TOGETHER
+    )
+    return not loads or shared >= _TOGETHER * whole
 
 
 _MOVES: Final = 0.6

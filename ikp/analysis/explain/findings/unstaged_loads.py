@@ -12,7 +12,7 @@ from typing import Final
 from ikp.analysis.explain.counted_work import counted_work, is_atomic, request_cycles
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest, roofs
+from ikp.analysis.explain.roofs import is_own, nearest, roofs
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
@@ -21,6 +21,9 @@ _LOADS: Final = 0.2
 _L1: Final = 0.3
 """Share of L1's rate from which on it may be the limit; all warps wait for it in turn."""
 _SURE: Final = 0.5
+_OWN: Final = 0.4
+"""Part of the loads' cycles that bring what no other thread needs, from which on to stage is in
+vain."""
 _PART: Final = 0.6
 """Part of L1's cycles that such loads are, at least."""
 
@@ -29,6 +32,7 @@ def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding where loads of global memory feed sums of products one by one."""
     work = counted_work(launch)
     l1 = next((one.share for one in roofs(launch) if one.name == "L1"), 0.0)
+    l2 = next((one.share for one in roofs(launch) if one.name == "L2"), 0.0)
     if work is None or l1 < _L1:
         return
     sums = sum(one.facts.sums * one.executions for one in work.ranges)
@@ -37,7 +41,8 @@ def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
     whole = sum(request_cycles(access) * n for _, access, n in every)
     cycles = sum(request_cycles(access) * n for _, access, n in loads)
     count = sum(n for _, _, n in loads)
-    if not sums or count < _LOADS * sums or cycles < _PART * whole:
+    own = sum(request_cycles(access) * n for _, access, n in loads if is_own(access))
+    if not sums or count < _LOADS * sums or cycles < _PART * whole or own >= _OWN * cycles:
         return
     saved = 1 - nearest(launch, ("L1", "L2", "issue", "integer"))
     if not enough(launch, saved * launch.duration):
@@ -51,7 +56,7 @@ def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
         number=Number("loads of global memory for each sum", count / sums, "ratio"),
         at_stake=saved * launch.duration,
         without="with operands in shared memory and registers",
-        confidence="likely" if l1 >= _SURE else "possible",
+        confidence="likely" if l1 >= max(_SURE, l2) else "possible",
         rationale="counted: multiply-adds that sum up, and the loads beside them, which are "
         f"{100 * cycles / max(whole, 1.0):.0f} % of L1's cycles. Refuted if each operand is used "
         "once.",

@@ -1,0 +1,43 @@
+"""Causes and symptoms: findings whose evidence decides, and places where time goes for any reason.
+
+A wait that other warps may hide, or work that results may need, is a symptom: nothing in the trace
+says that a change would win its time. What is *possible* for its share alone, and is a fault in any
+case (local memory, fences), is a cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ikp.analysis.explain.stakes import LEAST
+from ikp.analysis.explain.verdict import Finding, Tried
+
+_FAULTS: Final = (
+    "late-producer late-consumer queued-copies few-blocks launch-gaps late-start local-memory "
+    "bank-conflicts dependent-loads fences constants flag-wait serial-mma epilogue busy-lines "
+    "needless-barrier needless-pass unseen-wait"
+)
+_ALWAYS: Final = frozenset(_FAULTS.split())
+"""Findings that are causes though it is only possible how much they cost."""
+_TWICE: Final = 3.0
+"""Times the least cost of a request up to which more is no fault for sure."""
+
+
+def decided(found: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Return causes and symptoms, each in the order of the findings."""
+    causes = tuple(one for one in found if _decides(one))
+    return causes, tuple(one for one in found if not _decides(one))
+
+
+def _gained(tried: Tried) -> bool:
+    """Whether a copy without the suspect was faster by more than the spread of its times."""
+    return (tried.gain_share or 0.0) > max(tried.spread or 0.0, LEAST)
+
+
+def _decides(one: Finding) -> bool:
+    if one.confidence != "possible" or (one.tried is not None and _gained(one.tried)):
+        return True
+    if one.id == "bank-conflicts" and one.number.unit == "ratio":
+        return one.number.value >= _TWICE
+    return one.id in _ALWAYS

@@ -1,0 +1,170 @@
+"""Causes and symptoms: what evidence decides, and what time goes to for any reason."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ikp.analysis.explain import screen
+from ikp.analysis.explain.deciding import decided
+from ikp.analysis.explain.verdict import Finding, Number, Tried, Verdict, Where
+from ikp.core.code_facts import FACTS, FAR, AccessFacts, CodeFacts, RangeFacts
+from tests.analysis.explain.launches import Scene, Warp
+from tests.analysis.explain.test_counted import access, found
+
+pytestmark = pytest.mark.any_pins
+
+
+def finding(name: str, confidence: str, **more: Any) -> Finding:
+    number = more.pop("number", Number("x", 0.5, "share"))
+    values = {"title": f"a {name}", "what_if": "", "rationale": "", "suggestion": "do"} | more
+    return Finding(
+        id=name, number=number, bound_ns=5.0, bound_share=0.5, speedup_at_most=2.0,
+        confidence=confidence, where=Where(lines=("/src/k.py:7",)), **values,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "confidence", "more", "cause"),
+    [
+        ("exposed-load", "likely", {}, True),
+        ("exposed-load", "possible", {}, False),
+        ("divergence", "possible", {}, False),
+        ("fences", "possible", {}, True),  # a fault in any case
+        ("bank-conflicts", "possible", {"number": Number("c", 8.0, "ratio")}, True),
+        ("bank-conflicts", "possible", {"number": Number("c", 2.0, "ratio")}, False),
+        ("barriers", "possible", {"tried": Tried("barrier", "", "", 0.2, 0.01, "")}, True),
+        ("barriers", "possible", {"tried": Tried("barrier", "", "", 0.02, 0.01, "")}, False),
+    ],
+)
+def test_what_is_possible_is_a_symptom_where_it_is_no_fault_in_any_case(
+    name: str, confidence: str, more: dict[str, Any], cause: bool
+) -> None:
+    one = finding(name, confidence, **more)
+    assert decided([one]) == (((one,), ()) if cause else ((), (one,)))
+
+
+def waiting(warps: int = 16) -> Verdict:
+    """Return the verdict on blocks whose warps wait for loads half of the time."""
+    scene = Scene()
+    for block in range(264):
+        ranges = [("wait for x @k.py:7", 0, 500), ("fma", 500, 1000)]
+        scene.add(*(Warp(block, w, block % 132, 0, 1000, ranges) for w in range(warps // 2)))
+    trace = scene.trace(device="NVIDIA H200")
+    code = CodeFacts("sm_90a", 32, 0, ranges={"wait for x @k.py:7": few_loads()}, kernel="kernel")
+    return replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+
+
+def few_loads(count: float = 0.1, **more: Any) -> RangeFacts:
+    """Return the facts of a wait for loads that need little of any roof."""
+    made = replace(access("load.global.4", **more), activity="wait:memory")
+    (one,) = made.accesses
+    mix = {"load.global.4": (count, 0.0, 0.0)}
+    return replace(made, accesses=(replace(one, count=count),), mix=mix)
+
+
+def test_symptoms_come_behind_findings_and_promise_nothing() -> None:
+    said = waiting()
+    assert [one.id for one in said.findings] == []
+    assert "exposed-load" in [one.id for one in said.symptoms]
+    text = screen.as_text(said)
+    assert "nothing shows that a change would win it" in text and "[exposed-load]" in text
+    assert "less time" not in text
+    assert "[exposed-load]" in screen.short_text(said)
+    assert [one["id"] for one in json.loads(said.to_json())["symptoms"]] == [
+        one.id for one in said.symptoms
+    ]
+    assert "exposed-load" in [one.id for one in waiting(4).findings], "no other warps to work"
+
+
+def tail(alone: int) -> Finding | None:
+    """Return the tail of blocks that, with few beside them, take so long, and 1,000 ns else."""
+    scene, number = Scene(), 0
+    for sm in range(32):
+        for _ in range(4):
+            scene.add(Warp(number, 0, sm, 0, 1000))
+            number += 1
+    for sm in range(12):
+        scene.add(Warp(number, 0, sm, 1000, 1000 + alone))
+        number += 1
+    said = scene.trace().explain()
+    return next((one for one in said.every if one.id == "tail"), None)
+
+
+def test_a_tail_of_blocks_that_run_faster_loses_less() -> None:
+    whole, half, none = (tail(each) for each in (1000, 500, 250))
+    assert whole is not None and half is not None and none is None
+    assert whole.bound_share == pytest.approx(0.5 * (1 - 12 / 128), abs=0.01)
+    assert half.bound_share < 0.75 * whole.bound_share
+
+
+def of_host(kind: str, count: float, depends: str = "lwbih") -> Finding | None:
+    """Return the finding on a launch of 50 us whose parameter points to someone's memory."""
+    scene = Scene()
+    for block in range(264):
+        ranges = [("step", 1000 * i, 1000 * (i + 1)) for i in range(50)]
+        scene.add(*(Warp(block, w, block % 132, 0, 50_000, ranges) for w in range(8)))
+    trace = scene.trace(device="NVIDIA H200")
+    ranges_of = {"step": few_loads(count, depends=depends)}
+    text = CodeFacts("sm_90a", 32, 0, ranges=ranges_of, kernel="kernel").text()
+    far = json.dumps({"0": [kind, 4096, 1 << 20]})
+    said = replace(trace, provenance={f"{FACTS}kernel": text, f"{FAR}kernel": far}).explain()
+    return next((one for one in said.every if one.id == "far-memory"), None)
+
+
+def test_loads_of_memory_that_is_not_the_devices() -> None:
+    one = of_host("host", 0.2)
+    assert one is not None and "accesses the host's memory: 2.7 MB pass a bus" in one.title
+    peer = of_host("another GPU", 0.2)
+    assert peer is not None and "another GPU's memory" in peer.title
+    assert of_host("host", 0.2, depends="lwbi") is None
+    assert of_host("host", 0.001) is None, "in no time"
+    assert of_host("managed", 0.2) is not None
+    assert of_host("managed", 10.0) is None, "its pages are on the device"
+
+
+def slow_wait(took: int, **more: Any) -> Finding | None:
+    """Return the finding on waits for loads that take so many nanoseconds each."""
+    scene = Scene()
+    for block in range(264):
+        ranges = [("wait for x @k.py:7", 10, 10 + took)]
+        scene.add(*(Warp(block, w, block % 132, 0, took + 20, ranges) for w in range(8)))
+    trace = scene.trace(device="NVIDIA H200")
+    ranges_of = {"wait for x @k.py:7": few_loads(1.0, **more)}
+    code = CodeFacts("sm_90a", 32, 0, ranges=ranges_of, kernel="kernel")
+    said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    return next((each for each in said.findings if each.id == "far-memory"), None)
+
+
+def test_waits_of_many_times_the_devices_latency() -> None:
+    one = slow_wait(20_000)
+    assert one is not None and "20.0 us (median)" in one.title
+    assert slow_wait(1_500) is None
+
+
+def test_a_third_pass_is_one_too_many() -> None:
+    def passes(count: int) -> str:
+        some = [
+            AccessFacts("load.global.16", 0.5, f"/src/k.py:{7 + i}", 16.0, 16.0, 32, "lwbi", True,
+                        0.0, 0.0, keys=(1, 2))
+            for i in range(count)
+        ]  # fmt: skip
+        facts = RangeFacts("load", mix={"load.global.16": (1, 0, 0)}, accesses=tuple(some))
+        one = found(facts, "repeated-loads")
+        return one.confidence if one else ""
+
+    assert (passes(1), passes(2), passes(3)) == ("", "possible", "likely")
+
+
+def test_tiles_of_which_few_results_are_stored() -> None:
+    def padded(stored: float, **more: Any) -> Finding | None:
+        store = access("store.global.16", threads=stored, own=stored, in_loop=False, **more)
+        mix = {**store.mix, "tensor.group.2": (10, 0, 0)}
+        return found(replace(store, mix=mix, products=1e6), "idle-threads")
+
+    one = padded(0.35)
+    assert one is not None and "35 % of the results are stored" in one.title
+    assert padded(0.9) is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.core.host_trace import HostTrace
+from ikp.core.host_trace import LAUNCH, HostTrace
 from ikp.errors import UsageError
 from ikp.host_traces import kineto
 from ikp.host_traces.marked import NAMED
@@ -18,7 +18,7 @@ from ikp.host_traces.placing import place
 from ikp.session import launch_marks
 from ikp.trace import Trace
 from tests.analysis.example import START
-from tests.host_traces.simulated import launches
+from tests.host_traces.simulated import launches, records
 
 pytestmark = pytest.mark.any_pins
 
@@ -163,9 +163,29 @@ def test_launches_of_an_h200_on_two_streams() -> None:
 
 def test_what_has_no_number_is_matched_by_time() -> None:
     trace, program = two_at_once()
-    some = tuple(replace(each, number=each.number * (each.number > 2)) for each in trace.launches)
+    some = tuple(replace(each, number=each.number * (each.number > 1)) for each in trace.launches)
     placed = place(replace(trace, launches=some), program.trace())
-    assert "38 are matched by correlation id, 2 by grid, block, name and time" in placed.report
+    assert "39 are matched by correlation id, 1 by grid, block, name and time" in placed.report
+    assert "40 of 40 launches are within 1 us" in placed.report
+    assert len(set(placed.record.values())) == 40
+
+
+def test_numbers_place_launches_that_come_too_regularly_for_their_order() -> None:
+    begins = range(0, 6_000_000, 50_000)
+    host, trace = records(begins), launches(begins[:60], None, lambda now: now - 2_123_456)
+    plain = trace.launches
+    with pytest.raises(UsageError, match="several orders fit"):
+        place(trace, host)
+    numbered = tuple(replace(each, number=n) for n, each in enumerate(plain, 1))
+    seen = tuple(
+        replace(each, args={**each.args, LAUNCH: each.correlation - 30})
+        if each.is_kernel and each.correlation is not None and each.correlation > 30
+        else each
+        for each in host.slices
+    )
+    placed = place(replace(trace, launches=numbered), replace(host, slices=seen))
+    found = [placed.host.slices[placed.record[each]].correlation for each in range(60)]
+    assert found == [each + 31 for each in range(60)]
 
 
 @pytest.mark.parametrize("more", [{"grid": [2, 2, 2]}, {"name": "norm"}])

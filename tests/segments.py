@@ -243,11 +243,13 @@ class Segment:
         self._write_anchor(at, "init", work.sm, work.init)
         done = 0
         for record in work.records:
-            if launch.overflow is OverflowMode.WRAP:
+            if launch.overflow.wraps:
                 self._store(first + done % capacity * launch.record_bytes, launch, work, record)
             elif done < capacity:
                 self._store(first + done * launch.record_bytes, launch, work, record)
             done += 1
+            if launch.overflow is OverflowMode.STREAM:
+                self.poke(at + SLOT["attempted"], done)
         if work.finish is not None:
             self._write_anchor(at, "finish", work.sm, work.finish)
             self._write_state(at, launch, work, SlotState.FINISHED, done)
@@ -325,4 +327,4 @@ def _capacity(slot_bytes: int, launch: Launch) -> int:
 def _latest_or_first(
     records: Sequence[Record], capacity: int, overflow: OverflowMode
 ) -> Sequence[Record]:
-    return records[-capacity:] if overflow is OverflowMode.WRAP else records[:capacity]
+    return records[-capacity:] if overflow.wraps else records[:capacity]

@@ -21,7 +21,6 @@ from ikp.core.abi import (
     MIN_SEGMENT_BYTES,
     ClockKind,
     Language,
-    OverflowMode,
     segment_bytes,
 )
 from ikp.core.code_facts import FAR, PARAMETERS
@@ -192,7 +191,7 @@ def _check(text: str) -> None:
         text
         for text, asked in (
             (f"clock='{spec.clock.name.lower()}'", spec.clock is not ClockKind.CYCLES),
-            ("overflow='wrap'", spec.overflow is not OverflowMode.STOP),
+            (f"overflow={spec.overflow.name.lower()!r}", spec.overflow.wraps),
             ("mode='totals'", spec.totals),
         )
         if asked

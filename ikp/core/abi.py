@@ -51,8 +51,10 @@ SLOT_HEADER: Final = np.dtype(
         ("grid_id", "<u4"),
         ("state", "<u4"),  # SlotState
         ("role", "<u4"),  # region id of the role's name; 0 where the warp has none
-        ("attempted", "<u4"),  # records attempted, dropped ones included; written by finish
-        ("reserved", "<u4", 3),
+        ("attempted", "<u4"),  # records attempted, dropped ones included; written by finish, and
+        # in a stream with each record
+        ("open", "<u4"),  # of a stream: tag of the range opened last, 0 once a record is stored,
+        ("open_start", "<u8"),  # and its start: as many bits as the clock's records have
     ]
 )
 DENSE_HEADER: Final = np.dtype(
@@ -154,6 +156,12 @@ class OverflowMode(IntEnum):
 
     STOP = 0  # keep the first records, count the rest
     WRAP = 1  # keep the latest records: a ring
+    STREAM = 2  # a ring, whose count the warp publishes: the host reads it while the kernel runs
+
+    @property
+    def wraps(self) -> bool:
+        """Whether the latest records overwrite the oldest."""
+        return self is not OverflowMode.STOP
 
 
 class Option(IntFlag):
@@ -206,7 +214,7 @@ def min_slot_bytes(
 
 def _min_records(overflow: OverflowMode) -> int:
     """Return the smallest capacity of a slot. A ring of one would have the mask 0."""
-    return 2 if overflow is OverflowMode.WRAP else 1
+    return 2 if overflow.wraps else 1
 
 
 def field_offsets(dtype: _StructDType) -> dict[str, int]:
@@ -231,7 +239,7 @@ def slot_capacity(
     A ring's capacity is a power of two, so that the kernel wraps with one mask.
     """
     records = max(0, slot_bytes - header_bytes) // clock.record.itemsize
-    if overflow is OverflowMode.WRAP and records:
+    if overflow.wraps and records:
         return 1 << (records.bit_length() - 1)
     return records
 
@@ -244,7 +252,7 @@ def segment_bytes(
     header_bytes: int = SLOT_HEADER_BYTES,
 ) -> int:
     """Return the size of a segment in which each of ``slots`` warps can keep ``records``."""
-    if overflow is OverflowMode.WRAP:
+    if overflow.wraps:
         records = 1 << max(0, records - 1).bit_length()
     return LAUNCH_HEADER_BYTES + slots * (header_bytes + records * clock.record.itemsize)
 

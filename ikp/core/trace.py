@@ -72,7 +72,7 @@ class Launch:
     device: str  # "NVIDIA H200", "cpu (interpreter)"
     backend: str  # "triton", ...
     clock: ClockFit
-    overflow: str = "stop"  # "stop" | "wrap"
+    overflow: str = "stop"  # "stop" | "wrap" | "stream"
     capacity: int = 0  # records per slot
     segment_bytes: int = 0
     attempted: int = 0  # records attempted, as far as known

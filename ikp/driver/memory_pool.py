@@ -85,6 +85,7 @@ class Pool:
         size = ctypes.c_size_t(_ZEROS_BYTES)
         call("cuMemAllocHost_v2", ctypes.byref(self._zeros), size, to="pin memory")
         ctypes.memset(self._zeros, 0, _ZEROS_BYTES)
+        self._staged = np.zeros(0, np.uint8)
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new memory, with any content.
@@ -169,6 +170,33 @@ class Pool:
             self._copy(_Rows(there, here, part.width, part.rows), "read its memory")
             self.wait()
         return made
+
+    def stage(self, nbytes: int) -> None:
+        """Pin memory for copies of up to ``nbytes``, before a kernel runs.
+
+        Raises:
+            PatchError: there is not so much.
+        """
+        if nbytes <= len(self._staged):
+            return
+        address, size = ctypes.c_void_p(), ctypes.c_size_t(nbytes)
+        call("cuMemAllocHost_v2", ctypes.byref(address), size, to="pin memory")
+        held = (ctypes.c_uint8 * nbytes).from_address(address.value or 0)
+        # What was pinned before stays: to free it would wait for kernels.
+        self._staged = np.frombuffer(memoryview(held), np.uint8)
+
+    def peek(self, base: int, nbytes: int) -> NDArray[np.uint8]:
+        """Return the first bytes of a segment at ``base``, in memory that the next call overwrites.
+
+        Raises:
+            PatchError: the driver refuses, or a kernel has failed.
+        """
+        self.stage(nbytes)
+        there = _Side(0, 0, _DEVICE, None, base, None, nbytes)
+        here = _Side(0, 0, _HOST, self._staged.ctypes.data, 0, None, nbytes)
+        self._copy(_Rows(there, here, nbytes, 1), "read its memory")
+        self.wait()
+        return self._staged[:nbytes]
 
     def _copy(self, rows: _Rows, what: str) -> None:
         call("cuMemcpy2DAsync_v2", ctypes.byref(rows), self._stream, to=what)

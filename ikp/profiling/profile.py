@@ -62,7 +62,9 @@ class profile(Life):
             each warp and how long it took in all, which costs less and needs hardly any room. Then
             payloads are left out, and ``index=`` and region numbers known only at run time refused.
         overflow: when a warp's slot is full, ``"stop"`` keeps its first records, ``"wrap"`` its
-            latest.
+            latest. ``"stream"`` is a ring that the host reads while the kernel runs, for kernels
+            that run long: the trace has all records that it came to read. No kernel waits for the
+            host; records that are overwritten too early are dropped, and counted.
         buffer_size: size in bytes of each buffer. None is 32 MiB, 8 MiB for totals, or what suits
             the launch where ``prof.buffer`` gets its grid.
         device: torch device of the buffers; None takes the current CUDA device, or the CPU where

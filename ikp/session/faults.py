@@ -35,7 +35,10 @@ def lost(taken: Sequence[Taken], failed: Mapping[Any, str]) -> list[Taken]:
     return [
         each
         for each in taken
-        if each.lifted is None and each.segment.data.is_cuda and each.segment.data.device in failed
+        if each.lifted is None
+        and each.drain is None  # what it has read is on the host
+        and each.segment.data.is_cuda
+        and each.segment.data.device in failed
     ]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from ikp.core.segment import Segment, Tensor
 from ikp.session.arena import SegmentKind, Shelf
+from ikp.session.drain import Drain, Drained
 from ikp.session.handed import Notice
 from ikp.session.lifting import Lifted, lift
 from ikp.session.memory import SHARE, free_bytes
@@ -57,7 +58,8 @@ class Taken:
     heard: bool = False
     launch: object = None  # a key: launches with equal keys need equal buffers
     at: float = field(default_factory=time.monotonic)  # when it was taken
-    lifted: Lifted | Replayed | None = None  # its bytes on the host; its memory is another's then
+    drain: Drain | None = None  # of a stream, until it is lifted
+    lifted: Lifted | Replayed | Drained | None = None  # on the host; its memory is another's then
 
     def is_over(self, stream: int) -> bool:
         """Return whether all its launches were on one stream, and there can be no others."""
@@ -248,7 +250,7 @@ class Harvest:
         import torch
 
         segment, storage = taken.segment, self._service.storage
-        found = lift(storage, segment)
+        found = taken.drain.lift() if taken.drain is not None else lift(storage, segment)
         if found is None:  # the segment is read when the session ends
             return
         lifted, parts = found
@@ -264,7 +266,7 @@ class Harvest:
             self._moves = True
             self._unread -= segment.nbytes
             self._kept += lifted.nbytes
-            taken.lifted, taken.notice = lifted, None
+            taken.lifted, taken.notice, taken.drain = lifted, None, None
             segment.data = torch.empty(0, dtype=torch.uint8, device=self._device)
         if storage.reuses:
             storage.clear(piece, parts)

@@ -6,5 +6,5 @@ from typing import Final
 
 CLOCKS: Final = ("cycles", "globaltimer", "cycles64", "globaltimer64")
 """The clocks that a kernel can read: names of ``ikp.core.abi.ClockKind``."""
-OVERFLOWS: Final = ("stop", "wrap")
+OVERFLOWS: Final = ("stop", "wrap", "stream")
 """Which records a full slot keeps: names of ``ikp.core.abi.OverflowMode``."""

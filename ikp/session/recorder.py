@@ -17,6 +17,7 @@ from typing import Any
 
 from ikp import registry
 from ikp.core import abi
+from ikp.core.abi import OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.host_clock import HostClock
 from ikp.core.regions import merge
@@ -29,6 +30,7 @@ from ikp.progress import progress
 from ikp.session.arena import SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
+from ikp.session.drain import Drain
 from ikp.session.faults import failures, fault, lost
 from ikp.session.handed import hand_out
 from ikp.session.harvest import Harvest, Taken
@@ -151,6 +153,8 @@ class Recording:
         prof = settled.backend.argument(segment.on(handed))
         if prof is not None:  # else the adapter has warned why
             taken = Taken(segment, weakref.ref(handed), notice, kind, launch=found.launch)
+            if settled.spec.overflow is OverflowMode.STREAM and asked.enabled:
+                taken.drain = Drain.begin(place.service, segment)
             with self._lock:
                 self._taken.append(taken)
                 place.harvest.add(taken)
@@ -340,7 +344,7 @@ class Recording:
         """Yield segments copied as a whole, while kernels run on: no other kernel could run."""
         for each in taken:
             segment = each.segment
-            if each.lifted is not None or not segment.data.is_cuda:
+            if _is_here(each):
                 yield _source(each)
                 continue
             place = self._places[segment.data.device]
@@ -437,7 +441,7 @@ def _sources(taken: Sequence[Taken]) -> Iterator[SegmentSource]:
     there: dict[Any, list[tuple[int, Segment]]] = {}
     for each in taken:
         segment = each.segment
-        if each.lifted is None and segment.data.is_cuda:
+        if not _is_here(each):
             there.setdefault(segment.data.device, []).append((id(each), segment))
     for some in there.values():
         keys, segments = zip(*some, strict=True)
@@ -445,10 +449,18 @@ def _sources(taken: Sequence[Taken]) -> Iterator[SegmentSource]:
     return (copied.pop(id(each)) if id(each) in copied else _source(each) for each in taken)
 
 
+def _is_here(taken: Taken) -> bool:
+    """Return whether no copy from a device is needed, but for what a drain copies by itself."""
+    read = taken.lifted is not None or taken.drain is not None
+    return read or not taken.segment.data.is_cuda
+
+
 def _source(taken: Taken) -> SegmentSource:
     """Return the source of a segment on the host, or of one that was read back."""
     if taken.lifted is not None:
         return taken.lifted.source(taken.segment)
+    if taken.drain is not None:
+        return taken.drain.source()
     return SegmentSource.of(taken.segment, taken.segment.data.numpy())
 
 

@@ -93,6 +93,12 @@ class Storage(Protocol):
     def read(self, data: Tensor, part: SegmentRows) -> Bytes:
         """Return a copy of a part, row by row."""
 
+    def stage(self, nbytes: int) -> None:
+        """Prepare for ``peek`` of up to ``nbytes``, before a kernel runs."""
+
+    def peek(self, data: Tensor, nbytes: int) -> Bytes:
+        """Return the first bytes as they are now, in memory that the next call may overwrite."""
+
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes before any kernel reads them, and wait for that."""
 
@@ -147,6 +153,13 @@ class HostStorage:
     def read(self, data: Tensor, part: SegmentRows) -> Bytes:
         """Return a copy of a part."""
         return _rows(data.numpy(), part).flatten()
+
+    def stage(self, nbytes: int) -> None:
+        """Do nothing."""
+
+    def peek(self, data: Tensor, nbytes: int) -> Bytes:
+        """Return a copy of the first bytes."""
+        return self.read(data, SegmentRows(0, nbytes))
 
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes."""
@@ -217,6 +230,14 @@ class DriverStorage:
         """Return a copy of a part."""
         return self._pool.read(data.data_ptr(), part)
 
+    def stage(self, nbytes: int) -> None:
+        """Pin memory."""
+        self._pool.stage(nbytes)
+
+    def peek(self, data: Tensor, nbytes: int) -> Bytes:
+        """Return a copy of the first bytes, in pinned memory."""
+        return self._pool.peek(data.data_ptr(), nbytes)
+
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes."""
         self._pool.write(data.data_ptr() + at, words)
@@ -265,6 +286,13 @@ class TorchStorage:
             rows = data.as_strided(shape, step, data.storage_offset() + part.at)
             made: Bytes = rows.contiguous().view(-1).cpu().numpy()
         return made
+
+    def stage(self, nbytes: int) -> None:
+        """Do nothing."""
+
+    def peek(self, data: Tensor, nbytes: int) -> Bytes:
+        """Return a copy of the first bytes."""
+        return self.read(data, SegmentRows(0, nbytes))
 
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes."""

@@ -218,10 +218,10 @@ def _checked_mode(mode: object, overflow: str, clock: ClockKind) -> str:
     """Return a session's mode, if its other options go with it."""
     if mode not in DEFAULT_BYTES:
         raise UsageError(f"mode={mode!r} is unknown: use 'timeline' or 'totals'.")
-    if mode == "totals" and overflow == "wrap":
+    if mode == "totals" and overflow != "stop":
         raise UsageError(
-            "mode='totals' has nothing that overflow='wrap' could keep the latest of: a total is "
-            "of all ranges of its region. Leave overflow out."
+            f"mode='totals' has nothing that overflow={overflow!r} could keep the latest of: a "
+            "total is of all ranges of its region. Leave overflow out."
         )
     if mode == "totals" and clock.bits > abi.WORD_BITS:
         raise UsageError(

@@ -12,6 +12,10 @@ helpers need no help from the user. Live registers per thread, from init to the 
     ikp_lim   stop: capacity of the slot; ring: capacity - 1, an index mask;
               0 in lanes that never record
 
+In a stream (``OverflowMode.STREAM``), the slot header says at any time how many records the warp
+has stored, and which range is open: by one store where a range opens, and one behind each record.
+They are volatile, so that none is dropped for the next one.
+
 One 32-bit compare elects the recording lane and bounds the store together: in lanes other than 0
 the limit is 0. A segment never crosses a multiple of 4 GiB (the arena sees to it), so an address is
 32-bit arithmetic and the register pair (low, high). It is made of a number that is less than the
@@ -83,13 +87,23 @@ def region_comment(region: int, name: str) -> str:
     return f"{region} {json.dumps(name)}".replace("$", r"\u0024")  # LLVM would expand a dollar
 
 
-def start(spec: Spec, comment: str = "") -> Asm:
-    """No operands; the result is the start word, as wide as the clock is read.
+def start(spec: Spec, comment: str = "", tag: int | None = 0) -> Asm:
+    """The result is the start word, as wide as the clock is read.
 
-    ``comment`` names in the mark the region that is opened, for the check for ranges without end.
+    Args:
+        spec: how the kernel records.
+        comment: names in the mark the region that is opened, for the check for ranges without end.
+        tag: of the open range in a stream; 0 publishes none. None: it is the only operand.
     """
     mark = f"{CLOCK_MARK} {comment}".strip()
-    return Asm(f"{mark}\n{CLOCK_READ[spec.clock]}\n{END_MARK}", f"={_clock_word(spec)}")
+    code, word = f"{mark}\n{CLOCK_READ[spec.clock]}\n{END_MARK}", _clock_word(spec)
+    if spec.overflow is not OverflowMode.STREAM or tag == 0:
+        return Asm(code, f"={word}")
+    code += _OPENED.format(
+        halves="mov.u32 l, $0; mov.u32 h, 0;" if word == "r" else "mov.b64 {l, h}, $0;",
+        tag="$1" if tag is None else f"{tag:#x}",
+    )
+    return Asm(code, f"=&{word},r" if tag is None else f"={word}")
 
 
 def end(spec: Spec, record: RecordCode) -> Asm:
@@ -131,7 +145,7 @@ def store(
         where=_where(where),
         index=_index(spec, None, where=where is not None),
         store=_words(spec, tag=f"{tag:#x}", start=start, end=end, payload=payload),
-        count=_count(None, where=where is not None),
+        count=_count(None, where=where is not None) + _published(spec),
     )
 
 
@@ -151,7 +165,7 @@ def _record(spec: Spec, record: RecordCode, names: list[str]) -> Asm:
             end="$0",
             payload=operand["payload"],
         ),
-        count=_count(operand.get("index"), record.where),
+        count=_count(operand.get("index"), record.where) + _published(spec),
     )
     word = _clock_word(spec)
     return Asm(code, ",".join([f"=&{word}", *(word if n == "start" else "r" for n in names)]))
@@ -180,7 +194,7 @@ def _words(spec: Spec, *, tag: str, start: str, end: str, payload: str) -> str:
 def _index(spec: Spec, given: str | None, where: bool) -> str:
     """Return code that makes ``n`` the record's offset in the slot, ``p`` whether to store it."""
     also = (".and", ", w") if where else ("", "")
-    if spec.overflow is OverflowMode.WRAP:
+    if spec.overflow.wraps:
         bound = f"setp.ne{also[0]}.u32 p, ikp_lim, 0{also[1]};"
         return f"{bound}\nand.b32 n, ikp_cur, ikp_lim;\nshl.b32 n, n, {shift(spec)};"
     at = given or "ikp_cur"
@@ -197,6 +211,11 @@ def _count(given: str | None, where: bool) -> str:
     return f"{largest}\n{guard}max.u32 ikp_cur, ikp_cur, n;"
 
 
+def _published(spec: Spec) -> str:
+    """Return code that publishes the count of a stream, and that the range opened last is over."""
+    return _COUNT if spec.overflow is OverflowMode.STREAM else ""
+
+
 def shift(spec: Spec) -> int:
     """Return by how many bits an index is shifted to become an offset in a slot."""
     return spec.clock.record.itemsize.bit_length() - 1
@@ -209,6 +228,23 @@ add.u32 n, n, ikp_base;
 {store}
 {count}
 }}"""
+
+_PUBLISHED = abi.field_offsets(abi.SLOT_HEADER)["attempted"] - abi.SLOT_HEADER_BYTES
+"""The offset of the published words from the slot's first record: one aligned store of 16 bytes."""
+
+_COUNT = f"""
+setp.ne.u32 p, ikp_lim, 0;
+mov.b64 a, {{ikp_base, ikp_high}};
+@p st.volatile.global.v2.b32 [a+{_PUBLISHED}], {{ikp_cur, 0}};"""
+
+_OPENED = f"""
+{{{{
+.reg .pred p; .reg .u32 l, h; .reg .u64 a;
+setp.ne.u32 p, ikp_lim, 0;
+mov.b64 a, {{{{ikp_base, ikp_high}}}};
+{{halves}}
+@p st.volatile.global.v4.b32 [a+{_PUBLISHED}], {{{{ikp_cur, {{tag}}, l, h}}}};
+}}}}"""
 
 _RECORD = f"""{CLOCK_MARK}
 {{clock}}

@@ -79,9 +79,9 @@ def init(spec: Spec, language: Language = Language.OTHER, counters: Iterable[Cou
         _PLACE,
         _CHOSEN if spec.select else _EVERY,
         _slot(spec),
-        _LIMIT[spec.overflow],
+        _LIMIT[spec.overflow.wraps],
         _launch_header(spec, language),
-        _SLOT_HEADER,
+        _slot_header(spec),
         "}",
         END_MARK,
         "mov.u32 $0, 0;",
@@ -180,9 +180,9 @@ sub.u32 t, bytes, {_HEADER}; shr.u32 t, t, {shift(spec)};"""
 
 
 _LIMIT = {
-    OverflowMode.STOP: "@ok mov.u32 ikp_lim, t;",
+    False: "@ok mov.u32 ikp_lim, t;",
     # The capacity is the largest power of two that fits, so that wrapping is one mask.
-    OverflowMode.WRAP: """bfind.u32 t, t;
+    True: """bfind.u32 t, t;
 mov.u32 u, 1;
 shl.b32 t, u, t;
 @ok sub.u32 ikp_lim, t, 1;""",
@@ -207,6 +207,12 @@ or.b32 t, block, thread; setp.eq.u32 first, t, 0; setp.ne.and.u32 first, $2, 0, 
 mov.b64 a, {{low, ikp_high}};
 @first ld.global.u32 t, [a+{_LAUNCH["launches"]}]; add.u32 t, t, 1;
 {stores}"""
+
+
+def _slot_header(spec: Spec) -> str:
+    if spec.overflow is OverflowMode.STREAM:  # the published words: none is of an earlier launch
+        return f"{_SLOT_HEADER}\n@ok st.global.v4.b32 [a+{_SLOT['attempted']}], {{u, u, u, u}};"
+    return _SLOT_HEADER
 
 
 _SLOT_HEADER = f"""mov.u32 sm, %smid;

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from ikp.core import abi
-from ikp.core.abi import Kind, PayloadType
+from ikp.core.abi import Kind, OverflowMode, PayloadType
 from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot, ptx_totals
@@ -81,6 +81,15 @@ class PtxRecorder(ABC):
         if spec is None:
             raise KernelError("this kernel does not record: its prof argument is None.")
         return spec
+
+    def _read_clock(self, region: Region) -> Any:
+        """Return the start word of a range that opens now."""
+        spec = self.spec()
+        if spec.overflow is not OverflowMode.STREAM:
+            return self._emit(ptx.start(spec, comment(region)), [])
+        tag = region.fixed_tag(Kind.RANGE, PayloadType.NONE)
+        operands = self._tag(Kind.RANGE, PayloadType.NONE, region, Place())
+        return self._emit(ptx.start(spec, comment(region), tag), operands)
 
     def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
         """Read the clock and store one range record, or add the range to its region's total."""

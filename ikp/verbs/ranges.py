@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ikp import registry
-from ikp.core.abi import OverflowMode
 from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.verbs.dsl import NO_PAYLOAD, Dsl, DslValue, OpenRange, Place, Region, Unrecorded
@@ -101,7 +100,7 @@ def _check_takes_index(spec: Spec, verb: str) -> None:
             f"ikp.{verb} gives an index, but the session keeps totals (mode='totals'): there is no "
             "record to put anywhere. Leave the index out, or record a timeline."
         )
-    if spec.overflow is OverflowMode.WRAP:
+    if spec.overflow.wraps:
         raise KernelError(
             f"ikp.{verb} gives an index, but the session keeps each warp's latest records in a "
             "ring, where an index means nothing. Use overflow='stop', or leave the index out."

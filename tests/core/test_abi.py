@@ -58,7 +58,8 @@ SLOT_WORDS = {
     "state": 40,
     "role": 44,
     "attempted": 48,
-    "reserved": 52,
+    "open": 52,
+    "open_start": 56,
 }
 
 
@@ -114,7 +115,7 @@ def test_version_1_is_laid_out_like_this() -> None:
     narrow = ["CYCLES", "GLOBALTIMER", "HOST"]
     assert [kind.name for kind in ClockKind] == [*narrow, *(f"{name}64" for name in narrow)]
     assert [kind.value for kind in ClockKind] == list(range(6))
-    assert [mode.name for mode in OverflowMode] == ["STOP", "WRAP"]
+    assert [mode.name for mode in OverflowMode] == ["STOP", "WRAP", "STREAM"]
     assert [language.name for language in Language] == ["OTHER", "TRITON", "GLUON", "CUTE"]
     assert [state.value for state in SlotState] == [0, 1, 3]
 

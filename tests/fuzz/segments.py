@@ -215,6 +215,8 @@ def _why_untellable(data: bytes, trace: Trace, block: int, warp: int, counts: Co
     had = counts[block, warp][1]
     if had >= launch.capacity:
         return "how many were dropped stands there once"
+    if launch.overflow == "stream":
+        return "behind a stream's count may be records that came after the copy of the count"
     size = int(header["slot_bytes"])
     slot = data[abi.LAUNCH_HEADER_BYTES + order.index((block, warp)) * size :][:size]
     head = np.frombuffer(slot[: abi.SLOT_HEADER_BYTES], abi.SLOT_HEADER)[0]

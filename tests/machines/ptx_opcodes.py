@@ -303,7 +303,8 @@ def _make_ld(i: Instruction, program: Program) -> Step:
 
 def _make_st(i: Instruction, program: Program) -> Step:
     address = _address(i.operands[0])
-    parts, size = _vector(i.types, i.operands[1])
+    types = [each for each in i.types if each != "volatile"]
+    parts, size = _vector(types, i.operands[1])
     reads = [_reader(part) for part in parts]
 
     def st(thread: Thread) -> None:

@@ -168,7 +168,7 @@ def test_the_headers_say_what_the_abi_says(mode: OverflowMode, clock: ClockKind)
     assert set(heads["grid_id"]) == {0x123}
     assert set(heads["attempted"]) == {1}
     assert heads["sm"].tolist() == [i // 2 % machine.sms for i in range(12)]
-    for name in ("role", "reserved"):
+    for name in ("role", "open", "open_start"):
         assert not heads[name].any()
     ns, cycles = heads["init_ns"].astype(np.int64), heads["init_clock"].astype(np.int64)
     assert (ns[1:] >= ns[:-1]).all() and ns[0] >= machine.epoch_ns
@@ -365,7 +365,10 @@ def test_counts_of_all_sizes_agree_with_the_decoder(mode: OverflowMode) -> None:
     sizes = range(64, 64 + 16 * 20, 16)
     for size, finish in (*zip(sizes, repeat(True)), *zip(sizes[::5], repeat(False))):
         ran = run(chatter(mode, 21, finish), abi.LAUNCH_HEADER_BYTES + size)
-        assert ran.trace.events.payload.tolist() == expected_payloads(size, 21, mode), size
+        expected = expected_payloads(size, 21, mode)
+        if mode is OverflowMode.STREAM and not finish:  # the oldest may be half overwritten
+            expected = expected[1:]
+        assert ran.trace.events.payload.tolist() == expected, size
 
 
 def test_two_inits_do_not_assemble() -> None:

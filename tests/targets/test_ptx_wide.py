@@ -61,7 +61,7 @@ def test_ranges_longer_than_32_bits_are_as_long_as_they_were(
     trace = run(kernel, warps, room, (WARP * warps, 1, 1))
     (launch,) = trace.launches
     kept = min(count, launch.capacity)
-    first = count - kept if mode is OverflowMode.WRAP else 0
+    first = count - kept if mode.wraps else 0
     assert launch.capacity == (room if mode is OverflowMode.STOP else 1 << (room - 1).bit_length())
     assert trace.events.payload.tolist() == [*range(first + 1, first + kept + 1)] * warps
     assert (trace.events.ticks == LONG).all()

@@ -38,7 +38,7 @@ from ikp.verbs.dsl import (
     not_a_region,
     signed,
 )
-from ikp.verbs.inline_ptx import PtxRecorder, comment
+from ikp.verbs.inline_ptx import PtxRecorder
 
 
 class Traced(PtxRecorder):
@@ -105,13 +105,14 @@ class Traced(PtxRecorder):
 
     def open(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Read the clock."""
-        return self._range(region, payload, given, self._read_clock(region))
+        return self._range(region, payload, given, self._read_clock(self.region(region, "start")))
 
     def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
         """Read the clock for a range; the start word of none is 0."""
         wide = self.spec().clock.bits > abi.WORD_BITS
         zero = Int64(0) if wide else Int32(0)
-        start = self._read_clock(region) if opened else zero
+        known = self.region(region, "start")
+        start = self._read_clock(known) if opened else zero
         return replace(self._range(region, payload, given, start), opened=Int32(int(opened)))
 
     def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:
@@ -121,8 +122,8 @@ class Traced(PtxRecorder):
         kinds = [Unrecorded(kind_of(p)) if isinstance(p, cutlass.Numeric) else p for p in parts]
         return OpenRange(kinds[0], None, kinds[1])
 
-    def _read_clock(self, region: object) -> DslValue:
-        word = self._emit(ptx.start(self.spec(), comment(self.region(region, "start"))), [])
+    def _read_clock(self, region: Region) -> DslValue:
+        word = super()._read_clock(region)
         if recording := state.current(self._kernel, "start"):
             recording.places[hash(word.ir_value().owner)] = place()
         return word

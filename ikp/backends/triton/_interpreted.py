@@ -21,7 +21,7 @@ import triton.language as tl
 from ikp.backends.triton import foreign
 from ikp.backends.triton._structure import Standing, running
 from ikp.core import abi, launch_fields
-from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
+from ikp.core.abi import ClockKind, Kind, Language, Option, PayloadType, SlotState
 from ikp.core.launch_fields import Origin
 from ikp.core.segment import EVERYTHING, Selection, Spec
 from ikp.errors import IkpWarning, KernelError
@@ -325,7 +325,7 @@ class Program:
         """Store one record if there is room, at the next index or a given one, and count it."""
         index = self.attempted if given is None else given
         self.attempted = max(self.attempted, index + 1)
-        if self.spec.overflow is OverflowMode.WRAP:
+        if self.spec.overflow.wraps:
             index %= self.capacity
         self._put(index, tag, times, payload)
 

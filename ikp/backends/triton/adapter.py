@@ -28,7 +28,7 @@ from ikp.verbs.dsl import (
     not_a_region,
     signed,
 )
-from ikp.verbs.inline_ptx import PtxRecorder, comment
+from ikp.verbs.inline_ptx import PtxRecorder
 
 
 class Compiled(PtxRecorder):
@@ -94,11 +94,12 @@ class Compiled(PtxRecorder):
 
     def open(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Read the clock."""
-        return self._range(region, payload, given, self._read_clock(region))
+        return self._range(region, payload, given, self._read_clock(self.region(region, "start")))
 
     def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
         """Read the clock for a range; the start word of none is 0."""
-        start = self._read_clock(region) if opened else self._no_clock()
+        known = self.region(region, "start")
+        start = self._read_clock(known) if opened else self._no_clock()
         made = self._range(region, payload, given, start)
         return replace(made, opened=self._semantic.to_tensor(int(opened)))
 
@@ -147,9 +148,6 @@ class Compiled(PtxRecorder):
 
     def _set_up(self, spec: Spec) -> ptx.Asm:
         return ptx_slot.init(spec, self._language)
-
-    def _read_clock(self, region: object) -> DslValue:
-        return self._emit(ptx.start(self.spec(), comment(self.region(region, "start"))), [])
 
     def _no_clock(self) -> DslValue:
         zero = self._semantic.to_tensor(0)

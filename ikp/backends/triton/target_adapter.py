@@ -54,5 +54,5 @@ class ForTarget(Compiled):
     def _set_up(self, spec: Spec) -> Asm:
         return self._target.init(spec, self._language)
 
-    def _read_clock(self, region: object) -> DslValue:
-        return self._emit(self._target.start(comment(self.region(region, "start"))), [])
+    def _read_clock(self, region: Region) -> DslValue:
+        return self._emit(self._target.start(comment(region)), [])

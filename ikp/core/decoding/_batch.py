@@ -310,6 +310,7 @@ def _figures(used: Used, work: _Work, more: Ints) -> dict[str, Column]:
     most = np.zeros(len(used.layouts), np.int64)
     np.maximum.at(most, used.launch, work.reached)
     unfinished, capacity = ~used.finished, used.capacity
+    unknown = unfinished & (not used.stream)  # how many records these attempted
     return {
         "attempted": used.total(work.attempted),
         "kept": used.total(work.kept),
@@ -319,8 +320,8 @@ def _figures(used: Used, work: _Work, more: Ints) -> dict[str, Column]:
         "open_others": np.bincount(
             used.others.launch[~used.others.finished], minlength=len(used.layouts)
         ),
-        "full": used.count(unfinished & (work.kept >= capacity)),
-        "open": used.count(unfinished & (work.reached >= capacity)),
+        "full": used.count(unknown & (work.kept >= capacity)),
+        "open": used.count(unknown & (work.reached >= capacity)),
         "dropped": used.total(work.reached - np.minimum(work.reached, capacity)),
         "corrupt": used.total(work.corrupt),
         "more": more,

@@ -89,7 +89,8 @@ def count_attempted(used: Used) -> tuple[Ints, Ints]:
     whole = np.flatnonzero(used.finished & used.fresh & (attempted < used.capacity))
     more = whole[~is_empty(used.read(whole, attempted[whole]))]
     behind = np.bincount(used.launch[more], minlength=len(used.layouts))
-    unknown = np.flatnonzero(~used.finished) if not used.summed else more[:0]
+    counted = used.summed or used.stream
+    unknown = more[:0] if counted else np.flatnonzero(~used.finished)
     for launch, part in used.parts(unknown):
         layout = used.layouts[launch]
         step = max(1, _SCAN_RECORDS // max(1, layout.capacity))

@@ -19,6 +19,7 @@ from ikp.core.decoding._batch import EVENT_COLUMNS, Decoded, LaunchBatch, decode
 from ikp.core.decoding._records import CHUNK_RECORDS, ID_BITS, Codes
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.decoding.slots import Columns
+from ikp.core.decoding.stream import in_order
 from ikp.core.regions import fallback_name, merge
 from ikp.core.rows import make_totals
 from ikp.core.trace import Column, Events, Region, Slots, Trace, make_columns, no_totals
@@ -72,7 +73,7 @@ def _batches(sources: Iterable[SegmentSource], tables: _NameTables) -> Iterator[
         if not batch.fits(layout):
             yield batch
             batch = LaunchBatch()
-        batch.add(source, layout, table)
+        batch.add(in_order(source, layout), layout, table)
         if batch.full:
             yield batch
             batch = LaunchBatch()

@@ -30,6 +30,7 @@ class Excerpt:
     counts: Ints  # by slot: how many of its first records the host has
     records: Bytes  # these, slot by slot
     tail: bool  # whether the memory behind all that a launch writes is not zero
+    in_order: bool = False  # the records of a stream: those kept, from the first to the last
 
 
 @dataclass(frozen=True)

@@ -108,9 +108,8 @@ def _losses(known: Figures, source: SegmentSource, layout: SegmentLayout, needed
     notes = []
     what = "totals" if layout.summed else "records"
     if known.dropped:
-        which = "the oldest" if layout.overflow is OverflowMode.WRAP else "the latest"
         notes.append(
-            f"{known.dropped} {what} dropped ({which} of each full slot); "
+            f"{known.dropped} {what} dropped ({_DROPPED[layout.overflow]}); "
             f"{_remedy(source, needed)} would have held all"
         )
     ran = known.warps > 0 and not known.unfinished
@@ -122,6 +121,8 @@ def _losses(known: Figures, source: SegmentSource, layout: SegmentLayout, needed
         )
     if known.unfinished and layout.summed:
         notes.append(f"{known.unfinished} warps never reached finish: their totals are lost")
+    elif known.unfinished and layout.overflow is OverflowMode.STREAM:
+        notes.append(f"{known.unfinished} warps never reached finish")
     elif known.unfinished:
         notes.append(
             f"{known.unfinished} warps never reached finish: their counts are read from the records"
@@ -137,6 +138,13 @@ def _losses(known: Figures, source: SegmentSource, layout: SegmentLayout, needed
             )
         )
     return notes
+
+
+_DROPPED = {
+    OverflowMode.STOP: "the latest of each full slot",
+    OverflowMode.WRAP: "the oldest of each full slot",
+    OverflowMode.STREAM: "overwritten before the host had read them",
+}
 
 
 def clock_notes(

@@ -58,10 +58,11 @@ class Used:
 
     sources: Sequence[SegmentSource]
     layouts: Sequence[SegmentLayout]
-    memories: Sequence[_Memory]
+    memories: Sequence[Memory]
     clock: ClockKind  # of the records' times
     unit: ClockKind  # of the clock
     ring: bool  # a full slot keeps its latest records
+    stream: bool  # counts are exact at any time, and records are those that the host has read
     summed: bool  # the records are totals
     heads: Mapping[str, Column]
     launch: Ints  # by slot, index into the first three
@@ -121,7 +122,8 @@ class Used:
 def used_slots(sources: Sequence[SegmentSource], layouts: Sequence[SegmentLayout]) -> Used:
     """Return the slots that launches initialised, with counts of corrupt and absent ones."""
     both = list(zip(sources, layouts, strict=True))
-    every = [_slot_heads(source, layout) for source, layout in both]
+    every = [slot_heads(source, layout) for source, layout in both]
+    stream = layouts[0].overflow is OverflowMode.STREAM
     raw = np.ascontiguousarray(every[0] if len(every) == 1 else np.concatenate(every))
     heads = _columns(raw.view(abi.SLOT_HEADER).reshape(-1))
     counts = np.array([each.slots + each.others for each in layouts])
@@ -138,27 +140,40 @@ def used_slots(sources: Sequence[SegmentSource], layouts: Sequence[SegmentLayout
     used = launch[chosen] if len(chosen) < len(ours) else launch
     first = np.cumsum(counts) - counts
     finished = np.asarray(heads["state"] == SlotState.FINISHED)
+    full = np.array([each.capacity for each in layouts])
     came, others = _parted(Came(heads, used, chosen - first[used], finished), layouts)
     return Used(
         sources=sources,
         layouts=layouts,
-        memories=[_Memory(source.data, layout) for source, layout in both],
+        memories=[Memory(source.data, layout) for source, layout in both],
         clock=layouts[0].clock,
         unit=layouts[0].unit,
         ring=layouts[0].overflow is OverflowMode.WRAP,
+        stream=stream,
         summed=layouts[0].summed,
         heads=came.heads,
         launch=came.launch,
         ids=came.ids,
         bounds=np.searchsorted(came.launch, np.arange(len(layouts) + 1)),
         finished=came.finished,
-        capacity=np.array([each.capacity for each in layouts])[came.launch],
+        capacity=_capacities(both, came) if stream else full[came.launch],
         fresh=fresh[came.launch],
         others=others,
-        tail=np.array([_has_tail(source.data, layout) for source, layout in both], bool),
+        tail=np.array([has_tail(source.data, layout) for source, layout in both], bool),
         corrupt=np.bincount(launch[~empty & ~ours], minlength=len(layouts)),
         absent=np.bincount(launch[empty & waited], minlength=len(layouts)),
     )
+
+
+def _capacities(both: Sequence[tuple[SegmentSource, SegmentLayout]], came: Came) -> Ints:
+    """Return of each slot of streams how many records the host has."""
+    counts = [
+        source.data.counts if isinstance(source.data, Excerpt) else np.zeros(layout.slots, np.int64)
+        for source, layout in both
+    ]
+    first = np.cumsum([0, *map(len, counts)])
+    held: Ints = np.concatenate(counts)[first[came.launch] + came.ids]
+    return held
 
 
 def awaited(layout: SegmentLayout) -> Bools:
@@ -197,7 +212,7 @@ _FIELDS = tuple(name for name in abi.SLOT_HEADER.names or () if name != "reserve
 _AT_ONCE = 1 << 12
 
 
-def _slot_heads(source: SegmentSource, layout: SegmentLayout) -> Bytes:
+def slot_heads(source: SegmentSource, layout: SegmentLayout) -> Bytes:
     """Return the headers of a segment's slots, a row each."""
     data = source.data
     if isinstance(data, Excerpt):
@@ -231,7 +246,7 @@ def is_used(heads: Rows | Mapping[str, Column], grid_id: NDArray[np.uint32] | in
     return np.asarray(good)
 
 
-def _has_tail(data: Bytes | Excerpt, layout: SegmentLayout) -> bool:
+def has_tail(data: Bytes | Excerpt, layout: SegmentLayout) -> bool:
     """Return whether a fresh segment is not zero behind all that a launch writes."""
     if not (layout.slots and layout.fresh):
         return False
@@ -241,7 +256,7 @@ def _has_tail(data: Bytes | Excerpt, layout: SegmentLayout) -> bool:
     return bool(len(behind) and behind.any())
 
 
-class _Memory:
+class Memory:
     """The records of one segment, whole or an excerpt."""
 
     def __init__(self, data: Bytes | Excerpt, layout: SegmentLayout) -> None:

@@ -59,6 +59,12 @@ def checked(spec: Spec, arch: str) -> Spec:
             f"interpreter only; this kernel is compiled for {arch}. Record a timeline: its stats() "
             "and .hatchet have totals, too."
         )
+    if spec.overflow is abi.OverflowMode.STREAM:
+        raise KernelError(
+            "overflow='stream' has the host read records while the kernel runs, which ikp does on "
+            f"NVIDIA GPUs and in the interpreter only; this kernel is compiled for {arch}. Use "
+            "overflow='wrap': its trace has the latest records of a kernel that ends."
+        )
     if spec.clock.bits > abi.WORD_BITS:
         short = spec.clock.unit.name.lower()
         raise KernelError(

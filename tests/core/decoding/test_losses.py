@@ -18,7 +18,7 @@ from tests.core.decoding.checks import assert_consistent, assert_holds
 from tests.products import pairwise
 from tests.segments import Device, Launch, Record, Segment, Sm, Truth, Warp, nbytes
 
-STOP, RING = OverflowMode
+STOP, RING = OverflowMode.STOP, OverflowMode.WRAP
 CLOCK_TURN = 2**31
 """Nanoseconds in which the low 32 bits of a 2 GHz clock come round."""
 
@@ -43,7 +43,7 @@ def run(launch: Launch, records: int) -> tuple[Trace, Truth]:
     return decode([segment.source()]), truth
 
 
-@pytest.mark.parametrize("overflow", OverflowMode)
+@pytest.mark.parametrize("overflow", [STOP, RING])
 @pytest.mark.parametrize("attempted", [0, 1, 7, 8, 9, 15, 16, 17, 24, 1000])
 def test_counts_of_warps_that_finished_are_exact(attempted: int, overflow: OverflowMode) -> None:
     trace, truth = run(launch_of([attempted, 3], overflow=overflow), 8)
@@ -65,7 +65,7 @@ def test_counts_of_warps_that_finished_are_exact(attempted: int, overflow: Overf
     )
 
 
-@pytest.mark.parametrize("overflow", OverflowMode)
+@pytest.mark.parametrize("overflow", [STOP, RING])
 @pytest.mark.parametrize("counts", [(9,), (8, 9), (1000, 0, 3), (100,) * 7])
 def test_the_proposed_size_is_enough_and_no_more(
     counts: tuple[int, ...], overflow: OverflowMode
@@ -92,7 +92,7 @@ def test_a_size_beyond_the_largest_buffer_is_not_proposed() -> None:
 
 
 @pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER])
-@pytest.mark.parametrize("overflow", OverflowMode)
+@pytest.mark.parametrize("overflow", [STOP, RING])
 @pytest.mark.parametrize("attempted", [0, 1, 7, 8, 9, 15, 16, 17, 1000])
 def test_warps_that_never_finished_keep_their_records(
     attempted: int, overflow: OverflowMode, clock: ClockKind
@@ -193,7 +193,7 @@ def later(launch: Launch, ns: int, **changes: object) -> Launch:
     )
 
 
-@pytest.mark.parametrize("overflow", OverflowMode)
+@pytest.mark.parametrize("overflow", [STOP, RING])
 @pytest.mark.parametrize("new", [0, 1, 5, 8, 20])
 def test_of_two_launches_into_one_buffer_the_last_remains(new: int, overflow: OverflowMode) -> None:
     trace, truth = relaunched(
@@ -217,7 +217,7 @@ COUNTERS = Device({0: Sm(10**12), BEHIND: Sm(10**12 - 5 * 10**8), AHEAD: Sm(10**
         [ClockKind.CYCLES, ClockKind.GLOBALTIMER],
         [0, 1, 5, 8, 11, 16],
         [3, 8, 13],
-        OverflowMode,
+        [STOP, RING],
         [2 * 10**7, CLOCK_TURN // 3, 10 * CLOCK_TURN + 12345],
         [0, AHEAD],
     ),
@@ -232,7 +232,7 @@ def test_records_of_an_earlier_launch_are_not_taken_for_those_of_an_unfinished_o
     assert_holds(trace, truth)
 
 
-@given(st.integers(1, 8), st.integers(0, 8), PAUSES, st.sampled_from(OverflowMode))
+@given(st.integers(1, 8), st.integers(0, 8), PAUSES, st.sampled_from([STOP, RING]))
 def test_a_pause_is_not_taken_for_the_end_of_what_an_unfinished_warp_recorded(
     count: int, at: int, pause: int, overflow: OverflowMode
 ) -> None:
@@ -242,7 +242,7 @@ def test_a_pause_is_not_taken_for_the_end_of_what_an_unfinished_warp_recorded(
     assert_holds(trace, truth)
 
 
-@pytest.mark.parametrize("overflow", OverflowMode)
+@pytest.mark.parametrize("overflow", [STOP, RING])
 def test_where_clocks_can_not_tell_whose_records_these_are_the_trace_says_so(
     overflow: OverflowMode,
 ) -> None:
@@ -278,7 +278,7 @@ def test_slots_that_only_an_earlier_launch_used_are_left_out() -> None:
 LONG = "warps ran longer than the 32-bit clock's 2.15 s"
 
 
-@pytest.mark.parametrize("overflow", OverflowMode)
+@pytest.mark.parametrize("overflow", [STOP, RING])
 @pytest.mark.parametrize("finish", [40 * CLOCK_TURN, None])
 def test_the_clock_may_come_round_many_times_between_init_and_finish(
     overflow: OverflowMode, finish: int | None

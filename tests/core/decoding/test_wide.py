@@ -69,12 +69,14 @@ def test_warps_that_never_finished_keep_what_they_have(made: tuple[Device, Launc
     segment = Segment(nbytes(launch.slots, records, record_bytes=32), device)
     truth = segment.run(launch)
     trace = decode([segment.source()])
+    assert_consistent(trace)
+    if launch.overflow is OverflowMode.STREAM:  # its oldest record may be half overwritten
+        return
     # Unlike with 32 bits, also a full ring says when its records were made.
     assert trace.events.ticks.tolist() == [event.ticks for event in truth.events] or any(
         len({record.last for record in warp.records}) < len(warp.records)
         for warp in warps.values()  # of records that end together, no ring says which is the first
     )
-    assert_consistent(trace)
 
 
 @WIDE

@@ -45,7 +45,9 @@ class TtgirRange:
     @property
     def start(self) -> str:
         """The line that reads the clock."""
-        return _assembly(self.indent, f"%ikp_start_{self.number}", ptx.start(self.spec))
+        tag = Region(*intern(self.name)).fixed_tag(Kind.RANGE, PayloadType.NONE)
+        asm = ptx.start(self.spec, tag=tag)
+        return _assembly(self.indent, f"%ikp_start_{self.number}", asm)
 
     def end(self) -> list[str]:
         """Return the lines that store the record; each exit of a function needs its own."""

@@ -1,0 +1,97 @@
+"""Records of a stream: a ring in each slot, copied while its warp overwrites it.
+
+A warp stores record ``n``, then publishes the count ``n + 1`` in its slot's header. The host copies
+headers, slots, and headers again, with a pause between the copies that is longer than a store's way
+to memory. Below the count of the first headers, all records had arrived when the slots were copied.
+When they had been, at most the record behind the count of the last headers had been begun: it is
+the one that overwrites the oldest. What lies between is kept; a record that may have been
+overwritten during the copy counts as dropped. No copy has to be free of writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ikp.core import abi
+from ikp.core.abi import OverflowMode, Rows, SlotState
+from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout, SegmentSource
+from ikp.core.decoding.slots import Memory, has_tail, is_used, slot_heads
+
+_UNDER_WAY: Final = 1
+"""Records that a warp may have begun to store, and not counted."""
+
+
+class StreamReader:
+    """The records of one launch's slots, in their order, from copies of its memory."""
+
+    def __init__(self, layout: SegmentLayout, grid_id: int) -> None:
+        self._layout, self._grid_id = layout, grid_id
+        self._next = np.zeros(layout.slots, np.int64)  # by slot: one behind the last that is kept
+        self._kept: list[tuple[Ints, Rows]] = []  # of each copy: records by slot; these
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the records kept so far."""
+        return sum(records.nbytes for _, records in self._kept)
+
+    def unread(self, heads: Rows) -> int:
+        """Return the records of the slot that has most of them behind the last that is kept."""
+        return int((self._counts(heads) - self._next).max(initial=0))
+
+    def take(self, before: Rows, memory: Memory, after: Rows) -> int:
+        """Keep the records that are new in a copy; return how many there are.
+
+        Args:
+            before: the slots' headers as they were before the copy.
+            memory: the copy.
+            after: the headers as they were after it.
+        """
+        past, latest = self._counts(before), self._counts(after)
+        begun = latest + _UNDER_WAY * (after["state"] != SlotState.FINISHED)
+        first = np.maximum(self._next, begun - self._layout.capacity)
+        count = np.maximum(past - first, 0)
+        self._next = np.where(count > 0, past, self._next)
+        total = int(count.sum())
+        if total:
+            slot = np.repeat(np.arange(len(count)), count)
+            number = np.arange(total) + (first - (np.cumsum(count) - count))[slot]
+            self._kept.append((count, memory.read(slot, number & self._layout.capacity - 1)))
+        return total
+
+    def excerpt(self, head: Bytes, heads: Rows, nbytes: int) -> Excerpt:
+        """Return all kept records, slot by slot.
+
+        Args:
+            head: the launch header.
+            heads: the slots' headers.
+            nbytes: of the segment.
+        """
+        counts = sum((count for count, _ in self._kept), np.zeros(self._layout.slots, np.int64))
+        made = np.empty(int(counts.sum()), self._layout.clock.record)
+        at = np.cumsum(counts) - counts
+        for count, records in self._kept:
+            begins = at - (np.cumsum(count) - count)
+            made[np.repeat(begins, count) + np.arange(len(records))] = records
+            at = at + count
+        raw = heads.view(np.uint8).reshape(-1, abi.SLOT_HEADER_BYTES)
+        return Excerpt(nbytes, head, raw, counts, made.view(np.uint8), tail=False, in_order=True)
+
+    def _counts(self, heads: Rows) -> Ints:
+        counted = heads["attempted"].astype(np.int64)
+        return np.where(is_used(heads, self._grid_id), counted, 0)
+
+
+def in_order(source: SegmentSource, layout: SegmentLayout) -> SegmentSource:
+    """Return a launch's source; of a stream, with the records that are there in their order."""
+    data = source.data
+    if layout.overflow is not OverflowMode.STREAM or (isinstance(data, Excerpt) and data.in_order):
+        return source
+    heads: Rows = np.ascontiguousarray(slot_heads(source, layout)).view(abi.SLOT_HEADER).reshape(-1)
+    reader = StreamReader(layout, source.grid_id)
+    reader.take(heads, Memory(data, layout), heads)
+    head = np.frombuffer(source.head, np.uint8)
+    made = reader.excerpt(head, heads, source.nbytes)
+    return replace(source, data=replace(made, tail=has_tail(data, layout)))

@@ -1,0 +1,117 @@
+"""Streams on a GPU: records that the host reads while the kernel runs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+import ikp  # noqa: E402
+from ikp.core import abi  # noqa: E402
+from ikp.session.drain import Drain  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:.*records dropped:ikp.IkpWarning"),
+]
+
+BLOCKS = 128
+WARPS = 4
+
+
+@triton.jit
+def tasks(out, n, prof, STEPS: tl.constexpr):
+    """Record n ranges in each warp, numbered by their payloads."""
+    ikp.init(prof)
+    value = tl.zeros((128,), tl.float32)
+    for i in range(n):
+        with ikp.range("task", i):
+            for _ in range(STEPS):
+                value = value * 0.999 + 1.0
+    tl.store(out + tl.program_id(0) * 128 + tl.arange(0, 128), value)
+
+
+def run(n: int, prof: Any, steps: int = 1500) -> tuple[Any, float]:
+    out = torch.empty(BLOCKS * 128, device="cuda")
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    tasks[(BLOCKS,)](out, n, prof, STEPS=steps, num_warps=WARPS)
+    end.record()
+    torch.cuda.synchronize()
+    return out, begin.elapsed_time(end)
+
+
+def check_order(trace: ikp.Trace, n: int) -> None:
+    """Every record is one that its warp wrote, in the order in which it did."""
+    events, (launch,) = trace.events, trace.launches
+    assert launch.attempted == n * BLOCKS * WARPS
+    assert launch.kept == len(events) == launch.attempted - launch.dropped
+    new_slot = np.flatnonzero(np.diff(events.slot)) + 1
+    steps = np.diff(events.payload.astype(np.int64))
+    inside = np.ones(len(steps), bool)
+    inside[new_slot - 1] = False
+    assert (steps[inside] > 0).all()
+    assert (events.payload < n).all()
+    same = np.r_[False, inside]
+    assert (events.start_ns[same] >= np.r_[0, events.end_ns[:-1]][same] - 2).all()
+    assert (events.end_ns >= events.start_ns).all()
+
+
+def size_of(records: int) -> int:
+    return abi.segment_bytes(BLOCKS * WARPS, records)
+
+
+@pytest.mark.parametrize("clock", ["cycles", "cycles64"])
+def test_four_million_records_through_a_ring_of_8_mb(clock: str) -> None:
+    n = 4_000_000 // (BLOCKS * WARPS)
+    plain, _ = run(n, None)
+    with ikp.profile(overflow="stream", clock=clock) as prof:
+        size = size_of(1024) if clock == "cycles" else size_of(2048)
+        out, _ = run(n, prof.buffer("tasks", size=size))
+    assert torch.equal(out, plain)
+    trace = prof.trace
+    check_order(trace, n)
+    share = trace.launches[0].kept / trace.launches[0].attempted
+    print(f"kept {share:.4f}")
+    assert share > 0.9, "a host that has nothing else to do keeps up with 2 GB/s"
+
+
+def test_a_host_that_stops_reading_costs_the_kernel_nothing(monkeypatch: Any) -> None:
+    n = 4000
+    run(n, None)
+    times = []
+    for dead in (False, True, False, True, False, True):
+        with monkeypatch.context() as patch, ikp.profile(overflow="stream") as prof:
+            if dead:
+                patch.setattr(Drain, "step", lambda _: None)
+            times.append(run(n, prof.buffer("tasks", size=size_of(256)))[1])
+        check_order(prof.trace, n)
+        if dead:
+            assert prof.trace.launches[0].kept == 256 * BLOCKS * WARPS
+    print(times)
+    assert min(times[1::2]) < 1.1 * min(times[::2])
+
+
+def test_counts_are_there_before_the_kernel_ends() -> None:
+    n = 20_000
+    run(10, None)
+    with ikp.profile(overflow="stream") as prof:
+        out = torch.empty(BLOCKS * 128, device="cuda")
+        tasks[(BLOCKS,)](out, n, prof.buffer("tasks", size=size_of(1024)), STEPS=5000,
+                         num_warps=WARPS)  # fmt: skip
+        time.sleep(0.05)
+        done = torch.cuda.current_stream().query()
+        (taken,) = prof._recording._taken
+        source = taken.drain.source()
+        seen = int(source.data.counts.sum())
+        assert not done and not torch.cuda.current_stream().query(), "it ended too early"
+    assert 0 < seen < n * BLOCKS * WARPS
+    check_order(prof.trace, n)

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.driver import cuda
 from ikp.warning import warn
 
 FEW_BLOCKS: Final = 256
@@ -81,18 +80,23 @@ class LaunchGrid(NamedTuple):
 
     @classmethod
     def of(
-        cls, blocks: tuple[int, int, int], stream: int, chosen: Selection, sample: int | None = 1
+        cls,
+        blocks: tuple[int, int, int],
+        chosen: Selection,
+        sample: int | None = 1,
+        *,
+        captured: bool,
     ) -> LaunchGrid:
         """Return these properties of one launch; a captured one may be replayed with another grid.
 
         Args:
             blocks: its grid.
-            stream: the stream of the launch.
             chosen: which warps and blocks record.
             sample: the step between blocks that record, where the user has chosen none; None for
                 one by the number of blocks.
+            captured: whether a CUDA graph captures the launch.
         """
-        sure = not cuda.capturing(stream)
+        sure = not captured
         if sure and chosen == EVERYTHING:
             chosen = sampled(blocks, sample)
         some = chosen != EVERYTHING

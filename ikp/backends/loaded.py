@@ -25,6 +25,8 @@ from ikp.warning import warn
 if TYPE_CHECKING:
     from ikp.probes.made_patch import Patch
 
+_MOST_SHAPES = 256
+"""The most grids and sizes of buffers for which launch parameters are kept."""
 _MOST_NOTES = 3
 """How many notes on a kernel are in its warning in full."""
 
@@ -41,6 +43,8 @@ class Module:
     checked: bool = False  # it was compared with the plain kernel
     refused: CheckResult | None = None  # of the A/B check, where the kernel must not run
     further: set[str] = field(default_factory=set)  # kinds of further runs that were made
+    launcher: Any = None  # the language's, which passes the launch parameters, where it has one
+    _behind: dict[tuple[Any, ...], tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, patch: Patch, name: str) -> Module:
@@ -70,11 +74,27 @@ class Module:
         selection: Selection = EVERYTHING,
     ) -> tuple[int, ...]:
         """Return the launch parameters of the kernel's records, in words of 64 bits."""
+        key = grid, warps, selection, int(prof.data.numel()), prof.slots_bytes > 0
+        if (behind := self._behind.get(key)) is None:
+            if len(self._behind) >= _MOST_SHAPES:
+                self._behind.clear()
+            behind = self._behind[key] = self._words_behind(*key)
+        return prof.address, *behind
+
+    def _words_behind(
+        self,
+        grid: tuple[int, int, int],
+        warps: int,
+        selection: Selection,
+        nbytes: int,
+        records: bool,
+    ) -> tuple[int, ...]:
+        """Return the launch parameters behind the address of a buffer of ``nbytes``."""
         blocks = math.prod(grid)
         headers = DENSE_HEADER_BYTES * selection.count_headers(blocks, warps)
-        size = max(0, int(prof.data.numel()) - LAUNCH_HEADER_BYTES - headers)
+        size = max(0, nbytes - LAUNCH_HEADER_BYTES - headers)
         each = size // selection.count_slots(blocks, warps, least=1) & -ALIGNMENT
-        records = prof.slots_bytes > 0 and self.patch.fits(each)
+        records = records and self.patch.fits(each)
         recording = selection.count_slots(blocks, warps) if records else 0
         # The size is passed also where no warp is chosen; 0 where the buffer takes no records.
         passed, behind = self.patch.size_for_cell(each) * records, tuple[int, ...]()
@@ -82,7 +102,7 @@ class Module:
             from ikp.probes.code.selection_code import selection_words
 
             behind = selection_words(selection, warps)
-        return prof.address, passed | recording << 32, *behind
+        return passed | recording << 32, *behind
 
     def point(
         self,
@@ -92,6 +112,8 @@ class Module:
         stream: int,
         selection: Selection = EVERYTHING,
         queue: Callable[[Callable[[], None]], None] = lambda job: job(),
+        *,
+        captured: bool,
     ) -> tuple[int, ...]:
         """Write the kernel's launch parameters to its constant memory, in the order of the stream.
 
@@ -102,6 +124,7 @@ class Module:
             stream: the stream of the launch.
             selection: which warps and blocks record.
             queue: queues a copy before the launch.
+            captured: whether a CUDA graph captures the launch.
 
         Returns:
             The launch parameters, in words of 64 bits. Where they are an argument of the kernel,
@@ -115,7 +138,7 @@ class Module:
             queue(lambda: cuda.write(self.cell, words, stream))
         if (notice := getattr(prof.data, "ikp_notice", None)) is not None:
             # Reading the address noted torch's current stream: the launch's may be another one.
-            notice.launched(stream, captured=cuda.capturing(stream))
+            notice.launched(stream, captured=captured)
         return words
 
 
@@ -148,13 +171,15 @@ class Modules:
             PatchError: it can't be patched, or loaded.
             KernelError: the chosen code is not in it.
         """
+        place = *key, cuda.context_number(), stream, threading.get_ident()
+        if (known := self._loaded.get(place)) is not None:
+            return known
         with deferred(), self._lock:
             if key not in self._patches:
                 self._patches[key] = self._made(shown or name, make)
             patch = self._patches[key]
             if isinstance(patch, IkpError):
                 raise patch
-            place = *key, cuda.context_number(), stream, threading.get_ident()
             if place not in self._loaded:
                 self._loaded[place] = Module.load(patch, name)
             return self._loaded[place]

@@ -8,9 +8,9 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ikp.backends.launched_grid import LaunchGrid
@@ -38,8 +38,8 @@ from ikp.errors import PatchError
 from ikp.probes.kept_code import KEPT, keep
 from ikp.session import current
 from ikp.session.current import Session
+from ikp.session.known_launch import Launching
 from ikp.session.service import service_of
-from ikp.signals import deferred
 from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
 
@@ -129,13 +129,6 @@ def pass_by(name: str, call: Callable[..., object], *args: object, **kwargs: obj
 
 
 @contextmanager
-def apart(stream: int) -> Iterator[None]:
-    """Keep allocations and loads out of the CUDA graph that a stream captures."""
-    with aside() if cuda.capturing(stream) else nullcontext():
-        yield
-
-
-@contextmanager
 def aside() -> Iterator[None]:
     """Let this thread allocate and load while a graph is captured, on a stream of its own."""
     import torch
@@ -144,7 +137,7 @@ def aside() -> Iterator[None]:
         yield
 
 
-def beside(prof: Any, stream: int) -> Callable[[Callable[[], None]], None]:
+def beside(prof: Any, stream: int, *, captured: bool) -> Callable[[Callable[[], None]], None]:
     """Return a function that queues a copy on a stream before a launch that is under way.
 
     Inside the program's own call into the CUDA runtime, CUPTI gives the copy that call's
@@ -152,7 +145,7 @@ def beside(prof: Any, stream: int) -> Callable[[Callable[[], None]], None]:
     the copy. A capture makes no such records, and the per-thread default stream is another one in
     each thread.
     """
-    if stream == PER_THREAD or cuda.capturing(stream):
+    if stream == PER_THREAD or captured:
         return _here
     return service_of(getattr(prof.data, "device", None)).call
 
@@ -169,6 +162,20 @@ def _beside() -> Any:
     return torch.cuda.Stream()
 
 
+def at_hand(make: Callable[[], Any], stream: int) -> Any:
+    """Return the buffer of a launch, taken without asking torch.
+
+    Args:
+        make: takes it.
+        stream: the driver's handle; not of a stream that is captured.
+
+    Raises:
+        SlowError: torch is to be asked.
+    """
+    with Launching(cuda.device(), 0 if stream == PER_THREAD else stream):
+        return make()
+
+
 def take() -> RecordedLaunch | None:
     """Return the launch that this thread is to record now, once."""
     launch, wanted.launch = wanted.launch, None
@@ -177,6 +184,7 @@ def take() -> RecordedLaunch | None:
     return launch
 
 
+@lru_cache(256)
 def _check(text: str) -> None:
     """Refuse a spec that probes in machine code can't follow.
 
@@ -240,8 +248,7 @@ def take_buffer(
     Raises:
         SpecError: the session asks for a spec that probes in machine code can't follow.
     """
-    with deferred():
-        prof = current.buffer(session, label, options)
+    prof = current.buffer(session, label, options)  # a session drops what is never launched with
     if prof is None:
         return None
     try:
@@ -399,5 +406,7 @@ def _far_memory(parameters: str) -> str:
 
 def _add(session: Session, key: str, text: str) -> None:
     """Add a line to a fact of the trace, once: each of a kernel's specialisations adds its own."""
+    if session.facts.get(key) == text:
+        return
     known = session.facts.get(key, "").splitlines()
     session.facts[key] = "\n".join(dict.fromkeys([*known, text]))

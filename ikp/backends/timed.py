@@ -55,23 +55,23 @@ class Timed:
         self,
         function: int,
         grid: _Shape,
-        stream: int,
         label: str,
         facts: MutableMapping[str, str] | None,
     ) -> bool:
         """Time this thread's next launch, of a kernel with records, if it is one of the first.
 
+        No CUDA graph captures it.
+
         Args:
             function: the plain function's handle.
             grid: blocks.
-            stream: of the launch.
             label: under which it is recorded.
             facts: of the session that records it; None for none.
 
         Returns:
             Whether it is timed.
         """
-        if facts is None or self._off or self._captured(stream):
+        if facts is None or self._off:
             return False
         key = function, cuda.context_number()
         grids = self._functions.setdefault(key, _TimedFunction()).grids

@@ -71,6 +71,16 @@ def _driver() -> ctypes.CDLL:
         raise PatchError(f"the CUDA driver can't be loaded: {error}") from error
 
 
+@cache
+def _at_once() -> ctypes.PyDLL:
+    """Return the driver, for what it answers at once: Python's lock is kept meanwhile.
+
+    A launching thread that releases the lock has to wait for the thread that takes it.
+    """
+    _driver()
+    return ctypes.PyDLL("libcuda.so.1")
+
+
 def load(cubin: bytes, name: str) -> tuple[int, int]:
     """Load machine code in the current context; return the handles of module and function.
 
@@ -173,7 +183,7 @@ def _preferred(plain: int) -> tuple[int, int]:
 
 def _count(name: str) -> int | None:
     """Return a number that the hook library keeps; None where that is not loaded."""
-    ask = getattr(_driver(), name, None)
+    ask = getattr(_at_once(), name, None)
     if ask is None:
         return None
     value = ctypes.c_uint64()
@@ -309,7 +319,8 @@ def device() -> int:
         PatchError: the driver refuses.
     """
     found = ctypes.c_int()
-    call("cuCtxGetDevice", ctypes.byref(found), to="return the current device")
+    code = _at_once().cuCtxGetDevice(ctypes.byref(found))
+    _checked(code, "return the current device")
     return found.value
 
 
@@ -380,7 +391,7 @@ def capturing(stream: int) -> bool:
         PatchError: the driver refuses.
     """
     status = ctypes.c_int()
-    code = _driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
+    code = _at_once().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
     _checked(code, "report whether a stream is captured")
     return status.value != 0
 
@@ -391,7 +402,7 @@ def capture_number(stream: int) -> int:
     Raises:
         PatchError: the driver refuses.
     """
-    ask = getattr(_driver(), "cuStreamGetCaptureInfo_v2", None)  # since CUDA 11.3
+    ask = getattr(_at_once(), "cuStreamGetCaptureInfo_v2", None)  # since CUDA 11.3
     if ask is None:
         return int(capturing(stream))
     status, number = ctypes.c_int(), ctypes.c_uint64()

@@ -61,6 +61,12 @@ class Taken:
     drain: Drain | None = None  # of a stream, until it is lifted
     lifted: Lifted | Replayed | Drained | None = None  # on the host; its memory is another's then
 
+    def is_void(self) -> bool:
+        """Return whether a launcher took it, and was interrupted before it launched the kernel."""
+        notice = self.notice
+        never = notice is not None and not notice.streams and not self.heard
+        return never and bool(self.segment.kernel) and self.handed() is None
+
     def is_over(self, stream: int) -> bool:
         """Return whether all its launches were on one stream, and there can be no others."""
         return (

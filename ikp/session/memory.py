@@ -12,6 +12,7 @@ from ikp.core import abi
 from ikp.core.abi import OverflowMode
 from ikp.core.segment import MAX_WARPS, Selection, Spec
 from ikp.errors import UsageError
+from ikp.session.known_launch import ask_torch
 
 DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
 """The size of a buffer where the launch's grid is not known."""
@@ -142,4 +143,5 @@ def free_bytes(device: Any) -> int | None:
         return None
     import torch
 
+    ask_torch()
     return int(torch.cuda.mem_get_info(device)[0])

@@ -34,6 +34,7 @@ from ikp.session.drain import Drain
 from ikp.session.faults import failures, fault, lost
 from ikp.session.handed import hand_out
 from ikp.session.harvest import Harvest, Taken
+from ikp.session.known_launch import ask_torch
 from ikp.session.memory import BufferSize
 from ikp.session.readback import read_back, waited
 from ikp.session.replays import CapturedGraph, ReplayLog, known
@@ -162,6 +163,7 @@ class Recording:
 
     def _found(self, asked: BufferRequest, settled: Settled) -> Found:
         """Return what follows from a request; with the lock held."""
+        ask_torch()  # for the device's name, and for memory
         wishes, chosen, device = self.wishes, asked.selection, settled.device
         place, launch = self._place(device), asked.launch
         sizes = place.harvest.sizes
@@ -305,7 +307,7 @@ class Recording:
                 ended, failed = ended_or_failed(segments, patience_s)  # replays begun meanwhile
         gone = lost(every, failed)
         left_out = set(map(id, gone))
-        taken = [each for each in every if id(each) not in left_out]
+        taken = [each for each in every if id(each) not in left_out and not each.is_void()]
         made = {**provenance(segments), **facts}
         if ended and not failed:
             taken = self._with_replays(taken, made)

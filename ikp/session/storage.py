@@ -23,12 +23,15 @@ from numpy.typing import NDArray
 from ikp.core.segment import SegmentRows, Tensor
 from ikp.driver.memory_pool import Pool
 from ikp.errors import PatchError
+from ikp.session.known_launch import LaunchStream, now
 
 
 def current_stream(device: Any) -> tuple[Any, int]:
     """Return torch's current stream of a device, and its number; None and 0 for the host."""
     if device.type != "cuda":
         return None, 0
+    if now.device >= 0:
+        return LaunchStream(now.stream, device), now.stream
     import torch
 
     stream = torch.cuda.current_stream(device)
@@ -44,7 +47,7 @@ def default_stream(device: Any) -> tuple[Any, int]:
 
 def is_capturing(device: Any) -> bool:
     """Return whether the current stream is captured into a CUDA graph."""
-    if device.type != "cuda":
+    if device.type != "cuda" or now.device >= 0:
         return False
     import torch
 

@@ -16,6 +16,7 @@ from ikp.core.overhead import Overhead
 from ikp.core.segment import EVERYTHING, Selection, Spec
 from ikp.errors import BufferError, PluginError, UsageError
 from ikp.plugins import Backend
+from ikp.session.known_launch import ask_torch, now
 from ikp.session.memory import DEFAULT_BYTES
 from ikp.session.options import CLOCKS, OVERFLOWS
 from ikp.session.replays import REPLAYS
@@ -68,6 +69,7 @@ class Wishes:
             UsageError: it is no device, or the session's options don't work on it.
             BufferError: no kernel records there, or a CUDA graph is being captured.
         """
+        ask_torch()
         code = revision()
         name = self._backend if backend is None else backend
         if name is None:
@@ -132,10 +134,14 @@ def lasting(device: Any, *, given: bool) -> Callable[[], bool]:
     import torch
 
     capturing, current = torch.cuda.is_current_stream_capturing, torch.cuda.current_device
-    if given:
-        return lambda: not capturing()
     number = device.index
-    return lambda: current() == number and not capturing()
+
+    def holds() -> bool:
+        if now.device >= 0:
+            return given or now.device == number
+        return (given or current() == number) and not capturing()
+
+    return holds
 
 
 def checked_device(wish: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Final
 
@@ -131,6 +132,12 @@ class Plan:
     def ops(self) -> bool:
         """Whether single operations are marked."""
         return self.detail == "ops"
+
+
+@lru_cache(64)
+def at_level(plan: Plan, level: str) -> Plan:
+    """Return a plan with another level; each launch asks."""
+    return replace(plan, level=level)
 
 
 def plan(

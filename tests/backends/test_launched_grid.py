@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,27 +13,27 @@ from hypothesis import strategies as st
 from ikp.backends import launched_grid
 from ikp.backends.launched_grid import FEW_BLOCKS, LaunchGrid, sampled
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.driver import cuda
 from ikp.errors import IkpWarning
+
+grid_of = partial(LaunchGrid.of, captured=False)
 
 
 def test_some_choices_of_blocks_have_code_and_then_all_others_share_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(launched_grid, "_choices", set())
-    monkeypatch.setattr(cuda, "capturing", lambda *_: False)
     launched_grid._tell_of_choices.cache_clear()
     some = [Selection(first_block=n + 1) for n in range(launched_grid.MOST_CHOICES)]
-    assert [LaunchGrid.of((64, 1, 1), 0, each).blocks for each in some] == some
+    assert [grid_of((64, 1, 1), each).blocks for each in some] == some
     more = [Selection(first_block=n) for n in (50, 51)]
     with pytest.warns(IkpWarning, match="16 choices of blocks have code") as told:
-        others = [LaunchGrid.of((64, 1, 1), 0, each) for each in more]
+        others = [grid_of((64, 1, 1), each) for each in more]
     assert others == [LaunchGrid(flat=True, sure=True, select=True)] * 2 and len(told) == 1
-    assert LaunchGrid.of((64, 1, 1), 0, some[3]).blocks == some[3]
-    assert LaunchGrid.of((64, 1, 1), 0, EVERYTHING) == LaunchGrid(flat=True, sure=True)
+    assert grid_of((64, 1, 1), some[3]).blocks == some[3]
+    assert grid_of((64, 1, 1), EVERYTHING) == LaunchGrid(flat=True, sure=True)
     none, warps = Selection(first_block=64), Selection(0b1)
-    assert LaunchGrid.of((8, 8, 1), 0, none) == LaunchGrid(flat=False, sure=True, select=True)
-    assert LaunchGrid.of((8, 8, 1), 0, warps) == LaunchGrid(flat=False, sure=True, select=True)
+    assert grid_of((8, 8, 1), none) == LaunchGrid(flat=False, sure=True, select=True)
+    assert grid_of((8, 8, 1), warps) == LaunchGrid(flat=False, sure=True, select=True)
 
 
 @given(
@@ -67,17 +68,13 @@ def test_a_sample_that_nobody_chose_is_as_thin_as_leaves_enough_blocks(
 def test_a_sample_is_taken_where_nobody_chose_and_nobody_else_launches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cuda, "capturing", lambda *_: False)
     large, some = (257, 1, 1), Selection(block_step=7, others=True)
-    assert LaunchGrid.of(large, 0, EVERYTHING, 7) == LaunchGrid(flat=True, sure=True, blocks=some)
-    assert LaunchGrid.of((256, 1, 1), 0, EVERYTHING, 7) == LaunchGrid(flat=True, sure=True)
-    assert LaunchGrid.of(large, 0, EVERYTHING, 1) == LaunchGrid(flat=True, sure=True)
-    assert LaunchGrid.of((1024, 1, 1), 0, EVERYTHING, None).blocks == replace(some, block_step=31)
+    assert grid_of(large, EVERYTHING, 7) == LaunchGrid(flat=True, sure=True, blocks=some)
+    assert grid_of((256, 1, 1), EVERYTHING, 7) == LaunchGrid(flat=True, sure=True)
+    assert grid_of(large, EVERYTHING, 1) == LaunchGrid(flat=True, sure=True)
+    assert grid_of((1024, 1, 1), EVERYTHING, None).blocks == replace(some, block_step=31)
     one = Selection(first_block=3, block_count=1)
-    assert LaunchGrid.of(large, 0, one, 7).blocks == one
-    assert LaunchGrid.of(large, 0, Selection(0b1), 7) == LaunchGrid(
-        flat=True, sure=True, select=True
-    )
-    assert LaunchGrid.of(large, 0, EVERYTHING, 7).of_ptx == LaunchGrid(flat=True, sure=True)
-    monkeypatch.setattr(cuda, "capturing", lambda *_: True)
-    assert LaunchGrid.of(large, 0, EVERYTHING, 7) == LaunchGrid(flat=False, sure=False)
+    assert grid_of(large, one, 7).blocks == one
+    assert grid_of(large, Selection(0b1), 7) == LaunchGrid(flat=True, sure=True, select=True)
+    assert grid_of(large, EVERYTHING, 7).of_ptx == LaunchGrid(flat=True, sure=True)
+    assert LaunchGrid.of(large, EVERYTHING, 7, captured=True) == LaunchGrid(flat=False, sure=False)

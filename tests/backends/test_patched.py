@@ -142,9 +142,11 @@ def test_a_kernel_is_told_of_its_room_as_it_counts_it(
     slots = 3 * 2
     data = np.zeros(LAUNCH_HEADER_BYTES + slots * (32 + 5 * 16), np.uint8)
     sized = SimpleNamespace(numel=lambda: len(data))
-    module.point(SimpleNamespace(data=sized, address=64, slots_bytes=1), (3, 1, 1), 2, 0)
-    module.point(SimpleNamespace(data=sized, address=64, slots_bytes=0), (3, 1, 1), 2, 0)
-    assert written == [(64, told | slots << 32), (64, 0)]  # else, who counts on slots has none
+    for nbytes in (1, 0, 1):
+        prof = SimpleNamespace(data=sized, address=64, slots_bytes=nbytes)
+        module.point(prof, (3, 1, 1), 2, 0, captured=False)
+    assert written[0] == written[2] == (64, told | slots << 32)
+    assert written[1] == (64, 0)  # else, who counts on slots has none
 
 
 def test_what_has_an_argument_is_told_by_that_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +160,7 @@ def test_what_has_an_argument_is_told_by_that_alone(monkeypatch: pytest.MonkeyPa
     module = Module.load(patch, "k")
     data = SimpleNamespace(numel=lambda: LAUNCH_HEADER_BYTES + 960)
     prof = SimpleNamespace(data=data, address=64, slots_bytes=1)
-    words = module.point(prof, (5, 1, 1), 2, 0, EVERYTHING)
+    words = module.point(prof, (5, 1, 1), 2, 0, captured=False)
     assert words == (64, 96 | 10 << 32, *selection_words(EVERYTHING, 2))
     assert 8 * len(words) == 72
 
@@ -200,7 +202,7 @@ def test_memory_is_divided_among_the_chosen(
     sized = SimpleNamespace(numel=lambda: LAUNCH_HEADER_BYTES + 960)
     for on in (1, 0):
         prof = SimpleNamespace(data=sized, address=64, slots_bytes=on)
-        module.point(prof, (5, 1, 1), 2, 0, chosen)
+        module.point(prof, (5, 1, 1), 2, 0, chosen, captured=False)
     words = selection_words(chosen, 2)
     assert written == [(64, 960 // divided | slots << 32, *words), (64, 0, *words)]
 

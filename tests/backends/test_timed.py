@@ -31,8 +31,8 @@ def test_a_function_is_asked_about_until_all_its_grids_are_timed(
 ) -> None:
     timed, facts = Timed(), dict[str, str]()
     assert not timed.plain(4, GRID, 0)
-    timed.recorded(4, GRID, 0, "k", facts)
-    timed.recorded(4, (13, 1, 1), 0, "k", facts)
+    timed.recorded(4, GRID, "k", facts)
+    timed.recorded(4, (13, 1, 1), "k", facts)
     assert all(timed.plain(4, GRID, 0) for _ in range(MOST)) and timed.plain(4, (14, 1, 1), 0)
     assert len(events) == 2 + MOST
     assert [timed.plain(4, (13, 1, 1), 0) for _ in range(MOST)] == [True] * (MOST - 1) + [False]
@@ -41,30 +41,31 @@ def test_a_function_is_asked_about_until_all_its_grids_are_timed(
 
 def test_it_ends_though_a_grid_never_comes_again(events: list[tuple[int, int]]) -> None:
     timed = Timed()
-    timed.recorded(4, GRID, 0, "k", {})
+    timed.recorded(4, GRID, "k", {})
     asked = [timed.plain(4, (1, 1, 1), 0) for _ in range(ASKED + 1)]
     assert asked == [True] * ASKED + [False] and len(events) == 1
 
 
 def test_launches_in_a_capture_have_no_events(events: list[tuple[int, int]]) -> None:
     timed = Timed()
-    timed.recorded(4, GRID, 9, "k", {})
-    assert not timed.plain(4, GRID, 0) and not events
+    timed.recorded(4, GRID, "k", {})
+    assert timed.plain(4, GRID, 9) and len(events) == 1
+    assert timed.plain(4, GRID, 0) and len(events) == 2
 
 
 def test_nothing_is_timed_once_a_launch_overlaps(events: list[tuple[int, int]]) -> None:
     timed = Timed()
-    timed.recorded(4, GRID, 0, "k", {})
+    timed.recorded(4, GRID, "k", {})
     timed.stop()
-    assert not timed.recorded(4, GRID, 0, "k", {}) and not timed.plain(4, GRID, 0)
+    assert not timed.recorded(4, GRID, "k", {}) and not timed.plain(4, GRID, 0)
     assert len(events) == 1
 
 
 def test_medians_leave_out_the_first_and_need_some(events: list[tuple[int, int]]) -> None:
     timed, facts = Timed(), dict[str, str]()
     for _ in range(4):
-        timed.recorded(4, GRID, 0, "k", facts)
-    timed.recorded(6, GRID, 0, "other", facts)
+        timed.recorded(4, GRID, "k", facts)
+    timed.recorded(6, GRID, "other", facts)
     for function in (4, 6):
         for _ in range(5):
             timed.plain(function, GRID, 0)
@@ -85,7 +86,7 @@ def test_without_events_or_the_hook_library_nothing_is_timed(
 
     monkeypatch.setattr(cuda, "event", refuses)
     timed = Timed()
-    timed.recorded(4, GRID, 0, "k", {})
+    timed.recorded(4, GRID, "k", {})
     assert not timed.plain(4, GRID, 0) and not events
     monkeypatch.undo()
     monkeypatch.setattr(cuda, "event", lambda: 1)
@@ -93,5 +94,5 @@ def test_without_events_or_the_hook_library_nothing_is_timed(
     monkeypatch.setattr(cuda, "capturing", lambda _: False)
     monkeypatch.setattr(cuda, "time_next", lambda *_: False)
     timed = Timed()
-    timed.recorded(4, GRID, 0, "k", {})
+    timed.recorded(4, GRID, "k", {})
     assert not timed.plain(4, GRID, 0)

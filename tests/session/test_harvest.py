@@ -363,3 +363,14 @@ def test_a_launch_on_two_streams_or_by_a_graph_stays(host: Host) -> None:
         truths.append(launch(host, prof))
         assert len(held(prof)) == 31
     assert_holds(prof.trace, *truths)
+
+
+def test_what_a_launcher_took_and_never_launched_with_is_left_out(host: Host) -> None:
+    """A signal's handler may raise between the two."""
+    with ikp.profile() as prof:
+        prof.buffer("k", size=SIZE, kernel="k<1>")
+        truth = launch(host, prof)
+        kept = prof.buffer("k", size=SIZE, kernel="k<1>")
+        kept.data.data_ptr()
+        other = host.run(kept, work())
+    assert_holds(prof.trace, truth, other)

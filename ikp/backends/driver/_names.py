@@ -171,6 +171,7 @@ def readable(symbol: str) -> str:
     return shortened(name)
 
 
+@cache
 def labels(symbol: str) -> list[str]:
     """Return candidates for a kernel's label, best first: two kernels may share the first ones."""
     label = readable(symbol)

@@ -1,36 +1,46 @@
-"""Takes a launch's buffer in a worker thread: torch makes no CUDA call within the launch.
+"""Takes a launch's buffer: torch makes no CUDA call within the launch.
 
 The CUDA runtime launches a kernel by a call of the driver, inside its own call. CUPTI makes one
 record of the two. But where another call of the runtime has begun and ended inside, in that thread,
 the driver's call gets a record, too. Both have one correlation id, and torch.profiler ends with an
 internal error. Taking a buffer calls torch, for a view of memory among others, and torch asks the
-runtime for the device. A launch that a graph captures goes to the worker, too, in the same way.
+runtime for the device. A launch that a graph captures goes to the worker, too, in the same way. But
+most launches need what an earlier one needed, which is at hand: then no other thread is asked.
 """
 
 from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
-from ikp.backends.patched import PER_THREAD, aside
+from ikp.backends.patched import PER_THREAD, aside, at_hand
 from ikp.driver import cuda
+from ikp.session.known_launch import SlowError
 from ikp.session.service import Each, Worker
 from ikp.signals import deferred
 
 _workers = Each[int, Worker](lambda device: Worker(f"buffers of cuda:{device}"))
 
 
-def take(make: Callable[[], Any], stream: int) -> Any:
+def take(make: Callable[[], Any], stream: int, *, captured: bool) -> Any:
     """Return the buffer of a launch on a stream, or None where it gets none.
+
+    Args:
+        make: takes it; once more, where something is not at hand.
+        stream: the driver's handle.
+        captured: whether a CUDA graph captures the launch.
 
     Raises:
         PatchError: the driver refuses.
         IkpError: ``make`` raises it.
     """
-    device, captured = cuda.device(), cuda.capturing(stream)
+    if not captured:
+        with suppress(SlowError):
+            return _asked_no_more(at_hand(make, stream))
+    device = cuda.device()
     job = partial(contextvars.copy_context().run, _made, make, device, stream, captured)
     with deferred():  # else a signal could leave a buffer taken without a launch
         return _workers.of(device).call(job)
@@ -40,7 +50,11 @@ def _made(make: Callable[[], Any], device: int, stream: int, captured: bool) -> 
     # The per-thread default stream is another one here: its launches are read back at the end.
     current = 0 if captured or stream == PER_THREAD else stream
     with launching_on(device, current), aside() if captured else nullcontext():
-        prof = make()
+        return _asked_no_more(make())
+
+
+def _asked_no_more(prof: Any) -> Any:
+    """Return a buffer that asks torch for no stream when its address is taken."""
     notice = getattr(getattr(prof, "data", None), "ikp_notice", None)
     if notice is not None:
         notice.asks = False

@@ -7,8 +7,8 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from ikp.probes.made_patch import Patch
 from ikp.sass.cubins.module_memory import shared
 from ikp.session.replays import end_capture
 from ikp.signals import pass_on
-from ikp.unedited.plan import Plan
+from ikp.unedited.plan import Plan, at_level
 from ikp.warning import warn
 
 _LIBRARIES = re.compile(
@@ -71,6 +71,11 @@ def _passes(kernel: SeenKernel, launch: hooks.InterposedLaunch) -> bool:
     """Whether another launcher launches a kernel that it records no more, past ``wanted``."""
     passes = patched.passing.get(kernel.symbol)
     return passes is not None and passes(int(launch.function))
+
+
+@cache
+def _file_of(path: str) -> str:
+    return Path(path).name
 
 
 class _NotNow(Exception):  # noqa: N818 - the program never sees it
@@ -330,10 +335,10 @@ class Launches:
 
     def _aside(self, kernel: SeenKernel) -> bool:
         """Return whether a kernel is a library's, and the user has named no kernels."""
-        library = _LIBRARIES.match(Path(kernel.holder.origin).name)
-        if library is None or self.launcher.kernels is not None:
+        library = _file_of(kernel.holder.origin)
+        if _LIBRARIES.match(library) is None or self.launcher.kernels is not None:
             return False
-        self.launcher.aside.add(Path(kernel.holder.origin).name)
+        self.launcher.aside.add(library)
         return True
 
     def _chosen(self, kernel: SeenKernel, stream: int) -> patched.RecordedLaunch | None:
@@ -342,7 +347,7 @@ class Launches:
         if session is None:
             return None
         label, full = kernel.__name__, kernel.demangled
-        plan = replace(self.launcher.plan, level="machine")
+        plan = at_level(self.launcher.plan, "machine")
 
         def buffer(
             how: Plan, grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
@@ -377,11 +382,12 @@ class Launches:
         self._check_context()
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
+        captured = cuda.capturing(stream)
         # A graph's nodes keep arguments, and a program that changes a node passes the plain count.
-        argue = bool(launch.extensible) and not cuda.capturing(stream)
+        argue = bool(launch.extensible) and not captured
         if launch.overlaps and not argue:
             raise _NotNow(_OVERLAPS)
-        blocks = LaunchGrid.of(grid, stream, meant.selection, meant.plan.sample)
+        blocks = LaunchGrid.of(grid, meant.selection, meant.plan.sample, captured=captured)
         key = (
             kernel.id,
             str(meant.plan),
@@ -390,7 +396,7 @@ class Launches:
             blocks,
         )
         # No call of torch's, which asks the runtime: see ``_taking``.
-        with cuda.relaxed() if cuda.capturing(stream) else nullcontext():
+        with cuda.relaxed() if captured else nullcontext():
             made = loaded.modules.get(
                 key,
                 kernel.symbol,
@@ -409,12 +415,12 @@ class Launches:
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
         chosen = meant.heeded(made.patch)
         buffer = partial(meant.buffer, meant.plan, grid, warps, made.patch.most, chosen)
-        prof = taking.take(buffer, stream)
+        prof = taking.take(buffer, stream, captured=captured)
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch
         meant.parameters = self._first_values(kernel, launch)
-        queue = patched.beside(prof, stream)
+        queue = patched.beside(prof, stream, captured=captured)
         self._copy_constants(kernel, made, stream, queue)
 
         how = partial(self._launched, kernel, launch)
@@ -426,11 +432,12 @@ class Launches:
             meant.tell(meant)
         if meant.verdict is not None and meant.verdict.refused:
             return int(launch.function)  # its own launcher reports the verdict
-        words = made.point(prof, grid, warps, stream, chosen, queue)
+        words = made.point(prof, grid, warps, stream, chosen, queue, captured=captured)
         if made.patch.argument is not None:
             launch.append(made.patch.argument, words)
         self._latest.launch = kernel, meant
-        timed.recorded(int(launch.function), grid, stream, meant.label, meant.facts)
+        if not captured:
+            timed.recorded(int(launch.function), grid, meant.label, meant.facts)
         return made.function
 
     def _first_values(self, kernel: SeenKernel, launch: hooks.InterposedLaunch) -> str:

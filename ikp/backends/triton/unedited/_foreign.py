@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from contextvars import copy_context
 from copy import copy
-from functools import partial
+from functools import cache
 from inspect import Parameter
 from io import StringIO
 from typing import Protocol
@@ -215,36 +215,54 @@ def assemble(compiled: Untyped, ptx: str) -> bytes:
 
 def has_no_scratch(launcher: Untyped) -> bool:
     """Return whether a launcher's kernel has no scratch memory, so that both its words are free."""
-    if not (TRITON.has(SCRATCH) and isinstance(launcher, _LAUNCHER.find())):
+    if not (TRITON.has(SCRATCH) and isinstance(launcher, _launcher())):
         return False
     fits = TRITON.fits(SCRATCH, launcher)
     return fits and not (launcher.global_scratch_size or launcher.profile_scratch_size)
 
 
-def passing(launcher: Untyped, words: Sequence[int]) -> Callable[..., object]:
-    """Return a launcher of a kernel without scratch memory, which passes two words in its place.
+@cache
+def _launcher() -> Untyped:
+    return _LAUNCHER.find()
+
+
+class Passing:
+    """A launcher of a kernel without scratch memory, which passes two words in its place.
+
+    One thread uses it.
 
     Args:
-        launcher: Triton's launcher of the kernel.
-        words: of 64 bits: one for the kernel's own memory, one for a profiler's.
+        plain: Triton's launcher of the kernel.
     """
-    mark = object()
 
-    def launch(*args: object) -> object:
-        at = next(n for n, each in enumerate(args) if each is mark)
-        if args[at + 1] is not None:
-            raise PatchError("Triton has put something else where a profiler's memory stood.")
-        return launcher.launch(*args[:at], *words, *args[at + 2 :])
-
-    def run(*args: object) -> object:
+    def __init__(self, plain: Untyped) -> None:
         import triton
 
-        triton.set_allocator(lambda *_: mark)
-        return copied(*args)
+        self.plain = plain
+        self.words: Sequence[int] = ()
+        """Two words of 64 bits: for the kernel's own memory, and a profiler's."""
+        self._mark, self._at = object(), 0
+        self._allocates = triton.set_allocator
+        self._copied = copy(plain)
+        self._copied.global_scratch_size, self._copied.launch = 1, self._launch
 
-    copied = copy(launcher)
-    copied.global_scratch_size, copied.launch = 1, launch
-    return partial(copy_context().run, run)
+    def __call__(self, *args: object) -> object:
+        return copy_context().run(self._run, *args)
+
+    def _run(self, *args: object) -> object:
+        self._allocates(self._marked)
+        return self._copied(*args)
+
+    def _marked(self, *_: object) -> object:
+        return self._mark
+
+    def _launch(self, *args: object) -> object:
+        at = self._at
+        if args[at] is not self._mark:
+            at = self._at = next(n for n, each in enumerate(args) if each is self._mark)
+        if args[at + 1] is not None:
+            raise PatchError("Triton has put something else where a profiler's memory stood.")
+        return self.plain.launch(*args[:at], *self.words, *args[at + 2 :])
 
 
 _LARGE = 48 << 10

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from ikp.session import current
 from ikp.session.current import Session
 from ikp.session.storage import drives_cuda
 from ikp.signals import deferred, pass_on
-from ikp.unedited.plan import ALL, BEST, Plan
+from ikp.unedited.plan import ALL, BEST, Plan, at_level
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 _CAPTURED = "captured in a CUDA graph"
@@ -227,7 +227,7 @@ class Launcher:
         """Return a kernel's plan, with its level decided."""
         if self.plan.level != BEST or not takes_source(kernel):
             return self.plan
-        return replace(self.plan, level="machine" if self.plan.needs_machine_code else "source")
+        return at_level(self.plan, "machine" if self.plan.needs_machine_code else "source")
 
     def record(
         self,
@@ -316,8 +316,8 @@ class Launcher:
             *(plan, Language.TRITON, buffer, chosen(self.buffer)), label=label, facts=session.facts
         )
         if plan.level == BEST:
-            launch.plan = replace(plan, level="machine")
-            launch.otherwise = replace(plan, level="ptx")
+            launch.plan = at_level(plan, "machine")
+            launch.otherwise = at_level(plan, "ptx")
         with machine_code.recorded(launch):
             made = plain(*args, **kwargs)
         if not launch.reached:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,14 @@ from ikp.backends.checked import PlainLaunch, checked
 from ikp.backends.further_runs import run_further
 from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.loaded import Module, modules
-from ikp.backends.patched import RecordedLaunch, apart, made, take, wanted
+from ikp.backends.patched import RecordedLaunch, aside, at_hand, made, take, wanted
 from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _arguments as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.driver import cuda
 from ikp.errors import InspectError, PatchError
 from ikp.probing import Feature, Untyped
+from ikp.session.known_launch import SlowError
 
 if TYPE_CHECKING:
     from ikp.probes.made_patch import Patch
@@ -74,13 +75,17 @@ def _run(
 ) -> object:
     """Launch the patched function in the place of the plain one."""
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
-    with apart(stream):
-        known = LaunchGrid.of(grid, stream, launch.selection, launch.plan.sample)
+    captured = cuda.capturing(stream)
+    with aside() if captured else nullcontext():
+        known = LaunchGrid.of(grid, launch.selection, launch.plan.sample, captured=captured)
         spare = foreign.has_no_scratch(plain)
         module = _module(compiled, launch, function, stream, known, spare)
         chosen = launch.heeded(module.patch)
         patch = module.patch
-        prof = launch.buffer(launch.plan, grid, patch.warps, patch.most, chosen)
+        buffer = functools.partial(
+            launch.buffer, launch.plan, grid, patch.warps, patch.most, chosen
+        )
+        prof = _taken(buffer, stream, captured=captured)
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
     launch.patch = module.patch
@@ -99,16 +104,29 @@ def _run(
     run_further(
         *(module, stream, prof, launch, lambda: str(compiled.asm.get("ptx", "")), "", launched)
     )
-    words = module.point(prof, grid, module.patch.warps, stream, chosen)
-    launcher = plain if module.patch.argument is None else foreign.passing(plain, words)
+    words = module.point(prof, grid, module.patch.warps, stream, chosen, captured=captured)
+    launcher = plain
+    if module.patch.argument is not None:
+        if module.launcher is None or module.launcher.plain is not plain:
+            module.launcher = foreign.Passing(plain)
+        module.launcher.words = words
+        launcher = module.launcher
     if getattr(compiled.metadata, "launch_pdl", False):
         timed.stop()
-    timing = timed.recorded(function, grid, stream, launch.label, launch.facts)
+    timing = not captured and timed.recorded(function, grid, launch.label, launch.facts)
     try:
         return launcher(x, y, z, stream, module.function, *rest)
     finally:
         if timing:  # a launch that failed has not used the events
             cuda.time_next(0, 0)
+
+
+def _taken(make: Callable[[], Untyped], stream: int, *, captured: bool) -> Untyped:
+    """Return a launch's buffer; without asking torch, where all that it needs is at hand."""
+    if not captured:
+        with suppress(SlowError):
+            return at_hand(make, stream)
+    return make()
 
 
 _values: weakref.WeakKeyDictionary[Untyped, str] = weakref.WeakKeyDictionary()

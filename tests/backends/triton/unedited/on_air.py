@@ -48,7 +48,7 @@ def on_air(
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     monkeypatch.setattr(machine_code, "modules", Modules())
     monkeypatch.setattr(cuda, "load", load)
-    values = {"capturing": False, "context": 0, "context_number": 0, "address_of": 64}
+    values = {"capturing": False, "context": 0, "context_number": 0, "device": 0, "address_of": 64}
     values["registers"] = 255
     for name, value in values.items():
         monkeypatch.setattr(cuda, name, lambda *_, value=value: value)

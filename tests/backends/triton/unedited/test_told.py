@@ -43,6 +43,12 @@ def launcher(seen: list[tuple[Any, ...]], **sizes: int) -> Any:
     return made
 
 
+def passing(plain: Any, words: tuple[int, int]) -> foreign.Passing:
+    made = foreign.Passing(plain)
+    made.words = words
+    return made
+
+
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     made = Gpu()
@@ -55,8 +61,10 @@ def test_two_words_are_passed_where_nothing_was() -> None:
     plain, given = launcher(seen), (2, 3, 4, 9, MARKED, (), (), None, None, 11, "x")
     assert foreign.has_no_scratch(plain)
     plain(*given)
-    foreign.passing(plain, WORDS)(*given)
-    foreign.passing(plain, (0, 0))(*given)
+    made = passing(plain, WORDS)
+    made(*given)
+    made.words = (0, 0)
+    made(*given)
     plain(*given)  # and nothing of it is left
     before, told, off, after = seen
     changed = [at for at, (a, b) in enumerate(zip(before, told, strict=True)) if a != b]
@@ -78,7 +86,7 @@ def test_something_else_in_that_place_is_never_overwritten(
     profilers = triton.runtime._allocation._profile_allocator
     monkeypatch.setattr(profilers, "_allocator", lambda *_: 77)
     with pytest.raises(PatchError, match="something else where a profiler's memory"):
-        foreign.passing(made, WORDS)(1, 1, 1, 0, MARKED, (), (), None, None)
+        passing(made, WORDS)(1, 1, 1, 0, MARKED, (), (), None, None)
 
 
 @pytest.mark.parametrize(("package", "feature", "name"), named(foreign.TRITON, foreign.SCRATCH))

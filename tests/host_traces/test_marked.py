@@ -12,6 +12,7 @@ import pytest
 import ikp
 from ikp.core.host_trace import LAUNCH, HostTrace
 from ikp.errors import UsageError
+from ikp.exporters.perfetto import PerfettoExporter
 from ikp.host_traces import kineto
 from ikp.host_traces.marked import NAMED
 from ikp.host_traces.placing import place
@@ -216,3 +217,15 @@ def test_marks_are_made_while_a_recording_asks_for_them(monkeypatch: pytest.Monk
     launch_marks.end()
     assert launch_marks.mark(5) == 5
     assert said == [f"{NAMED}{number}" for number in (first, second, first)]
+
+
+def test_a_file_keeps_which_record_is_whose(tmp_path: Path) -> None:
+    """``ikp merge`` matches launches again, with what it reads back."""
+    trace, program = two_at_once()
+    placed = place(trace, program.trace())
+    path = tmp_path / "x.pftrace"
+    PerfettoExporter().write_beside(placed.trace, path, [placed.host], [placed.record])
+    (back,) = PerfettoExporter().read_beside(path)
+    again = place(ikp.load(path), back, "clocks")
+    found = {launch: back.slices[index].launch for launch, index in again.record.items()}
+    assert found == {number: number + 1 for number in range(40)}

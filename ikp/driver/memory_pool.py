@@ -10,6 +10,7 @@ the program's kernels, as ``cuMemFree`` would.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -25,6 +26,8 @@ _HOST: Final = 1
 _DEVICE: Final = 2
 """Flags and kinds, as ``cuda.h`` counts them."""
 _ZEROS_BYTES: Final = 4 << 20
+_LANDING_BYTES: Final = 4 << 20
+_LANDING_STEP: Final = 64
 
 
 class _PoolProperties(ctypes.Structure):
@@ -86,6 +89,7 @@ class Pool:
         call("cuMemAllocHost_v2", ctypes.byref(self._zeros), size, to="pin memory")
         ctypes.memset(self._zeros, 0, _ZEROS_BYTES)
         self._staged = np.zeros(0, np.uint8)
+        self.stage(_LANDING_BYTES)  # while kernels run, to pin memory would wait for them
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new memory, with any content.
@@ -197,6 +201,41 @@ class Pool:
         self._copy(_Rows(there, here, nbytes, 1), "read its memory")
         self.wait()
         return self._staged[:nbytes]
+
+    def read_all(self, wanted: Sequence[tuple[int, SegmentRows]]) -> list[NDArray[np.uint8]]:
+        """Return rows of segments, each one after another, for addresses of segments and parts.
+
+        What is small is copied to pinned memory together, and waited for once.
+
+        Raises:
+            PatchError: the driver refuses, or a kernel has failed.
+        """
+        made: list[NDArray[np.uint8]] = []
+        queued: list[tuple[int, int]] = []  # where each lies in the pinned memory
+        used, landing = 0, self._staged.ctypes.data
+        for base, part in wanted:
+            if used + part.nbytes > _LANDING_BYTES:
+                made += self._landed(queued, used)
+                queued, used = [], 0
+            if part.nbytes > _LANDING_BYTES:
+                made.append(self.read(base, part))
+                continue
+            if part.nbytes:
+                pitch = part.pitch if part.rows > 1 else part.width
+                there = _Side(0, 0, _DEVICE, None, base + part.at, None, pitch)
+                here = _Side(0, 0, _HOST, landing + used, 0, None, part.width)
+                self._copy(_Rows(there, here, part.width, part.rows), "read its memory")
+            queued.append((used, used + part.nbytes))
+            used += -(-part.nbytes // _LANDING_STEP) * _LANDING_STEP
+        return made + self._landed(queued, used)
+
+    def _landed(self, queued: list[tuple[int, int]], used: int) -> list[NDArray[np.uint8]]:
+        """Wait for copies to the pinned memory, and return them in memory of their own."""
+        whole = np.empty(used, np.uint8)
+        if used:
+            self.wait()
+            whole[:] = self._staged[:used]
+        return [whole[begin:end] for begin, end in queued]
 
     def _copy(self, rows: _Rows, what: str) -> None:
         call("cuMemcpy2DAsync_v2", ctypes.byref(rows), self._stream, to=what)

@@ -24,6 +24,9 @@ WINDOW = 1 << 32
 """Kernels keep the high half of an address constant: a segment lies inside one such window."""
 READY_BYTES = 512 << 20
 """Most bytes of ready segments in all; a quarter of it at most is made ahead for one kind."""
+KEPT_BYTES = 1280 << 20
+"""Most bytes of ready segments, those included that were used: as many as may be unread at once.
+To zero new memory takes longer than to read a small launch."""
 _MOST_READY: Final = 64
 
 
@@ -157,12 +160,12 @@ class Shelf:
 
     def give_back(self, kind: SegmentKind, piece: Tensor) -> None:
         """Put back a segment that is zero again; in the service."""
-        if self._has_room(kind):
+        if self._has_room(kind, KEPT_BYTES):
             self._ready.setdefault(kind, deque()).append(made_ahead(piece))
 
-    def _has_room(self, kind: SegmentKind) -> bool:
+    def _has_room(self, kind: SegmentKind, most: int) -> bool:
         lying = sum(each.nbytes * len(ready) for each, ready in self._ready.items())
-        return lying + kind.nbytes <= READY_BYTES
+        return lying + kind.nbytes <= most
 
     def _refill(self, kind: SegmentKind) -> None:
         if kind not in self._filling:
@@ -192,7 +195,7 @@ class Shelf:
         self._ahead[kind] = min(2 * self._ahead.get(kind, 1), most)
         ready = self._ready.setdefault(kind, deque())
         with suppress(BufferError, PatchError, RuntimeError):  # raised again by the next ``_make``
-            while len(ready) < self._ahead[kind] and self._has_room(kind):
+            while len(ready) < self._ahead[kind] and self._has_room(kind, READY_BYTES):
                 ready.append(self._carved(kind))
         self._filling.discard(kind)
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ikp.core.segment import Segment, Tensor
+from ikp.core.segment import Segment, SegmentRows, Tensor
 from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.drain import Drain, Drained
 from ikp.session.handed import Notice
-from ikp.session.lifting import Lifted, lift
+from ikp.session.lifting import Lifted, lift_all
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.replays import Replayed
 from ikp.session.service import Service
@@ -33,6 +33,12 @@ BEGIN_BYTES = 256 << 20
 UNREAD_BYTES = 1 << 30
 """Bytes up to which memory is not short if they are a small share of the device's free memory."""
 _AT_ONCE = 64
+_TOGETHER = 16
+"""The most segments that are copied together: others want the service meanwhile."""
+_LEAVES = 9
+"""For so many times as long as reading takes, it rests, unless memory is short."""
+_REST_S = 0.005
+"""The interval at which a rest looks whether memory is short."""
 _POLL_S = 0.001
 """The interval at which the end of launches is polled."""
 SETTLED_S = 0.05
@@ -94,6 +100,7 @@ class Harvest:
         self._paused = 0
         self._short = False  # the group is read because memory is short
         self._watched = False  # the service looks for launches that have settled
+        self._rests = 0.0  # until when no segment is read, unless memory is short
         self._next = 0.0  # when to look for settled launches
         self._moves = True  # a segment was read since a launch last waited for one in vain
         self.waited_s = 0.0  # by launches, for memory
@@ -235,32 +242,57 @@ class Harvest:
         self._service.post(partial(self._read, event))
 
     def _read(self, event: Any) -> float | None:
-        """Read one segment of the group; return the seconds until the next call, or None."""
+        """Read some segments of the group; return the seconds until the next call, or None.
+
+        Reading holds Python's lock for much of its time. Unless memory is short, it leaves the
+        program most of the time.
+        """
         if not self._group:
             return None
         if self._paused:
             return _POLL_S
+        if time.monotonic() < self._rests and self._unread <= self._most():
+            return _REST_S
+        began = time.monotonic()
         try:
             if event is not None and not event.query():
                 return _POLL_S
-            self._lift(self._group[0])
+            some = [self._group[at] for at in range(min(_TOGETHER, len(self._group)))]
+            self._lift(some)
         except Exception:  # noqa: BLE001 - no memory, a failed kernel: reported at the end
             self._group.clear()
         with self._lock:
-            if self._group:
+            for _ in range(min(_TOGETHER, len(self._group))):
                 self._group.popleft()
+        now = time.monotonic()
+        self._rests = now + _LEAVES * (now - began)
         return 0.0 if self._group else None
 
-    def _lift(self, taken: Taken) -> None:
-        """Copy a launch's segment to the host, and shelve its memory."""
+    def _lift(self, some: list[Taken]) -> None:
+        """Copy launches' segments to the host, and shelve their memory."""
+        storage = self._service.storage
+        free: list[tuple[Taken, Tensor, list[SegmentRows]]] = []
+        whole = [each for each in some if each.drain is None]
+        lifted = dict(
+            zip(map(id, whole), lift_all(storage, [each.segment for each in whole]), strict=True)
+        )
+        for taken in some:
+            found = lifted[id(taken)] if taken.drain is None else taken.drain.lift()
+            if found is not None:  # else the segment is read when the session ends
+                free.append((taken, taken.segment.data, found[1]))
+                self._lifted(taken, found[0])
+        if storage.reuses:
+            storage.clear_all([(piece, parts) for _, piece, parts in free])
+            for taken, piece, _ in free:
+                if taken.kind.selection is not None:
+                    self._shelf.choose(piece, taken.kind.selection)
+                self._shelf.give_back(taken.kind, piece)
+
+    def _lifted(self, taken: Taken, lifted: Lifted | Drained) -> None:
+        """Note a launch's bytes on the host: its memory is free."""
         import torch
 
-        segment, storage = taken.segment, self._service.storage
-        found = taken.drain.lift() if taken.drain is not None else lift(storage, segment)
-        if found is None:  # the segment is read when the session ends
-            return
-        lifted, parts = found
-        piece = segment.data
+        segment = taken.segment
         with self._lock:
             if lifted.most is not None:
                 most = max(lifted.most, self._attempted.get(taken.launch, 0))
@@ -274,8 +306,3 @@ class Harvest:
             self._kept += lifted.nbytes
             taken.lifted, taken.notice, taken.drain = lifted, None, None
             segment.data = torch.empty(0, dtype=torch.uint8, device=self._device)
-        if storage.reuses:
-            storage.clear(piece, parts)
-            if taken.kind.selection is not None:
-                self._shelf.choose(piece, taken.kind.selection)
-            self._shelf.give_back(taken.kind, piece)

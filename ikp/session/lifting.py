@@ -7,9 +7,9 @@ decoded when the session ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -164,14 +164,42 @@ class Lifted:
         return Excerpt(self.segment_bytes, self.head, rows, counts, records, self.tail)
 
 
-def lift(storage: Storage, segment: Segment) -> tuple[Lifted, list[SegmentRows]] | None:
+_Found = tuple[Lifted, list[SegmentRows]] | None
+_Steps = Generator[list[SegmentRows], list[Bytes], _Found]
+
+
+def lift(storage: Storage, segment: Segment) -> _Found:
     """Copy the bytes of a segment that its launch wrote, if all its warps have finished.
 
     Returns:
         The copy, and the parts to zero before the segment is used again. None where the segment has
         to stay until the session ends: a warp has not finished, or the layout is corrupt.
     """
-    head = storage.read(segment.data, LAUNCH_HEADER)
+    return lift_all(storage, [segment])[0]
+
+
+def lift_all(storage: Storage, segments: Sequence[Segment]) -> list[_Found]:
+    """Return what ``lift`` does of each segment. Parts of all are copied together, step by step."""
+    made: list[_Found] = [None] * len(segments)
+    works = [_steps(each) for each in segments]
+    wanted = {number: next(work) for number, work in enumerate(works)}
+    while wanted:
+        every = [
+            (segments[number].data, part) for number, parts in wanted.items() for part in parts
+        ]
+        copies, going = iter(storage.read_all(every)), wanted
+        wanted = {}
+        for number, parts in going.items():
+            try:
+                wanted[number] = works[number].send(list(islice(copies, len(parts))))
+            except StopIteration as done:
+                made[number] = done.value
+    return made
+
+
+def _steps(segment: Segment) -> _Steps:
+    """Yield the parts to copy next; return what ``lift`` does."""
+    (head,) = yield [LAUNCH_HEADER]
     nothing = Lifted(segment.nbytes, head, [], [], [], tail=False)
     source = nothing.source(segment)
     try:
@@ -180,17 +208,14 @@ def lift(storage: Storage, segment: Segment) -> tuple[Lifted, list[SegmentRows]]
         return None
     if layout is None or not layout.slots:
         return nothing, [SegmentRows(0, segment.nbytes)]
-    return _lifted(storage, segment, nothing, layout, source.grid_id)
+    return (yield from _lifted(segment.nbytes, nothing, layout, source.grid_id))
 
 
-def _lifted(
-    storage: Storage, segment: Segment, nothing: Lifted, layout: SegmentLayout, grid_id: int
-) -> tuple[Lifted, list[SegmentRows]] | None:
-    data, nbytes = segment.data, segment.nbytes
+def _lifted(nbytes: int, nothing: Lifted, layout: SegmentLayout, grid_id: int) -> _Steps:
     parts = header_parts(layout)
     if any(part.end > nbytes for part in parts):
         return None
-    heads = [storage.read(data, part) for part in parts]
+    heads = yield parts
     attempted = _attempted(layout, heads, grid_id)
     if attempted is None:
         return None
@@ -198,12 +223,13 @@ def _lifted(
     found = runs_to_copy(layout, np.minimum(attempted + 1, layout.capacity))
     if found is None or any(run.part(layout).end > nbytes for run in found):
         return None
-    tailed = bool(storage.read(data, tail_part(layout, nbytes)).any())
+    tail, *records = yield [tail_part(layout, nbytes), *(run.part(layout) for run in found)]
+    tailed = bool(tail.any())
     lifted = replace(
         nothing,
         heads=heads,
         runs=found,
-        records=[storage.read(data, run.part(layout)) for run in found],
+        records=records,
         tail=tailed,
         most=int(attempted.max()),
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Final, Protocol
@@ -102,6 +102,12 @@ class Storage(Protocol):
     def peek(self, data: Tensor, nbytes: int) -> Bytes:
         """Return the first bytes as they are now, in memory that the next call may overwrite."""
 
+    def read_all(self, wanted: Sequence[tuple[Tensor, SegmentRows]]) -> list[Bytes]:
+        """Return copies of several parts, with as few waits as can be."""
+
+    def clear_all(self, wanted: Sequence[tuple[Tensor, Sequence[SegmentRows]]]) -> None:
+        """Zero parts of several pieces of memory, as ``clear`` does of one."""
+
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes before any kernel reads them, and wait for that."""
 
@@ -163,6 +169,15 @@ class HostStorage:
     def peek(self, data: Tensor, nbytes: int) -> Bytes:
         """Return a copy of the first bytes."""
         return self.read(data, SegmentRows(0, nbytes))
+
+    def read_all(self, wanted: Sequence[tuple[Tensor, SegmentRows]]) -> list[Bytes]:
+        """Return copies of several parts."""
+        return [self.read(*each) for each in wanted]
+
+    def clear_all(self, wanted: Sequence[tuple[Tensor, Sequence[SegmentRows]]]) -> None:
+        """Zero parts of several pieces of memory."""
+        for data, parts in wanted:
+            self.clear(data, parts)
 
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes."""
@@ -241,6 +256,17 @@ class DriverStorage:
         """Return a copy of the first bytes, in pinned memory."""
         return self._pool.peek(data.data_ptr(), nbytes)
 
+    def read_all(self, wanted: Sequence[tuple[Tensor, SegmentRows]]) -> list[Bytes]:
+        """Return copies of several parts."""
+        return self._pool.read_all([(data.data_ptr(), part) for data, part in wanted])
+
+    def clear_all(self, wanted: Sequence[tuple[Tensor, Sequence[SegmentRows]]]) -> None:
+        """Zero parts of several pieces of memory."""
+        for data, parts in wanted:
+            for part in parts:
+                self._pool.clear(data.data_ptr(), part)
+        self._pool.wait()
+
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes."""
         self._pool.write(data.data_ptr() + at, words)
@@ -296,6 +322,15 @@ class TorchStorage:
     def peek(self, data: Tensor, nbytes: int) -> Bytes:
         """Return a copy of the first bytes."""
         return self.read(data, SegmentRows(0, nbytes))
+
+    def read_all(self, wanted: Sequence[tuple[Tensor, SegmentRows]]) -> list[Bytes]:
+        """Return copies of several parts."""
+        return [self.read(*each) for each in wanted]
+
+    def clear_all(self, wanted: Sequence[tuple[Tensor, Sequence[SegmentRows]]]) -> None:
+        """Zero several pieces of memory, of which there are parts to zero."""
+        for data, parts in wanted:
+            self.clear(data, parts)
 
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes."""

@@ -27,6 +27,7 @@ class Driver:
         self.memory: dict[int, Any] = {}
         self.calls: list[str] = []
         self.freed: list[int] = []
+        self.pinned: list[Any] = []
         self.pending: list[Callable[[], None]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -66,8 +67,8 @@ class Driver:
         stream.value = 600
 
     def on_cumemallochost_v2(self, address: Any, size: Any) -> None:
-        self.pinned = np.full(size.value, 9, np.uint8)
-        address.value = self.pinned.ctypes.data
+        self.pinned.append(np.full(size.value, 9, np.uint8))
+        address.value = self.pinned[-1].ctypes.data
 
     def on_cumemallocfrompoolasync(self, address: Any, size: Any, pool: Any, stream: Any) -> int:
         assert (pool.value, stream.value) == (500, 600)
@@ -180,3 +181,21 @@ def test_a_driver_without_pools_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(cuda, "_driver", lambda: Driver(missing="cuMemPoolCreate"))
     with pytest.raises(PatchError, match="could not make a pool: it has no cuMemPoolCreate"):
         Pool(1)
+
+
+@given(wanted=st.lists(parts, max_size=12), room=st.sampled_from([64, 512, 1 << 17]))
+def test_many_parts_are_read_with_few_waits(wanted: list[SegmentRows], room: int) -> None:
+    driver = Driver()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cuda, "_driver", lambda: driver)
+        patched.setattr(memory_pool, "_LANDING_BYTES", room)
+        pool = Pool(1)
+        address = pool.allocate(SIZE)
+        driver.memory[address][:] = np.arange(SIZE) % 251
+        before = driver.calls.count("cuStreamSynchronize")
+        found = pool.read_all([(address, part) for part in [*wanted, SegmentRows(5, 0)]])
+        waits = driver.calls.count("cuStreamSynchronize") - before
+        assert waits == (len(wanted) > 0) or room < 1 << 17
+        assert not found.pop().size
+        for each, part in zip(found, wanted, strict=True):
+            assert each.tolist() == pool.read(address, part).tolist()

@@ -344,7 +344,7 @@ def test_a_copy_that_fails_loses_nothing(host: Host, monkeypatch: pytest.MonkeyP
     def failing(*_: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(harvest, "lift", failing)
+    monkeypatch.setattr(harvest, "lift_all", failing)
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(60)]
         assert len(held(prof)) == 60
@@ -374,3 +374,21 @@ def test_what_a_launcher_took_and_never_launched_with_is_left_out(host: Host) ->
         kept.data.data_ptr()
         other = host.run(kept, work())
     assert_holds(prof.trace, truth, other)
+
+
+def test_reading_leaves_the_program_most_of_the_time_unless_memory_is_short(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ikp.profile() as prof:
+        truths = [launch(host, prof, f"launch {i}") for i in range(10)]
+        recording: Any = prof._recording
+        (place,) = recording._places.values()
+        monkeypatch.setattr(place.harvest, "_rests", time.monotonic() + 1000)
+        monkeypatch.setattr(place.harvest, "_most", lambda: 1 << 60)
+        place.harvest._begin(None, 0, short=True)
+        assert len(held(prof)) == 10
+        monkeypatch.setattr(place.harvest, "_most", lambda: 0)
+        place.service.look()
+        assert not held(prof)
+        assert place.harvest._rests < time.monotonic() + 500
+    assert_holds(prof.trace, *truths)

@@ -15,7 +15,7 @@ from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Segment, Spec
 from ikp.session import lifting
-from ikp.session.lifting import Lifted, lift
+from ikp.session.lifting import Lifted, lift, lift_all
 from ikp.session.storage import HostStorage
 from tests import segments as model
 from tests.core.decoding.checks import assert_same
@@ -195,3 +195,15 @@ def test_what_lies_behind_a_launch_is_told_and_zeroed() -> None:
     data[-1] = 7
     found = check(replace(whole, data=data))
     assert found is not None and found.tail
+
+
+def test_segments_are_lifted_together_as_they_are_one_by_one() -> None:
+    segments = [on_device(one.source) for one in subjects()]
+    singly = [lift(STORAGE, each) for each in segments]
+    together = lift_all(STORAGE, segments)
+    assert 0 < sum(each is None for each in singly) < len(singly)
+    assert [each is None for each in together] == [each is None for each in singly]
+    for segment, one, other in zip(segments, singly, together, strict=True):
+        if one is not None and other is not None:
+            assert one[1] == other[1]
+            assert_same(*(outcome(each[0].source(segment)) for each in (one, other)))

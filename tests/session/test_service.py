@@ -188,6 +188,20 @@ def test_what_lies_ready_has_a_limit_and_goes_where_memory_is_short(
     until(lambda: not shelf._filling)
 
 
+def test_more_is_kept_of_what_was_used_than_is_made_ahead(
+    beside: DeviceService, storage: Reused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arena, "READY_BYTES", 2 << 16)
+    monkeypatch.setattr(arena, "KEPT_BYTES", 7 << 16)
+    shelf, kind = Shelf(beside, "cuda:7"), SegmentKind(1 << 16, None)
+    pieces = [shelf.take(kind) for _ in range(10)]
+    until(lambda: not shelf._filling)
+    assert len(shelf._ready[kind]) <= 2
+    for piece in pieces:
+        beside.call(lambda piece=piece: shelf.give_back(kind, piece))
+    assert len(shelf._ready[kind]) == 7
+
+
 def test_a_choice_of_warps_is_written_ahead_too(beside: DeviceService, storage: Reused) -> None:
     shelf, chosen = Shelf(beside, "cuda:7"), Selection(5, 1, 2, 3)
     for _ in range(5):

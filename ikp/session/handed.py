@@ -14,7 +14,7 @@ from ikp.core.segment import Segment, Tensor
 from ikp.session import launch_marks
 from ikp.session.current import Opening
 from ikp.session.replays import captured as note_capture
-from ikp.session.storage import current_stream, is_capturing
+from ikp.session.storage import current_handle, is_capturing
 from ikp.warning import warn
 
 _pinned: dict[int, Tensor] = {}
@@ -63,7 +63,7 @@ class Notice:
             return
         over = not (self.opening.lasts and self.opening.here)
         if self._data.is_cuda:
-            stream = current_stream(self._data.device)[1]
+            stream = current_handle(self._data.device)
             self.launched(stream, captured=is_capturing(self._data.device))
         else:
             self.launched(0, captured=False)

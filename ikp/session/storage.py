@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ikp.core.segment import SegmentRows, Tensor
 from ikp.driver.memory_pool import Pool
 from ikp.errors import PatchError
+from ikp.session import _foreign as foreign
 from ikp.session.known_launch import LaunchStream, now
 
 
@@ -36,6 +37,14 @@ def current_stream(device: Any) -> tuple[Any, int]:
 
     stream = torch.cuda.current_stream(device)
     return stream, int(stream.cuda_stream)
+
+
+def current_handle(device: Any) -> int:
+    """Return the handle of torch's current stream of a GPU."""
+    if now.device >= 0:
+        return now.stream
+    handle = foreign.current() if device.index is not None else None
+    return current_stream(device)[1] if handle is None else handle(device.index)
 
 
 def default_stream(device: Any) -> tuple[Any, int]:

@@ -32,6 +32,7 @@ LISTS = (
     "ikp.backends.triton.foreign",
     "ikp.backends.cute._foreign",
     "ikp.profiling.foreign",
+    "ikp.session._foreign",
 )
 
 EXCEPTIONS = {

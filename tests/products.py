@@ -8,7 +8,7 @@ tests more examples of every property.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import combinations, product
 from typing import Any
 
@@ -46,6 +46,11 @@ def one_by_one(*axes: Collection[Any]) -> list[tuple[Any, ...]]:
         return cases
     first = cases[0]
     return [case for case in cases if sum(a != b for a, b in zip(case, first, strict=True)) <= 1]
+
+
+def spread(found: Sequence[Any], most: int) -> Sequence[Any]:
+    """Return at most so many of what was found, from its begin to its end; all if thorough."""
+    return found if THOROUGH else found[:: max(1, -(-len(found) // most))]
 
 
 def _pairs(case: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:

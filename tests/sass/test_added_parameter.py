@@ -20,6 +20,7 @@ from ikp.sass.cubins.extra_argument import ExtraArgument
 from tests.probes.test_sequences import FRAME, NAMES, launch
 from tests.probes.test_sequences import loaded as trace_of
 from tests.probes.test_ways_out import NEVER, SEVERAL
+from tests.products import one_by_one
 from tests.sass import module
 from tests.sass.assembled import cubin
 from tests.sass.compiled import code
@@ -53,9 +54,10 @@ def described(made: Cubin, name: str) -> bytes:
     return attributes.write(made.kernel(name).attributes)
 
 
-@pytest.mark.parametrize("size", [16, 72])
-@pytest.mark.parametrize("given", [AFTER_9, TMA], ids=["small", "aligned"])
-@pytest.mark.parametrize("chip", ["sm_80", "sm_90a", "sm_90a old"])
+@pytest.mark.parametrize(
+    ("chip", "given", "size"),
+    one_by_one(["sm_90a", "sm_80", "sm_90a old"], [AFTER_9, TMA], [16, 72]),
+)
 def test_a_parameter_looks_as_one_of_ptxas(chip: str, given: str, size: int) -> None:
     head, n = ".entry loop(.param .u64 p, .param .u32 n)", "ld.param.u32 %r0,[n]"
     own = module.PTX.replace(head, f".entry loop({given})")
@@ -75,8 +77,9 @@ def test_a_parameter_looks_as_one_of_ptxas(chip: str, given: str, size: int) -> 
     assert sections[0] is not None and sections[1] is not None
     assert sections[0].data == sections[1].data
     assert loaded(made.elf, sections[0]) == loaded(theirs.elf, sections[1])
-    assert {name: read(each) for name, each in codes(ours).items()} == {
-        name: read(each) for name, each in codes(plain).items()
+    before = Cubin.read(plain).kernels
+    assert {name: each.text.data for name, each in made.kernels.items()} == {
+        name: each.text.data for name, each in before.items()
     }
     others = [
         {n: each.attributes for n, each in file.kernels.items() if n != "loop"}
@@ -215,20 +218,22 @@ def test_a_whole_kernel_is_told_by_what_it_never_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    "read",
-    [
-        "ld.param.u64 s, [mine]; st.global.u64 [a+64], s;",
-        "ld.param.u64 s, [its]; st.global.u64 [a+64], s;",
-        "ld.param.u32 t, [its+4]; st.global.u32 [a+64], t;",
-    ],
+    ("target", "read"),
+    one_by_one(
+        ["sm_90a", "sm_100a", "sm_120a"],
+        [
+            "ld.param.u64 s, [mine]; st.global.u64 [a+64], s;",
+            "ld.param.u64 s, [its]; st.global.u64 [a+64], s;",
+            "ld.param.u32 t, [its+4]; st.global.u32 [a+64], t;",
+        ],
+    ),
 )
-def test_what_a_kernel_reads_is_left_to_it(read: str) -> None:
+def test_what_a_kernel_reads_is_left_to_it(target: str, read: str) -> None:
     first, rest = SPARE.split("L:", 1)
     text = f"{first} .reg .u64 s; .reg .u32 t; {read}\nL:{rest}"
-    for target in ("sm_90a", "sm_100a", "sm_120a"):
-        made = patch(cubin(text, target), "k", spare=True, untested=True)
-        other = patch(cubin(SPARE, target), "k", spare=True, untested=True)
-        assert (made.argument, other.argument) == (None, ExtraArgument(5, 24, 16))
+    made = patch(cubin(text, target), "k", spare=True, untested=True)
+    other = patch(cubin(SPARE, target), "k", spare=True, untested=True)
+    assert (made.argument, other.argument) == (None, ExtraArgument(5, 24, 16))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""Faults that are put into patched kernels are all found, and none where there is none."""
+"""Faults that are put into patched kernels are all found, and none where there is none.
+
+Of many places for one fault, some spread over the kernel have it; all with
+``HYPOTHESIS_PROFILE=thorough``.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from ikp.sass.disassembly.effects import effects
 from ikp.sass.disassembly.listing import parse
 from ikp.verifier.verify import VerifyError, verify
 from tests.probes.test_gathering import LOADS
+from tests.products import spread
 from tests.sass.assembled import cubin
 from tests.verifier.cases import BYTES, CASES, Case, all_collective, case, flipped, made
 
@@ -59,7 +64,7 @@ def test_a_wrong_displacement_is_found(name: str, opcode: int) -> None:
     one = case(name)
     found = one.having(opcode)
     assert found
-    for place in found:
+    for place in spread(found, 12):
         assert one.with_word(place, _farther(one.words[place])).faults, place
 
 
@@ -94,7 +99,7 @@ def test_an_address_to_return_to_that_is_not_moved_is_found() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_changed_original_instruction_is_found(name: str) -> None:
     one = case(name)
-    for place in one.originals[:: max(1, len(one.originals) // 25)]:
+    for place in spread(one.originals, 9):
         for bit in (12, 16, 24, 32, 65, 105, 116):  # guard, registers, stall, what it waits for
             assert one.with_word(place, one.words[place] ^ 1 << bit).faults, (place, bit)
 
@@ -102,7 +107,7 @@ def test_a_changed_original_instruction_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_dropped_instruction_and_two_swapped_are_found(name: str) -> None:
     one = case(name)
-    some = one.originals[:: max(1, len(one.originals) // 20)]
+    some = spread(one.originals, 12)
     for first, second in pairwise(some):
         if one.words[first] != NOP:
             assert one.with_word(first, NOP).faults
@@ -117,7 +122,7 @@ def test_a_flipped_register_of_an_address_is_found(name: str) -> None:
     one = case(name)
     stores = [n for n in one.ours if one.words[n] & 0xFFF == STG]
     assert stores
-    for place in stores[:: max(1, len(stores) // 20)]:
+    for place in spread(stores, 10):
         word = one.words[place]
         assert one.with_word(place, word ^ 32 << 64).faults, place
         if word >> 90 & 1:
@@ -128,7 +133,7 @@ def test_a_flipped_register_of_an_address_is_found(name: str) -> None:
 def test_a_flipped_register_of_an_inserted_instruction_is_found(name: str, least: float) -> None:
     """One that changes which number a record says, or which slot, is no fault of the program's."""
     one = case(name)
-    wrong = [*flipped(one, 16), *flipped(one, 24), *flipped(one, 32)]
+    wrong = spread([*flipped(one, 16), *flipped(one, 24), *flipped(one, 32)], 120)
     found = sum(bool(each.faults) for each in wrong)
     assert len(wrong) > 60 and found >= least * len(wrong)
 
@@ -137,7 +142,7 @@ def test_a_flipped_register_of_an_inserted_instruction_is_found(name: str, least
 def test_a_clock_in_the_place_of_an_address_is_found(name: str) -> None:
     """A frame's register that a clock is read into before it names where the header goes."""
     one = case(name)
-    for place in (n for n in one.ours if one.words[n] & 0xFFF == STG):
+    for place in spread([n for n in one.ours if one.words[n] & 0xFFF == STG], 12):
         word = one.words[place]
         described = word >> 90 & 1
         before = [n for n in one.ours if n < place and one.words[n] & 0xFFF == CS2R][-1]
@@ -153,7 +158,7 @@ def test_a_clock_in_a_register_that_the_kernel_needs_is_found(name: str) -> None
     one, tried = case(name), 0
     code = next(each for each in parse(one.text) if each.name == one.declared.kernel)
     numbers = {place: number for number, place in enumerate(one.originals)}
-    for place in (n for n in one.ours if one.words[n] & 0xFFF == CS2R):
+    for place in spread([n for n in one.ours if one.words[n] & 0xFFF == CS2R], 16):
         behind = next((n for n in range(place, len(one.words)) if n in numbers), None)
         reads = 0 if behind is None else effects(code.instructions[numbers[behind]]).reads
         needed = reads % (1 << 255)
@@ -179,14 +184,14 @@ def test_more_registers_than_a_block_can_have_are_found() -> None:
 
 def test_a_store_by_no_guard_and_a_flipped_guard_are_found() -> None:
     one = case("TMA")
-    for place in (n for n in one.ours if one.words[n] & 0xFFF == STG):
+    for place in spread([n for n in one.ours if one.words[n] & 0xFFF == STG], 10):
         assert one.with_word(place, one.words[place] | 7 << 12).faults
         assert one.with_word(place, one.words[place] ^ 1 << 15).faults
 
 
 def test_a_store_that_no_scoreboard_tells_of_is_found() -> None:
     one = case("TMA")
-    for place in (n for n in one.ours if one.words[n] & 0xFFF == STG):
+    for place in spread([n for n in one.ours if one.words[n] & 0xFFF == STG], 10):
         assert one.with_word(place, one.words[place] | 7 << 113).faults
 
 

@@ -137,8 +137,15 @@ class Timed:
 
 
 def _times(events: list[tuple[int, int]]) -> list[float]:
-    took = (cuda.elapsed_us(*pair) for pair in events[1:])
-    return [each for each in took if each is not None]
+    """Return the times between pairs of events, less the first one; destroy what has happened."""
+    times = []
+    for pair in events:
+        took = cuda.elapsed_us(*pair)
+        if took is not None:  # else a launch may yet record them
+            times.append(took)
+            for event in pair:
+                cuda.destroy_event(event)
+    return times[1:]
 
 
 def _error(times: list[float]) -> float:

@@ -122,8 +122,8 @@ def _choose_size() -> _Size:
     # Triton reads this variable when it is imported, which happens later.
     os.environ["TRITON_INTERPRET"] = "1"
     click.echo(
-        "no GPU found: running in Triton's CPU interpreter. The times are the host's; those of an "
-        "H100: ikp demo --recorded",
+        "no GPU found: running in Triton's CPU interpreter. The times are the host's.\n"
+        "Those of an H100: ikp demo --recorded",
         err=True,
     )
     return ON_CPU

@@ -375,6 +375,11 @@ def event() -> int:
     return made.value or 0
 
 
+def destroy_event(event: int) -> None:
+    """Give an event of :func:`event` back, which no launch records any more."""
+    _driver().cuEventDestroy_v2(ctypes.c_void_p(event))
+
+
 def elapsed_us(before: int, after: int) -> float | None:
     """Return the time between two recorded events; None where they have not happened."""
     took = ctypes.c_float()

@@ -76,7 +76,7 @@ class _Elsewhere(Protocol):
         Args:
             kinds: what they are.
             own_lines: nothing where its lines aren't known or have none.
-            as_often: those alone that stand in as many loops as the range: others are an iteration
+            as_often: those alone that are in as many loops as the range: others are an iteration
                 that a pipeline has put before the loop, or behind it.
         """
 
@@ -118,8 +118,8 @@ def _has_none_of(found: CodeRange, promise: _Promise) -> bool:
     """
     calls = found.source.calls if found.source else frozenset()
     known = all(call.startswith(_LANGUAGES) for call in calls)
-    told = any(each.calls.search(call) for each in _PROMISES for call in calls)
-    return known and told and not any(promise.calls.search(call) for call in calls)
+    promised = any(each.calls.search(call) for each in _PROMISES for call in calls)
+    return known and promised and not any(promise.calls.search(call) for call in calls)
 
 
 def _promised_by_name(found: CodeRange) -> bool:
@@ -167,17 +167,17 @@ def _left_out(
     elsewhere: tuple[InstructionGroup, ...],
     repeated: tuple[InstructionGroup, ...],
 ) -> Discrepancy:
-    """Say what part of a range's own lines stands outside of it.
+    """Say what part of a range's own lines is outside of it.
 
     Args:
         found: the range.
-        elsewhere: all that stands outside.
+        elsewhere: all that is outside.
         repeated: what of that is no iteration that a pipeline has put before the loop.
     """
     lost = ""
     if repeated and not (_awaits_copies(found, repeated) and not found.holds(Work.COPY)):
         lost = f"{_part(found, repeated)} {_standing(repeated)}"
-    text = f"{_part(found, elsewhere)} The others stand elsewhere:"
+    text = f"{_part(found, elsewhere)} The others are elsewhere:"
     return Discrepancy(found, text, elsewhere, lost)
 
 
@@ -202,7 +202,7 @@ def _most_held(found: CodeRange, kinds: tuple[Work, ...]) -> int:
 def _strayed(
     found: CodeRange, elsewhere: tuple[InstructionGroup, ...], kinds: tuple[Work, ...]
 ) -> list[Discrepancy]:
-    """Say that a load of a range stands elsewhere, under the line of what takes what it loads.
+    """Say that a load of a range is elsewhere, under the line of what takes what it loads.
 
     Triton does that to a load whose result is transposed first.
     """
@@ -210,7 +210,7 @@ def _strayed(
         return []
     held, written = _most_held(found, kinds), found.source.written(_LOADS.calls)
     text = f"{found.label} holds {held} of the {written} loads that its lines call for."
-    said = "Others stand elsewhere, under lines that load nothing"
+    said = "Others are elsewhere, under lines that load nothing"
     where = ", ".join(dict.fromkeys(f"{opcodes(g.instructions)} {g.place}" for g in elsewhere))
     return [Discrepancy(found, f"{text} {said}:", elsewhere, f"{text} {said}: {where}.")]
 
@@ -226,7 +226,7 @@ def _empty(found: CodeRange, elsewhere: tuple[InstructionGroup, ...]) -> list[Di
         return [Discrepancy(found, f"{text} {_explanation(found, elsewhere)}", elsewhere, lost)]
     if any(copy.instructions for copy in found.copies):
         return []
-    text = f"{found.label} is empty: its clock reads stand side by side."
+    text = f"{found.label} is empty: its clock reads are side by side."
     lost = "" if found.source and found.source.has_no_body else text
     return [Discrepancy(found, text, lost=lost)]
 

@@ -45,7 +45,7 @@ class FoundRecords:
 
 
 def runs_surely(flow: Flow, span: Span, at: int) -> bool:
-    """Tell whether an instruction between a range's clock reads runs whenever the range does.
+    """Return whether an instruction between a range's clock reads runs whenever the range does.
 
     Loops are not looked at: it may run more than once.
     """
@@ -61,7 +61,7 @@ def runs_surely(flow: Flow, span: Span, at: int) -> bool:
 
 
 def runs_always(flow: Flow, at: int) -> bool:
-    """Tell whether each warp of a kernel runs an instruction, once or more."""
+    """Return whether each warp of a kernel runs an instruction, once or more."""
     graph, own = flow.graph, flow.graph.block(at)
     others = {*range(len(graph.blocks))} - {own}
     before = _reached(graph, 0, others, own) | {0} if own else set()

@@ -64,9 +64,9 @@ class Source:
 
 
 def between(start: Instruction, end: Instruction) -> Source | None:
-    """Return the lines of a range, from where its clock reads stand; None if that isn't known.
+    """Return the lines of a range, from where its clock reads are; None if that isn't known.
 
-    A ``with`` statement's reads both stand at its first line: its body is looked up in the file. A
+    A ``with`` statement's reads are both at its first line: its body is looked up in the file. A
     range that is opened in one function and closed in another has the line where it is opened.
     """
     if not start.lines or not end.lines:

@@ -1,4 +1,4 @@
-"""Where instructions stand, in words: in which loop, after which range."""
+"""Where instructions are, in words: in which loop, after which range."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Places:
         )
 
     def place(self, at: int) -> str:
-        """Return where an instruction stands."""
+        """Return where an instruction is."""
         loop = self.flow.loop_of(at)
         if inside := self.held.get(at):
             names = " in ".join(f'"{name}"' for name in inside)
@@ -75,7 +75,7 @@ class Places:
 
     @cached_property
     def _outer(self) -> list[Loop]:
-        """The outermost loops that hold records; where none does, no loop tells where code is."""
+        """The outermost loops that hold records; where none does, no loop says where code is."""
         holding = [loop for loop in self.flow.loops if any(i in loop.body for i in self.reads)]
         return [a for a in holding if not any(a.body < b.body for b in holding)]
 

@@ -45,7 +45,7 @@ def flop(instruction: Instruction) -> int | None:
 
     A warpgroup's product counts a quarter for each of its warps. None where the opcode doesn't say
     the shape (tcgen05: a descriptor does), where half of a side is left out (sparse), or where the
-    product stands under a condition.
+    product is under a condition.
     """
     if instruction.guard or ".SP" in instruction.opcode:
         return None
@@ -127,7 +127,7 @@ def loops(flow: Flow, ours: set[int]) -> tuple[LoopFacts, ...]:
 def sums(flow: Flow, how_often: Mapping[int, Often]) -> float:
     """Return how many FP32 multiply-adds sum up products of registers in a register of their own.
 
-    So do products of matrices, whatever they are written as.
+    So do products of matrices, in any spelling.
     """
     found, made, block = 0.0, dict[str, str](), -1
     for at, often in sorted(how_often.items()):

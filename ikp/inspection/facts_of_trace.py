@@ -260,7 +260,7 @@ def _agreed(some: list[CodeFacts]) -> CodeFacts:
 
 
 def _lost_by_all(some: list[CodeFacts]) -> tuple[str, ...]:
-    """Return what is told of ranges that lost something in each kernel: any may have been launched.
+    """Return what is said of ranges that lost something in each kernel: any may have been launched.
 
     How much it is may differ, and where it went.
     """

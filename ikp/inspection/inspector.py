@@ -129,7 +129,7 @@ class _Findings:
 
     @cached_property
     def _holding(self) -> Holding | None:
-        """What ranges hold of what they name, where nobody named them but the code."""
+        """What ranges hold of what they name, where the code alone names them."""
         return Holding(self.flow, self.image.ptx, self._own) if self.marks.named_by_code else None
 
     @cached_property
@@ -176,8 +176,8 @@ class _Findings:
         addresses = enumerate(each.address for each in self.flow.code.instructions)
         ours = self.marks.ours
         put_in = {i for i, at in addresses if any(first <= at < last for first, last in ours)}
-        told = {i for i, each in enumerate(self.flow.code.instructions) if _is_ours(each)}
-        return reads | stores | put_in | told
+        added = {i for i, each in enumerate(self.flow.code.instructions) if _is_ours(each)}
+        return reads | stores | put_in | added
 
     @cached_property
     def _held(self) -> dict[int, tuple[str, ...]]:
@@ -223,8 +223,8 @@ class _Findings:
     def outside(self, found: CodeRange, kinds: Iterable[Work]) -> list[int]:
         """Return the kernel's own instructions of some kinds that a range doesn't hold.
 
-        What another range of the same lines holds is that one's: a helper may have its name from
-        whoever calls it.
+        What another range of the same lines holds is that one's: a helper may be named by its
+        caller.
         """
         inside = {i.address for copy in found.copies for i in copy.instructions}
         wanted = frozenset(kinds)
@@ -247,13 +247,13 @@ class _Findings:
         return self._places.groups(at)
 
     def depth(self, found: CodeRange) -> int:
-        """Return in how many loops a range stands: its deepest copy."""
+        """Return in how many loops a range is: its deepest copy."""
         starts = {address for copy in found.copies for address in copy.starts}
         every = enumerate(self.flow.code.instructions)
         return max(self.loops(at) for at, each in every if each.address in starts)
 
     def loops(self, at: int) -> int:
-        """Return in how many loops an instruction stands."""
+        """Return in how many loops an instruction is."""
         return sum(at in loop.body for loop in self.flow.loops)
 
     def _works(self, at: int) -> bool:
@@ -298,7 +298,7 @@ class _Findings:
 
 @dataclass(frozen=True)
 class _OutsideOfRange:
-    """Says where instructions stand that a range was expected to hold."""
+    """Says where instructions are that a range was expected to hold."""
 
     findings: _Findings
     found: CodeRange

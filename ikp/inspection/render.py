@@ -106,10 +106,10 @@ def _head(kernel: KernelReport) -> tuple[str, str]:
 
 
 def _below(kernel: KernelReport) -> list[str]:
-    """Return what stands under the table."""
+    """Return what comes under the table."""
     judged = [copy.named for found in kernel.ranges for copy in found.copies]
-    told = [_NAMED_NOTE] if any(each is not None for each in judged) else []
-    lines = [_COUNTS_NOTE, *told, *(f"note: {note}" for note in kernel.notes)]
+    named = [_NAMED_NOTE] if any(each is not None for each in judged) else []
+    lines = [_COUNTS_NOTE, *named, *(f"note: {note}" for note in kernel.notes)]
     lines += [line for warning in kernel.warnings for line in ("", *_warning(warning))]
     lines += [line for problem in kernel.problems for line in ("", f"unknown: {problem}")]
     outside = [group for group in kernel.outside if group.work in _MAIN]

@@ -81,7 +81,7 @@ class Discrepancy:
     range: CodeRange  # the one that breaks its promise
     message: str
     elsewhere: tuple[InstructionGroup, ...] = ()  # instructions of its lines, or of that kind
-    lost: str = ""  # the same in one line, where sessions tell it unasked
+    lost: str = ""  # the same in one line, where sessions say it unasked
 
     def __str__(self) -> str:
         return self.message

@@ -1,7 +1,7 @@
 """``CodeFacts`` of compiled kernels, by range: instruction mix, work, waits and memory accesses.
 
 Each instruction counts for the innermost range that holds it. Where records went into finished
-machine code, the kernel's own range, which is no record, holds the rest. A mix tells apart what is
+machine code, the kernel's own range, which is no record, holds the rest. A mix keeps apart what is
 surely executed, what is under a condition, and what is in a loop of unknown trips.
 """
 
@@ -134,11 +134,11 @@ class _Summary:
         products = {
             at for at, each in enumerate(self.code.instructions) if work_of(each) is Work.TENSOR
         }
-        told = {
+        named = {
             at for at in products if (name := self._holder(at)) and ranges[name].flop is not None
         }
         return CodeFacts(
-            *(self.code.target, registers, shared, bool(products) and products == told, ranges),
+            *(self.code.target, registers, shared, bool(products) and products == named, ranges),
             plain_registers=self.marks.plain_registers,
             loops=_work.loops(self.flow, self._of_records),
             kernel=self.marks.kernel,
@@ -298,7 +298,7 @@ class _Summary:
         """Return what is known of a range of some instructions.
 
         Args:
-            own: those that stand in no range inside of it.
+            own: those that are in no range inside of it.
             executed: those of them that run at most once for each time.
         """
         once = [self.code.instructions[at] for at in own if at in executed]

@@ -19,7 +19,7 @@ from ikp.probes.points.sese_regions import Point, Regions
 from ikp.ptx.body import Body
 from ikp.ptx.branching import PtxFlow, Ways
 from ikp.sass.disassembly.listing import Line
-from ikp.sass.disassembly.opcodes import ISSUED, Landmark
+from ikp.sass.disassembly.opcodes import ISSUED, SPIN, Landmark
 
 _HOW = r"(?:\.(?:relaxed|acquire|release|volatile|weak|gpu|sys|cta|cluster))*"
 """Qualifiers of memory order and scope. An address without a state space is generic: it may be
@@ -66,10 +66,6 @@ def title(opcode: str) -> str:
         return "TMA store wait" if ".bulk." in opcode else "cp.async wait"
     words = {Landmark.COPY: "cp.async", Landmark.PRODUCT_WAIT: "wgmma wait"}
     return words.get(kind, kind.value) if kind else ""
-
-
-_SPIN = 12
-"""The most instructions of a loop that only waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +152,7 @@ class Spots:
         blocks = [self.flow.graph.blocks[block] for block in self.flow.bodies[header]]
         body = [at for block in blocks for at in range(block.first, block.end)]
         kinds = {at: kind_of(self.body.code.instructions[at].opcode) for at in body}
-        if len(body) > _SPIN or {*kinds.values()} - {None, Landmark.MBARRIER_WAIT}:
+        if len(body) > SPIN or {*kinds.values()} - {None, Landmark.MBARRIER_WAIT}:
             return ()
         return tuple(sorted(at for at, kind in kinds.items() if kind))
 

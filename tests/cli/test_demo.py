@@ -44,6 +44,7 @@ def done(folder):
 def test_without_a_gpu_it_says_so_and_prints_the_table(done):
     assert done.returncode == 0, done.stderr
     assert "no GPU found: running in Triton's CPU interpreter" in done.stderr
+    assert max(map(len, done.stderr.splitlines())) <= 80
     assert "the kernel's result agrees with PyTorch's within" in done.stderr
     for region in REGIONS:
         assert region in done.stdout

@@ -83,7 +83,7 @@ def test_a_range_named_after_what_its_lines_never_had_loses_nothing() -> None:
 
 ALL = '"dot" (k.py:3) holds no tensor-core instruction, nothing at all. Elsewhere are 16 UTCHMMA.'
 PART = '"dot" (k.py:3) holds 8 of the 16 tensor core instructions of its lines.'
-EMPTY = '"copy" (k.py:9) is empty: its clock reads stand side by side.'
+EMPTY = '"copy" (k.py:9) is empty: its clock reads are side by side.'
 
 
 def test_of_kernels_that_may_each_have_been_launched_only_what_all_lost_is_told() -> None:

@@ -12,19 +12,12 @@ errors, and requests. FOLDER gets pictures of all views.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tools.screenshot.make_screenshot import (
-    HERE,
-    TIMEOUT_S,
-    CannotTakePictureError,
-    chromium,
-    node,
-)
+from tools.screenshot.make_screenshot import driven
 
 
 def check(page: Path, out: Path | None = None) -> dict[str, Any]:
@@ -33,17 +26,9 @@ def check(page: Path, out: Path | None = None) -> dict[str, Any]:
     Raises:
         CannotTakePictureError: there is no browser, or the page can't be used.
     """
-    options = {
-        "page": str(page.resolve()),
-        "out": str(out.resolve()) if out else None,
-        "chromium": chromium(),
-    }
-    script = [node(), str(HERE / "page.js"), json.dumps(options)]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    if done.returncode:
-        raise CannotTakePictureError(f"the page can't be used: {done.stderr.strip()}")
-    seen: dict[str, Any] = json.loads(done.stdout)
-    return seen
+    return driven(
+        "page.js", {"page": str(page.resolve()), "out": str(out.resolve()) if out else None}
+    )
 
 
 if __name__ == "__main__":

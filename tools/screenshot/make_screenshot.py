@@ -86,7 +86,6 @@ def take(
         "url": trace if address else None,
         "trace": None if address else str(Path(trace).resolve()),
         "out": str(out.resolve()),
-        "chromium": chromium(),
         "width": size[0],
         "height": size[1],
         "scale": scale,
@@ -95,12 +94,21 @@ def take(
         "zoom": zoom,
         "full": full,
     }
-    script = [node(), str(HERE / "screenshot.js"), json.dumps(options)]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    return driven("screenshot.js", options)
+
+
+def driven(script: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what a script of this folder prints as JSON of what it saw in the browser.
+
+    Raises:
+        CannotTakePictureError: there is no browser, or it could not show what it should.
+    """
+    command = [node(), str(HERE / script), json.dumps({**options, "chromium": chromium()})]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode:
-        raise CannotTakePictureError(f"the Perfetto UI failed: {done.stderr.strip()}")
-    loaded: dict[str, Any] = json.loads(done.stdout)
-    return loaded
+        raise CannotTakePictureError(f"{script} failed: {done.stderr.strip()}")
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
 
 
 def commands_of(arguments: argparse.Namespace) -> list[list[str]]:

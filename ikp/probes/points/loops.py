@@ -16,12 +16,10 @@ from ikp.probes.points.sese_regions import Point, Regions
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.uniformity import Alike
 from ikp.sass.disassembly.listing import Instruction, Line
-from ikp.sass.disassembly.opcodes import Landmark, landmark
+from ikp.sass.disassembly.opcodes import SPIN, Landmark, landmark
 
 ALLOCATES = "UTCATOMSWS"
 """The operation that allocates tensor memory."""
-_SPIN = 12
-"""The most instructions of a loop that only waits."""
 _CHANGES: Final = ("ST", "RED", "ATOM", "BAR", "CALL", "UCGABAR")
 """Prefixes of operations that change memory, or make other warps wait."""
 
@@ -91,7 +89,7 @@ def loop_lines(flow: Flow, header: int) -> tuple[Line, ...]:
 def waiting(flow: Flow, header: int) -> tuple[int, ...]:
     """Return the instructions of a loop that test a barrier or flag, if it only waits."""
     blocks = [flow.graph.blocks[block] for block in flow.bodies[header]]
-    if sum(block.end - block.first for block in blocks) > _SPIN:
+    if sum(block.end - block.first for block in blocks) > SPIN:
         return ()
     body = sorted(at for block in blocks for at in range(block.first, block.end))
     tests = tuple(at for at in body if _asks(flow, at)) or _polls(flow, body)

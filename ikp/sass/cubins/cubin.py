@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ikp.errors import PatchError
 from ikp.sass.cubins import attributes
 from ikp.sass.cubins.attributes import Attribute, AttributeCode, Parameter
 from ikp.sass.cubins.elf import Elf, Section
-from ikp.sass.cubins.instruction import Words
+from ikp.sass.cubins.instruction import BYTES, Words
 
 _MOST_REGISTERS = 255
 _ENTRY = 0x10  # of a symbol's other bits: a kernel
@@ -95,6 +96,15 @@ class Cubin:
                 "pass one of these, as the compiler wrote it."
             )
         return self.kernels[name]
+
+    def relocated(self, kernel: Kernel) -> NDArray[np.int64]:
+        """Return the numbers of the instructions of a kernel that the loader writes into."""
+        own = [
+            table["offset"].astype(np.int64) // BYTES
+            for section, table in self.elf.relocations()
+            if section.info == kernel.index
+        ]
+        return np.concatenate([np.empty(0, np.int64), *own])
 
     def write(self) -> bytes:
         """Return the file."""

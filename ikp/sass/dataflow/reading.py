@@ -37,7 +37,7 @@ def composed(file: Cubin, name: str) -> str | None:
         name: the kernel.
     """
     kernel = file.kernels[name]
-    if relocated(file, kernel):
+    if len(file.relocated(kernel)):
         return None
     try:
         texts = texts_of(file.sm)
@@ -161,7 +161,7 @@ def check_targets(cubin: Cubin, kernel: Kernel, code: Code) -> None:
         known |= dict(zip(at.tolist(), targets.tolist(), strict=True))
     # A base is the code's start, with any label; the loader writes relocated fields.
     known |= dict.fromkeys((int(each) for _, at in found.bases for each in at))
-    known |= dict.fromkeys(relocated(cubin, kernel))
+    known |= dict.fromkeys(cubin.relocated(kernel).tolist())
     for number, each in enumerate(code.instructions):
         if "`(" not in each.rest:
             continue
@@ -172,13 +172,3 @@ def check_targets(cubin: Cubin, kernel: Kernel, code: Code) -> None:
                 f"is not known here: {each.text!r}, at byte {each.address:#x}. Leave this kernel "
                 "out, and report the instruction."
             )
-
-
-def relocated(cubin: Cubin, kernel: Kernel) -> set[int]:
-    """Return the instructions of a kernel that the loader writes into, by their indices."""
-    return {
-        int(offset) // BYTES
-        for section, table in cubin.elf.relocations()
-        if section.info == kernel.index
-        for offset in table["offset"]
-    }

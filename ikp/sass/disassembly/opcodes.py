@@ -151,6 +151,8 @@ ISSUED = {
     Landmark.STORE, Landmark.TENSOR_LOAD, Landmark.TENSOR_STORE, Landmark.TENSOR_COPY,
 }  # fmt: skip
 """Asynchronous operations: issued, and complete later."""
+SPIN = 12
+"""The most instructions of a loop that only waits."""
 
 _LANDMARKS = {
     Landmark.PRODUCT_WAIT: r"WARPGROUP\.DEPBAR",

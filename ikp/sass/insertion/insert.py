@@ -107,11 +107,11 @@ def _aim(
     cubin: Cubin, kernel: Kernel, old: Words, out: Words, found: AddressFields, to: Displacement
 ) -> None:
     """Write the new distance into each instruction that encodes a code address."""
-    linked = relocated(cubin, kernel)
+    linked = cubin.relocated(kernel)  # the loader writes their distances itself
     for field, at in found.jumps:
-        _aim_some(kernel, old, out, field, at[~linked[at]], to, to.land)
+        _aim_some(kernel, old, out, field, at[~np.isin(at, linked)], to, to.land)
     for field, at in found.joins:
-        _aim_some(kernel, old, out, field, at[~linked[at]], to, to.start)
+        _aim_some(kernel, old, out, field, at[~np.isin(at, linked)], to, to.start)
     for field, at in found.bases:
         _keep_base(kernel, old, out, field, at, to)
 
@@ -151,15 +151,6 @@ def _keep_base(
     changed = out[to.new[at]]
     set_distances(changed, field, -(to.new[at] + 1) * BYTES)
     out[to.new[at]] = changed
-
-
-def relocated(cubin: Cubin, kernel: Kernel) -> np.ndarray:
-    """Return which instructions the loader relocates: it writes their distances itself."""
-    marked = np.zeros(len(kernel.text.data) // BYTES + 1, bool)
-    for section, table in cubin.elf.relocations():
-        if section.info == kernel.index:
-            marked[table["offset"] // BYTES] = True
-    return marked
 
 
 def _set_values(out: Words, at: Numbers, values: Sequence[int]) -> None:
@@ -210,7 +201,7 @@ class PlainCode:
         words = kernel.words
         if len(places(words, cubin.sm, kernel.name).indirect):
             raise PatchError(f"{kernel.name} has one table for its indirect branches.")
-        if relocated(cubin, kernel).any():
+        if len(cubin.relocated(kernel)):
             raise PatchError(f"{kernel.name} has addresses that the loader writes into its code.")
         held = [each for each in kernel.attributes if each.code in attributes.HOLDS_PLACES]
         if any(2 * len(each.data) > attributes.MOST_BYTES for each in held):

@@ -43,4 +43,5 @@ def test_the_session_gets_the_medians(said: dict) -> None:
     made = json.loads(said["facts"][key])
     assert key == "timed matmul" and made["grid"] == [12, 1, 1]
     assert made["recorded_us"] == pytest.approx(10, abs=0.1)
+    assert said["destroyed"] == 2 * 2 * MOST
     assert made["plain_us"] == pytest.approx(10, abs=0.1) and made["launches"][0] == MOST - 1

@@ -48,6 +48,7 @@ def main(image: Path, name: str) -> None:
         said["other grid"] = launched(13)
         said["plain"] = [launched(12) for _ in range(MOST + 2)]
     said["facts"] = {key: text for key, text in Session.facts.items() if key.startswith("timed")}
+    said["destroyed"] = ctypes.c_int.in_dll(library, "fake_destroyed").value
     print(json.dumps(said))
 
 

@@ -180,12 +180,13 @@ class Accesses:
         return found
 
     def _sectors(self, at: int) -> Numbers:
-        """Return the sectors that the first block's warps access; none where they are not known."""
+        """Return the sectors that a block's warps access; none where they are not known."""
         bits = self.values.address(at).bits
         if bits is None:
             return np.empty(0, np.int64)
-        some = self.shape.warps * LANES
-        return np.unique(bits[:some][self.values.active(at)[:some]] // _SECTOR)
+        active = self.values.active(at).reshape(-1, self.shape.warps * LANES)
+        first = int(active.any(axis=1).argmax())  # others run another copy of the code
+        return np.unique(bits.reshape(active.shape)[first][active[first]] // _SECTOR)
 
     def _reads_back(self, at: int, loop: Loop | None, *, moves: bool) -> bool:
         """Whether a load follows a store of its own block to the same addresses."""

@@ -15,8 +15,8 @@ from ikp.analysis.explain.verdict import Finding, Tried
 
 _FAULTS: Final = (
     "late-producer late-consumer queued-copies few-blocks launch-gaps late-start local-memory "
-    "bank-conflicts dependent-loads fences constants flag-wait serial-mma epilogue busy-lines "
-    "needless-barrier needless-pass unseen-wait"
+    "bank-conflicts dependent-loads fences constants serial-mma epilogue busy-lines "
+    "needless-barrier needless-pass unseen-wait no-tensor-cores"
 )
 _ALWAYS: Final = frozenset(_FAULTS.split())
 """Findings that are causes though it is only possible how much they cost."""

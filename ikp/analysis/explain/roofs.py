@@ -52,11 +52,13 @@ def roofs(launch: Prepared) -> tuple[Roof, ...]:
 
 
 def is_counted(launch: Prepared) -> bool:
-    """Whether the addresses of most accesses to global memory are known, as roofs of data need.
+    """Whether the addresses of most accesses to global memory are known, and how many there are.
 
     Of the others, no roof says what they take: that no unit is busy is not known.
     """
     work = counted_work(launch)
+    if work is not None and any(unit.startswith(_DATA) for unit in work.uncounted):
+        return False
     every = [each for each in work.accesses() if _global(each[1])] if work else []
     whole = sum(max(n, 1.0) for _, _, n in every)
     known = sum(max(n, 1.0) for _, one, n in every if one.cost is not None)
@@ -64,6 +66,8 @@ def is_counted(launch: Prepared) -> bool:
 
 
 _MOST_KNOWN: Final = 0.5
+_DATA: Final = ("load.global", "copy.global", "atomic.global")
+"""Units whose loops without known trips may ask for any number of bytes."""
 
 
 def nearest(launch: Prepared, without: tuple[str, ...] = (), gone: float = 0.0) -> float:

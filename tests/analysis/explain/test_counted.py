@@ -115,7 +115,10 @@ def test_loads_that_no_iteration_moves() -> None:
 def test_code_that_lanes_run_apart() -> None:
     mix = {"fma": (0, 100, 0)}
     one = found(RangeFacts("compute", mix=mix, apart=90), "divergence")
-    assert one is not None and one.confidence == "possible"
+    assert one is not None and one.confidence == "likely"
+    loads = RangeFacts("compute", mix={**mix, "load.shared.4": (9, 0, 0)}, apart=99)
+    other = found(loads, "divergence")
+    assert other is not None and other.confidence == "possible", "or these hold it up"
     assert found(RangeFacts("compute", mix=mix, apart=20), "divergence") is None
     divides = {**mix, "divide": (5, 0, 0), "call": (0, 5, 0)}
     slow = RangeFacts("compute", mix=divides, apart=90)

@@ -91,16 +91,21 @@ def test_threads_without_an_element_of_their_own() -> None:
     assert found(access("load.global.2", own=0.004, addresses=1), "idle-threads") is None
 
 
-def blocks(took: int, ranges: int, threads: int = 128, **more: Any) -> dict[str, Finding]:
-    """Return the findings of many blocks, of which every eighth records ranges."""
+def blocks(
+    took: int, ranges: int, threads: int = 128, *, stores: bool = True, **more: Any
+) -> dict[str, Finding]:
+    """Return the findings of many blocks, of which every eighth comes to code that stores."""
     scene = Scene()
     for block in range(1056):
         start = block // 132 * (took + 10)
-        work = [("load", start + 1, start + took)] if block % 8 < ranges else []
+        read = ("read", start + 1, start + took // 2)
+        store = ("load", start + took // 2, start + took)
+        work = [read, store] if block % 8 < ranges else [read]
         scene.add(*(Warp(block, w, block % 132, start, start + took, work) for w in range(4)))
     trace = scene.trace(device="NVIDIA H200", block=(threads, 1, 1))
-    load = replace(access("load.global.4"), **more)
-    code = CodeFacts("sm_90a", 32, 0, ranges={"load": load}, kernel="kernel")
+    made = replace(access("store.global.4" if stores else "load.global.4"), **more)
+    ranges_of = {"load": made, "read": access("load.global.4")}
+    code = CodeFacts("sm_90a", 32, 0, ranges=ranges_of, kernel="kernel")
     said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
     return {one.id: one for one in said.every}
 
@@ -109,6 +114,7 @@ def test_blocks_that_do_nothing_but_end() -> None:
     one = blocks(1000, 1)["empty-blocks"]
     assert "88 % of 1,056 blocks" in one.title and one.bound_share == pytest.approx(0.88, abs=0.02)
     assert "empty-blocks" not in blocks(1000, 6)
+    assert "empty-blocks" not in blocks(1000, 1, stores=False), "where results go is not known"
 
 
 def test_lanes_that_do_not_exist() -> None:
@@ -146,3 +152,35 @@ def test_one_thread_that_works_while_the_others_wait() -> None:
     assert one.where.lines == ("/src/k.cu:7",)
     assert serial(50, serial=1000, serial_threads=1) is None, "nobody waits"
     assert serial(600, serial=10, serial_threads=1) is None
+
+
+def test_atomics_that_are_loops_of_a_compare_and_swap() -> None:
+    """They are a cause for the time of their code; others are not, where they are few."""
+    made = access("atomic.global.4", depends="lwbd", cost=None, least=None)
+    (one,) = made.accesses
+    few = replace(made, accesses=(replace(one, count=0.01),), mix={"atomic.global.4": (0.01, 0, 0)})
+    swapped = found(excess(few, swaps=1), "atomics")
+    assert swapped is not None and "compare-and-swap" in swapped.title
+    assert "atomicMax" in swapped.suggestion and swapped.confidence == "likely"
+    other = found(few, "atomics")
+    assert other is None or "compare-and-swap" not in other.title
+
+
+def sums(bytes_of_a_sum: float, **more: Any) -> Finding | None:
+    """Return the finding on sums of products whose operands come from shared memory."""
+    fma = 100.0
+    loads = fma * bytes_of_a_sum / 4
+    mix = {"fma": (fma, 0, 0), "load.shared.4": (loads, 0, 0)}
+    made = access("load.shared.4", **{"cost": 1.0, "least": 1.0, **more})
+    (one,) = made.accesses
+    facts = RangeFacts(
+        "compute", mix=mix, accesses=(replace(one, count=loads),), sums=fma, products=None
+    )
+    return found(facts, "unstaged-loads")
+
+
+def test_sums_of_few_results_for_each_operand() -> None:
+    one = sums(4.0)
+    assert one is not None and "each sum of products loads 4.0 bytes of shared memory" in one.title
+    assert sums(1.0) is None, "8 x 8 results of each thread"
+    assert sums(4.0, cost=4.0) is None, "bank conflicts are another cause"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import Access, RangeWork, counted_work
 from ikp.analysis.explain.places import self_time, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.roofs import is_counted, nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import AccessFacts
@@ -40,6 +41,12 @@ def contended_atomics(launch: Prepared) -> Iterator[Finding]:
         for one, access, requests in work.accesses()
         if access.unit.startswith("atomic.global") and requests
     ]
+    swapped = [each for each in some if each[0].facts.excess.swaps]
+    if swapped:
+        found = list(_swapped(launch, work.kernel, swapped))
+        if found:
+            yield from found
+            return
     fixed = [each for each in some if _on_one(each[1])]
     by_data = [each for each in some if "d" in each[1].depends]
     for each, rate, what in ((fixed, _ONE_ADDRESS, "the same addresses"), (by_data, _SPREAD, "")):
@@ -68,6 +75,36 @@ def _holds_up(launch: Prepared, kernel: str, some: list[Access]) -> bool:
     return took >= _MOSTLY * launch.warp_time and nearest(launch) < _HELD
 
 
+def _swapped(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding]:
+    """Yield a finding on operations that a loop makes of a load and a compare-and-swap."""
+    ranges = {one.name: one for one, _, _ in some}
+    waits = launch.regions([Activity.WAIT_MEMORY])
+    took = sum(self_time(launch, one, kernel) for one in ranges.values())
+    took += float(launch.own_by_region[waits].sum())
+    share, count = min(took / max(launch.warp_time, 1), 1.0), sum(each[2] for each in some)
+    saved = min(share, 1 - nearest(launch, ("L1", "L2", "issue")))
+    if share < _HELD or not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "atomics",
+        title=f"{count:,.0f} atomic operations are loops of a load and a compare-and-swap: each "
+        f"waits for memory's answer, and repeats where another thread came between; "
+        f"{100 * share:.0f} % of the warps' time is in them and in waits for loads",
+        number=Number("time in such code and waits for loads, of the warps' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with atomics that need no answer",
+        confidence="likely",
+        rationale="counted: compare-and-swap instructions in loops; measured: the time of their "
+        "ranges. Refuted if no single atomic does the same.",
+        where=where_of_accesses(launch, some),
+        suggestion="one atomic in place of the loop: atomicAdd of floats, halves and doubles, "
+        "atomicMax and atomicMin on the bits as integers (ordered as the floats are), without use "
+        "of the result, so that it becomes a reduction (RED); or reduce in the block first",
+    )
+
+
 def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding]:
     """Yield a finding on warps that are in code of atomics for long."""
     ranges = {one.name: one for one, access, _ in some if _mostly(one)}
@@ -85,7 +122,7 @@ def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding
         number=Number("time in code of atomics, of the warps' time", share, "share"),
         at_stake=saved * launch.duration,
         without="with next to no atomics",
-        confidence="likely" if nearest(launch) < _IDLE else "possible",
+        confidence="likely" if nearest(launch) < _IDLE and is_counted(launch) else "possible",
         rationale="measured: the time of ranges whose accesses are atomic; L2 executes each "
         "operation apart from the SM's caches. Refuted if the kernel takes as long with plain "
         "stores to addresses of their own.",

@@ -18,6 +18,7 @@ from ikp.analysis.explain.prepared import Bools, Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.core.code_facts import AccessFacts
 
 _LANES: Final = 32
 _MISSING: Final = 0.25
@@ -150,7 +151,7 @@ def _reduced_ahead(known: list[Access]) -> bool:
 
 
 def _empty_blocks(launch: Prepared) -> Iterator[Finding]:
-    """Yield a finding on blocks that record none of the ranges that others do."""
+    """Yield a finding on blocks that store nothing, where others do."""
     busy = _busy_blocks(launch)
     if busy is None:
         return
@@ -167,14 +168,14 @@ def _empty_blocks(launch: Prepared) -> Iterator[Finding]:
     yield finding(
         launch,
         "empty-blocks",
-        title=f"{100 * empty:.0f} % of {count:,} blocks do nothing but end: they record none of "
-        f"the ranges of the others, and take {each:,.0f} ns each, with the switch to the next",
+        title=f"{100 * empty:.0f} % of {count:,} blocks have nothing to do: they store no result, "
+        f"as the others do, and take {each:,.0f} ns each, with the switch to the next",
         number=Number("blocks without work, of those that recorded", empty, "share"),
         at_stake=saved * launch.duration,
         without="without these blocks",
         confidence="likely",
-        rationale=f"measured: of {len(busy):,} blocks that recorded, these have no range but the "
-        "kernel's own; times of all blocks. Refuted if the launch has to be as large for its "
+        rationale=f"measured: of {len(busy):,} blocks that recorded, these come to none of the "
+        "code that stores; times of all blocks. Refuted if the launch has to be as large for its "
         "other blocks.",
         where=Where(
             warps=tuple((int(launch.block_ids[i]), 0) for i in some.tolist()),
@@ -185,15 +186,23 @@ def _empty_blocks(launch: Prepared) -> Iterator[Finding]:
     )
 
 
+def _stores(access: AccessFacts) -> bool:
+    """Whether an access writes to global memory."""
+    return access.unit.startswith(("store.global", "atomic.global"))
+
+
 def _busy_blocks(launch: Prepared) -> Bools | None:
-    """Return which recorded blocks have a range beside the kernel's own; None if not known."""
+    """Return which recorded blocks come to code that stores; None if not known."""
     if not launch.every_block or len(launch.block_ids) < _SEVERAL or launch.facts is None:
         return None
     if launch.launch.dropped or prod(launch.launch.grid) < 2 * launch.lanes.count:
         return None
     each = launch.by_warp
-    kernel = launch.facts.kernel
-    other = np.array([name != kernel for name in launch.names], bool)[each.region]
+    facts = launch.facts.ranges
+    stores = {name for name, one in facts.items() if any(map(_stores, one.accesses))}
+    if not stores or launch.facts.kernel in stores:
+        return None
+    made = np.array([name in stores for name in launch.names], bool)[each.region]
     found = np.zeros(len(launch.block_ids), bool)
-    found[launch.block_of[each.slot[other]]] = True
+    found[launch.block_of[each.slot[made]]] = True
     return found if found.any() else None

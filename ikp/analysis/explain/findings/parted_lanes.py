@@ -51,7 +51,7 @@ def divergence(launch: Prepared) -> Iterator[Finding]:
         number=Number("time in code that lanes run apart, of the warps' time", share, "share"),
         at_stake=saved * launch.duration,
         without="with all lanes at work in each instruction",
-        confidence="possible",
+        confidence="likely" if _accesses(some) <= _FEW_ACCESSES else "possible",
         rationale=f"counted: {apart:,} instructions under conditions, or in loops, that loaded "
         "data, or values of their own, decide for each lane; how many lanes run each, the code "
         "does not say. Refuted if neighbouring lanes have like data.",
@@ -59,6 +59,17 @@ def divergence(launch: Prepared) -> Iterator[Finding]:
         suggestion="give the lanes of a warp like work: sort or bin the data by how much there is "
         "to do, a warp for each item, or work that lanes take from a queue",
     )
+
+
+_FEW_ACCESSES: Final = 0.02
+"""Part of the instructions that access memory, up to which nothing else holds such code up."""
+
+
+def _accesses(some: list[RangeWork]) -> float:
+    """Return the part of some ranges' instructions that access memory, loops once."""
+    counts = [(unit, sum(n)) for one in some for unit, n in one.facts.mix.items()]
+    access = sum(n for unit, n in counts if unit.startswith(("load.", "store.", "atomic.")))
+    return access / max(sum(n for _, n in counts), 1.0)
 
 
 def _diverges(one: RangeWork) -> bool:

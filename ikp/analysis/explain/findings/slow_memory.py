@@ -283,7 +283,7 @@ def _one_by_one(launch: Prepared) -> Iterator[Finding]:
 
 _BUSY: Final = 0.6
 """Share of the nearest roof from which on more loads under way win little."""
-_IDLE: Final = 0.4
+_IDLE: Final = 0.33
 
 
 def _where(launch: Prepared, region: int) -> Where:

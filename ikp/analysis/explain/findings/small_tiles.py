@@ -34,7 +34,7 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
         return
     rate = work.peak.sms * work.peak.per_cycle * work.cycles_per_ns
     busy, each = flop / rate / launch.duration, flop / asked
-    usual = _USUAL * 2 / max(_operand_size(work), 1)
+    usual = _USUAL * 2 / max(_operand_size(work), 2)
     if each >= usual or busy >= _BUSY or len(launch.lanes.sms) < _SMS * work.peak.sms:
         return
     saved = 1 - nearest(launch, _MOVED)
@@ -55,7 +55,9 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
         at_stake=saved * launch.duration,
         without="with larger tiles, at the rate that tensor cores reach",
         confidence="likely"
-        if max(l2, _others(launch)) >= _MOVES and each <= _SMALL * usual and _shares(work)
+        if max(l2, _others(launch)) >= _MOVES
+        and (each <= _SMALL * usual or _others(launch) >= _FULL)
+        and _shares(work)
         else "possible",
         rationale=f"counted: products, and the bytes that their operands are loaded with; tensor "
         f"cores are at {100 * busy:.0f} % of their rate, and the bytes need {100 * l2:.0f} % of "
@@ -68,6 +70,8 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
 
 _SMALL: Final = 0.6
 """Part of the usual operations for each byte up to which tiles are likely to be the cause."""
+_FULL: Final = 0.75
+"""Share of the rate of L1 or L2 from which on tiles of any size are."""
 _TOGETHER: Final = 0.5
 """Part of the operands' bytes that other blocks load, too, from which on larger tiles save some."""
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ikp.analysis.explain.counted_work import counted_work, is_atomic, request_cycles
+from ikp.analysis.explain.counted_work import (
+    counted_work,
+    is_atomic,
+    lane_bytes,
+    request_cycles,
+)
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_own, nearest, roofs
@@ -31,6 +36,7 @@ _PART: Final = 0.6
 def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding where loads of global memory feed sums of products one by one."""
     work = counted_work(launch)
+    yield from _small_register_tiles(launch)
     l1 = next((one.share for one in roofs(launch) if one.name == "L1"), 0.0)
     l2 = next((one.share for one in roofs(launch) if one.name == "L2"), 0.0)
     if work is None or l1 < _L1:
@@ -64,3 +70,55 @@ def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
         suggestion="copy tiles to shared memory, and let each thread make several results from the "
         "operands in its registers; or tensor cores",
     )
+
+
+_BYTES: Final = 3.0
+"""Bytes of shared memory for each sum of products, from which on a thread makes few results of its
+operands: of 8 x 8 it loads one."""
+_FULL: Final = 0.4
+"""Share of L1's and shared memory's rate from which on these loads are likely to be the limit."""
+
+
+def _small_register_tiles(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding where loads of shared memory feed sums of products one by one."""
+    work = counted_work(launch)
+    shares = {one.name: one.share for one in roofs(launch)}
+    l1, fma = shares.get("L1", 0.0), shares.get("FMA", 0.0)
+    if work is None or l1 < max(_FULL, _MORE * fma) or any(r.facts.products for r in work.ranges):
+        return
+    sums = sum(one.facts.sums * one.executions for one in work.ranges)
+    multiplies = work.issued.get("fma", 0.0)
+    every = [each for each in work.accesses() if not is_atomic(each[1])]
+    loads = [each for each in every if each[1].unit.startswith("load.shared")]
+    whole = sum(request_cycles(access) * n for _, access, n in every)
+    cycles = sum(request_cycles(access) * n for _, access, n in loads)
+    least = sum(request_cycles(access, least=True) * n for _, access, n in loads)
+    size = sum(n * lane_bytes(access.unit) for _, access, n in loads)
+    few = sums < _SUMS * multiplies or cycles < _PART * whole or cycles > _CONFLICTS * least
+    if not sums or few or size < _BYTES * sums:
+        return
+    saved = 1 - nearest(launch, ("L1", "issue", "integer"))
+    if not enough(launch, saved * launch.duration):
+        return
+    loads.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "unstaged-loads",
+        title=f"each sum of products loads {size / sums:.1f} bytes of shared memory: L1 and "
+        f"shared memory are at {100 * l1:.0f} % of their rate, and multiply-adds at "
+        f"{100 * fma:.0f} %",
+        number=Number("bytes of shared memory for each sum", size / sums, "ratio"),
+        at_stake=saved * launch.duration,
+        without="with operands that are used several times from registers",
+        confidence="likely",
+        rationale="counted: multiply-adds that sum up, and the loads of shared memory beside them. "
+        "Refuted if more results for each thread take as long.",
+        where=where_of_accesses(launch, loads),
+        suggestion="let each thread make a larger tile of results (8 x 8) from the operands in its "
+        "registers, with loads of 16 bytes; larger tiles for each block; or tensor cores",
+    )
+
+
+_MORE: Final = 1.5
+_SUMS: Final = 0.3
+_CONFLICTS: Final = 1.9

@@ -192,6 +192,14 @@ def _of_verdict() -> Printer:
     )
 
 
+def _of_snapshot() -> Printer:
+    from rich.text import Text
+
+    from ikp.analysis.snapshot_text import as_text
+
+    return Printer(as_text, lambda one: Text(str(one)))
+
+
 def _of_finding() -> Printer:
     from rich.text import Text
 
@@ -204,3 +212,4 @@ bind("ikp.analysis.stats.Stats", _of_stats)
 bind("ikp.analysis.diff.difference.Diff", _of_diff)
 bind("ikp.analysis.explain.verdict.Verdict", _of_verdict)
 bind("ikp.analysis.explain.verdict.Finding", _of_finding)
+bind("ikp.analysis.snapshot.Snapshot", _of_snapshot)

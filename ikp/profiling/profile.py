@@ -7,8 +7,9 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from ikp.core.abi import OverflowMode
 from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_name, region_table
 from ikp.core.segment import Selection, select
@@ -23,6 +24,9 @@ from ikp.session.replays import REPLAYS
 from ikp.session.termination import hold
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace
+
+if TYPE_CHECKING:
+    from ikp.analysis.snapshot import Snapshot
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _MOST_REQUESTS: Final = 1024
@@ -266,6 +270,33 @@ class profile(Life):
         if broken is not None:
             raise broken
         return trace
+
+    def snapshot(self) -> Snapshot:
+        """Return what the session's kernels have recorded so far, and where each warp is now.
+
+        For sessions with ``overflow="stream"``. It waits for no kernel, so it also shows one that
+        never ends: print it, or save its trace. Of a kernel that has not ended, a session with
+        ``clock="globaltimer"`` has the truest times.
+
+        Returns:
+            The trace so far, and the place of each warp: its open range, or the last one.
+
+        Raises:
+            UsageError: the session is not open, has no streams, or was opened by the process that
+                this one was forked from.
+        """
+        from ikp.analysis.snapshot import Snapshot, places
+
+        recording = self._now("prof.snapshot")
+        check_here(recording, "prof.snapshot")
+        if recording.wishes.overflow is not OverflowMode.STREAM:
+            raise UsageError(
+                "prof.snapshot() needs a session that reads records while kernels run: open it "
+                "with ikp.profile(overflow='stream')."
+            )
+        columns, taken_ns = recording.snapshot(self.facts)
+        trace = of_class(Trace, columns)
+        return Snapshot(trace, taken_ns, tuple(places(trace, taken_ns)))
 
     def print_stats(self) -> None:
         """Print the table of :attr:`trace` on stdout, in colour on a terminal."""

@@ -96,6 +96,7 @@ class Drain:
         finished = self._finished()
         if new * _SHARE >= layout.capacity or (new and (finished or age > _FRESH_S)):
             self._copy(reader, layout)
+            return None if finished else 0.0
         return None if finished else _POLL_S
 
     def _latest(self) -> Excerpt:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -19,6 +19,7 @@ from ikp import registry
 from ikp.core import abi
 from ikp.core.abi import OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
+from ikp.core.decoding.open_ranges import until, with_open
 from ikp.core.host_clock import HostClock
 from ikp.core.regions import merge
 from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text
@@ -289,6 +290,32 @@ class Recording:
         with self._still():
             return self._read(facts, last, patience_s)
 
+    def snapshot(self, facts: Mapping[str, str]) -> tuple[Trace, int]:
+        """Return what the session's streams have kept so far, and when that was, in ns.
+
+        No kernel is waited for. Open ranges end at that time, on the trace's axis: where it is not
+        Unix time, at the time of the latest record.
+        """
+        from ikp.core.decoding.decode import decode
+
+        with self._still(), self._lock:
+            some = [each for each in self._taken if _is_here(each) and not each.is_void()]
+            sources = [_source(each) for each in some]
+        now = time.time_ns()
+        names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
+        sources, names = with_open(sources, names)
+        made = {**provenance([each.segment for each in some]), **facts}
+        trace = decode(sources, names, made)
+        return self._until(trace, now)
+
+    def _until(self, trace: Trace, now_ns: int) -> tuple[Trace, int]:
+        """Return a trace of kernels that have not ended, and when it was read on its axis."""
+        lines = self._clocks(ended=False)
+        trace = aligned(trace, lines)
+        if not all(each.device in lines or each.clock.kind == "host" for each in trace.launches):
+            now_ns = int(trace.slots.end_ns.max(initial=0))
+        return until(trace, now_ns), now_ns
+
     def _read(
         self, facts: Mapping[str, str], last: bool, patience_s: float | None
     ) -> tuple[Trace, DecodeError | FaultError | None]:
@@ -317,9 +344,18 @@ class Recording:
         if broken is not None:
             made["fault"] = str(broken)
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
+        sources: Iterable[SegmentSource] = reading
+        if whole := ended and not failed:
+            read_ns = 0
+        else:
+            read_ns = time.time_ns()
+            sources, names = with_open(reading, names)
         with progress(len(taken), "Decoding") as advance:
-            trace = decode(reading, names, made, advance)
-        trace = aligned(trace, self._clocks(ended=ended))
+            trace = decode(sources, names, made, advance)
+        if whole:
+            trace = aligned(trace, self._clocks(ended=ended))
+        else:
+            trace, _ = self._until(trace, read_ns)
         self.unheard = [_not_heard(reading.silent)] if reading.silent else []
         copied = reading.seconds
         costs = {

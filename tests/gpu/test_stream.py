@@ -115,3 +115,71 @@ def test_counts_are_there_before_the_kernel_ends() -> None:
         assert not done and not torch.cuda.current_stream().query(), "it ended too early"
     assert 0 < seen < n * BLOCKS * WARPS
     check_order(prof.trace, n)
+
+
+@triton.jit
+def waits(flag, out, n, prof):
+    """Do n tasks, and wait for a flag, which another block may have to set."""
+    ikp.init(prof)
+    value = tl.zeros((128,), tl.float32)
+    for i in range(n):
+        with ikp.range("task", i):
+            value = value * 0.5 + 1.0
+    with ikp.range("wait for the flag"):
+        while tl.load(flag, volatile=True) == 0:
+            pass
+    with ikp.range("after it"):
+        tl.store(out + tl.program_id(0) * 128 + tl.arange(0, 128), value + tl.program_id(0))
+
+
+@pytest.mark.parametrize("clock", ["cycles", "globaltimer", "cycles64"])
+def test_a_kernel_that_hangs_shows_where_and_goes_on(clock: str) -> None:
+    blocks, n = 32, 3000
+    flag = torch.zeros(1, dtype=torch.int32, device="cuda")
+    one = torch.ones(1, dtype=torch.int32).pin_memory()
+    plain, out = (torch.zeros(blocks * 128, device="cuda") for _ in range(2))
+    waits[(blocks,)](one.cuda(), plain, n, None, num_warps=WARPS)
+    beside = torch.cuda.Stream()
+    with ikp.profile(overflow="stream", clock=clock) as prof:
+        warm = prof.buffer("warm up", size=1 << 20)
+        waits[(blocks,)](one.cuda(), plain, n, warm, num_warps=WARPS)
+        torch.cuda.synchronize()
+        waits[(blocks,)](flag, out, n, prof.buffer("hangs", size=1 << 20), num_warps=WARPS)
+        time.sleep(0.5)
+        began = time.monotonic()
+        found = prof.snapshot()
+        took = time.monotonic() - began
+        still = not torch.cuda.current_stream().query()
+        with torch.cuda.stream(beside):  # before any check: the kernel must end
+            flag.copy_(one, non_blocking=True)
+        torch.cuda.synchronize()
+    print(found, f"{took:.3f} s")
+    assert still
+    here = [each for each in found.warps if each.launch == "hangs"]
+    assert len(here) == blocks * WARPS
+    assert {(each.open, each.last) for each in here} == {("wait for the flag", "task")}
+    assert {each.records for each in here} == {n}
+    least, most = min(each.for_ns for each in here), max(each.for_ns for each in here)
+    assert 0.3e9 < least <= most < 3e9
+    assert torch.equal(out, plain)
+    (hung,) = [each for each in prof.trace.launches if each.label == "hangs"]
+    assert (hung.attempted, hung.unfinished) == ((n + 2) * blocks * WARPS, 0)
+    assert hung.dropped < hung.attempted
+
+
+def test_one_that_runs_is_seen_to_go_on() -> None:
+    run(10, None)
+    counts = []
+    with ikp.profile(overflow="stream", clock="globaltimer") as prof:
+        out = torch.empty(BLOCKS * 128, device="cuda")
+        buffer = prof.buffer("tasks", size=size_of(1024))
+        tasks[(BLOCKS,)](out, 20_000, buffer, STEPS=5000, num_warps=WARPS)
+        for _ in range(5):
+            time.sleep(0.02)
+            found = prof.snapshot()
+            counts.append(sum(each.records for each in found.warps))
+            (launch,) = found.trace.launches
+            assert launch.kept <= launch.attempted
+    print(counts, found)
+    assert counts == sorted(set(counts))
+    check_order(prof.trace, 20_000)

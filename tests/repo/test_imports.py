@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiling": (
         *("host_traces", "exporters.perfetto"),
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
-        "inspection",
+        *("inspection", "analysis"),
     ),
     "backends": (
         "core",

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ikp.core.abi import OverflowMode
+from ikp.core import abi
+from ikp.core.abi import Kind, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
+from ikp.core.decoding.open_ranges import until, with_open
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import PatchError
 from ikp.session.drain import Drain
@@ -114,3 +116,23 @@ def test_what_was_read_before_a_fault_is_still_there() -> None:
 
 def test_a_launch_that_never_came_is_no_launch() -> None:
     assert Kernel().drain.source().layout is None
+
+
+def test_a_range_that_was_open_is_there_where_its_kernel_never_ended() -> None:
+    kernel = Kernel()
+    made = state(3)
+    at = made.slot_at(0)
+    made.poke(at + model.SLOT["open"], abi.tag(Kind.RANGE, PayloadType.NONE, 9))
+    made.poke(at + model.SLOT["open_start"], model.Device().ticks(0, 100))
+    kernel.goes_on(made)
+    sources, names = with_open([kernel.drain.source()], {9: "wait"})
+    read = until(decode(sources, names), model.EPOCH + 10**6)
+    assert [read.regions[number].name for number in read.events.region][-1] == "wait (open)"
+    assert read.events.kind[-1] == Kind.RANGE
+    assert read.events.end_ns[-1] == read.slots.end_ns[0] == model.EPOCH + 10**6
+    assert read.events.start_ns[-1] < read.events.end_ns[-1]
+    finished = state(3, finish=1000)
+    finished.data[at : at + 64] = finished.data[at : at + 52] + made.data[at + 52 : at + 64]
+    kernel.goes_on(finished)
+    sources, _ = with_open([kernel.drain.source()], {9: "wait"})
+    assert len(decode(sources).events) == 3, "a warp that finished is in no range"

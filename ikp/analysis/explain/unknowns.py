@@ -101,6 +101,13 @@ def _losses(launch: Prepared) -> Iterator[Unknown]:
             f"{it.dropped:,} of {it.attempted:,} records were overwritten: a ring keeps the last.",
             "Give it a larger buffer, or record fewer warps.",
         )
+    elif it.dropped and it.overflow == "stream":
+        yield Unknown(
+            "what warps did at times",
+            f"{it.dropped:,} of {it.attempted:,} records were overwritten before the host had read "
+            "them: that time counts as in no range.",
+            "Give it a larger buffer, or record fewer warps.",
+        )
     elif it.dropped:
         yield Unknown(
             "how the kernel ended",

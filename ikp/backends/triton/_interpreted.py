@@ -21,7 +21,7 @@ import triton.language as tl
 from ikp.backends.triton import foreign
 from ikp.backends.triton._structure import Standing, running
 from ikp.core import abi, launch_fields
-from ikp.core.abi import ClockKind, Kind, Language, Option, PayloadType, SlotState
+from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.launch_fields import Origin
 from ikp.core.segment import EVERYTHING, Selection, Spec
 from ikp.errors import IkpWarning, KernelError
@@ -162,6 +162,8 @@ class Interpreted:
         region = self.plain(region)
         start = StartWord(time.perf_counter_ns())
         start.at = self._here
+        if (known := self.region(region, "start")).number is not None:
+            self._program("start").publish(known.number, start)
         start.dropped = partial(_warn, _interpreter.grid_idx, repr(region), start.at.place)
         return OpenRange(region, start, self.plain(payload))
 
@@ -170,11 +172,11 @@ class Interpreted:
         make = self.open if opened else self.unrecorded
         return replace(make(region, payload, given), opened=int(opened))
 
-    def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:
+    def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:  # noqa: ARG002
         """Return a range without a warning when it is dropped: no record uses its start."""
-        made = self.open(region, payload, given)
-        made.start.dropped = None
-        return made
+        start = StartWord(0)
+        start.at = self._here
+        return OpenRange(self.plain(region), start, self.plain(payload))
 
     def store_range(self, region: Region, start: DslValue, payload: Payload, place: Place) -> None:
         """Store one range record, or add the range to its region's total."""
@@ -321,6 +323,14 @@ class Program:
     def _header(self) -> DslValue:
         return self.memory[self.offset : self.offset + abi.SLOT_HEADER_BYTES].view(abi.SLOT_HEADER)
 
+    def publish(self, region: int, start: int) -> None:
+        """Have the header of a stream's slot say which range is open, until a record is stored."""
+        if self.capacity and self.spec.overflow is OverflowMode.STREAM:
+            header = self._header()
+            header["open"] = abi.tag(Kind.RANGE, PayloadType.NONE, region)
+            header["open_start"] = start & ((1 << self.clock.bits) - 1)
+            header["state"] = SlotState.RUNNING
+
     def store(self, tag: int, times: tuple[int, int], payload: int, given: int | None) -> None:
         """Store one record if there is room, at the next index or a given one, and count it."""
         index = self.attempted if given is None else given
@@ -352,6 +362,7 @@ class Program:
             header = self._header()
             header["finish_ns"], header["finish_clock"] = _anchor()
             header["attempted"], header["state"] = self.attempted, SlotState.FINISHED
+            header["open"] = 0
 
 
 def _anchor() -> tuple[int, int]:

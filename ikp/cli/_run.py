@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ikp.cli._format_option import format_option
-from ikp.cli._target import misplaced, resolved
+from ikp.cli._target import Target, misplaced, resolved
 from ikp.errors import UsageError
 from ikp.paths import shown
 from ikp.running.measured import RUNS_PLAIN, measured
@@ -247,17 +247,23 @@ def command(
     chosen |= {"template": str(template), "explain": not no_explain, "folder": os.getcwd()}  # noqa: PTH109
     options = Options(path=str(path), force=force or out is None, **chosen)
     options.check()
-    if program.missing:  # Python says so, too
-        say(f"no such file: {shown(target)}. For a module, write: ikp run -m {shown(target)}")
     own = [name for each in command.params for name in each.opts if name.startswith("--")]
     if text := misplaced(program, own):
         say(text)
-    record = enabled() and not program.missing
-    if record and measured():
-        say(RUNS_PLAIN)
-        record = False
+    record = _is_recorded(program, target)
     family = begin_family(options.follow) if record and options.follow != "none" else None
     become(program.words, str(options) if record else None, family)
+
+
+def _is_recorded(program: Target, target: str) -> bool:
+    """Whether a program is recorded; say so where it can't be."""
+    if program.missing:  # Python says so, too
+        say(f"no such file: {shown(target)}. For a module, write: ikp run -m {shown(target)}")
+        return False
+    if enabled() and measured():
+        say(RUNS_PLAIN)
+        return False
+    return enabled()
 
 
 def _stem(target: str, form: str) -> str:

@@ -177,45 +177,9 @@ def plan(
     texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
     names = (functions,) if isinstance(functions, str) else tuple(functions or ())
     detail = detail or ("kernel" if texts or names or ranges else "loops")
-    if level == "scheduled":
-        raise UsageError(
-            "level='scheduled' is no level any more: level='machine' marks the finished machine "
-            "code, where it changes nothing else, and level='ptx' the PTX that it is made of."
-        )
     level = level or BEST
-    levels = (*_LEVELS, BEST)
-    for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, levels)):
-        if value not in allowed:
-            raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
-    if detail == "waits" and level not in _AFTERWARDS:
-        raise UsageError(
-            "detail='waits' shows what the machine code waits for: use it with level='machine', "
-            f"not level={level!r}."
-        )
-    _check_functions(names, level)
-    if ranges and level not in ("machine", BEST):
-        raise UsageError(
-            f"ranges that the source names are placed with level='machine', not level={level!r}: "
-            "there, their code is known. Pass a buffer to the kernel, and it records them itself."
-        )
-    if check and level not in _AFTERWARDS:
-        raise UsageError(
-            f"check needs level='machine', not level={level!r}: there, the kernel that is compared "
-            "is the one that runs without ikp."
-        )
-    if (probe or tries) and level not in _AFTERWARDS:
-        raise UsageError(
-            f"{'probe' if probe else 'tries'} needs level='machine', not level={level!r}: there, "
-            "it is about the kernel that runs without ikp."
-        )
-    if max_overhead is not None:
-        _check_budget(max_overhead, level)
-    if texts and level == "ptx":
-        raise UsageError(
-            "lines are chosen in the source or in the machine code, not with level='ptx': leave "
-            "the level out, or use detail='ops' and find each operation by its line."
-        )
-    return Plan(
+    _check_names(detail, level)
+    made = Plan(
         *(detail, tuple(map(_Lines.parse, texts)), level),
         functions=names,
         ranges=ranges,
@@ -225,6 +189,73 @@ def plan(
         tries=tries or 0,
         sample=sample if sample is None else _checked_sample(sample, level, buffer),
     )
+    _check_level(made)
+    return made
+
+
+def _check_names(detail: str, level: str) -> None:
+    if level == "scheduled":
+        raise UsageError(
+            "level='scheduled' is no level any more: level='machine' marks the finished machine "
+            "code, where it changes nothing else, and level='ptx' the PTX that it is made of."
+        )
+    levels = (*_LEVELS, BEST)
+    for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, levels)):
+        if value not in allowed:
+            raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
+
+
+def _check_level(made: Plan) -> None:
+    """Refuse options that the plan's level does not have."""
+    level = made.level
+    _check_functions(made.functions, level)
+    if made.max_overhead is not None:
+        _check_budget(made.max_overhead, level)
+    for asked, levels, why in (
+        (
+            made.detail == "waits",
+            _AFTERWARDS,
+            (
+                "detail='waits' shows what the machine code waits for: use it with "
+                f"level='machine', not level={level!r}."
+            ),
+        ),
+        (
+            made.ranges,
+            ("machine", BEST),
+            (
+                "ranges that the source names are placed with level='machine', not "
+                f"level={level!r}: there, their code is known. Pass a buffer to the kernel, and it "
+                "records them itself."
+            ),
+        ),
+        (
+            made.check,
+            _AFTERWARDS,
+            (
+                f"check needs level='machine', not level={level!r}: there, the kernel that is "
+                "compared is the one that runs without ikp."
+            ),
+        ),
+        (
+            made.probe or made.tries,
+            _AFTERWARDS,
+            (
+                f"{'probe' if made.probe else 'tries'} needs level='machine', not level={level!r}: "
+                "there, it is about the kernel that runs without ikp."
+            ),
+        ),
+        (
+            made.lines,
+            ("source", "machine", BEST),
+            (
+                "lines are chosen in the source or in the machine code, not with level='ptx': "
+                "leave the level out, or use detail='ops' and find each operation by its line."
+            ),
+        ),
+    ):
+        if asked and level not in levels:
+            raise UsageError(why)
 
 
 def _checked_sample(sample: int, level: str, buffer: Collection[str]) -> int:

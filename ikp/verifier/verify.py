@@ -224,23 +224,33 @@ def _declare(name: str, facts: list[Any], old: _Facts, declared: Declared, added
     if name == f".text.{kernel}" and facts[_INFO] >> 24:
         facts[_INFO] = facts[_INFO] & 0xFFFFFF | declared.registers << 24
     elif name == ".nv.info":
-        for n, (form, code, value) in enumerate(content):
-            if code == Known.REGCOUNT and old.names[struct.unpack_from("<I", value)[0]] == kernel:
-                content[n] = form, code, value[:4] + struct.pack("<I", declared.registers)
+        _declare_registers(content, old, declared)
     elif name == f".nv.info.{kernel}" and added:
-        base, offset = old.parameters[0], declared.cell - old.parameters[0]
-        last = offset + declared.nbytes
-        for n, (form, code, value) in enumerate(content):
-            if code == Known.CBANK_PARAM_SIZE:
-                content[n] = form, code, last
-            elif code == Known.PARAM_CBANK:
-                content[n] = form, code, value[:4] + struct.pack("<I", base | last << 16)
-        facts_of = 0, declared.ordinal or 0, offset, 0x1F000 | declared.nbytes << 18
-        first = next(n for n, each in enumerate(content) if each[1] == Known.KPARAM_INFO)
-        content.insert(first, (4, Known.KPARAM_INFO, struct.pack("<IHHI", *facts_of)))
+        _declare_parameter(content, old.parameters[0], declared)
     elif (name == f".nv.constant0.{kernel}" and added) or (name in _CELLS and declared.bank):
         facts[_CONTENT] += bytes(max(declared.cell + declared.nbytes - len(content), 0))
         facts[_ALIGN] = max(facts[_ALIGN], 16) if declared.bank else facts[_ALIGN]
+
+
+def _declare_registers(content: list[Any], old: _Facts, declared: Declared) -> None:
+    for n, (form, code, value) in enumerate(content):
+        of = old.names[struct.unpack_from("<I", value)[0]] if code == Known.REGCOUNT else None
+        if of == declared.kernel:
+            content[n] = form, code, value[:4] + struct.pack("<I", declared.registers)
+
+
+def _declare_parameter(content: list[Any], base: int, declared: Declared) -> None:
+    """Add a parameter behind those that begin at an offset of the bank, and their new size."""
+    offset = declared.cell - base
+    last = offset + declared.nbytes
+    for n, (form, code, value) in enumerate(content):
+        if code == Known.CBANK_PARAM_SIZE:
+            content[n] = form, code, last
+        elif code == Known.PARAM_CBANK:
+            content[n] = form, code, value[:4] + struct.pack("<I", base | last << 16)
+    facts = 0, declared.ordinal or 0, offset, 0x1F000 | declared.nbytes << 18
+    first = next(n for n, each in enumerate(content) if each[1] == Known.KPARAM_INFO)
+    content.insert(first, (4, Known.KPARAM_INFO, struct.pack("<IHHI", *facts)))
 
 
 def _unfit(old: _Facts, new: _Facts, declared: Declared, added: bool) -> Iterator[str]:

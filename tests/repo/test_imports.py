@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -144,13 +144,6 @@ USER_CODE = {"ikp.calibration._kernels", "ikp.cli._demo_kernel"}
 """Modules that show what a user writes, and so import what a user imports."""
 
 
-CIRCULAR = {
-    ("ikp.calibration._kernels", "ikp"): "it shows what a user writes, and imports as a user does",
-    ("ikp.running.startup.sitecustomize", "ikp.running.recording"): "a type: it imports no more",
-}
-"""Imports that close a circle of files, each with its reason."""
-
-
 @cache
 def every_import(tree: ast.AST) -> tuple[str, ...]:
     """Return the dotted names that a module imports, wherever in it."""
@@ -239,13 +232,11 @@ def module_of(name: str) -> str:
     return name
 
 
-def circle(left_out: Collection[tuple[str, str]]) -> list[str]:
-    """Return modules that import each other in a circle, without some imports; none if none do."""
+def circle() -> list[str]:
+    """Return modules that import each other in a circle; none if none do."""
     graph = {
         module: {
-            there
-            for name in every_import(tree)
-            if (there := module_of(name)) not in ("", module) and (module, there) not in left_out
+            there for name in every_import(tree) if (there := module_of(name)) not in ("", module)
         }
         for module, tree in parsed().items()
     }
@@ -258,9 +249,7 @@ def circle(left_out: Collection[tuple[str, str]]) -> list[str]:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     """All imports count, those inside functions and for types, too."""
-    assert circle(CIRCULAR) == []
-    for each in CIRCULAR:
-        assert circle(CIRCULAR.keys() - {each}), f"nothing needs the exception {each} any more"
+    assert circle() == []
 
 
 def test_a_module_with_an_underscore_is_its_own_rooms() -> None:

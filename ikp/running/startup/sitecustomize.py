@@ -21,9 +21,22 @@ from importlib.machinery import PathFinder
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
+    from typing import Protocol
 
-    from ikp.running.recording import Recording
     from ikp.running.startup.ikp_children import Family
+
+    class Recording(Protocol):
+        """What the end of a process, or of the recording, asks of ``ikp.running.recording``."""
+
+        def step_out(self) -> None:
+            """Restore the program's launches."""
+
+        def end(self) -> None:
+            """Write the trace and report."""
+
+        def leave(self) -> None:
+            """Write the trace before the process becomes another program."""
+
 
 _FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is more than this file may import
 _PACKAGE = os.path.dirname(os.path.dirname(_FOLDER))  # noqa: PTH120

@@ -26,6 +26,8 @@ _SHUFFLES: Final = 0.1
 """Part of all instructions that shuffles are, from which on a kernel reduces again and again."""
 _STEPS: Final = 40.0
 """Shuffles of each warp that a few reductions take: five steps each."""
+_OFTEN: Final = 200.0
+"""Shuffles of each warp that only a loop over them makes: 40 reductions."""
 _AROUND: Final = 3.0
 """Instructions that go with each shuffle of a reduction: itself, its sum, and a move or a wait."""
 _TIME: Final = 0.25
@@ -154,7 +156,7 @@ def _shuffles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         number=Number("shuffles over all instructions", part, "share"),
         at_stake=saved * launch.duration,
         without="with one reduction behind the loop",
-        confidence="possible",
+        confidence="likely" if each >= _OFTEN else "possible",
         rationale="counted: shuffles, and as much again for each sum and move between them. "
         "Refuted if each result is needed before the next can be begun.",
         where=where_of(launch, some),

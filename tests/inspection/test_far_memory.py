@@ -1,0 +1,61 @@
+"""Memory that is not the device's: from a launch's pointers to the accesses that go there."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import pytest
+
+from ikp.backends import patched
+from ikp.inspection import facts_of_trace
+from ikp.inspection._accesses import Accesses
+from ikp.inspection._work import Often
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.lane_state import Shape
+from tests.sass.texts import sass
+
+pytestmark = pytest.mark.any_pins
+
+HOST, DEVICE, SIZE = 0x7F00_0000_0000, 0x7F80_0000_0000, 1 << 20
+
+
+def test_parameters_that_point_to_memory_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def whose(pointer: int) -> tuple[str, int, int] | None:
+        asked.append(pointer)
+        return ("host", HOST, SIZE) if HOST <= pointer < HOST + SIZE else None
+
+    monkeypatch.setattr(patched.cuda, "far_memory", whose)
+    values = [struct.pack("<Q", each) for each in (HOST + 64, DEVICE, 0)]
+    values.append(struct.pack("<I", 7))
+    text = json.dumps({str(8 * at): value.hex() for at, value in enumerate(values)})
+    assert json.loads(patched._far_memory(text)) == {"0": ["host", HOST, SIZE]}
+    assert asked == [HOST + 64, DEVICE], "no zero, and no number of four bytes"
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"0": 1}', '{"0": ["host", "x", 1]}'])
+def test_no_memory_is_far_without_a_text_that_says_so(text: str | None) -> None:
+    assert facts_of_trace._far(text) == ()
+
+
+def depends(pointer: int, far: Any) -> str:
+    """Return what the address of a load depends on, from a parameter's pointer."""
+    flow = Flow(
+        sass(
+            *("S2R R0, SR_TID.X", "MOV R4, c[0x0][0x210]", "MOV R5, c[0x0][0x214]"),
+            *("IMAD.WIDE.U32 R2, R0, 0x4, R4", "LDG.E R6, desc[UR4][R2.64]", "EXIT"),
+        )
+    )
+    shape = Shape((128, 1, 1), (8, 1, 1), 4, 8, far=far)
+    known = {0x210: pointer & 0xFFFF_FFFF, 0x214: pointer >> 32}
+    (one,) = Accesses(flow, shape, 0x210, known).of({4: Often(1.0)})
+    return one.depends
+
+
+def test_accesses_to_it_have_a_letter() -> None:
+    far = facts_of_trace._far(json.dumps({"0": ["host", HOST, SIZE]}))
+    assert "h" in depends(HOST + 64, far)
+    assert "h" not in depends(DEVICE, far) and "h" not in depends(HOST + 64, ())

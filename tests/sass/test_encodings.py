@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import tempfile
@@ -10,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import (
+    BYTES,
     NARROW,
     PADDING,
     WIDE,
@@ -22,6 +25,7 @@ from ikp.sass.cubins.instruction import (
     rows,
 )
 from ikp.sass.disassembly.tool_paths import tool
+from ikp.sass.disassembly.tools import printed_code
 from tests.sass import test_collectives
 from tests.sass.assembled import cubin as assembled
 from tests.sass.module import corpus, cubin
@@ -99,6 +103,45 @@ def test_so_it_does_of_what_libraries_have() -> None:
     named = " ".join(re.split(r"[. ]", each)[0] for each in here)
     assert named == f"I2IP DMMA F2IP UBMSK USETSHMSZ IGMMA TLD {IN_BULK}"
     assert not [hex(code) for code in opcodes(words).tolist() if names_place(code)]
+
+
+@pytest.mark.parametrize("chip", ["80", "90a", "100a"])
+def test_no_opcode_that_is_said_to_name_no_place_has_a_word_that_does(chip: str) -> None:
+    """Words of random operands and modifiers, in each form; those that no chip has are left out."""
+    draw, words = random.Random(chip), []
+    for opcode in (each for each in range(1 << 12) if not names_place(each)):
+        for number in range(6):
+            registers = sum(draw.getrandbits(8) << at for at in (16, 24, 32))
+            modifiers = draw.getrandbits(13) << 8 if number % 2 else 7 << 17
+            words.append((registers | 0x7000 | opcode, 0xFC000 << 32 | modifiers | number))
+    made = np.array(words, np.uint64)
+    ahead = rows([PADDING] * 64)
+    here = printed_code(tool("nvdisasm"), chip, made.tobytes())
+    there = printed_code(tool("nvdisasm"), chip, np.concatenate([ahead, made]).tobytes())
+    assert len(here) > 1000
+    assert {at: there.get(at + len(ahead) * BYTES) for at in here} == here
+
+
+BYTEWISE = """
+.visible .entry adds(.param .u64 p)
+{
+ .reg .u64 a; .reg .u32 x, y, z, i; .reg .pred q;
+ ld.param.u64 a, [p]; mov.u32 i, 9; mov.u32 z, 0;
+again: ld.global.u32 x, [a]; ld.global.u32 y, [a+4];
+ vabsdiff4.u32.u32.u32.add z, x, y, z; vabsdiff.u32.u32.u32 x, x, y;
+ add.u32 z, z, x; sub.u32 i, i, 1; setp.ne.u32 q, i, 0; st.global.u32 [a+8], z; @q bra again;
+ ret;
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_kernel_with_instructions_on_bytes_is_recorded(target: str) -> None:
+    code = assembled(BYTEWISE, target)
+    found = {int(each) & 0x1FF for each in opcodes(Cubin.read(code).kernel("adds").words)}
+    assert found & {0x14, 0x15}
+    made = patch(code, "adds", detail="ops", block=(32, 1, 1), untested=True)
+    assert "load" in " ".join(made.names)
 
 
 def test_branches_are_longer_from_hopper_on() -> None:

@@ -143,14 +143,9 @@ _CONTROL_WITHOUT_PLACES = {
 
 _STRAIGHT = (
     (0x002, 0x00C),
-    (0x00F, 0x013),
-    (0x016, 0x017),
-    (0x019, 0x01C),
-    (0x020, 0x021),
-    (0x023, 0x02B),
-    (0x02D, 0x037),
-    (0x039, 0x03C),
-    (0x03E, 0x040),
+    (0x00F, 0x017),
+    (0x019, 0x02B),
+    (0x02D, 0x040),
     (0x043, 0x04C),
     (0x051, 0x051),
     (0x053, 0x053),
@@ -189,8 +184,9 @@ _STRAIGHT = (
 )
 """Ranges of opcodes, without the forms of their operands, that encode no code address.
 
-Those of 1,521 cubins of libraries for sm_80 to sm_120, and seven more of 2,436 for sm_90, and four
-that reduce or prefetch in bulk: NVIDIA's disassembler prints each the same at any address.
+Those of 1,521 cubins of libraries for sm_80 to sm_120, and seven more of 2,436 for sm_90, four that
+reduce or prefetch in bulk, and what no library had: VABSDIFF, VABSDIFF4, FSWZADD, I2I, BMMA, and
+PLOP3 of registers' signs. NVIDIA's disassembler prints each the same at any address.
 """
 
 _NEVER = frozenset(opcode for first, last in _STRAIGHT for opcode in range(first, last + 1))

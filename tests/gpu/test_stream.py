@@ -183,3 +183,22 @@ def test_one_that_runs_is_seen_to_go_on() -> None:
     print(counts, found)
     assert counts == sorted(set(counts))
     check_order(prof.trace, 20_000)
+
+
+def test_warps_of_a_specialised_gluon_kernel_stream_too() -> None:
+    from tests.gpu import gluon_kernels
+
+    seen = []
+    for overflow in ("stop", "stream"):
+        out = torch.zeros(8 * 1024, dtype=torch.int32, device="cuda")
+        with ikp.profile(overflow=overflow) as prof:
+            gluon_kernels.specialised[(8,)](out, 100, prof.buffer("g", size=2 << 20), num_warps=4)
+        (launch,) = prof.trace.launches
+        assert (launch.overflow, launch.dropped, launch.unfinished) == (overflow, 0, 0)
+        events, slots = prof.trace.events, prof.trace.slots
+        names = [prof.trace.regions[region].name for region in events.region]
+        keys = zip(slots.block[events.slot], slots.warp[events.slot], names, events.payload,
+                   strict=True)  # fmt: skip
+        seen.append((sorted(map(tuple, keys)), out))
+    assert seen[0][0] == seen[1][0]
+    assert torch.equal(seen[0][1], seen[1][1])

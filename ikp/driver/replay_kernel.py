@@ -186,7 +186,7 @@ setp.ge.u32 q, clock, @wide;
 selp.u32 wide, 2, 1, q;
 mul.lo.u32 w, wide, 16;
 div.u32 capacity, t, w;
-setp.eq.u32 q, mode, @wrap;
+setp.ge.u32 q, mode, @wrap;
 setp.lt.u32 p, capacity, 1;
 @p bra DONE;
 bfind.u32 t, capacity;

@@ -113,6 +113,7 @@ def made(
 LAYOUTS: list[dict[str, Any]] = [
     {},
     {"overflow": OverflowMode.WRAP, "room": 8},
+    {"overflow": OverflowMode.STREAM, "room": 8},
     {"clock": ClockKind.CYCLES64},
     {"together": 1},
     {"together": 4},

@@ -100,9 +100,9 @@ class Drain:
         return None if finished else _POLL_S
 
     def _latest(self) -> Excerpt:
-        if not self.failed and self._look() and self._reader is not None and self._layout:
-            if self._reader.unread(self._heads):
-                self._copy(self._reader, self._layout)
+        there = not self.failed and self._look()
+        if there and self._reader and self._layout and self._reader.unread(self._heads):
+            self._copy(self._reader, self._layout)
         nbytes = self._segment.nbytes
         if self._reader is None:
             none = np.zeros(0, np.int64)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ import triton.language as tl  # noqa: E402
 
 import ikp  # noqa: E402
 from ikp.core import abi  # noqa: E402
+from ikp.edit.deduct import DEDUCTED  # noqa: E402
 from ikp.session.drain import Drain  # noqa: E402
 
 pytestmark = [
@@ -202,3 +207,42 @@ def test_warps_of_a_specialised_gluon_kernel_stream_too() -> None:
         seen.append((sorted(map(tuple, keys)), out))
     assert seen[0][0] == seen[1][0]
     assert torch.equal(seen[0][1], seen[1][1])
+
+
+def test_what_a_kernel_that_fails_had_recorded_is_in_the_trace(tmp_path: Path) -> None:
+    from tests.gpu import stream_program as program
+
+    path = tmp_path / "x.pftrace"
+    command = [sys.executable, "-m", "tests.gpu.stream_program", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    print(done.stderr)
+    assert done.returncode != 0 and "illegal" in done.stderr
+    trace = ikp.load(path)
+    names = Counter(trace.regions[region].name for region in trace.events.region)
+    assert names["task"] == program.TASKS * program.BLOCKS
+    assert (names["bad store (open)"], names["wait (open)"]) == (1, program.BLOCKS - 1)
+    assert "failed" in trace.provenance["fault"]
+
+
+def test_a_session_of_many_streams_gives_their_memory_back() -> None:
+    run(10, None)
+    torch.cuda.synchronize()
+    before = least = torch.cuda.mem_get_info()[0]
+    with ikp.profile(overflow="stream") as prof:
+        for i in range(300):
+            run(100, prof.buffer(f"launch {i}", size=size_of(64)), steps=100)
+            least = min(least, torch.cuda.mem_get_info()[0])
+    print(f"{(before - least) >> 20} MiB")
+    assert before - least < 1 << 30
+    launches = prof.trace.launches
+    assert [each.label for each in launches] == [f"launch {i}" for i in range(300)]
+    assert {each.attempted for each in launches} == {100 * BLOCKS * WARPS}
+    assert {each.kept >= 64 * BLOCKS * WARPS for each in launches} == {True}
+
+
+def test_overhead_is_deducted_of_streams_too() -> None:
+    with ikp.profile(overflow="stream", deduct_overhead=True) as prof:
+        run(200, prof.buffer("tasks", size=size_of(256)))
+    (launch,) = prof.trace.launches
+    assert launch.kept == 200 * BLOCKS * WARPS
+    assert DEDUCTED in prof.trace.provenance

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import use_slim_torch
 from tests.repo.tree import ROOT, files, modules, nodes, syntax
 
 pytestmark = pytest.mark.any_pins
@@ -443,9 +444,11 @@ def test_a_session_loads_the_exporter_of_its_path_and_no_other(
         "    loaded = set(sys.modules)\n"
         "print('LOADED', *loaded)"
     )
+    use_slim_torch(tmp_path)
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "x.pftrace")],
         check=True,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         env={**os.environ, "TRITON_INTERPRET": interpreted},

@@ -117,7 +117,7 @@ def test_warps_that_never_finish_have_none_and_the_trace_says_so() -> None:
     trace = recorded({(0, 0): Warp([Record(0, 10, 1)], finish=None), (1, 0): Warp()})
     (launch,) = trace.launches
     assert not len(trace.totals)
-    assert "1 warps never reached finish: their totals are lost" in launch.notes
+    assert "1 warp never reached finish: their totals are lost" in launch.notes
     assert "their totals are lost" in str(trace.stats())
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis.evidence import collect_evidence
+from ikp.analysis.evidence import collect_evidence, plural
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
@@ -165,7 +165,10 @@ def unknown_times(before: Sample, after: Sample) -> tuple[str, str]:
         if dropped := sum(one.dropped for one in sample.launches):
             return whole, f"{side}: {dropped:,} records were dropped"
         if unfinished := sum(one.unfinished for one in sample.launches):
-            return whole, f"{side}: {unfinished:,} warps never finished, and may lack records"
+            return (
+                whole,
+                f"{side}: {plural(unfinished, 'warp')} never finished, and may lack records",
+            )
     return whole, ""
 
 
@@ -205,7 +208,7 @@ def _of_kernel(before: Sample, after: Sample) -> Iterator[str]:
 
 def _shape(sample: Sample) -> str:
     grid, warps = sample.shape
-    return f"{'x'.join(map(str, grid))} blocks of {warps} warps"
+    return f"{'x'.join(map(str, grid))} blocks of {plural(warps, 'warp')}"
 
 
 def _ranks(sample: Sample) -> int:

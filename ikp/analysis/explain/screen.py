@@ -64,7 +64,7 @@ def _head(verdict: Verdict) -> Iterator[str]:
     there = prod(launch.grid)
     among = f" of {there:,}" if launch.blocks_seen < there else ""
     yield (
-        f"  {launch.blocks_seen:,}{among} blocks of {launch.warps_per_block} warps"
+        f"  {launch.blocks_seen:,}{among} blocks of {plural(launch.warps_per_block, 'warp')}"
         + (f" on {launch.sms} SMs" if launch.sms is not None else ", one after another on the CPU")
         + (
             f", {verdict.lanes.blocks_at_once} at once on each: {verdict.lanes.waves:.2f} waves"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis.evidence import plural
 from ikp.analysis.page import _curves
 from ikp.analysis.page._curves import Turns, turns_of
 from ikp.analysis.page._grid import Grid, as_address, grid_of, png, shades
@@ -130,7 +131,7 @@ def _facts(took: Floats, grid: Grid, table: Stats, label: str) -> list[tuple[str
     found = [
         ("duration", duration(float(np.median(took)))),
         ("launches", f"{one.launches:,}"),
-        ("blocks", f"{blocks} of {one.warps_per_block[0]} warps"),
+        ("blocks", f"{blocks} of {plural(one.warps_per_block[0], 'warp')}"),
         *_about_sms(grid),
         ("device", " + ".join(one.devices)),
     ]

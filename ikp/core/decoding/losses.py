@@ -64,7 +64,7 @@ def _shortage(source: SegmentSource, layout: SegmentLayout) -> str:
     if not layout.needed_bytes:
         return "nothing recorded: none of the warps and blocks chosen to record exist"
     return (
-        f"nothing recorded: {source.nbytes} bytes are too small for {layout.chosen_slots} warps; "
+        f"nothing recorded: {source.nbytes} bytes are too small for {_warps(layout.chosen_slots)}; "
         f"{_remedy(source, layout.needed_bytes)} holds {FIRST_RECORDS} records per warp"
     )
 
@@ -84,16 +84,16 @@ def _damage(known: Figures) -> list[str]:
         )
     if known.absent:
         notes.append(
-            f"{known.absent} warps never reached init (the kernel hung, failed, or exited early)"
+            f"{_warps(known.absent)} never reached init (the kernel hung, failed, or exited early)"
         )
     if known.open_others:
         notes.append(
-            f"{known.open_others} warps of blocks that were not chosen never reached finish: how "
+            f"{_warps(known.open_others)} of blocks that were not chosen never reached finish: how "
             "long they ran is not known"
         )
     if known.more:
         notes.append(
-            f"{known.more} warps hold records behind where their count ends, which are left out: "
+            f"{_warps(known.more)} left records behind where their count ends, not taken: "
             "something else wrote to the segment, or they recorded after ikp.finish"
         )
     if known.corrupt:
@@ -120,12 +120,13 @@ def _losses(known: Figures, source: SegmentSource, layout: SegmentLayout, needed
             "and that where= is true somewhere"
         )
     if known.unfinished and layout.summed:
-        notes.append(f"{known.unfinished} warps never reached finish: their totals are lost")
+        notes.append(f"{_warps(known.unfinished)} never reached finish: their totals are lost")
     elif known.unfinished and layout.overflow is OverflowMode.STREAM:
-        notes.append(f"{known.unfinished} warps never reached finish")
+        notes.append(f"{_warps(known.unfinished)} never reached finish")
     elif known.unfinished:
         notes.append(
-            f"{known.unfinished} warps never reached finish: their counts are read from the records"
+            f"{_warps(known.unfinished)} never reached finish: "
+            "their counts are read from the records"
             + (f", and {known.full} of them are full, so more may be lost" if known.full else "")
         )
     if layout.relaunches:
@@ -169,12 +170,12 @@ def clock_notes(
     notes = []
     if backwards:
         notes.append(
-            f"the clocks of {backwards} warps ran backwards from init to finish: when these "
+            f"the clocks of {_warps(backwards)} ran backwards from init to finish: when these "
             "finished is not known"
         )
     if outside:
         notes.append(
-            f"the last records of {outside} warps ended before init or after finish: something "
+            f"the last records of {_warps(outside)} ended before init or after finish: something "
             "else wrote to the segment, or they recorded after ikp.finish"
         )
     if torn:
@@ -185,13 +186,13 @@ def clock_notes(
     if long:
         wide = "globaltimer64" if clock is ClockKind.GLOBALTIMER else "cycles64"
         notes.append(
-            f"{long} warps ran longer than the 32-bit clock's {turn_s:.2f} s: a single range or a "
-            "gap between records longer than that is shown short by a multiple of it; "
+            f"{_warps(long)} ran longer than the 32-bit clock's {turn_s:.2f} s: a single range or "
+            "a gap between records longer than that is shown short by a multiple of it; "
             f"ikp.profile(clock={wide!r}) records all 64 bits"
         )
     if lost:
         notes.append(
-            f"{lost} warps ran longer than the {turn_s:.2f} s that the short headers of kernels "
+            f"{_warps(lost)} ran longer than the {turn_s:.2f} s that the short headers of kernels "
             "recorded in machine code can hold: they are shown to begin, and their ranges to lie, "
             "later by a multiple of it"
         )

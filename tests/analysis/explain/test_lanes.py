@@ -181,4 +181,4 @@ def test_blocks_that_did_not_record_leave_nothing_to_say_of_lanes() -> None:
     verdict = waves(17).trace(grid=(40, 1, 1)).explain()
     assert verdict.every == () and verdict.lanes is None
     assert any("other warps" in one.what for one in verdict.unknown)
-    assert "  17 of 40 blocks of 1 warps on 8 SMs\n" in str(verdict)
+    assert "  17 of 40 blocks of 1 warp on 8 SMs\n" in str(verdict)

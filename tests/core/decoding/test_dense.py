@@ -125,7 +125,8 @@ def test_warps_that_ran_longer_than_their_headers_tell_are_told(long: int, secon
     launch = Launch(warps, block=(128, 1, 1))
     source = replace(recorded(launch, 2), clock_rate_hz=1.9e9)
     notes = decode([source]).launches[0].notes
-    told = f"{long} warps ran longer than the {2**32 / 1.9e9:.2f} s that the short headers"
+    which = "1 warp" if long == 1 else f"{long} warps"
+    told = f"{which} ran longer than the {2**32 / 1.9e9:.2f} s that the short headers"
     assert [note.startswith(told) for note in notes if "ran longer" in note] == [True]
     assert not any("something else wrote" in note for note in notes)
 

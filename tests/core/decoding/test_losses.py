@@ -275,7 +275,7 @@ def test_slots_that_only_an_earlier_launch_used_are_left_out() -> None:
     )
 
 
-LONG = "warps ran longer than the 32-bit clock's 2.15 s"
+LONG = "ran longer than the 32-bit clock's 2.15 s"
 
 
 @pytest.mark.parametrize("overflow", [STOP, RING])
@@ -310,7 +310,7 @@ def test_a_range_longer_than_a_turn_is_told() -> None:
     trace, _ = run(Launch({(0, 0): Warp(records, finish=CLOCK_TURN + 1000)}), 2)
     assert trace.events.ticks.tolist() == [2 * 50]
     (note,) = trace.launches[0].notes
-    assert note.startswith(f"1 {LONG}")
+    assert note.startswith(f"1 warp {LONG}")
     assert "shown short by a multiple" in note
 
 

@@ -176,7 +176,7 @@ def test_one_that_never_came_is_told() -> None:
     trace = changed(forget)
     assert len(trace.others) == 25
     assert trace.launches[0].notes == (
-        "1 warps never reached init (the kernel hung, failed, or exited early)",
+        "1 warp never reached init (the kernel hung, failed, or exited early)",
     )
 
 
@@ -188,7 +188,7 @@ def test_one_that_never_left_is_told_and_counts_as_no_lost_records() -> None:
     assert np.count_nonzero(~trace.others.finished) == 1
     assert trace.launches[0].unfinished == 0
     (note,) = trace.launches[0].notes
-    assert note.startswith("1 warps of blocks that were not chosen never reached finish")
+    assert note.startswith("1 warp of blocks that were not chosen never reached finish")
 
 
 @pytest.mark.parametrize("row", [0, 5])

@@ -154,7 +154,7 @@ def test_a_slot_that_is_zero_counts_as_one_that_never_ran() -> None:
     segment.data[at : at + abi.SLOT_HEADER_BYTES] = bytes(abi.SLOT_HEADER_BYTES)
     trace = decode([segment.source()])
     assert_holds(trace, without(truth, 3))
-    assert "1 warps never reached init" in trace.launches[0].notes[0]
+    assert "1 warp never reached init" in trace.launches[0].notes[0]
 
 
 def test_a_slot_marked_unused_is_not_one_that_never_ran() -> None:
@@ -172,7 +172,7 @@ def test_a_count_below_the_records_that_are_there_is_told() -> None:
         segment.poke(at, count)
         trace = decode([segment.source()])
         assert trace.slots.kept[4] == count
-        assert "1 warps hold records behind where their count ends" in trace.launches[0].notes[0]
+        assert "1 warp left records behind where their count ends" in trace.launches[0].notes[0]
 
 
 @pytest.mark.parametrize("overflow", [OverflowMode.STOP, OverflowMode.WRAP])
@@ -181,7 +181,7 @@ def test_a_hole_in_what_an_unfinished_warp_recorded_is_told(overflow: OverflowMo
     segment.poke(segment.record_at(6, 1), 0)
     trace = decode([segment.source()])
     assert trace.slots.kept[6] == 1
-    assert "1 warps hold records behind where their count ends" in trace.launches[0].notes[0]
+    assert "1 warp left records behind where their count ends" in trace.launches[0].notes[0]
 
 
 def test_a_count_that_reaches_into_an_earlier_launch_is_told() -> None:
@@ -191,7 +191,7 @@ def test_a_count_that_reaches_into_an_earlier_launch_is_told() -> None:
     segment.run(Launch({(0, 0): Warp([Record(10**8, 10**8 + 9)], 10**8, 10**8 + 50)}, grid_id=2))
     segment.poke(segment.slot_at(0) + SLOT["attempted"], 3)
     (launch,) = decode([segment.source()]).launches
-    assert "the last records of 1 warps ended before init or after finish" in "".join(launch.notes)
+    assert "the last records of 1 warp ended before init or after finish" in "".join(launch.notes)
 
 
 def test_a_smaller_grid_than_the_kernel_s_is_told_where_the_sizes_agree() -> None:
@@ -248,7 +248,7 @@ def test_a_finish_before_init_moves_no_record(field: str) -> None:
     ends = truth.events[-1].end_ns
     slots = (*truth.slots[:-1], truth.slots[-1]._replace(end_ns=ends))
     assert_holds(trace, replace(truth, slots=slots))
-    assert "the clocks of 1 warps ran backwards" in trace.launches[0].notes[-1]
+    assert "the clocks of 1 warp ran backwards" in trace.launches[0].notes[-1]
 
 
 @pytest.mark.parametrize("field", ["init_ns", "finish_ns"])

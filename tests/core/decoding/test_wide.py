@@ -126,7 +126,7 @@ def test_a_buffer_too_small_for_one_long_record_proposes_a_size_that_holds_some(
     segment = Segment(nbytes(1, 1, record_bytes=16))
     segment.run(launch)
     (found,) = decode([segment.source()]).launches
-    assert "are too small for 1 warps" in found.notes[0]
+    assert "are too small for 1 warp" in found.notes[0]
     assert found.needed_bytes == abi.segment_bytes(1, 64, clock=ClockKind.CYCLES64)
     segment = Segment(found.needed_bytes)
     assert decode([segment.source()]).launches == ()

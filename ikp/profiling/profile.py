@@ -227,7 +227,7 @@ class profile(Life):
         rank = current_rank()
         options = (label, size, grid, num_warps, device, warps, blocks, granularity, backend)
         key = (*options, enabled, rank, kernel)
-        lasting = regions is None and _lasts(key)
+        lasting = regions is None and _lasts(key, (grid, warps))
         asked = recording.requests.get(key) if lasting else None
         if asked is None:
             checked_name(label, "a buffer's label")
@@ -375,12 +375,17 @@ class profile(Life):
         return recorded  # type: ignore[return-value]
 
 
-def _lasts(key: tuple[object, ...]) -> bool:
-    """Return whether an equal key is the same request later: no part of it can change."""
+def _lasts(key: tuple[object, ...], several: tuple[object, ...]) -> bool:
+    """Return whether an equal key is the same request later: no part of it can change.
+
+    Args:
+        key: the request.
+        several: parts of it that may be tuples.
+    """
     kinds = set(map(type, key))
-    for each in key if tuple in kinds else ():
-        if isinstance(each, tuple):
-            kinds.discard(type(each))
-            if not _LASTING.issuperset(map(type, each)):
-                return False
+    if tuple in kinds:
+        kinds.discard(tuple)
+        for each in several:
+            if isinstance(each, tuple):
+                kinds.update(map(type, each))
     return kinds <= _LASTING

@@ -201,6 +201,11 @@ class Launcher:
         last = max(launches[0], launches[-1]) if launches else -1
         return NOT_CHOSEN if self.seen[full_name(kernel)] > last else None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether any later launch, of any kernel, may be recorded; cheaper than to ask of one."""
+        return False
+
     def counted(self, kernel: JittedFunction) -> tuple[str, str] | None:  # noqa: ARG002 - a rule
         """Return the key that counts a kernel's later launches; None while one may be recorded."""
         return None
@@ -342,7 +347,10 @@ def _hook_the_compiler() -> None:
 
 def is_compiled(kernel: JittedFunction) -> bool:
     """Whether a kernel is compiled, by Triton or for the driver's backend, and not interpreted."""
-    return hasattr(kernel, "cache_key") or hasattr(kernel, "launched")
+    own = kernel.jitted if isinstance(kernel, Special) else kernel
+    if hasattr(type(own), "cache_key"):  # of an object, it takes long to make
+        return True
+    return hasattr(own, "cache_key") or hasattr(own, "launched")
 
 
 def takes_source(kernel: JittedFunction) -> bool:

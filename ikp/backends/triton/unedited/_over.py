@@ -69,6 +69,8 @@ class Over:
         kwargs: dict[str, object] | None = None,
     ) -> None:
         """Note a caller and a kernel's specialisation of which no later launch is recorded."""
+        if self._launcher.goes_on:
+            return
         counted = self._launcher.counted(self._launcher.special(kernel, args, kwargs))
         if counted is None:
             return

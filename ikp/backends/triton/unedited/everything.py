@@ -11,7 +11,7 @@ from types import ModuleType
 
 from ikp.after_import import stepping_into
 from ikp.backends.checked import REFUSED
-from ikp.backends.patched import others, pass_by
+from ikp.backends.patched import pass_by, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._foreign import JittedFunction
@@ -72,6 +72,12 @@ class Everything(Launcher):
         if name in self.failed:
             return self.failed[name]
         return Launcher.over(self, kernel)  # room for recordings may come back
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether any later launch, of any kernel, may be recorded."""
+        every = self.kernels is None and self.launches == ALL
+        return every and not self.failed and self.session() is not None
 
     def counted(self, kernel: JittedFunction) -> tuple[str, str] | None:
         """Return the key that counts a kernel's later launches; None while one may be recorded.
@@ -181,8 +187,11 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
             return pass_by(self.__name__, original, self, *args, **kwargs)
         if is_twin(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
-        with others():
+        wanted.others += 1
+        try:
             made = launcher.run(self, functools.partial(original, self), *args, **kwargs)
+        finally:
+            wanted.others -= 1
         over.look(self, self, args, kwargs)
         return made
 

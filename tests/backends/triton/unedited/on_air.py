@@ -48,8 +48,15 @@ def on_air(
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     monkeypatch.setattr(machine_code, "modules", Modules())
     monkeypatch.setattr(cuda, "load", load)
-    values = {"capturing": False, "context": 0, "context_number": 0, "device": 0, "address_of": 64}
+    values: dict[str, Any] = {
+        "capturing": False,
+        "context": 0,
+        "context_number": 0,
+        "device": 0,
+        "address_of": 64,
+    }
     values["registers"] = 255
+    values["far_memory"] = None
     for name, value in values.items():
         monkeypatch.setattr(cuda, name, lambda *_, value=value: value)
     for name in ("like", "write"):

@@ -14,8 +14,9 @@ from ikp.backends import patched
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited._launching import NOT_CHOSEN
 from ikp.backends.triton.unedited._over import Over, Shortcuts
+from ikp.backends.triton.unedited.everything import Everything
 from ikp.probing import Feature, Foreign, Private
-from ikp.unedited.plan import NOT_NAMED, plan
+from ikp.unedited.plan import ALL, NOT_NAMED, plan
 from tests.backends.renaming import named, renamed, told_once
 from tests.backends.triton.test_foreign import arguments
 from tests.backends.triton.unedited.on_air import PLAIN, on_air
@@ -135,3 +136,19 @@ def test_where_its_name_is_gone_launches_take_the_long_way(
             for _ in range(MANY):
                 shortcuts.passed(stepped)
     assert not short()
+
+
+@pytest.mark.parametrize("ends", ["kernels", "failed", "launches", "session"])
+def test_where_every_launch_is_recorded_none_is_asked_whether_it_is_the_last(ends: str) -> None:
+    session: Any = object()
+    every = Everything(plan(level=None), lambda: session, ALL, {})
+    assert every.goes_on
+    if ends == "kernels":
+        every.kernels = re.compile("x")
+    elif ends == "failed":
+        every.failed["x"] = "could not be marked"
+    elif ends == "launches":
+        every.launches = range(8)
+    else:
+        session = None
+    assert not every.goes_on

@@ -16,7 +16,7 @@ from ikp.analysis.explain.verdict import Finding, Tried
 _FAULTS: Final = (
     "late-producer late-consumer queued-copies few-blocks launch-gaps late-start local-memory "
     "bank-conflicts dependent-loads fences constants serial-mma epilogue busy-lines "
-    "needless-barrier needless-pass unseen-wait no-tensor-cores"
+    "needless-barrier needless-pass unseen-wait"
 )
 _ALWAYS: Final = frozenset(_FAULTS.split())
 """Findings that are causes though it is only possible how much they cost."""

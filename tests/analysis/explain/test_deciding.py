@@ -168,3 +168,36 @@ def test_tiles_of_which_few_results_are_stored() -> None:
     one = padded(0.35)
     assert one is not None and "35 % of the results are stored" in one.title
     assert padded(0.9) is None
+
+
+def in_a_loop_of_products(*, copies: bool) -> Verdict:
+    """Return the verdict on warps that wait for loads before each product, 16 of them on an SM."""
+    scene = Scene()
+    for block in range(264):
+        ranges = [
+            each
+            for k in range(4)
+            for each in (("wait for a @k.py:7", 250 * k, 250 * k + 100),
+                         ("dot", 250 * k + 120, 250 * k + 240))
+        ]  # fmt: skip
+        more = [("cp.async x4 @k.py:6", 240, 250)] if copies else []
+        every = sorted([*ranges, *more], key=lambda one: one[1])
+        scene.add(*(Warp(block, w, block % 132, 0, 1000, every) for w in range(8)))
+    trace = scene.trace(device="NVIDIA H200")
+    products = RangeFacts("mma", mix={"tensor.group.2": (1, 0, 0)}, products=1e4)
+    code = CodeFacts(
+        *("sm_90a", 32, 0),
+        ranges={
+            "wait for a @k.py:7": few_loads(),
+            "dot": products,
+            "cp.async x4 @k.py:6": RangeFacts("copy"),
+        },
+        kernel="kernel",
+    )
+    return replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+
+
+def test_loads_of_a_loop_of_products_that_nothing_loads_ahead() -> None:
+    ahead, not_ahead = (in_a_loop_of_products(copies=each) for each in (True, False))
+    assert "exposed-load" in [one.id for one in not_ahead.findings]
+    assert "exposed-load" in [one.id for one in ahead.symptoms]

@@ -122,7 +122,9 @@ def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding
         number=Number("time in code of atomics, of the warps' time", share, "share"),
         at_stake=saved * launch.duration,
         without="with next to no atomics",
-        confidence="likely" if nearest(launch) < _IDLE and is_counted(launch) else "possible",
+        confidence="likely"
+        if nearest(launch) < _IDLE and is_counted(launch) and count < _SPREAD * launch.duration
+        else "possible",
         rationale="measured: the time of ranges whose accesses are atomic; L2 executes each "
         "operation apart from the SM's caches. Refuted if the kernel takes as long with plain "
         "stores to addresses of their own.",

@@ -135,6 +135,8 @@ def _others_work(launch: Prepared, region: int) -> bool:
     """
     warps, least = room_of(launch).warps, _SEVERAL
     if region in _beside_products(launch):
+        if not launch.regions([Activity.COPY]).size:
+            return False  # nothing is loaded ahead
         least = _IN_STEP
     return counted_work(launch) is not None and warps is not None and warps >= least
 

@@ -48,6 +48,7 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
         at_stake = max(at_stake, (1 - max(nearest(launch), 2 * full)) * launch.duration)
     if full > _FEW or (share < _WAITS and not alone) or not enough(launch, at_stake):
         return
+    at_stake = min(at_stake, (1 - nearest(launch)) * launch.duration)
     sure = alone or (share >= _MOSTLY and is_counted(launch))
     rows = launch.of_region(regions)
     why = f", of {room.registers} registers for each thread" if room.registers else ""

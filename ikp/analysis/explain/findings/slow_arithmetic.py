@@ -65,7 +65,7 @@ def _no_tensor_cores(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         number=Number("time of the sums at the full FP32 rate, of the launch", share, "share"),
         at_stake=saved * launch.duration,
         without="with the products on tensor cores",
-        confidence="likely" if halves else "possible",
+        confidence="likely" if halves or launch.launch.backend in _DOTS else "possible",
         rationale="counted: multiply-adds that sum products of two registers into a third, in code "
         "with no tensor-core instruction; they need "
         f"{100 * share:.0f} % of the launch at the full rate. Refuted if the sums are no product "
@@ -76,6 +76,8 @@ def _no_tensor_cores(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     )
 
 
+_DOTS: Final = ("triton", "gluon")
+"""Languages whose products are made on tensor cores, unless a program asks for all bits."""
 _HALVES: Final = ("load.global.2", "load.shared.2", "convert")
 """Units of operands that were narrower than FP32, whose products tensor cores have exactly."""
 

@@ -110,7 +110,7 @@ def _small_register_tiles(launch: Prepared) -> Iterator[Finding]:
         number=Number("bytes of shared memory for each sum", size / sums, "ratio"),
         at_stake=saved * launch.duration,
         without="with operands that are used several times from registers",
-        confidence="likely",
+        confidence="possible",
         rationale="counted: multiply-adds that sum up, and the loads of shared memory beside them. "
         "Refuted if more results for each thread take as long.",
         where=where_of_accesses(launch, loads),

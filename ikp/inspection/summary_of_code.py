@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -390,19 +390,30 @@ def activity(instructions: Iterable[tuple[Instruction, float]]) -> str:
         count[work_of(each)] += times
     if count[Work.TENSOR]:
         return "mma"
-    loads, stores = count[Work.LOAD], count[Work.STORE] + count[Work.ATOMIC]
-    math = count[Work.FLOAT]
-    if math > _MUCH * (loads + stores + count[Work.COPY]) > 0:
+    moved = sum(count[work] for work in (Work.LOAD, Work.STORE, Work.ATOMIC, Work.COPY))
+    if count[Work.FLOAT] > _MUCH * moved > 0:
         return "compute"
+    computes = "compute" if any(count[work] for work in _COMPUTES) else ""
+    return _transfer(some, count) or _wait(some, count) or computes
+
+
+def _transfer(some: Sequence[Instruction], count: Mapping[Work, float]) -> str:
+    """Return which way a range moves data of global memory; "" where it moves none."""
     if count[Work.COPY]:
         copies = [each.opcode for each in some if work_of(each) is Work.COPY]
         return "store" if all(each.startswith(_STORES) for each in copies) else "copy"
-    if loads or stores:
-        return "load" if loads >= stores else "store"
-    waits = [kind for shape, kind in _WAITS if any(shape.match(each.opcode) for each in some)]
-    if waits and math <= _MUCH and not count[Work.SHARED]:
-        return waits[0]
-    return "compute" if any(count[work] for work in _COMPUTES) else ""
+    loads, stores = count[Work.LOAD], count[Work.STORE] + count[Work.ATOMIC]
+    if not (loads or stores):
+        return ""
+    return "load" if loads >= stores else "store"
+
+
+def _wait(some: Sequence[Instruction], count: Mapping[Work, float]) -> str:
+    """Return what a range waits for that does little beside; "" for nothing."""
+    if count[Work.FLOAT] > _MUCH or count[Work.SHARED]:
+        return ""
+    waits = (kind for shape, kind in _WAITS if any(shape.match(each.opcode) for each in some))
+    return next(waits, "")
 
 
 _COMPUTES = tuple(work for work in Work if work not in (*IDLE, Work.OTHER, Work.FENCE, Work.SIGNAL))

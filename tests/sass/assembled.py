@@ -29,6 +29,7 @@ def assembled(ptx: str, target: str) -> list[tuple[str, int]]:
     return read(cubin(ptx, target))
 
 
+@cache
 def read(code: bytes) -> list[tuple[str, int]]:
     """Return the text and the 128 bits of each instruction of a cubin."""
     with tempfile.TemporaryDirectory() as folder:

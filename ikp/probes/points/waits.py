@@ -112,27 +112,43 @@ def awaited_commits(
         instructions: the kernel's.
         region: the innermost loop around an instruction; None for none.
     """
-    queues: dict[tuple[Landmark, int | None], _Queue] = {}
-    latest: dict[Landmark, tuple[int, ...]] = {}
-    found: dict[int, tuple[Issued, ...]] = {}  # in a loop without commits: the latest before it
+    queues = _Queues()
     for at, instruction in enumerate(instructions):
-        if (of := _counted(instruction.opcode)) is None or instruction.never_runs:
-            continue
-        kind, commits = landmark(instruction.opcode), instruction.opcode == _COMMITS
-        queue = queues.setdefault((of, region(at)), _Queue())
+        if (of := _counted(instruction.opcode)) and not instruction.never_runs:
+            queues.take(at, instruction, of, region(at))
+    return queues.awaited()
+
+
+@dataclass(slots=True)
+class _Queues:
+    """The queues of a kernel, one for each kind in each loop."""
+
+    of_loops: dict[tuple[Landmark, int | None], _Queue] = field(default_factory=dict)
+    latest: dict[Landmark, tuple[int, ...]] = field(default_factory=dict)  # commits, of any loop
+    before: dict[int, tuple[Issued, ...]] = field(default_factory=dict)
+    """Of each wait in a loop that has not committed: the latest commit before it."""
+
+    def take(self, at: int, instruction: Instruction, of: Landmark, loop: int | None) -> None:
+        """Take the next instruction that issues, commits or waits for a kind."""
+        kind = landmark(instruction.opcode)
+        queue = self.of_loops.setdefault((of, loop), _Queue())
         if kind in _IS_OF:
             if left := _LEFT.search(instruction.rest):
                 queue.wait(at, int(left[1], 16))
-                known = () if queue.commits else latest.get(of, ())
-                found[at] = tuple(Issued(each, 0) for each in known)
+                known = () if queue.commits else self.latest.get(of, ())
+                self.before[at] = tuple(Issued(each, 0) for each in known)
         elif kind:
             queue.open.append(at)
-        if commits or (of is Landmark.PRODUCT and "gsb0" in instruction.rest and kind is of):
+        itself = of is Landmark.PRODUCT and "gsb0" in instruction.rest and kind is of
+        if itself or instruction.opcode == _COMMITS:
             queue.commit()
-            latest[of] = queue.commits[-1] or latest.get(of, ())
-    for (_, loop), queue in queues.items():
-        found.update((at, of) for at, of in queue.awaited(again=loop is not None) if of)
-    return {at: members for at, members in found.items() if members}
+            self.latest[of] = queue.commits[-1] or self.latest.get(of, ())
+
+    def awaited(self) -> dict[int, tuple[Issued, ...]]:
+        found = dict(self.before)
+        for (_, loop), queue in self.of_loops.items():
+            found.update((at, of) for at, of in queue.awaited(again=loop is not None) if of)
+        return {at: members for at, members in found.items() if members}
 
 
 @cache

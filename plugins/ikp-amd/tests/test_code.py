@@ -265,6 +265,7 @@ def test_a_stage_that_has_another_name_stops_the_compilation(
         ("passed_on", spec(), "is not the kernel's own argument"),
         ("kept", replace(spec(), totals=True), "Record a timeline"),
         ("kept", spec(clock=ClockKind.CYCLES64), "Use clock='cycles'"),
+        ("kept", spec(OverflowMode.STREAM), "Use overflow='wrap'"),
     ],
 )
 def test_what_can_not_be_is_refused_with_what_can(name: str, prof: Spec, message: str) -> None:

@@ -150,13 +150,15 @@ def test_chosen_lines_are_not_looked_for_in_ptx(
     assert only.endswith("not known. Marks in its PTX have no chosen lines, chosen functions.")
 
 
-def test_a_session_that_asks_for_another_clock_leaves_the_kernel_plain(
-    launched: list[Any],
+@pytest.mark.parametrize("options", [{"clock": "cycles64"}, {"overflow": "stream"}])
+def test_a_session_that_asks_for_another_clock_or_a_stream_leaves_the_kernel_plain(
+    launched: list[Any], options: dict[str, str]
 ) -> None:
     marked = ikp.instrument(counted)
-    _, told = recorded(marked, clock="cycles64")
+    _, told = recorded(marked, **options)
     (only,) = told
-    assert only.startswith("counted runs plain: ") and "have no clock='cycles64'" in only
+    ((name, value),) = options.items()
+    assert only.startswith("counted runs plain: ") and f"have no {name}={value!r}" in only
     again, told = recorded(marked)
     assert not told and again.provenance["marks in counted"] == "level=machine detail=loops"
     assert launched[-4:] == [PLAIN, PLAIN, MARKED, MARKED]

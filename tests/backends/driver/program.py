@@ -26,6 +26,7 @@ from ikp.backends.labels import Labels
 from ikp.errors import PatchError
 from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
+from ikp.session.known_launch import ask_torch
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
 
@@ -57,10 +58,14 @@ class Session:
     asked: ClassVar[list[dict[str, object]]] = []
     made: ClassVar[list[weakref.ref[Any]]] = []
     threads: ClassVar[list[str]] = []  # that took buffers
+    settled: ClassVar[set[str]] = set()  # labels
 
     def buffer(self, label: str, **options: object) -> Any:
         from ikp.core.segment import Spec
 
+        if label not in self.settled:  # what torch is asked, an earlier launch has asked it
+            ask_torch()
+            self.settled.add(label)
         self.asked.append({"label": label, **options})
         self.threads.append(threading.current_thread().name)
         made = Prof(str(Spec()))

@@ -25,7 +25,7 @@ from tests.kept import FOLDER, kept
 
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=25)
 hypothesis.settings.register_profile(
-    "ci", deadline=None, max_examples=25, derandomize=True, database=None, print_blob=True
+    "ci", deadline=None, max_examples=15, derandomize=True, database=None, print_blob=True
 )
 hypothesis.settings.register_profile(
     "few", deadline=None, max_examples=10, derandomize=True, database=None, print_blob=True

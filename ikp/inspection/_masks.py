@@ -110,11 +110,14 @@ class Masks:
         return np.minimum(count, _FARTHEST)
 
     def _keeps(self, at: int, predicate: str) -> bool | None:
-        """Whether a predicate keeps results where it holds; None where it selects no constant."""
+        """Whether a predicate keeps results where it holds; None where it selects no constant.
+
+        Of floats: integers are sizes of copies, which a pipeline makes zero at its end.
+        """
         block = self.flow.graph.blocks[self.flow.graph.block(at)]
         for other in range(at + 1, block.end):
             each = self.flow.code.instructions[other]
-            if each.op in ("FSEL", "SEL") and each.operands[3].lstrip("!") == predicate:
+            if each.op == "FSEL" and each.operands[3].lstrip("!") == predicate:
                 holds = _keeps_first(each)
                 return None if holds is None else holds != each.operands[3].startswith("!")
             if predicate in each.operands[:2] and each.op.endswith("SETP"):

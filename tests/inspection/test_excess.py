@@ -108,6 +108,7 @@ def test_iterations_behind_a_triangular_mask() -> None:
     "lines",
     [
         masked("R2, R4", "FSEL R9, R8, R7, P0"),  # no constant
+        masked("R2, R4", "SEL R9, R8, RZ, P0"),  # the size of a copy
         masked("R7, R4"),  # against what is not known
         masked("0x800, R4"),  # a bound, the same in each block
         masked("R4, R2"),  # what is thrown away comes first

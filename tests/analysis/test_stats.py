@@ -278,6 +278,7 @@ def test_the_evidence_tells_losses_in_words():
     told = (
         "5 records dropped (the latest of each full slot); prof.buffer(...) would have held all",
         "2 warps never reached finish: their counts are read from the records",
+        "1 warp never reached finish: their counts are read from the records",
         "1 earlier launches wrote to this buffer; only the last is kept",
     )
     figures = {"attempted": 10, "kept": 5, "unfinished": 2, "relaunches": 1, "needed_bytes": 4096}

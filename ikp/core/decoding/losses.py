@@ -11,7 +11,7 @@ from ikp.core.decoding.launch_header import FIRST_RECORDS, SegmentLayout, Segmen
 from ikp.core.trace import ClockFit
 
 _LOSSES = re.compile(
-    r"\d+ (records|totals) dropped|\d+ warps never reached finish|\d+ earlier launches wrote"
+    r"\d+ (records|totals) dropped|\d+ warps? never reached finish|\d+ earlier launches wrote"
 )
 """The first words of notes that repeat a launch's figures: dropped, unfinished, relaunched."""
 

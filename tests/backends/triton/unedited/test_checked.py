@@ -6,7 +6,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -82,7 +81,8 @@ class Made:
     def words(self, *_: object) -> tuple[int, ...]:
         return (1, 2)
 
-    def point(self, *_: object) -> tuple[int, ...]:
+    def point(self, *_: object, captured: bool) -> tuple[int, ...]:
+        assert not captured
         self.pointed += 1
         return (1, 2)
 
@@ -99,7 +99,7 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Callable[[CheckResult | None],
             return "launched"
 
         monkeypatch.setattr(machine_code, "modules", SimpleNamespace(get=lambda *_: made))
-        monkeypatch.setattr(machine_code, "apart", lambda _: nullcontext())
+        monkeypatch.setattr(cuda, "device", lambda: 0)
         monkeypatch.setattr(machine_code, "checked", lambda *_: verdict)
         monkeypatch.setattr(machine_code, "_first_values", lambda *_: "")
         monkeypatch.setattr(cuda, "like", lambda *_, **__: None)

@@ -35,7 +35,7 @@ def gpu(host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
 class _Gpu:
     """A device that says that it is one, and whose memory is the host's."""
 
-    type = "cuda"
+    type, index = "cuda", 0
 
     def __str__(self) -> str:
         return "cpu"

@@ -32,7 +32,7 @@ def test_a_buffer_outside_the_session_is_refused(host: Host, when: str) -> None:
         ),
         ({"clock": "host"}, "clock='host' is unknown"),
         ({"clock": None}, "clock=None is unknown"),
-        ({"overflow": "drop"}, "overflow='drop' is unknown: use 'stop' or 'wrap'"),
+        ({"overflow": "drop"}, "overflow='drop' is unknown: use 'stop', 'wrap' or 'stream'"),
         ({"path": 3}, "takes the path of the trace, not 3"),
     ],
 )

@@ -98,12 +98,15 @@ class Tracer:
         return [definitions(instruction) for instruction in self._instructions]
 
     @cached_property
-    def _definitions(self) -> dict[str, list[tuple[str, Definition]]]:
-        """For each place, every definition of it, with its guard."""
-        found: dict[str, list[tuple[str, Definition]]] = {}
+    def _made_of(self) -> dict[str, tuple[set[str], set[str]]]:
+        """For each place, the predicates that guard its definitions, and their sources."""
+        found: dict[str, tuple[set[str], set[str]]] = {}
         for instruction, defined in zip(self._instructions, self.defined, strict=True):
             for place, definition in defined.items():
-                found.setdefault(place, []).append((instruction.guard, definition))
+                predicates, sources = found.setdefault(place, (set(), set()))
+                sources.update(definition.sources)
+                if instruction.guard:
+                    predicates.add(instruction.guard.lstrip("!"))
         return found
 
     def _deciding(self, places: Iterable[str]) -> frozenset[str]:
@@ -118,9 +121,9 @@ class Tracer:
             place = work.pop()
             if place not in seen:
                 seen.add(place)
-                for guard, definition in self._definitions.get(place, ()):
-                    predicates |= {guard.lstrip("!")} if guard else set()
-                    work += definition.sources
+                guards, sources = self._made_of.get(place, ((), ()))
+                predicates.update(guards)
+                work += sources
         return frozenset(predicates)
 
     @cached_property

@@ -6,6 +6,8 @@ record.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ikp.sass.control_flow.flow import Flow
@@ -18,7 +20,12 @@ class Span:
 
     start: int  # index of the clock read; an instant's is its end
     end: int
-    contents: tuple[int, ...]  # indices of the instructions on any path from start to end
+    contents: tuple[int, ...]  # indices of the instructions on any path from start to end, sorted
+
+    def holds(self, at: int) -> bool:
+        """Return whether an instruction is on a path from start to end."""
+        place = bisect_left(self.contents, at)
+        return place < len(self.contents) and self.contents[place] == at
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +58,23 @@ def runs_surely(flow: Flow, span: Span, at: int) -> bool:
     """
     graph = flow.graph
     first, own, last = (graph.block(each) for each in (span.start, at, span.end))
-    inside = {graph.block(each) for each in span.contents} | {last}
     if first == last and span.start < span.end:
         return span.start < at < span.end
+    inside = _blocks(graph, span.contents) | {last}
     before = (own == first and at > span.start) or (own == last and at < span.end)
     passed = before or last not in _reached(graph, first, inside - {own}, last)
     left = _reached(graph, own, inside, last) - inside if own != last or at > span.end else set()
     return passed and not left
+
+
+def _blocks(graph: Graph, contents: Sequence[int]) -> set[int]:
+    """Return the blocks of sorted instructions, of which an unrolled loop has thousands in one."""
+    found, place = set[int](), 0
+    while place < len(contents):
+        block = graph.block(contents[place])
+        found.add(block)
+        place = bisect_left(contents, graph.blocks[block].end, place)
+    return found
 
 
 def runs_always(flow: Flow, at: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -196,7 +197,7 @@ class _Summary:
     def _how_often(self, record: Record) -> dict[int, Often]:
         """Return how often each instruction of a range is executed for each record."""
         number = self._numbers[record]
-        own = sorted(at for at, inner in self._innermost.items() if inner == number)
+        own = self._own.get(number, ())
         found, known = {}, dict[int, Often]()
         edges = {self.flow.graph.block(at) for one in record.spans for at in (one.start, one.end)}
         for at in own:
@@ -208,7 +209,7 @@ class _Summary:
 
     def _of_record(self, at: int, record: Record) -> Often:
         starts = [span.start for span in record.spans]
-        held = (span for span in record.spans if at in span.contents)
+        held = (span for span in record.spans if span.holds(at))
         surely = self.marks.always_kept(record.tag) and all(
             runs_surely(self.flow, span, at) for span in held
         )
@@ -291,7 +292,7 @@ class _Summary:
 
     def _copy(self, record: Record) -> RangeFacts:
         number = self._numbers[record]
-        own = [at for at, inner in self._innermost.items() if inner == number]
+        own = self._own.get(number, ())
         return self._holding(own, {at for at in own if self._once(at, record)})
 
     def _holding(self, own: Collection[int], executed: Collection[int]) -> RangeFacts:
@@ -344,7 +345,7 @@ class _Summary:
         if work_of(self.code.instructions[at]) is not Work.TENSOR:
             return True
         return self.marks.always_kept(record.tag) and all(
-            at in span.contents and runs_surely(self.flow, span, at) for span in record.spans
+            span.holds(at) and runs_surely(self.flow, span, at) for span in record.spans
         )
 
     @cached_property
@@ -368,13 +369,22 @@ class _Summary:
         return {at: number for at, (_, number) in found.items()}
 
     @cached_property
+    def _own(self) -> dict[int, list[int]]:
+        """The instructions of which each record is the innermost, in order."""
+        found: dict[int, list[int]] = {}
+        for at, number in sorted(self._innermost.items()):
+            found.setdefault(number, []).append(at)
+        return found
+
+    @cached_property
     def _of_records(self) -> set[int]:
         """The instructions that ikp put in."""
         mine = {at for record in self._numbers for at in record.stores}
         mine |= {i for r in self._numbers for span in r.spans for i in (span.start, span.end)}
-        addresses = enumerate(each.address for each in self.code.instructions)
-        ours = self.marks.ours
-        return mine | {i for i, at in addresses if any(a <= at < b for a, b in ours)}
+        addresses = [each.address for each in self.code.instructions]
+        for first, end in self.marks.ours:
+            mine.update(range(bisect_left(addresses, first), bisect_left(addresses, end)))
+        return mine
 
 
 def activity(instructions: Iterable[tuple[Instruction, float]]) -> str:

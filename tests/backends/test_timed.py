@@ -23,6 +23,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     monkeypatch.setattr(cuda, "capturing", lambda stream: stream == 9)
     monkeypatch.setattr(cuda, "time_next", lambda *pair: recorded.append(pair) or True)
     monkeypatch.setattr(cuda, "elapsed_us", lambda first, _: float(first))
+    monkeypatch.setattr(cuda, "destroy_event", lambda _: None)
     return recorded
 
 

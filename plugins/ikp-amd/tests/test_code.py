@@ -33,7 +33,9 @@ from tests.products import one_by_one, pairwise
 pytestmark = pytest.mark.compiled
 
 ARCHS = pytest.mark.parametrize("arch", ARCHITECTURES)
-MODES = pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
+HAD = [OverflowMode.STOP, OverflowMode.WRAP]
+"""AMD's GPUs have no stream yet, and say so."""
+MODES = pytest.mark.parametrize("mode", HAD, ids=lambda mode: mode.name)
 OUT_AND_N = {"out": "*i32", "n": "i32"}
 STORES = 16
 RANGE, INSTANT, RING = 15, 13, 1
@@ -85,9 +87,7 @@ def pipelined(arch: str, on: bool, barriers: bool = True) -> AmdCode:
 
 @pytest.mark.parametrize(
     ("kind", "arch", "mode"),
-    pairwise(
-        ["range", "payload", "functional", "run-time id", "instant"], ARCHITECTURES, OverflowMode
-    ),
+    pairwise(["range", "payload", "functional", "run-time id", "instant"], ARCHITECTURES, HAD),
 )
 def test_what_a_record_costs_in_instructions(kind: str, arch: str, mode: OverflowMode) -> None:
     sizes = [len(code(n, kind, arch, mode).instructions) for n in (8, 16)]
@@ -121,7 +121,7 @@ def test_each_record_is_one_store_that_one_compare_bounds(arch: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "arch", "mode"),
-    pairwise(["range", "instant", "run-time id"], ARCHITECTURES, OverflowMode),
+    pairwise(["range", "instant", "run-time id"], ARCHITECTURES, HAD),
 )
 def test_records_bring_no_branch_no_atomic_no_barrier_and_no_scratch(
     kind: str, arch: str, mode: OverflowMode

@@ -40,7 +40,9 @@ from tests.products import pairwise
 pytestmark = pytest.mark.compiled
 
 ARCHS = pytest.mark.parametrize("arch", ARCHITECTURES)
-MODES = pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
+HAD = [OverflowMode.STOP, OverflowMode.WRAP]
+"""AMD's GPUs have no stream yet, and say so."""
+MODES = pytest.mark.parametrize("mode", HAD, ids=lambda mode: mode.name)
 
 
 def run(
@@ -73,7 +75,7 @@ def compiled(name: str, prof: Spec, arch: str, waves: int) -> AmdCode:
     return compile_amd(getattr(control, name), OUT_AND_N, prof, arch=arch, num_warps=waves)
 
 
-@pytest.mark.parametrize(("name", "mode", "arch"), pairwise(KERNELS, OverflowMode, ARCHITECTURES))
+@pytest.mark.parametrize(("name", "mode", "arch"), pairwise(KERNELS, HAD, ARCHITECTURES))
 def test_every_wave_records_what_the_kernel_says(name: str, mode: OverflowMode, arch: str) -> None:
     grid, waves, n = (2, 1, 2), 2, 5
     trace = run(compiled(name, spec(mode), arch, waves), grid, n, waves)

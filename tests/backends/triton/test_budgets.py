@@ -23,14 +23,19 @@ pytestmark = pytest.mark.compiled
 STORES = 16
 START, RANGE, RUN_TIME_ID = 2, 10, 12
 """SASS instructions that a start, a whole range, and a range of a run-time id may cost."""
+PUBLISHED = 11
+"""Those that a range costs more in a stream: its start and its end publish the slot's counts."""
 GOLDEN = {
     # instructions that init and finish add; that 16 ranges add to it
     (80, OverflowMode.STOP): (92, 127),
     (80, OverflowMode.WRAP): (96, 128),
+    (80, OverflowMode.STREAM): (104, 302),
     (90, OverflowMode.STOP): (92, 127),
     (90, OverflowMode.WRAP): (96, 128),
+    (90, OverflowMode.STREAM): (104, 302),
     (100, OverflowMode.STOP): (92, 127),
     (100, OverflowMode.WRAP): (96, 128),
+    (100, OverflowMode.STREAM): (104, 302),
 }
 """As counted with the ptxas of Triton 3.6 and 3.9. Lower them when a change makes them smaller."""
 
@@ -63,7 +68,7 @@ def test_one_more_range_costs_at_most_ten_instructions(
     n: int, capability: int, mode: OverflowMode
 ) -> None:
     one_more = size(n + 1, "range", capability, mode) - size(n, "range", capability, mode)
-    assert 0 < one_more <= RANGE
+    assert 0 < one_more <= RANGE + PUBLISHED * (mode is OverflowMode.STREAM)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def ranks(
 
 def found(traces: list[Trace]) -> list[Finding]:
     whole = connect(concat(traces), "put", "wait", within="trace")
-    return [one for one in whole.explain(1).findings if one.id == "late-message"]
+    verdict = whole.explain(1)
+    return [one for one in (*verdict.findings, *verdict.symptoms) if one.id == "late-message"]
 
 
 @pytest.mark.parametrize("late_block", range(4))

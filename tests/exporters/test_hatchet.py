@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
+from numpy.typing import NDArray
 
 from ikp.cli.main import cli
 from ikp.core.abi import Kind
@@ -29,6 +30,7 @@ from ikp.exporters.hatchet import MOST_LEVELS, HatchetExporter
 from ikp.plugins import EXPORTERS, load
 from tests.exporters.perfetto.examples import launch, nothing, warp, warps
 from tests.strategies import traces
+from tests.trace_processor.nesting import parents
 
 VIEWER = "triton.profiler.viewer"
 needs_viewer = pytest.mark.skipif(
@@ -213,35 +215,46 @@ def test_what_one_lies_in_is_what_holds_it(trace: Trace, path: Path) -> None:
     wanted: set[tuple[str, ...]] = set()
     for slot in range(len(trace.slots)):
         rows = np.flatnonzero((trace.events.slot == slot) & (trace.events.kind == Kind.RANGE))
-        spans = [(int(trace.events.start_ns[i]), int(trace.events.end_ns[i]), i) for i in rows]
-        ways = chains(spans)
-        if ways is None:
+        holders = nesting(trace, rows)
+        if holders is None:
             return
         label = trace.launches[trace.slots.launch[slot]].label
-        for way in ways:
-            names = (label, *(trace.regions[trace.events.region[i]].name for i in way))
-            wanted.add(tuple(name or "(no name)" for name in names))
+        regions = [trace.regions[i].name for i in trace.events.region[rows]]
+        ways: dict[int, tuple[str, ...]] = {-1: (label or "(no name)",)}
+        for i in reversed(range(len(rows))):  # what holds a range is recorded after it
+            ways[i] = (*ways[holders[i]], regions[i] or "(no name)")
+        del ways[-1]
+        wanted |= set(ways.values())
     assert {key for key in totals(read(path), "cycles") if len(key) > 1} == wanted
 
 
-def chains(spans: list[tuple[int, int, int]]) -> list[list[int]] | None:
-    """Return, for each range, those around it and itself; None if some overlap or tie."""
-    found = []
-    for start, end, row in spans:
-        around = []
-        for other_start, other_end, other in spans:
-            if other == row or other_end <= start or other_start >= end:
-                if other != row and (start == end or other_start == other_end):
-                    return None
-                continue
-            if (other_start, other_end) == (start, end):
-                return None
-            if other_start <= start and other_end >= end:
-                around.append((other_end - other_start, other))
-            elif not (start <= other_start and end >= other_end):
-                return None
-        found.append([other for _, other in sorted(around, reverse=True)] + [row])
-    return found
+def nesting(trace: Trace, rows: NDArray[np.intp]) -> list[int] | None:
+    """Return for each range of a warp the place of the one that holds it; None if some overlap."""
+    start, end = (column[rows].tolist() for column in (trace.events.start_ns, trace.events.end_ns))
+    return parents(start, end, [True] * len(rows))
+
+
+@pytest.mark.parametrize(
+    ("spans", "held"),
+    [
+        ([(1, 2), (0, 2)], True),
+        ([(0, 2), (1, 2)], False),  # the first was over before the second: they overlap
+        ([(0, 2), (0, 2)], True),
+    ],
+)
+def test_of_ranges_that_end_at_one_time_the_later_record_holds_the_other(
+    spans: list[tuple[int, int]], held: bool, path: Path
+) -> None:
+    warp(*spans).save(path)
+    found = totals(read(path), "time (ns)")
+    inner, outer = (end - start for start, end in spans)
+    if held:
+        assert found == {("gemm", "load", "load"): inner, **dict.fromkeys(_UPPER, outer)}
+    else:
+        assert found == dict.fromkeys(_UPPER, inner + outer)
+
+
+_UPPER = [("gemm", "load"), ("gemm",), ()]
 
 
 def test_a_trace_that_contradicts_itself_is_refused(path: Path) -> None:

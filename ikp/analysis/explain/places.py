@@ -66,6 +66,11 @@ def _line(launch: Prepared, name: str) -> str:
     return found[1] if found else ""
 
 
+def time_in(launch: Prepared, ranges: Iterable[RangeWork], kernel: str) -> float:
+    """Return the self time of some ranges together, each counted once."""
+    return sum(self_time(launch, one, kernel) for one in {one.name: one for one in ranges}.values())
+
+
 def self_time(launch: Prepared, one: RangeWork, kernel: str) -> float:
     """Return the self time of a range; of the kernel's own code, the time in no range."""
     if one.name in launch.names and launch.counts[launch.names.index(one.name)]:

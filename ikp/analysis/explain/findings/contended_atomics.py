@@ -7,7 +7,7 @@ from typing import Final
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import Access, RangeWork, counted_work
-from ikp.analysis.explain.places import self_time, where_of_accesses
+from ikp.analysis.explain.places import time_in, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_counted, nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -42,11 +42,9 @@ def contended_atomics(launch: Prepared) -> Iterator[Finding]:
         if access.unit.startswith("atomic.global") and requests
     ]
     swapped = [each for each in some if each[0].facts.excess.swaps]
-    if swapped:
-        found = list(_swapped(launch, work.kernel, swapped))
-        if found:
-            yield from found
-            return
+    if swapped and (found := list(_swapped(launch, work.kernel, swapped))):
+        yield from found
+        return
     fixed = [each for each in some if _on_one(each[1])]
     by_data = [each for each in some if "d" in each[1].depends]
     for each, rate, what in ((fixed, _ONE_ADDRESS, "the same addresses"), (by_data, _SPREAD, "")):
@@ -70,16 +68,14 @@ _IMPOSSIBLE: Final = 1.15
 
 def _holds_up(launch: Prepared, kernel: str, some: list[Access]) -> bool:
     """Whether most of the warps' time is in code of some atomics, while nothing else is busy."""
-    ranges = {one.name: one for one, _, _ in some}
-    took = sum(self_time(launch, one, kernel) for one in ranges.values())
+    took = time_in(launch, (one for one, _, _ in some), kernel)
     return took >= _MOSTLY * launch.warp_time and nearest(launch) < _HELD
 
 
 def _swapped(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding]:
     """Yield a finding on operations that a loop makes of a load and a compare-and-swap."""
-    ranges = {one.name: one for one, _, _ in some}
     waits = launch.regions([Activity.WAIT_MEMORY])
-    took = sum(self_time(launch, one, kernel) for one in ranges.values())
+    took = time_in(launch, (one for one, _, _ in some), kernel)
     took += float(launch.own_by_region[waits].sum())
     share, count = min(took / max(launch.warp_time, 1), 1.0), sum(each[2] for each in some)
     saved = min(share, 1 - nearest(launch, ("L1", "L2", "issue")))
@@ -107,8 +103,7 @@ def _swapped(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Find
 
 def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding]:
     """Yield a finding on warps that are in code of atomics for long."""
-    ranges = {one.name: one for one, access, _ in some if _mostly(one)}
-    took = sum(self_time(launch, one, kernel) for one in ranges.values())
+    took = time_in(launch, (one for one, _, _ in some if _mostly(one)), kernel)
     share, count = took / max(launch.warp_time, 1), sum(each[2] for each in some)
     saved = min(share, 1 - nearest(launch, ("L1", "L2")))
     if share < _HELD or not enough(launch, saved * launch.duration):

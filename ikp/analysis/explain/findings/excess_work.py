@@ -19,7 +19,7 @@ from ikp.analysis.explain.counted_work import (
     request_cycles,
     sectors,
 )
-from ikp.analysis.explain.places import self_time, where_of, where_of_accesses
+from ikp.analysis.explain.places import time_in, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest, roofs
 from ikp.analysis.explain.stakes import enough, finding
@@ -61,8 +61,7 @@ def _count(work: CountedWork, name: str) -> float:
 
 def _time(launch: Prepared, work: CountedWork, some: list[RangeWork]) -> float:
     """Return the share of the warps' time in some ranges."""
-    took = sum(self_time(launch, one, work.kernel) for one in some)
-    return min(took / max(launch.warp_time, 1), 1.0)
+    return min(time_in(launch, some, work.kernel) / max(launch.warp_time, 1), 1.0)
 
 
 def _products(work: CountedWork) -> list[RangeWork]:

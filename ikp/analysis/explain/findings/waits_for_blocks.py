@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.counted_work import counted_work
-from ikp.analysis.explain.places import self_time, where_of
+from ikp.analysis.explain.places import time_in, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -33,8 +33,8 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
         share, names = _of_blocks(launch, regions), [launch.names[i] for i in regions]
         measured = True
     elif ranges and nearest(launch) < _BUSY:
-        share = sum(self_time(launch, one, work.kernel if work else "") for one in ranges)
-        share, names = share / max(launch.warp_time, 1), [one.name for one in ranges]
+        took = time_in(launch, ranges, work.kernel if work else "")
+        share, names = took / max(launch.warp_time, 1), [one.name for one in ranges]
         measured = False
     else:
         return

@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
-from ikp.analysis.explain.places import self_time, where_of
+from ikp.analysis.explain.places import time_in, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -49,8 +49,7 @@ def warp_wide_costs(launch: Prepared) -> Iterator[Finding]:
 
 def _shares(launch: Prepared, work: CountedWork, some: list[RangeWork]) -> tuple[float, float]:
     """Return the share of the warps' time in some ranges, and what of it the roofs let go."""
-    took = sum(self_time(launch, one, work.kernel) for one in some)
-    share = min(took / max(launch.warp_time, 1), 1.0)
+    share = min(time_in(launch, some, work.kernel) / max(launch.warp_time, 1), 1.0)
     return share, min(share, 1 - nearest(launch))
 
 

@@ -51,6 +51,11 @@ def roofs(launch: Prepared) -> tuple[Roof, ...]:
     return tuple(sorted(known, key=lambda one: -one.share))
 
 
+def share_of(launch: Prepared, *names: str) -> float:
+    """Return the largest share of some roofs; 0 where none of these is known."""
+    return max((one.share for one in roofs(launch) if one.name in names), default=0.0)
+
+
 def is_counted(launch: Prepared) -> bool:
     """Whether the addresses of most accesses to global memory are known, and how many there are.
 

@@ -20,7 +20,7 @@ from ikp.analysis.explain.counted_work import (
 )
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest, roofs
+from ikp.analysis.explain.roofs import nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import AccessFacts
@@ -50,7 +50,7 @@ def block_order(launch: Prepared) -> Iterator[Finding]:
     size = sum(each for _, _, each in some)
     share = size / work.peak.gb_per_s / launch.duration
     saved = min(1 - nearest(launch, ("L2", "DRAM", "L1")), share)
-    own = next((one.share for one in roofs(launch) if one.name == "DRAM"), 0.0)
+    own = share_of(launch, "DRAM")
     if share + own > _ALL and own > share:
         return  # memory is busy with what comes once, and L2 serves these loads
     if not some or share < _LEAST or not enough(launch, saved * launch.duration):

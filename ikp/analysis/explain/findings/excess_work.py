@@ -21,7 +21,7 @@ from ikp.analysis.explain.counted_work import (
 )
 from ikp.analysis.explain.places import time_in, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest, roofs
+from ikp.analysis.explain.roofs import nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import AccessFacts
@@ -135,7 +135,7 @@ def _wide_data(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     whole = sum(_bytes(each) for each in own)
     saved_bytes = sum(_bytes(each) * (1 - _narrower(each[1].use)) for each in some)
     share = saved_bytes / max(whole, 1.0)
-    memory = max((one.share for one in roofs(launch) if one.name in ("DRAM", "L2")), default=0.0)
+    memory = share_of(launch, "DRAM", "L2")
     saved = min(share, 1 - nearest(launch, ("DRAM", "L2", "L1", "issue", "integer")))
     if share < _PART or memory < _MOVED or not enough(launch, saved * launch.duration):
         return
@@ -228,7 +228,8 @@ def _alike(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         lines = {getattr(each[0].facts.excess, line) for each in some}
         ranges = [one for one in work.ranges if getattr(one.facts.excess, line) in lines]
         share = _time(launch, work, [one for one in ranges if one.name != work.kernel])
-        share = max(share, cycles / max(whole, 1.0) * _loading(launch))
+        least = share_of(launch, "L1", "L2")  # loads take at least so long
+        share = max(share, cycles / max(whole, 1.0) * least)
         by_blocks = line == "alone"
         part = (some[0][1].blocks_share or 0.0) if by_blocks else 0.5
         saved = share * part
@@ -241,11 +242,6 @@ def _alike(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 def _of_loops(loads: list[Access], line: str) -> list[Access]:
     """Return the loads in loops that are executed alike, by the name of their line in the facts."""
     return [each for each in loads if getattr(each[0].facts.excess, line) and each[1].in_loop]
-
-
-def _loading(launch: Prepared) -> float:
-    """Return the share of the nearest roof of data: loads take at least so long."""
-    return max((r.share for r in roofs(launch) if r.name in ("L1", "L2")), default=0.0)
 
 
 def _found_alike(

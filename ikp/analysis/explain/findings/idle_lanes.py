@@ -11,7 +11,7 @@ import numpy as np
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest, roofs
+from ikp.analysis.explain.roofs import nearest, roofs, share_of
 from ikp.analysis.explain.room_on_sms import most_blocks
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.tail_speed import lost_in_tail
@@ -42,10 +42,10 @@ def idle_lanes(launch: Prepared) -> Iterator[Finding]:
 
 def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     """Yield a finding on a last wave that fills few CTA slots, as equal blocks would do, too."""
-    at_stake = lanes.mean(lanes.end)
-    if lanes.dealt_unevenly:
-        at_stake *= lost_in_tail(launch)
-    if not lanes.dealt_unevenly or not enough(launch, at_stake):
+    if not lanes.dealt_unevenly:
+        return
+    at_stake = lanes.mean(lanes.end) * lost_in_tail(launch)
+    if not enough(launch, at_stake):
         return
     ran = launch.blocks
     empty = float(np.mean(launch.duration - lanes.ends))
@@ -116,7 +116,7 @@ def _not_busy(launch: Prepared, lanes: LaneTime) -> float:
 
 
 def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
-    started = next((one.share for one in roofs(launch) if one.name == "launches"), 0.0)
+    started = share_of(launch, "launches")
     if started >= _STARTS:
         yield from _small_blocks(launch, lanes, started)
         return

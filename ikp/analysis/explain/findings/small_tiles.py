@@ -14,7 +14,7 @@ from ikp.analysis.explain.counted_work import (
 )
 from ikp.analysis.explain.places import where_of
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import flop_of, nearest, roofs
+from ikp.analysis.explain.roofs import flop_of, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
@@ -46,6 +46,8 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
     warp = any(unit.startswith("tensor.") and "group" not in unit for unit in work.issued)
     narrow = warp and (launch.facts.chip if launch.facts else "").startswith("sm_90")
     l2 = asked / work.peak.l2_gb_per_s / launch.duration
+    caches = share_of(launch, "L1", "L2")
+    sure = max(l2, caches) >= _MOVES and (each <= _SMALL * usual or caches >= _FULL)
     yield finding(
         launch,
         "small-tiles",
@@ -54,11 +56,7 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
         number=Number("operations of tensor cores for each byte", each, "count"),
         at_stake=saved * launch.duration,
         without="with larger tiles, at the rate that tensor cores reach",
-        confidence="likely"
-        if max(l2, _others(launch)) >= _MOVES
-        and (each <= _SMALL * usual or _others(launch) >= _FULL)
-        and _shares(work)
-        else "possible",
+        confidence="likely" if sure and _shares(work) else "possible",
         rationale=f"counted: products, and the bytes that their operands are loaded with; tensor "
         f"cores are at {100 * busy:.0f} % of their rate, and the bytes need {100 * l2:.0f} % of "
         "the launch at L2's. Refuted if larger tiles take as long.",
@@ -102,11 +100,6 @@ _MOVES: Final = 0.6
 """Share of a roof of data from which on the tiles are likely to be the cause."""
 _SMS: Final = 0.8
 """Part of the SMs that have blocks, from which on their number is no cause."""
-
-
-def _others(launch: Prepared) -> float:
-    """Return the nearest roof of those that larger tiles move away."""
-    return max((one.share for one in roofs(launch) if one.name in ("L1", "L2")), default=0.0)
 
 
 _MOVED: Final = ("L2", "L1", "issue", "integer", "FMA")

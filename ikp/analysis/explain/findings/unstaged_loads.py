@@ -17,7 +17,7 @@ from ikp.analysis.explain.counted_work import (
 )
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import is_own, nearest, roofs
+from ikp.analysis.explain.roofs import is_own, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
@@ -37,8 +37,7 @@ def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding where loads of global memory feed sums of products one by one."""
     work = counted_work(launch)
     yield from _small_register_tiles(launch)
-    l1 = next((one.share for one in roofs(launch) if one.name == "L1"), 0.0)
-    l2 = next((one.share for one in roofs(launch) if one.name == "L2"), 0.0)
+    l1, l2 = share_of(launch, "L1"), share_of(launch, "L2")
     if work is None or l1 < _L1:
         return
     sums = sum(one.facts.sums * one.executions for one in work.ranges)
@@ -82,8 +81,7 @@ _FULL: Final = 0.4
 def _small_register_tiles(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding where loads of shared memory feed sums of products one by one."""
     work = counted_work(launch)
-    shares = {one.name: one.share for one in roofs(launch)}
-    l1, fma = shares.get("L1", 0.0), shares.get("FMA", 0.0)
+    l1, fma = share_of(launch, "L1"), share_of(launch, "FMA")
     if work is None or l1 < max(_FULL, _MORE * fma) or any(r.facts.products for r in work.ranges):
         return
     sums = sum(one.facts.sums * one.executions for one in work.ranges)

@@ -151,6 +151,22 @@ def request_cycles(access: AccessFacts, *, least: bool = False) -> float:
     return max(cost if ".shared." in access.unit else cost / _SECTORS, 1.0)
 
 
+def moved_bytes(accesses: Iterable[Access]) -> float:
+    """Return the bytes of the sectors that some accesses' requests bring."""
+    return sum(requests * sectors(access) * SECTOR for _, access, requests in accesses)
+
+
+def l1_cycles(accesses: Iterable[Access], *, least: bool = False) -> float:
+    """Return the cycles of L1 and shared memory that some accesses take, as ``request_cycles``."""
+    return sum(request_cycles(access, least=least) * n for _, access, n in accesses)
+
+
+def is_fixed(access: AccessFacts) -> bool:
+    """Whether an access in a loop has the same known address in each iteration."""
+    known = access.cost is not None and "d" not in access.depends
+    return access.in_loop and known and "i" not in access.depends
+
+
 @once
 def counted_work(launch: Prepared) -> CountedWork | None:
     """Return the work of a launch; None where its code's mix, or its device, is not known."""

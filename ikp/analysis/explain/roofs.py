@@ -13,8 +13,9 @@ from ikp.analysis.explain.counted_work import (
     CountedWork,
     RangeWork,
     counted_work,
+    l1_cycles,
     lane_bytes,
-    request_cycles,
+    moved_bytes,
     sectors,
 )
 from ikp.analysis.explain.peaks import ISSUE
@@ -94,7 +95,7 @@ def nearest(launch: Prepared, without: tuple[str, ...] = (), gone: float = 0.0) 
 def needs_of(work: CountedWork) -> dict[str, float]:
     """Return the nanoseconds that the launch's work takes at the full rate of each roof."""
     cycles, flop = work.cycles, flop_of(work)
-    l1 = sum(request_cycles(one) * n for _, one, n in work.accesses() if not _local(one))
+    l1 = l1_cycles(each for each in work.accesses() if not _local(each[1]))
     l1 += sum(n * lane_bytes(one.unit) / 4 for _, one, n in work.accesses() if _local(one))
     found = {
         "FMA": work.ns(cycles("fma") + cycles("half") + cycles("product") / 2),
@@ -132,7 +133,7 @@ def _local(access: AccessFacts) -> bool:
 
 def _asked_bytes(work: CountedWork) -> float:
     """Return the bytes that SMs ask L2 for, at least: L1 may serve loads that warps share."""
-    total = sum(sectors(one) * SECTOR * n for _, one, n in work.accesses() if _of_l2(one))
+    total = moved_bytes(each for each in work.accesses() if _of_l2(each[1]))
     return total + sum((one.facts.bulk_bytes or 0) * one.executions for one in work.ranges)
 
 

@@ -11,20 +11,19 @@ from math import prod
 from typing import Final
 
 from ikp.analysis.explain.counted_work import (
-    SECTOR,
     Access,
     CountedWork,
     RangeWork,
     counted_work,
-    request_cycles,
-    sectors,
+    is_fixed,
+    l1_cycles,
+    moved_bytes,
 )
 from ikp.analysis.explain.places import time_in, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.code_facts import AccessFacts
 
 _PART: Final = 0.15
 """Part of the time, or of the bytes, from which on such work is a finding."""
@@ -132,14 +131,14 @@ def _wide_data(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on loaded numbers of which few bits are used, where memory is busy."""
     own = [each for each in work.accesses() if ".global." in each[1].unit]
     some = [each for each in own if each[1].use and _narrower(each[1].use) < 1]
-    whole = sum(_bytes(each) for each in own)
-    saved_bytes = sum(_bytes(each) * (1 - _narrower(each[1].use)) for each in some)
+    whole = moved_bytes(own)
+    saved_bytes = sum(moved_bytes([each]) * (1 - _narrower(each[1].use)) for each in some)
     share = saved_bytes / max(whole, 1.0)
     memory = share_of(launch, "DRAM", "L2")
     saved = min(share, 1 - nearest(launch, ("DRAM", "L2", "L1", "issue", "integer")))
     if share < _PART or memory < _MOVED or not enough(launch, saved * launch.duration):
         return
-    some.sort(key=lambda each: -_bytes(each))
+    some.sort(key=lambda each: -moved_bytes([each]))
     kind, _, size = some[0][1].use.partition(".")
     only = "compared with a constant" if kind == "compared" else "rounded to half as many"
     yield finding(
@@ -164,10 +163,6 @@ def _narrower(use: str) -> float:
     """Return the part of its bytes that a number needs, by its use."""
     kind, _, size = use.partition(".")
     return 1 / int(size) if kind == "compared" else 0.5
-
-
-def _bytes(each: Access) -> float:
-    return each[2] * sectors(each[1]) * SECTOR
 
 
 def _masked(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
@@ -216,13 +211,13 @@ def _alike(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     if any(one.facts.sums or one.facts.products for one in work.ranges):
         return  # of matrices: each block multiplies with what it alone has
     loads = [each for each in work.accesses() if each[1].unit.startswith(("load.g", "copy.g"))]
-    whole = sum(request_cycles(access) * n for _, access, n in loads)
+    whole = l1_cycles(loads)
     alone = _of_loops(loads, "alone")
     if any((each[1].blocks_share or 0.0) < _SHARED or "d" in each[1].depends for each in alone):
         alone = []
     again = _of_loops(loads, "again")
     for some, line in ((alone, "alone"), (again, "again")):
-        cycles = sum(request_cycles(access) * n for _, access, n in some)
+        cycles = l1_cycles(some)
         if not some or cycles < _PART * whole:
             continue
         lines = {getattr(each[0].facts.excess, line) for each in some}
@@ -281,7 +276,7 @@ def _found_alike(
 def _stored_again(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on stores in a loop whose address is the same in each iteration."""
     stores = [each for each in work.accesses() if each[1].unit.startswith("store.g")]
-    fixed = [each for each in stores if _is_fixed(each[1])]
+    fixed = [each for each in stores if is_fixed(each[1]) and each[1].threads is not None]
     whole = sum(each[2] for each in work.accesses() if ".global." in each[1].unit)
     count = sum(each[2] for each in fixed)
     warps = prod(launch.launch.grid) * launch.launch.warps_per_block
@@ -311,8 +306,3 @@ def _stored_again(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 
 _TIMES: Final = 8.0
 """Such stores of each warp from which on these are in a loop of some length."""
-
-
-def _is_fixed(access: AccessFacts) -> bool:
-    known = access.cost is not None and access.threads is not None
-    return access.in_loop and known and not {*"id"} & {*access.depends}

@@ -14,12 +14,11 @@ import numpy as np
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import (
-    SECTOR,
     Access,
     CountedWork,
     counted_work,
     is_atomic,
-    sectors,
+    moved_bytes,
 )
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
@@ -52,7 +51,7 @@ def far_memory(launch: Prepared) -> Iterator[Finding]:
 
 
 def _known(launch: Prepared, some: list[Access]) -> Iterator[Finding]:
-    size = sum(each[2] * sectors(each[1]) * SECTOR for each in some)
+    size = moved_bytes(some)
     whose = _whose(launch)
     over_bus = size / _BUS / launch.duration
     if whose == "managed" and nearest(launch) >= _IDLE:

@@ -11,15 +11,15 @@ from ikp.analysis.explain.counted_work import (
     Access,
     CountedWork,
     counted_work,
-    request_cycles,
-    sectors,
+    is_fixed,
+    l1_cycles,
+    moved_bytes,
 )
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_own, nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.code_facts import AccessFacts
 
 _PART: Final = 0.15
 """Part of the loads' cycles that such loads are, from which on they are a finding."""
@@ -46,15 +46,15 @@ def _passed_through(launch: Prepared, work: CountedWork, loads: list[Access]) ->
     """Yield a finding on bytes that a block stores to global memory and loads again."""
     back = [each for each in loads if READS_BACK in each[1].depends]
     own = [each for each in work.accesses() if ".global." in each[1].unit]
-    whole = sum(_moved(each) for each in own)
-    again = sum(_moved(each) for each in back)
-    stores = sum(_moved(each) for each in own if each[1].unit.startswith("store"))
+    whole = moved_bytes(own)
+    again = moved_bytes(back)
+    stores = moved_bytes(each for each in own if each[1].unit.startswith("store"))
     share = (again + min(again, stores)) / max(whole, 1.0)
     at_l2 = (again + min(again, stores)) / work.peak.l2_gb_per_s / launch.duration
     if share < _AGAIN or at_l2 < _LEAST:
         return
     saved = min(share, 1 - nearest(launch, ("L1", "L2", "DRAM", "issue")))
-    back.sort(key=lambda each: -_moved(each))
+    back.sort(key=lambda each: -moved_bytes([each]))
     yield finding(
         launch,
         "needless-pass",
@@ -72,23 +72,18 @@ def _passed_through(launch: Prepared, work: CountedWork, loads: list[Access]) ->
     )
 
 
-def _moved(each: Access) -> float:
-    """Return the bytes that an access moves."""
-    return each[2] * sectors(each[1]) * SECTOR
-
-
 def _invariant(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:
     """Yield a finding on loads in a loop whose address is the same in each iteration."""
-    fixed = [each for each in loads if _is_fixed(each[1])]
-    whole = sum(request_cycles(access) * n for _, access, n in loads)
-    cycles = sum(request_cycles(access) * n for _, access, n in fixed)
+    fixed = [each for each in loads if is_fixed(each[1])]
+    whole = l1_cycles(loads)
+    cycles = l1_cycles(fixed)
     share = work.ns(cycles) / launch.duration
     if not fixed or cycles < _PART * whole or share < _LEAST:
         return
     saved = min(1 - nearest(launch, ("L1", "L2")), _BOUND * share)
     if not enough(launch, saved * launch.duration):
         return
-    fixed.sort(key=lambda each: -request_cycles(each[1]) * each[2])
+    fixed.sort(key=lambda each: -l1_cycles([each]))
     yield finding(
         launch,
         "repeated-loads",
@@ -104,11 +99,6 @@ def _invariant(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iter
         where=where_of_accesses(launch, fixed),
         suggestion="load before the loop and keep the values in registers or shared memory",
     )
-
-
-def _is_fixed(access: AccessFacts) -> bool:
-    known = access.cost is not None and "d" not in access.depends
-    return access.in_loop and known and "i" not in access.depends
 
 
 def _again(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:

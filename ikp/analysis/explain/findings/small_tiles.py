@@ -7,9 +7,9 @@ from typing import Final
 
 from ikp.analysis.explain.counted_work import (
     READS_BACK,
-    SECTOR,
     CountedWork,
     counted_work,
+    moved_bytes,
     sectors,
 )
 from ikp.analysis.explain.places import where_of
@@ -108,10 +108,10 @@ _MOVED: Final = ("L2", "L1", "issue", "integer", "FMA")
 
 def _operand_bytes(work: CountedWork) -> float:
     """Return the bytes that ranges load and copy."""
-    found = sum(
-        sectors(access) * SECTOR * requests
-        for _, access, requests in work.accesses()
-        if access.unit.startswith(("load.global", "copy.global"))
-        and READS_BACK not in access.depends
+    found = moved_bytes(
+        each
+        for each in work.accesses()
+        if each[1].unit.startswith(("load.global", "copy.global"))
+        and READS_BACK not in each[1].depends
     )
     return found + sum((one.facts.bulk_bytes or 0) * one.executions for one in work.ranges)

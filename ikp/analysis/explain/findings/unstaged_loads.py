@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from ikp.analysis.explain.counted_work import (
+    CountedWork,
     counted_work,
     is_atomic,
+    l1_cycles,
     lane_bytes,
-    request_cycles,
 )
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
@@ -36,17 +37,19 @@ _PART: Final = 0.6
 def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding where loads of global memory feed sums of products one by one."""
     work = counted_work(launch)
-    yield from _small_register_tiles(launch)
+    if work is None:
+        return
+    yield from _small_register_tiles(launch, work)
     l1, l2 = share_of(launch, "L1"), share_of(launch, "L2")
-    if work is None or l1 < _L1:
+    if l1 < _L1:
         return
     sums = sum(one.facts.sums * one.executions for one in work.ranges)
-    every = [(one, access, n) for one, access, n in work.accesses() if not is_atomic(access)]
+    every = [each for each in work.accesses() if not is_atomic(each[1])]
     loads = [each for each in every if each[1].unit.startswith("load.global")]
-    whole = sum(request_cycles(access) * n for _, access, n in every)
-    cycles = sum(request_cycles(access) * n for _, access, n in loads)
+    whole = l1_cycles(every)
+    cycles = l1_cycles(loads)
     count = sum(n for _, _, n in loads)
-    own = sum(request_cycles(access) * n for _, access, n in loads if is_own(access))
+    own = l1_cycles(each for each in loads if is_own(each[1]))
     if not sums or count < _LOADS * sums or cycles < _PART * whole or own >= _OWN * cycles:
         return
     saved = 1 - nearest(launch, ("L1", "L2", "issue", "integer"))
@@ -78,19 +81,18 @@ _FULL: Final = 0.4
 """Share of L1's and shared memory's rate from which on these loads are likely to be the limit."""
 
 
-def _small_register_tiles(launch: Prepared) -> Iterator[Finding]:
+def _small_register_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding where loads of shared memory feed sums of products one by one."""
-    work = counted_work(launch)
     l1, fma = share_of(launch, "L1"), share_of(launch, "FMA")
-    if work is None or l1 < max(_FULL, _MORE * fma) or any(r.facts.products for r in work.ranges):
+    if l1 < max(_FULL, _MORE * fma) or any(r.facts.products for r in work.ranges):
         return
     sums = sum(one.facts.sums * one.executions for one in work.ranges)
     multiplies = work.issued.get("fma", 0.0)
     every = [each for each in work.accesses() if not is_atomic(each[1])]
     loads = [each for each in every if each[1].unit.startswith("load.shared")]
-    whole = sum(request_cycles(access) * n for _, access, n in every)
-    cycles = sum(request_cycles(access) * n for _, access, n in loads)
-    least = sum(request_cycles(access, least=True) * n for _, access, n in loads)
+    whole = l1_cycles(every)
+    cycles = l1_cycles(loads)
+    least = l1_cycles(loads, least=True)
     size = sum(n * lane_bytes(access.unit) for _, access, n in loads)
     few = sums < _SUMS * multiplies or cycles < _PART * whole or cycles > _CONFLICTS * least
     if not sums or few or size < _BYTES * sums:

@@ -50,8 +50,9 @@ def command(
     from ikp.registry import check_target
 
     check_target(target, force)  # before the work of reading
+    pairs = [_pairs(each) for each in connected]
     traces = [read_trace(each) for each in sources]
-    whole = _connected(concat(traces), connected)
+    whole = _connected(concat(traces), pairs)
     hosts, records = _hosts(sources, traces)
     if hosts and target.name.endswith(PerfettoExporter.suffixes):
         PerfettoExporter().write_beside(whole, target, hosts, records, force=force)
@@ -66,17 +67,41 @@ def command(
     next_command("ikp", "view", target, why="the timeline, in your browser")
 
 
-def _connected(trace: Trace, pairs: Sequence[str]) -> Trace:
-    """Return a trace with arrows between regions, and print what messages took."""
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Return the pairs of regions that PUT:WAIT may mean: names may have colons themselves.
+
+    Raises:
+        UsageError: it means none.
+    """
+    colons = [at for at, char in enumerate(text) if char == ":"]
+    pairs = [(text[:at], text[at + 1 :]) for at in colons]
+    pairs = [each for each in pairs if all(each)]
+    if not pairs:
+        raise UsageError(f"--connect {text}: give two regions, as in --connect put:wait.")
+    return pairs
+
+
+def _connected(trace: Trace, connected: Sequence[Sequence[tuple[str, str]]]) -> Trace:
+    """Return a trace with arrows between regions, and print what messages took.
+
+    Args:
+        trace: of all ranks.
+        connected: by option, the pairs of regions that it may mean.
+
+    Raises:
+        UsageError: the trace has no such regions, or no events of them belong together.
+    """
     from ikp.analysis.arrivals import Arrivals, by_ranks
     from ikp.edit import connect
 
-    for each in pairs:
-        put, _, wait = each.partition(":")
-        if not (put and wait):
-            raise UsageError(f"--connect {each}: give two regions, as in --connect put:wait.")
-        trace = connect(trace, put, wait, within="trace")
-    for line in by_ranks(trace, Arrivals.of(trace)) if pairs else ():
+    names = {one.name for one in trace.regions}
+    for pairs in connected:
+        put, wait = max(pairs, key=lambda pair: len(names.intersection(pair)))
+        try:
+            trace = connect(trace, put, wait, within="trace")
+        except UsageError as error:
+            raise UsageError(f"--connect {put}:{wait}: {error}") from error
+    for line in by_ranks(trace, Arrivals.of(trace)) if connected else ():
         click.echo(printable(line), err=True)
     return trace
 

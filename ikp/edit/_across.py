@@ -156,11 +156,12 @@ def _pairs(
     sources, targets = pairs(trace, *rows, within)
     if not len(sources):
         some = [", ".join(_payloads(trace, each)) for each in rows]
+        wider = WITHIN[WITHIN.index(within) + 1 :]
+        further = f", or look further, with within= one of {', '.join(map(repr, wider))}"
         raise UsageError(
             f"no {source!r} and {target!r} belong together: none with one payload, in one {within}"
             f", of which the second ended after the first started. Payloads are {some[0]} and "
-            f"{some[1]}. Record the same in both, or look further, with within= one of "
-            f"{', '.join(map(repr, WITHIN))}."
+            f"{some[1]}. Record the same in both{further if wider else ''}."
         )
     return sources, targets, (len(rows[0]), len(rows[1]))
 
@@ -179,7 +180,7 @@ def _rows(trace: Trace, region: str) -> Rows:
     names = [one.name for one in trace.regions]
     if region not in names:
         known = ", ".join(sorted(map(repr, names))) or "none"
-        raise UsageError(f"the trace has no region {region!r}; it has: {known}.")
+        raise UsageError(f"the trace has no region {region!r}; it has: {known}. Give one of these.")
     rows = np.flatnonzero(np.array([name == region for name in names])[trace.events.region])
     if not len(rows):
         raise UsageError(f"the trace has no events of region {region!r}.")

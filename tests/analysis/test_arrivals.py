@@ -104,10 +104,39 @@ def test_merge_draws_arrows_and_prints_what_they_took(tmp_path: Path) -> None:
     )
     back = ikp.load(out)
     assert np.count_nonzero(back.args["flow_in"].given) == 4
-    wrong = CliRunner().invoke(
-        cli, ["merge", "--connect", "put", *map(str, paths), str(out), "--force"]
-    )
-    assert wrong.exit_code == 1 and "give two regions" in wrong.output
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("put", "--connect put: give two regions, as in --connect put:wait."),
+        (":wait", "--connect :wait: give two regions"),
+        ("put:", "--connect put:: give two regions"),
+        ("put:get", "--connect put:get: the trace has no region 'get'; it has: 'put', 'wait', "),
+        ("put:work", "--connect put:work: the trace has no events of region 'work'."),
+    ],
+)
+def test_merge_says_which_option_names_what_cannot_be_joined(
+    option: str, words: str, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"x.rank{number}.pftrace" for number in (0, 1)]
+    for path, part in zip(paths, ranks(), strict=True):
+        part.save(path)
+    command = ["merge", "--connect", option, *map(str, paths), str(tmp_path / "all.pftrace")]
+    said = CliRunner().invoke(cli, command)
+    assert said.exit_code == 1 and words in said.output
+
+
+def test_merge_takes_names_that_have_colons(tmp_path: Path) -> None:
+    named = {"put": "put @ring.py:7", "wait": "wait:all"}
+    paths = [tmp_path / f"x.rank{number}.pftrace" for number in (0, 1)]
+    for path, part in zip(paths, ranks(), strict=True):
+        regions = tuple(replace(one, name=named.get(one.name, one.name)) for one in part.regions)
+        replace(part, regions=regions).save(path)
+    option = ":".join(named.values())
+    command = ["merge", "--connect", option, *map(str, paths), str(tmp_path / "all.pftrace")]
+    said = CliRunner().invoke(cli, command)
+    assert said.exit_code == 0 and "4 messages" in said.output, said.output
 
 
 def test_launches_without_ranks_go_by_their_labels() -> None:

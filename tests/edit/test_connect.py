@@ -340,6 +340,23 @@ def test_payloads_that_differ_are_told() -> None:
         ikp.edit.connect(trace, "issue", "wait")
 
 
+@pytest.mark.parametrize(
+    ("within", "advice"),
+    [
+        (
+            "block",
+            "Record the same in both, or look further, with within= one of 'launch', 'trace'.",
+        ),
+        ("trace", "Record the same in both."),
+    ],
+)
+def test_where_to_look_further_is_told(within: Any, advice: str) -> None:
+    trace = block([("issue", 0, 1, 3)], [("wait", 20, 21, 4)])
+    with pytest.raises(UsageError) as refused:
+        ikp.edit.connect(trace, "issue", "wait", within=within)
+    assert str(refused.value).endswith(f"Payloads are 3 and 4. {advice}")
+
+
 def test_events_without_payload_cannot_be_joined() -> None:
     trace = block([("issue", 0, 1, None)], [("wait", 2, 3, 0)])
     with pytest.raises(

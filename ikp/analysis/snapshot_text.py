@@ -23,7 +23,7 @@ def as_text(snapshot: Snapshot) -> str:
 
 def _lines(label: str, warps: list[WarpPlace]) -> list[str]:
     running = [each for each in warps if not each.finished]
-    records, dropped = (sum(getattr(each, name) for each in warps) for name in _FIGURES)
+    records, dropped = sum(each.records for each in warps), sum(each.dropped for each in warps)
     head = (
         f"{label}: {len(running)} of {len(warps)} warps run, {records} records, {dropped} dropped"
     )
@@ -39,9 +39,6 @@ def _lines(label: str, warps: list[WarpPlace]) -> list[str]:
     ]
     more = len(order) - _MOST
     return [head, *lines, *([f"  and {more} more places"] if more > 0 else [])]
-
-
-_FIGURES = ("records", "dropped")
 
 
 def _place(warp: WarpPlace) -> str:

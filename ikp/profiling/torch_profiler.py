@@ -38,7 +38,7 @@ class HostRecording:
     def __init__(self, *, everywhere: bool = False) -> None:
         import torch
 
-        from ikp.profiling import foreign
+        from ikp.profiling import foreign  # for --host alone: it takes 40 ms to import
 
         if torch.autograd._profiler_enabled():  # noqa: SLF001 - a public one there is not
             raise UsageError(
@@ -53,7 +53,7 @@ class HostRecording:
         self._json: bytes | None = None  # what it exported, once it has ended
         kinds = torch.profiler.ProfilerActivity
         self._kinds = {kinds.CPU, kinds.CUDA, kinds.XPU}  # all, or torch warns of some
-        how = {"experimental_config": _all_threads()} if everywhere else {}
+        how = {"experimental_config": foreign.all_threads()} if everywhere else {}
         self._recording: Any = torch.profiler.profile(acc_events=True, **how)
         with _silent() if everywhere else ExitStack():
             self._recording.start()
@@ -140,12 +140,6 @@ class NvtxRanges(threading.local):
         """End the last range, if there is any."""
         if self._open:
             self._open.pop().__exit__(None, None, None)
-
-
-def _all_threads() -> Any:
-    from ikp.profiling.foreign import all_threads  # for --host alone: it takes 40 ms to import
-
-    return all_threads()
 
 
 @contextmanager

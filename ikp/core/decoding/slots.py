@@ -156,7 +156,7 @@ def used_slots(sources: Sequence[SegmentSource], layouts: Sequence[SegmentLayout
         ids=came.ids,
         bounds=np.searchsorted(came.launch, np.arange(len(layouts) + 1)),
         finished=came.finished,
-        capacity=_capacities(both, came) if stream else full[came.launch],
+        capacity=_capacities(sources, came) if stream else full[came.launch],
         fresh=fresh[came.launch],
         others=others,
         tail=np.array([has_tail(source.data, layout) for source, layout in both], bool),
@@ -165,12 +165,9 @@ def used_slots(sources: Sequence[SegmentSource], layouts: Sequence[SegmentLayout
     )
 
 
-def _capacities(both: Sequence[tuple[SegmentSource, SegmentLayout]], came: Came) -> Ints:
-    """Return of each slot of streams how many records the host has."""
-    counts = [
-        source.data.counts if isinstance(source.data, Excerpt) else np.zeros(layout.slots, np.int64)
-        for source, layout in both
-    ]
+def _capacities(sources: Sequence[SegmentSource], came: Came) -> Ints:
+    """Return of each slot of streams, which are excerpts, how many records the host has."""
+    counts = [each.data.counts for each in sources if isinstance(each.data, Excerpt)]
     first = np.cumsum([0, *map(len, counts)])
     held: Ints = np.concatenate(counts)[first[came.launch] + came.ids]
     return held

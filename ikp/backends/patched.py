@@ -8,7 +8,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -38,7 +38,7 @@ from ikp.errors import PatchError
 from ikp.probes.kept_code import KEPT, keep
 from ikp.session import current
 from ikp.session.current import Session
-from ikp.session.known_launch import Launching
+from ikp.session.known_launch import Launching, SlowError
 from ikp.session.service import service_of
 from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
@@ -162,18 +162,21 @@ def _beside() -> Any:
     return torch.cuda.Stream()
 
 
-def at_hand(make: Callable[[], Any], stream: int) -> Any:
-    """Return the buffer of a launch, taken without asking torch.
+def taken(
+    make: Callable[[], Any], stream: int, otherwise: Callable[[], Any], *, captured: bool
+) -> Any:
+    """Return the buffer of a launch; without asking torch, where all that it needs is at hand.
 
     Args:
-        make: takes it.
-        stream: the driver's handle; not of a stream that is captured.
-
-    Raises:
-        SlowError: torch is to be asked.
+        make: takes the buffer.
+        stream: the driver's handle.
+        otherwise: takes it where torch is to be asked.
+        captured: whether a CUDA graph captures the launch: then torch is asked.
     """
-    with Launching(cuda.device(), 0 if stream == PER_THREAD else stream):
-        return make()
+    if not captured:
+        with suppress(SlowError), Launching(cuda.device(), 0 if stream == PER_THREAD else stream):
+            return make()
+    return otherwise()
 
 
 def take() -> RecordedLaunch | None:

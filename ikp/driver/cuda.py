@@ -573,11 +573,7 @@ def allocation(pointer: int) -> tuple[int, int]:
 
 def reachable(pointer: int) -> bool:
     """Return whether an address is in memory that kernels can reach, of a device or the host."""
-    kind = ctypes.c_uint32()
-    code = _driver().cuPointerGetAttribute(
-        ctypes.byref(kind), _MEMORY_TYPE, ctypes.c_uint64(pointer)
-    )
-    return not code and kind.value in _REACHABLE
+    return _of_pointer(pointer, _MEMORY_TYPE) in _REACHABLE
 
 
 def far_memory(pointer: int) -> tuple[str, int, int] | None:

@@ -70,13 +70,16 @@ class Windows:
         with suppress(Exception), installed():
             self._recording.prepare()  # so that the first window opens at once
         while not self._over.wait(_POLL_S):
-            there = any(map(os.path.exists, self._files))
-            if there != self._open:
-                self._open = there
+            if self._wanted() != self._open:
+                self._open = not self._open
                 self._change()
-        if not self._open and any(map(os.path.exists, self._files)):
+        if not self._open and self._wanted():
             text = "not recorded: the program ended before it was open"
             say(f"process {os.getpid()}, window {self._number + 1} is {text}.")
+
+    def _wanted(self) -> bool:
+        """Return whether a file is there that opens a window."""
+        return any(map(os.path.exists, self._files))
 
     def _change(self) -> None:
         """Begin or end a window; no error of ikp may stop the program."""

@@ -147,7 +147,27 @@ def drives_cuda() -> bool:
     return torch.version.cuda is not None or not torch.cuda.is_available()
 
 
-class HostStorage:
+class _PartByPart(Storage):
+    """Memory of which several parts are read and zeroed one by one, with nothing to prepare."""
+
+    def stage(self, nbytes: int) -> None:
+        """Do nothing."""
+
+    def peek(self, data: Tensor, nbytes: int) -> Bytes:
+        """Return a copy of the first bytes."""
+        return self.read(data, SegmentRows(0, nbytes))
+
+    def read_all(self, wanted: Sequence[tuple[Tensor, SegmentRows]]) -> list[Bytes]:
+        """Return copies of several parts."""
+        return [self.read(*each) for each in wanted]
+
+    def clear_all(self, wanted: Sequence[tuple[Tensor, Sequence[SegmentRows]]]) -> None:
+        """Zero parts of several pieces of memory."""
+        for data, parts in wanted:
+            self.clear(data, parts)
+
+
+class HostStorage(_PartByPart):
     """Memory of the host, by numpy: the system's pages are zero already."""
 
     reuses = False
@@ -171,22 +191,6 @@ class HostStorage:
     def read(self, data: Tensor, part: SegmentRows) -> Bytes:
         """Return a copy of a part."""
         return _rows(data.numpy(), part).flatten()
-
-    def stage(self, nbytes: int) -> None:
-        """Do nothing."""
-
-    def peek(self, data: Tensor, nbytes: int) -> Bytes:
-        """Return a copy of the first bytes."""
-        return self.read(data, SegmentRows(0, nbytes))
-
-    def read_all(self, wanted: Sequence[tuple[Tensor, SegmentRows]]) -> list[Bytes]:
-        """Return copies of several parts."""
-        return [self.read(*each) for each in wanted]
-
-    def clear_all(self, wanted: Sequence[tuple[Tensor, Sequence[SegmentRows]]]) -> None:
-        """Zero parts of several pieces of memory."""
-        for data, parts in wanted:
-            self.clear(data, parts)
 
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes."""
@@ -290,7 +294,7 @@ class DriverStorage:
             self._pool.wait()
 
 
-class TorchStorage:
+class TorchStorage(_PartByPart):
     """Memory of torch's allocator."""
 
     reuses = True
@@ -324,22 +328,6 @@ class TorchStorage:
             rows = data.as_strided(shape, step, data.storage_offset() + part.at)
             made: Bytes = rows.contiguous().view(-1).cpu().numpy()
         return made
-
-    def stage(self, nbytes: int) -> None:
-        """Do nothing."""
-
-    def peek(self, data: Tensor, nbytes: int) -> Bytes:
-        """Return a copy of the first bytes."""
-        return self.read(data, SegmentRows(0, nbytes))
-
-    def read_all(self, wanted: Sequence[tuple[Tensor, SegmentRows]]) -> list[Bytes]:
-        """Return copies of several parts."""
-        return [self.read(*each) for each in wanted]
-
-    def clear_all(self, wanted: Sequence[tuple[Tensor, Sequence[SegmentRows]]]) -> None:
-        """Zero several pieces of memory, of which there are parts to zero."""
-        for data, parts in wanted:
-            self.clear(data, parts)
 
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes."""

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from ikp.backends.patched import PER_THREAD, aside, at_hand
+from ikp.backends.patched import PER_THREAD, aside, taken
 from ikp.driver import cuda
-from ikp.session.known_launch import SlowError
 from ikp.session.service import Each, Worker
 from ikp.signals import deferred
 
@@ -37,9 +36,15 @@ def take(make: Callable[[], Any], stream: int, *, captured: bool) -> Any:
         PatchError: the driver refuses.
         IkpError: ``make`` raises it.
     """
-    if not captured:
-        with suppress(SlowError):
-            return _asked_no_more(at_hand(make, stream))
+    otherwise = partial(_by_worker, make, stream, captured)
+    prof = taken(make, stream, otherwise, captured=captured)
+    notice = getattr(getattr(prof, "data", None), "ikp_notice", None)
+    if notice is not None:
+        notice.asks = False  # torch for the stream, when its address is taken
+    return prof
+
+
+def _by_worker(make: Callable[[], Any], stream: int, captured: bool) -> Any:
     device = cuda.device()
     job = partial(contextvars.copy_context().run, _made, make, device, stream, captured)
     with deferred():  # else a signal could leave a buffer taken without a launch
@@ -50,15 +55,7 @@ def _made(make: Callable[[], Any], device: int, stream: int, captured: bool) -> 
     # The per-thread default stream is another one here: its launches are read back at the end.
     current = 0 if captured or stream == PER_THREAD else stream
     with launching_on(device, current), aside() if captured else nullcontext():
-        return _asked_no_more(make())
-
-
-def _asked_no_more(prof: Any) -> Any:
-    """Return a buffer that asks torch for no stream when its address is taken."""
-    notice = getattr(getattr(prof, "data", None), "ikp_notice", None)
-    if notice is not None:
-        notice.asks = False
-    return prof
+        return make()
 
 
 def launching_on(device: int, stream: int) -> AbstractContextManager[object]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,13 @@ from ikp.backends.checked import PlainLaunch, checked
 from ikp.backends.further_runs import run_further
 from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.loaded import Module, modules
-from ikp.backends.patched import RecordedLaunch, aside, at_hand, made, take, wanted
+from ikp.backends.patched import RecordedLaunch, aside, made, take, taken, wanted
 from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _arguments as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.driver import cuda
 from ikp.errors import InspectError, PatchError
 from ikp.probing import Feature, Untyped
-from ikp.session.known_launch import SlowError
 
 if TYPE_CHECKING:
     from ikp.probes.made_patch import Patch
@@ -85,7 +84,7 @@ def _run(
         buffer = functools.partial(
             launch.buffer, launch.plan, grid, patch.warps, patch.most, chosen
         )
-        prof = _taken(buffer, stream, captured=captured)
+        prof = taken(buffer, stream, buffer, captured=captured)
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
     launch.patch = module.patch
@@ -119,14 +118,6 @@ def _run(
     finally:
         if timing:  # a launch that failed has not used the events
             cuda.time_next(0, 0)
-
-
-def _taken(make: Callable[[], Untyped], stream: int, *, captured: bool) -> Untyped:
-    """Return a launch's buffer; without asking torch, where all that it needs is at hand."""
-    if not captured:
-        with suppress(SlowError):
-            return at_hand(make, stream)
-    return make()
 
 
 _values: weakref.WeakKeyDictionary[Untyped, str] = weakref.WeakKeyDictionary()

@@ -6,6 +6,7 @@ has a session and a trace of its own. In between, a launch costs one look at a f
 
 from __future__ import annotations
 
+import logging  # noqa: F401 - see where the hooks are registered
 import os
 import threading
 from contextlib import suppress
@@ -20,6 +21,28 @@ if TYPE_CHECKING:
     from ikp.running.startup.ikp_children import Family
 
 _POLL_S: Final = 0.05
+_PATIENCE_S: Final = 30.0
+"""The longest that a fork waits for imports."""
+importing = threading.Lock()
+"""Held by threads of ikp's own while they import."""
+_held: list[bool] = []  # whether each fork under way has the lock
+
+
+def _before_fork() -> None:
+    """Wait for the imports of ikp's threads.
+
+    A child that is forked meanwhile would wait for ever as it imports the same module.
+    """
+    _held.append(importing.acquire(timeout=_PATIENCE_S))
+
+
+def _after_fork() -> None:
+    if _held.pop():
+        importing.release()
+
+
+# Imports take logging's lock. Its own hook, registered before this one, runs after this one.
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 class Windowed(Protocol):
@@ -67,7 +90,7 @@ class Windows:
             self._thread.join()
 
     def _run(self) -> None:
-        with suppress(Exception), installed():
+        with suppress(Exception), importing, installed():
             self._recording.prepare()  # so that the first window opens at once
         while not self._over.wait(_POLL_S):
             if self._wanted() != self._open:

@@ -25,7 +25,7 @@ from ikp.running._ending import count_replays, report, report_of_child
 from ikp.running._following import claimed, ended, of_window
 from ikp.running._installed import installed
 from ikp.running._process_host import ProcessHost
-from ikp.running._windows import Windows
+from ikp.running._windows import Windows, importing
 from ikp.running.run_options import Options
 from ikp.running.startup.ikp_children import ROOT
 from ikp.running.startup.sitecustomize import driven, say
@@ -191,8 +191,9 @@ class _StandingBy:
 
     def _open(self) -> None:
         try:
-            session = self._options.session(stands_by=True)
-            session.__enter__()
+            with importing:
+                session = self._options.session(stands_by=True)
+                session.__enter__()
             self._session = session
         except Exception as error:  # noqa: BLE001 - the program goes on
             pass_on(error)
@@ -271,8 +272,17 @@ class Recording:
             os_._exit = _Exit(now, self)  # noqa: SLF001
 
     def prepare(self) -> None:
-        """Import what sessions and traces need, before the first window."""
-        import ikp.profiling.profile  # noqa: F401
+        """Import what sessions and traces need, before the first window.
+
+        That of its end, too: no fork waits for imports from then on.
+        """
+        import numpy.ma  # noqa: F401 - numpy imports it late
+
+        import ikp.analysis.kernel_times
+        import ikp.analysis.perturbation
+        import ikp.core.decoding.decode
+        import ikp.profiling.profile
+        import ikp.running.process_parts  # noqa: F401
 
         registry.prepare(self.options.path)
 

@@ -94,6 +94,30 @@ def test_a_window_is_open_while_a_file_is_there_and_ends_with_the_program(tmp_pa
     assert "add: 8 of " in said
 
 
+FORKS = """\
+import os, signal, sys, time, types
+from ikp.running._windows import Windows
+class Recording:
+    launcher, family = types.SimpleNamespace(), None
+    def prepare(self): import slow
+Windows(Recording(), "go").start()
+while "slow" not in sys.modules: time.sleep(0.01)
+if (child := os.fork()) == 0:
+    signal.alarm(20)
+    import slow
+    os._exit(slow.x)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_waits_for_imports_of_the_thread_that_looks_for_windows(tmp_path: Path) -> None:
+    """Else the child waits for ever, as it imports what the thread was importing."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.5)\nx = 7\n")
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    done = subprocess.run([sys.executable, "-c", FORKS], cwd=tmp_path, env=env, check=False)
+    assert done.returncode == 7
+
+
 def test_attach_says_which_programs_it_can_record(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["attach", str(os.getpid())])
     assert done.exit_code == 1

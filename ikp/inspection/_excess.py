@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ikp.core.excess_facts import ExcessFacts
 from ikp.inspection._masks import Masks
-from ikp.inspection._work import Often, line_of
+from ikp.inspection._work import NO_LINE, Often, line_of
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.lane_state import DATA, FIRST_LOOP, LANES
 from ikp.sass.dataflow.lane_values import LaneValues
@@ -54,7 +54,6 @@ class Excess:
     def of(self, how_often: Mapping[int, Often]) -> ExcessFacts:
         """Return the excess work among some instructions."""
         threads, serial, line = self._serial(how_often)
-        loops = [loop for loop in self.flow.loops if loop.body & how_often.keys()]
         return ExcessFacts(
             swaps=self._count(how_often, _swaps),
             widened=self._count(how_often, _widens),
@@ -63,8 +62,8 @@ class Excess:
             serial_threads=threads,
             serial_line=line,
             useful=self._masks.useful(how_often),
-            alone=next((self._line(one) for one in loops if one.header in self._alone), ""),
-            again=next((self._line(one) for one in loops if one.header in self._again), ""),
+            alone=self._line(self._alone, how_often),
+            again=self._line(self._again, how_often),
         )
 
     def _count(
@@ -77,8 +76,12 @@ class Excess:
         )
         return round(float(sum(some)), _DIGITS)
 
-    def _line(self, loop: Loop) -> str:
-        return line_of(self.flow, loop.body - {*self.ours}) or "no line"
+    def _line(self, headers: Collection[int], how_often: Mapping[int, Often]) -> str:
+        """Return the line of the first of some loops that has some of the instructions."""
+        some = (loop for loop in self.flow.loops if loop.header in headers)
+        own = (each.body for each in some if not each.body.isdisjoint(how_often))
+        body = next(own, None)
+        return "" if body is None else line_of(self.flow, body - {*self.ours}) or NO_LINE
 
     @cached_property
     def _masks(self) -> Masks:

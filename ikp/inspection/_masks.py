@@ -52,9 +52,14 @@ class Masks:
 
     def _once(self, at: int, loop: Loop, how_often: Mapping[int, Often]) -> bool:
         """Whether a range executes an instruction of a loop once, as an iteration of it does."""
-        often, own = how_often.get(at), self.flow.loop_of(at)
-        within = own is not None and own.header == loop.header
-        return within and often is not None and not often.looped and often.times <= 1
+        often = how_often.get(at)
+        once = often is not None and not often.looped and often.times <= 1
+        return once and self._is_own(at, loop)
+
+    def _is_own(self, at: int, loop: Loop) -> bool:
+        """Whether a loop is the innermost one around an instruction."""
+        own = self.flow.loop_of(at)
+        return own is not None and own.header == loop.header
 
     @cached_property
     def _by_loop(self) -> dict[int, float]:
@@ -77,9 +82,7 @@ class Masks:
         return round(float(most[some].max(axis=1).mean()), 2)
 
     def _compares(self, at: int, loop: Loop) -> bool:
-        each = self.flow.code.instructions[at]
-        own = self.flow.loop_of(at)
-        return each.op == "ISETP" and own is not None and own.header == loop.header
+        return self.flow.code.instructions[at].op == "ISETP" and self._is_own(at, loop)
 
     def _kept(self, at: int, loop: Loop) -> NDArray[np.int64] | None:
         """Return in how many iterations, from the first one on, each thread keeps a result."""

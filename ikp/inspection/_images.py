@@ -144,20 +144,21 @@ def images(kernel: Any) -> Iterator[Image]:
     )
 
 
-def codes(image: Image) -> Iterator[Code]:
+def codes(image: Image, file: Cubin | None = None) -> Iterator[Code]:
     """Yield the code of an image's kernels, without the plain copy that other blocks run.
 
     Of a cubin with a patched kernel, yield that one: a library's cubin may have thousands.
+
+    Args:
+        image: the image.
+        file: its cubin, if it is parsed already.
     """
-    marks = read_marks(image.ptx)
-    text = _text_of_patched(image.cubin, marks.kernel) if marks.kernel else ""
+    marks, text = read_marks(image.ptx), ""
+    if marks.kernel:
+        file = file or Cubin.read(image.cubin)
+        text = text_of(image.cubin, file, marks.kernel) if marks.kernel in file.kernels else ""
     for code in parse(text or disassemble(image.cubin)):
         yield code.without(*marks.plain) if code.name == marks.kernel else code
-
-
-def _text_of_patched(cubin: bytes, kernel: str) -> str:
-    file = Cubin.read(cubin)
-    return text_of(cubin, file, kernel) if kernel in file.kernels else ""
 
 
 def _of_path(path: Path) -> Iterator[Image]:

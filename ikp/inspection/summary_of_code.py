@@ -70,9 +70,9 @@ def code_facts(image: Image, shape: Shape | None = None) -> dict[str, CodeFacts]
         PatchError: the file is of a form that is not known.
     """
     marks = ptx_names.read_marks(image.ptx)
-    kernels = Cubin.read(image.cubin).kernels
-    found = {}
-    for code in codes(image):
+    file = Cubin.read(image.cubin)
+    kernels, found = file.kernels, {}
+    for code in codes(image, file):
         flow = Flow(code)
         first = _first_parameter(kernels[code.name]) if code.name in kernels else 0
         summary = _Summary(flow, marks, shape or Shape(), first)

@@ -46,7 +46,7 @@ def _missing_lanes(launch: Prepared) -> Iterator[Finding]:
     threads, lanes = prod(it.block), it.warps_per_block * _LANES
     missing = 1 - threads / max(lanes, 1)
     saved = max(missing * (1 - nearest(launch, _FEWER)), 0.0)
-    if "launches" in _at(launch):
+    if _waits_for_starts(launch):
         saved = 1 - nearest(launch, _FEWER)
     if missing < _MISSING or not enough(launch, saved * launch.duration):
         return
@@ -68,10 +68,10 @@ def _missing_lanes(launch: Prepared) -> Iterator[Finding]:
     )
 
 
-def _at(launch: Prepared) -> tuple[str, ...]:
-    """Return the name of the nearest roof, if it is near."""
+def _waits_for_starts(launch: Prepared) -> bool:
+    """Whether the rate at which the device starts blocks is the nearest roof, and near."""
     most = nearest(launch)
-    return ("launches",) if most > nearest(launch, ("launches",)) and most >= _NEAR else ()
+    return most > nearest(launch, ("launches",)) and most >= _NEAR
 
 
 _NEAR: Final = 0.5

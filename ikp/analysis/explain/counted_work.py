@@ -178,7 +178,7 @@ def counted_work(launch: Prepared) -> CountedWork | None:
     for name, one in facts.ranges.items():
         executions = executed.get(name, 0.0)
         if name == facts.kernel and not executions:
-            executions = float(prod(launch.launch.grid) * launch.launch.warps_per_block)
+            executions = float(launch.grid_warps)
         if one.mix and executions:
             found.append(RangeWork(name, executions, with_recorded(launch, one)))
     clock = launch.launch.clock

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
+from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
@@ -91,6 +92,11 @@ class Prepared:
     def launch(self) -> Launch:
         """The launch in its trace: grid, device, clock, how it was recorded."""
         return self.trace.launches[0]
+
+    @property
+    def grid_warps(self) -> int:
+        """How many warps the whole grid has, with and without records."""
+        return prod(self.launch.grid) * self.launch.warps_per_block
 
     @property
     def on_gpu(self) -> bool:

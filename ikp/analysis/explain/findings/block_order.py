@@ -101,8 +101,7 @@ def _footprint(launch: Prepared, one: RangeWork, access: AccessFacts) -> float:
 
     That is its span, for each instruction, in each iteration; addresses are those of four warps.
     """
-    warps = prod(launch.launch.grid) * launch.launch.warps_per_block
-    trips = max(one.executions / max(warps, 1), 1.0) if "i" in access.depends else 1.0
+    trips = max(one.executions / max(launch.grid_warps, 1), 1.0) if "i" in access.depends else 1.0
     each = max(access.count, 1.0) * max(launch.launch.warps_per_block / _WARPS, 1.0)
     return (access.span or 0) * trips * each
 

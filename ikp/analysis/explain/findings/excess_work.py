@@ -7,7 +7,6 @@ what is wider than it has to be, what a mask throws away, what blocks or iterati
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Final
 
 from ikp.analysis.explain.counted_work import (
@@ -167,10 +166,9 @@ def _narrower(use: str) -> float:
 
 def _masked(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on iterations whose results a mask throws away."""
-    warps = prod(launch.launch.grid) * launch.launch.warps_per_block
     some = []
     for one in work.ranges:
-        useful, made = one.facts.excess.useful, one.executions / max(warps, 1)
+        useful, made = one.facts.excess.useful, one.executions / max(launch.grid_warps, 1)
         if useful >= 0 and made > 1 and useful < (1 - _MASKED) * made:
             some.append((one, useful, made))
     if not some:
@@ -279,8 +277,7 @@ def _stored_again(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     fixed = [each for each in stores if is_fixed(each[1]) and each[1].threads is not None]
     whole = sum(each[2] for each in work.accesses() if ".global." in each[1].unit)
     count = sum(each[2] for each in fixed)
-    warps = prod(launch.launch.grid) * launch.launch.warps_per_block
-    if not fixed or count < _PART * whole or count < _TIMES * warps:
+    if not fixed or count < _PART * whole or count < _TIMES * launch.grid_warps:
         return
     saved = 1 - nearest(launch, ("L1", "L2", "issue"))
     if not enough(launch, saved * launch.duration):

@@ -7,7 +7,6 @@ instructions do so, and how often each range executes them; what each costs depe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
@@ -109,7 +108,7 @@ def _fences(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 
 def _of_each_warp(launch: Prepared, count: float) -> float:
     """Return how many of all warps' instructions a warp executes."""
-    return count / max(launch.launch.warps_per_block * prod(launch.launch.grid), 1)
+    return count / max(launch.grid_warps, 1)
 
 
 def _constants(launch: Prepared, work: CountedWork) -> Iterator[Finding]:

@@ -85,15 +85,15 @@ def _swapped(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Find
     yield finding(
         launch,
         "atomics",
-        title=f"{count:,.0f} atomic operations are loops of a load and a compare-and-swap: each "
-        f"waits for memory's answer, and repeats where another thread came between; "
-        f"{100 * share:.0f} % of the warps' time is in them and in waits for loads",
+        title=f"{count:,.0f} atomic operations are loops of a load and a compare-and-swap: "
+        f"{100 * share:.0f} % of the warps' time is in such loops and in waits for loads",
         number=Number("time in such code and waits for loads, of the warps' time", share, "share"),
         at_stake=saved * launch.duration,
         without="with atomics that need no answer",
         confidence="likely",
         rationale="counted: compare-and-swap instructions in loops; measured: the time of their "
-        "ranges. Refuted if no single atomic does the same.",
+        "ranges. Each loop waits for memory's answer, and repeats where another thread came "
+        "between. Refuted if no single atomic does the same.",
         where=where_of_accesses(launch, some),
         suggestion="one atomic in place of the loop: atomicAdd of floats, halves and doubles, "
         "atomicMax and atomicMin on the bits as integers (ordered as the floats are), without use "

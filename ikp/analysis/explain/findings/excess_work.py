@@ -74,18 +74,19 @@ def _wide_operands(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     if not some:
         return
     if split >= _SPLITS * work.total:
-        what, factor = "in three parts", 1 / 3
-        title = f"{some[0].name} makes each product of 32-bit numbers {what}: "
-        title += f"{split:,.0f} numbers are split into a large and a small one for it"
+        factor = 1 / 3
+        title = f"{some[0].name} makes each product of 32-bit numbers in three parts: "
+        title += f"{split:,.0f} operands are split into two TF32 numbers each"
         because = "numbers masked to the bits of TF32, and the rest of each"
         do = (
             "input_precision='tf32' (one product in place of three) where operands are exact in "
             "TF32, or 10 bits suffice; or 16-bit operands"
         )
     elif widened >= _WIDENS * work.total:
-        what, factor = "of operands that were narrower", 0.5
-        title = f"{some[0].name} multiplies 32-bit numbers {what}: {widened:,.0f} conversions "
-        title += "from 16 to 32 bits, though tensor cores multiply 16-bit numbers twice as fast"
+        factor = 0.5
+        title = f"{some[0].name} multiplies 16-bit operands as 32-bit numbers: {widened:,.0f} "
+        title += "conversions from 16 to 32 bits, though tensor cores multiply 16-bit numbers "
+        title += "twice as fast"
         because = "conversions from 16 to 32 bits beside products in TF32"
         do = (
             "multiply the 16-bit operands as they are (no .to(float32) before tl.dot): products of "
@@ -139,12 +140,12 @@ def _wide_data(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         return
     some.sort(key=lambda each: -moved_bytes([each]))
     kind, _, size = some[0][1].use.partition(".")
-    only = "compared with a constant" if kind == "compared" else "rounded to half as many"
+    only = "compared with a constant" if kind == "compared" else "rounded to half as many bytes"
     yield finding(
         launch,
         "wide-data",
-        title=f"numbers of {size} bytes that {some[0][0].name} loads are {only}, and nothing "
-        f"else: {100 * share:.0f} % of all bytes that pass are bits that no result needs",
+        title=f"numbers of {size} bytes that {some[0][0].name} loads are only {only}: no result "
+        f"needs {100 * share:.0f} % of all bytes that pass",
         number=Number("bytes that narrower data would save, of all", share, "share"),
         at_stake=saved * launch.duration,
         without="with data as narrow as its use",
@@ -181,8 +182,8 @@ def _masked(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     yield finding(
         launch,
         "masked-work",
-        title=f"{one.name} is executed {made:,.1f} times by each warp, and a mask between rows and "
-        f"columns lets {useful:,.1f} of them through: the others are calculated and thrown away",
+        title=f"each warp executes {one.name} {made:,.1f} times, and a mask of rows and columns "
+        f"keeps {useful:,.1f} of these iterations: results of the others are thrown away",
         number=Number("iterations of which nothing is used, of all", 1 - useful / made, "share"),
         at_stake=saved * launch.duration,
         without="without iterations that are masked as a whole",
@@ -252,11 +253,11 @@ def _found_alike(
         "repeated-work",
         title=f"{name} loads what "
         + (
-            f"{times:,.0f} blocks each load, and calculates from nothing else: they all get the "
-            "same result"
+            f"{times:,.0f} blocks each load, and calculates from nothing else: all these blocks "
+            "get the same result"
             if by_blocks
-            else "it has loaded in the iteration of the outer loop before, and calculates from "
-            "nothing else: it gets the same result again"
+            else "the iteration of the outer loop before has loaded, and calculates from nothing "
+            "else: each iteration gets the same result"
         ),
         number=Number("time in such code, of the warps' time", share, "share"),
         at_stake=saved * launch.duration,

@@ -106,14 +106,14 @@ def _by_latency(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         launch,
         "far-memory",
         title=f"{name} takes {took / 1000:,.1f} us (median), many times the latency of the "
-        f"device's memory, while no unit is above {100 * nearest(launch):.0f} % of its rate: what "
-        "it loads may be of the host's memory, or another GPU's",
+        "device's memory: the loads may be from memory of the host or another GPU",
         number=Number(f"median of {name}", took, "ns"),
         at_stake=saved * launch.duration,
         without="with these bytes in the device's memory",
         confidence="likely",
         rationale="measured: the wait for a load; memory of the device answers within two "
-        "microseconds, though many wait. Refuted if all pointers are of the device's memory, and "
+        f"microseconds, though many wait, and no unit is above {100 * nearest(launch):.0f} % of "
+        "its rate. Refuted if all pointers are of the device's memory, and "
         "its pages are on the device.",
         where=Where(
             regions=(name,),

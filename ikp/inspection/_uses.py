@@ -17,7 +17,6 @@ _FAR: Final = 4096
 """Instructions behind a load after which its uses are not followed on."""
 _REGISTERS: Final = span(R.first, R.count)
 _COMPARES: Final = ("ISETP", "FSETP", "DSETP")
-_MOVES: Final = ("MOV",)
 
 
 @dataclass(frozen=True)

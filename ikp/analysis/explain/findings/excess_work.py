@@ -36,7 +36,6 @@ _SHARED: Final = 0.7
 """Part of the sectors that another block has loaded before, from which on blocks work alike."""
 _MOVED: Final = 0.4
 """Share of memory's rate from which on narrower data takes less time."""
-_BOUND: Final = 4.0
 _ARITHMETIC: Final = ("issue", "integer", "FMA", "XU", "FP64", "L1", "L2", "tensor")
 
 

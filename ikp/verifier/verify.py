@@ -21,10 +21,11 @@ from ikp.errors import IkpError
 from ikp.sass.cubins import attributes
 from ikp.sass.cubins.attributes import HOLDS_PLACES, Attribute
 from ikp.sass.cubins.attributes import AttributeCode as Known
-from ikp.sass.cubins.elf import Elf, Section, SectionKind
+from ikp.sass.cubins.elf import Elf, ProgramHeader, Section, SectionKind
 from ikp.sass.disassembly.listing import Instruction, parse
+from ikp.verifier.checked_flow import Flow
 from ikp.verifier.declared import Declared, VerifyError
-from ikp.verifier.matched_code import Flow, Matched
+from ikp.verifier.matched_code import Matched
 
 _MOST, _ASSERTS, _BEFORE = 3, ("__assertfail", "__assert_fail"), 128
 _DEBUGGING = (".debug_line", ".debug_frame", ".nv_debug_line_sass")  # no kernel runs by these
@@ -82,10 +83,7 @@ def _matched(old: Elf, new: Elf, text: str, declared: Declared) -> Matched:
     printed = next((each for each in parse(text) if each.name == declared.kernel), None)
     if printed is None:
         raise ValueError(f"the disassembly has no code of {declared.kernel}")
-    old_words, new_words = [
-        [low | high << 64 for low, high in np.frombuffer(data, "<u8").reshape(-1, 2).tolist()]
-        for data in (_section(each, name).data for each in (old, new))
-    ]
+    old_words, new_words = (_words(_section(each, name).data) for each in (old, new))
     index, symbols = old.sections.index(_section(old, name)), old.symbols()
     mine = symbols[(symbols["section"] == index) & (symbols["info"] & 15 == 2)]
     at = [entries["offset"] // 16 for table, entries in old.relocations() if table.info == index]
@@ -93,6 +91,10 @@ def _matched(old: Elf, new: Elf, text: str, declared: Declared) -> Matched:
     sm = old.flags & 0xFF if old.abi == 7 else old.flags >> 8 & 0xFFFF
     functions = set((mine["value"] // 16).tolist())
     return Matched(printed, old_words, new_words, sm, linked, functions, declared)
+
+
+def _words(code: bytes) -> list[int]:
+    return [low | high << 64 for low, high in np.frombuffer(code, "<u8").reshape(-1, 2).tolist()]
 
 
 def _section(elf: Elf, name: str) -> Section:
@@ -145,11 +147,15 @@ class _Facts:
             return [(e.format, e.code, e.value) for e in attributes.parse(each.data)]
         if each.name == f".nv.info.{self.kernel}":
             return [(e.format, e.code, self._places(e)) for e in self.attributes]
-        if each.name == f".nv.constant2.{self.kernel}" and (tables := self.branches()):
-            known = {to for table in tables for to in table.targets}
-            words = np.frombuffer(each.data[: len(each.data) // 4 * 4], "<u4").tolist()
-            return [(self._reached(to), to in known) for to in words]
+        if each.name == f".nv.constant2.{self.kernel}" and self.branches():
+            return self._targets(each.data)
         return b"" if each.name == f".text.{self.kernel}" else each.data
+
+    def _targets(self, data: bytes) -> list[tuple[Any, bool]]:
+        """Return the original instruction of each word of a branch table, and if it is listed."""
+        known = {to for table in self.branches() for to in table.targets}
+        words = np.frombuffer(data[: len(data) // 4 * 4], "<u4").tolist()
+        return [(self._reached(to), to in known) for to in words]
 
     def _reached(self, byte: int) -> Any:
         """Return the original instruction that control reaches from a byte of the code."""
@@ -202,12 +208,7 @@ def _differences(old: _Facts, new: _Facts, declared: Declared) -> Iterator[str]:
     for key, facts in expected.items():
         _declare(key.rpartition(" ")[0], facts, old, declared, added)
         if facts[0] == SectionKind.SYMTAB and key in found:
-            more = found[key][_CONTENT][len(facts[_CONTENT]) :]
-            mine = [each for each in more if each[-2:] == (declared.cell, declared.nbytes)]
-            if len(mine) != bool(declared.bank) or len(more) > 2:
-                yield "its symbols are not what is declared"
-            facts[_CONTENT] += more
-            facts[_INFO] = found[key][_INFO]
+            yield from _more_symbols(facts, found[key], declared)
         if found.get(key) != facts:
             yield f"{key.rpartition(' ')[0]} is not what is declared"
     made = [key.rpartition(" ")[0] for key in found if key not in expected]
@@ -216,6 +217,16 @@ def _differences(old: _Facts, new: _Facts, declared: Declared) -> Iterator[str]:
     if _loaded(old.elf, bool(made)) != _loaded(new.elf, bool(made)):
         yield "what is loaded together differs"
     yield from _unfit(old, new, declared, added)
+
+
+def _more_symbols(old: list[Any], new: list[Any], declared: Declared) -> Iterator[str]:
+    """Yield whether a file has other new symbols than the cell's; add these to the plain facts."""
+    more = new[_CONTENT][len(old[_CONTENT]) :]
+    mine = [each for each in more if each[-2:] == (declared.cell, declared.nbytes)]
+    if len(mine) != bool(declared.bank) or len(more) > 2:
+        yield "its symbols are not what is declared"
+    old[_CONTENT] += more
+    old[_INFO] = new[_INFO]
 
 
 def _declare(name: str, facts: list[Any], old: _Facts, declared: Declared, added: bool) -> None:
@@ -255,19 +266,25 @@ def _declare_parameter(content: list[Any], base: int, declared: Declared) -> Non
 
 def _unfit(old: _Facts, new: _Facts, declared: Declared, added: bool) -> Iterator[str]:
     """Yield why a kernel can't have the declared registers or parameter."""
-    count, base = declared.registers, old.parameters[0]
+    count = declared.registers
     sizes = [e.words for e in old.attributes if e.code in (Known.MAX_THREADS, Known.REQNTID)]
     held = _IN_A_PART // (-(-count // _PORTION) * _PORTION * _WARP) * _PARTS
     if count > 255 or any(-(-int(np.prod(each)) // _WARP) > held for each in sizes):
         yield f"its threads can't have {count} registers each"
-    first, last = declared.cell - base, declared.cell - base + declared.nbytes
+    if not declared.bank:
+        yield from _overlaps(old, new, declared, added)
+
+
+def _overlaps(old: _Facts, new: _Facts, declared: Declared, added: bool) -> Iterator[str]:
+    """Yield the arguments and instructions that use the bytes of the declared parameter."""
+    first = declared.cell - old.parameters[0]
     ordinals = [
         each.ordinal
         for each in attributes.parameters(old.attributes)
-        if not declared.bank and each.offset < last and first < each.offset + each.size
+        if each.offset < first + declared.nbytes and first < each.offset + each.size
     ]
     own = declared.ordinal or 0  # an unread argument in its place is two of 64 bits
-    if sorted(ordinals) != ([] if added or declared.bank else [own, own + 1]):
+    if sorted(ordinals) != ([] if added else [own, own + 1]):
         yield "the argument that is declared overlaps others"
     for each in new.code.text if new.code is not None and ordinals else ():
         if _reads(each.text, declared.cell, declared.cell + declared.nbytes):
@@ -287,16 +304,19 @@ def _loaded(elf: Elf, made: bool) -> list[Any]:
     """Return the sections that each segment loads, but for the constants that the host writes."""
     found = []
     for segment in elf.segments:
-        names = []
-        for each in elf.sections if segment.file_size or segment.memory_size else ():
-            size = each.size if each.kind == SectionKind.NOBITS else len(each.data)
-            room = segment.memory_size if each.kind == SectionKind.NOBITS else segment.file_size
-            inside = segment.offset <= each.offset and each.offset + size - segment.offset <= room
-            if each.flags & _ALLOCATED and size and inside and each.name != _CELLS[0]:
-                names.append(each.name)
+        some = elf.sections if segment.file_size or segment.memory_size else ()
+        names = [each.name for each in some if _is_loaded(each, segment)]
         if names or not made:
             found.append((segment.kind, segment.flags, segment.align, names))
     return found
+
+
+def _is_loaded(each: Section, segment: ProgramHeader) -> bool:
+    empty = each.kind == SectionKind.NOBITS
+    size = each.size if empty else len(each.data)
+    room = segment.memory_size if empty else segment.file_size
+    inside = segment.offset <= each.offset and each.offset + size - segment.offset <= room
+    return bool(each.flags & _ALLOCATED and size and inside) and each.name != _CELLS[0]
 
 
 def _asserts(facts: _Facts, text: tuple[Instruction, ...]) -> set[int]:

@@ -16,7 +16,7 @@ from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow.reading import text_of
 from ikp.verifier.declared import Declared
-from ikp.verifier.matched_code import FORMS
+from ikp.verifier.inserted_code import FORMS
 from ikp.verifier.verify import faults
 from tests.sass import module
 from tests.sass.assembled import cubin

@@ -76,7 +76,6 @@ class RecordedLaunch:
     verdict: CheckResult | None = None  # of the A/B check
     addresses: AddressFigures | str | None = None  # of address probes, or why there are none
     tried: TriedSuspects | str | None = None  # times without suspects, or why there are none
-    parameters: str = ""  # the values of the kernel's parameters, as a trace keeps them
     tell: Callable[[RecordedLaunch], None] | None = None  # adds the kernel's facts to the trace
     drop: Callable[[], None] | None = None  # forgets its buffer: it was not launched
     label: str = ""  # under which the launch is recorded
@@ -385,10 +384,23 @@ def tell(session: Session, label: str, launch: RecordedLaunch) -> None:
         _add(session, f"{KEPT}{label}", launch.patch.kept)
     if launch.patch is not None and launch.patch.messages:
         session.facts[f"chosen in {label}"] = "\n".join(launch.patch.messages)
-    if launch.parameters:
-        session.facts.setdefault(f"{PARAMETERS}{label}", launch.parameters)
-        if f"{FAR}{label}" not in session.facts:
-            session.facts[f"{FAR}{label}"] = _far_memory(launch.parameters)
+
+
+def add_arguments(launch: RecordedLaunch, values: Callable[[], str]) -> None:
+    """Add the arguments of a session's first recorded launch of a label to the trace's facts.
+
+    The driver is asked now whose memory they point to: before the launch, while the program still
+    holds it. An address is given out again, often as memory of another kind.
+
+    Args:
+        launch: it is about to be made.
+        values: returns the values of its parameters; see ``PARAMETERS``.
+    """
+    facts, key = launch.facts, f"{PARAMETERS}{launch.label}"
+    if facts is None or key in facts:
+        return
+    facts[key] = values()
+    facts[f"{FAR}{launch.label}"] = _far_memory(facts[key])
 
 
 _POINTER: Final = 8

@@ -122,7 +122,6 @@ class Launches:
     _kernels: dict[int, SeenKernel] = field(default_factory=dict)  # by the function's id
     _same: Same = field(default_factory=Same)
     _memory: dict[int, KernelMemory] = field(default_factory=dict)
-    _values: dict[int, str] = field(default_factory=dict)  # of a kernel's first recorded launch
     _images: dict[int, bytes] = field(default_factory=dict)  # by the holder's id
     _compiled: dict[tuple[int, str], bytes] = field(default_factory=dict)  # by holder and kernel
     _primaries: set[int] = field(default_factory=set)  # numbers of contexts
@@ -259,7 +258,6 @@ class Launches:
             for number in gone:
                 del self._kernels[number]
                 self._memory.pop(number, None)
-                self._values.pop(number, None)
         over = loaded.modules.drop(gone.__contains__, lambda *each: not self.hook.lives(*each))
         for module in over:
             if module.context[1] == cuda.context_number():
@@ -419,7 +417,8 @@ class Launches:
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch
-        meant.parameters = self._first_values(kernel, launch)
+        parameters = self._memory[kernel.id].parameters
+        patched.add_arguments(meant, partial(values_as_text, launch, parameters))
         queue = patched.beside(prof, stream, captured=captured)
         self._copy_constants(kernel, made, stream, queue)
 
@@ -439,12 +438,6 @@ class Launches:
         if not captured:
             timed.recorded(int(launch.function), grid, meant.label, meant.facts)
         return made.function
-
-    def _first_values(self, kernel: SeenKernel, launch: hooks.InterposedLaunch) -> str:
-        """Return the values of the parameters of a kernel's first recorded launch."""
-        if kernel.id not in self._values:
-            self._values[kernel.id] = values_as_text(launch, self._memory[kernel.id].parameters)
-        return self._values[kernel.id]
 
     def _check_context(self) -> None:
         """Refuse a context in which torch's memory can't be used.

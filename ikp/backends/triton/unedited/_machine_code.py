@@ -8,7 +8,6 @@ No source is compiled again (marked PTX is assembled again), and Triton's caches
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -18,7 +17,7 @@ from ikp.backends.checked import PlainLaunch, checked
 from ikp.backends.further_runs import run_further
 from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.loaded import Module, modules
-from ikp.backends.patched import RecordedLaunch, aside, made, take, taken, wanted
+from ikp.backends.patched import RecordedLaunch, add_arguments, aside, made, take, taken, wanted
 from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _arguments as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign
@@ -88,7 +87,7 @@ def _run(
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
     launch.patch = module.patch
-    launch.parameters = _first_values(compiled, rest)
+    add_arguments(launch, functools.partial(_values, compiled, rest))
     cuda.like(module.function, function, cache=foreign.cache_of(compiled))
 
     def launched() -> PlainLaunch:
@@ -120,19 +119,13 @@ def _run(
             cuda.time_next(0, 0)
 
 
-_values: weakref.WeakKeyDictionary[Untyped, str] = weakref.WeakKeyDictionary()
-"""The values of the parameters of each kernel's first recorded launch, as a trace keeps them."""
+def _values(compiled: Untyped, values: tuple[object, ...]) -> str:
+    """Return the values of a launch's parameters, as a trace keeps them."""
+    from ikp.sass.cubins.cubin import Cubin
 
-
-def _first_values(compiled: Untyped, values: tuple[object, ...]) -> str:
-    """Return the values of the parameters of a kernel's first recorded launch."""
-    if compiled not in _values:
-        from ikp.sass.cubins.cubin import Cubin
-
-        kernel = Cubin.read(bytes(compiled.asm["cubin"])).kernel(compiled.name)
-        names, types = foreign.argument_names(compiled), foreign.argument_types(compiled)
-        _values[compiled] = argument_values.as_text(kernel.parameters, names, types, values)
-    return _values[compiled]
+    kernel = Cubin.read(bytes(compiled.asm["cubin"])).kernel(compiled.name)
+    names, types = foreign.argument_names(compiled), foreign.argument_types(compiled)
+    return argument_values.as_text(kernel.parameters, names, types, values)
 
 
 def _plainly(

@@ -101,7 +101,6 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Callable[[CheckResult | None],
         monkeypatch.setattr(machine_code, "modules", SimpleNamespace(get=lambda *_: made))
         monkeypatch.setattr(cuda, "device", lambda: 0)
         monkeypatch.setattr(machine_code, "checked", lambda *_: verdict)
-        monkeypatch.setattr(machine_code, "_first_values", lambda *_: "")
         monkeypatch.setattr(cuda, "like", lambda *_, **__: None)
         monkeypatch.setattr(cuda, "capturing", lambda _: False)
         meant = RecordedLaunch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from triton.backends.nvidia.driver import CudaLauncher
 import ikp
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited._launching import _hook_the_compiler
+from ikp.driver import cuda
 from ikp.errors import PatchError
 from ikp.probes.code.entry_code import CELL
 from ikp.probing import Feature, Foreign, Private
@@ -135,3 +137,32 @@ def test_a_recorded_launch_passes_where_it_records(monkeypatch: pytest.MonkeyPat
     words = [[each for each in args if each.__class__ is int and each >> 20] for args in seen]
     assert [len(each) for each in words] == [2, 2]
     assert words[0][0] != words[1][0] and {each[1] >> 32 for each in words} == {6 * 4}
+
+
+@pytest.mark.filterwarnings("ignore:nothing was recorded")
+def test_each_session_has_the_arguments_of_its_own_first_launch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel is the same one, and so may an address be, with memory of another kind behind."""
+    whose = {"now": "host"}
+
+    def freed_at_once() -> Any:
+        made = launcher([])
+        made.launch = lambda *_: whose.update(now="another GPU")
+        return made
+
+    on_air(monkeypatch, counted, freed_at_once, lambda _: None)
+    monkeypatch.setattr(
+        *(cuda, "far_memory", lambda at: (whose["now"], at, 64) if whose["now"] else None)
+    )
+    marked, out = ikp.instrument(counted, level="machine"), arguments()[0]
+    for memory, numbers in (("host", (5, 6)), ("", (7, 8))):
+        whose["now"] = memory
+        with ikp.profile() as prof:
+            for number in numbers:
+                marked[(6,)](out, number)
+        facts = prof.facts
+        first = bytes.fromhex(json.loads(facts["parameters of counted"])["8"])
+        assert int.from_bytes(first, "little") == numbers[0]
+        said = json.loads(facts["memory of counted"])
+        assert said == ({"0": [memory, out.data_ptr(), 64]} if memory else {})

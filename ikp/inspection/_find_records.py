@@ -14,6 +14,7 @@ from ikp.inspection._record import FoundRecords, Record, Span
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.values import ValueOrigin, words
+from ikp.targets.ptx import PUBLISHED
 
 _STORES = ("STG", "ST", "STS")
 _KINDS = frozenset(Kind)
@@ -31,6 +32,8 @@ def find(flow: Flow) -> FoundRecords:
     distinguish it from any other such store. With a 64-bit clock it is a store of {start, end},
     both from a clock, and a store of {tag, payload} behind it.
 
+    In a stream, each start and each record is published by a store of its own: ``published``.
+
     In finished machine code, where no four registers in a row were free, it is a store of
     {tag, start} and one of {end} behind it. From fewer registers, it is {end} first, and then
     {tag, start}, or {tag} and {start}. There, too, one store may take several records, of a thread
@@ -39,6 +42,7 @@ def find(flow: Flow) -> FoundRecords:
     tracer = Tracer(flow)
     gathered = GatheredFinder(tracer).records
     records, unresolved, anchors = list[Record](), list[int](), set[int]()
+    published = {at for at in range(len(flow.code.instructions)) if _publishes_start(tracer, at)}
     entered = set[int]()
     paired = set[int]()
     wide = False
@@ -52,7 +56,7 @@ def find(flow: Flow) -> FoundRecords:
         if at not in paired and (pieces := _pieces(flow.code.instructions, at)) is not None:
             records += _of_pieces(tracer, at, *pieces)
             continue
-        if at in gathered or not _stores(instruction, "128"):
+        if at in gathered or at in published or not _stores(instruction, "128"):
             continue
         start, second, end, _ = words(instruction.operands[1], 4)
         stores: tuple[int, ...] = (at,)
@@ -78,7 +82,53 @@ def find(flow: Flow) -> FoundRecords:
     unresolved += (at for at, several in gathered.items() if not several)
     clocks = (at for at in _clocks(tracer, anchors, wide=wide) if at not in entered)
     records.sort(key=lambda record: record.store)
-    return FoundRecords(tuple(records), tuple(clocks), tuple(sorted(unresolved)))
+    published |= _published_counts(tracer, records)
+    every = tuple(sorted(published))
+    return FoundRecords(tuple(records), tuple(clocks), tuple(sorted(unresolved)), every)
+
+
+def _publishes(instruction: Instruction, bits: str) -> bool:
+    """Return whether a volatile store of so many bits is at the published words of a slot header.
+
+    A record's own stores are never volatile.
+    """
+    volatile = "STRONG" in instruction.opcode.split(".") and _stores(instruction, bits)
+    return volatile and _address(instruction)[1] == PUBLISHED
+
+
+def _publishes_start(tracer: Tracer, at: int) -> bool:
+    """Return whether a stream says here which range is open: it stores {count, tag, start, ...}."""
+    instruction = tracer.flow.code.instructions[at]
+    if not _publishes(instruction, "128"):
+        return False
+    _, tag, start, _ = words(instruction.operands[1], 4)
+    return _are_clocks(tracer, tracer.origins(at, (start,))) and bool(_tags(tracer, at, tag))
+
+
+def _published_counts(tracer: Tracer, records: list[Record]) -> set[int]:
+    """Return the stores by which a stream counts records: of {count, 0}, each beside its record.
+
+    The assembler may put one before its record.
+    """
+    instructions, found = tracer.flow.code.instructions, set[int]()
+    for own in {max(record.stores) for record in records}:
+        for at in range(max(own - _REACH, 0), min(own + _REACH, len(instructions))):
+            if at not in found and _publishes(instructions[at], "64"):
+                count, nothing = (
+                    tracer.origins(at, (word,)) for word in words(instructions[at].operands[1], 2)
+                )
+                if _is_zero(tracer, nothing) and not _are_clocks(tracer, count):
+                    found.add(at)
+    return found
+
+
+def _is_zero(tracer: Tracer, origins: Origins) -> bool:
+    made = [tracer.defined[int(at)].values() for (at,) in origins.found]
+    return bool(made) and all(
+        each.origin is ValueOrigin.CONSTANT and each.value == 0
+        for defined in made
+        for each in defined
+    )
 
 
 def _apart(instructions: tuple[Instruction, ...], at: int) -> int | None:

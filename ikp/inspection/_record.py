@@ -49,6 +49,7 @@ class FoundRecords:
     records: tuple[Record, ...]
     clocks: tuple[int, ...]  # every clock read that is as wide as records have them
     unresolved: tuple[int, ...]  # stores of an end whose start, or thread, was not found
+    published: tuple[int, ...] = ()  # stores that say what a stream's warp has recorded, and does
 
 
 def runs_surely(flow: Flow, span: Span, at: int) -> bool:

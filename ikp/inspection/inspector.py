@@ -177,7 +177,7 @@ class _Findings:
         ours = self.marks.ours
         put_in = {i for i, at in addresses if any(first <= at < last for first, last in ours)}
         added = {i for i, each in enumerate(self.flow.code.instructions) if _is_ours(each)}
-        return reads | stores | put_in | added
+        return reads | stores | put_in | added | {*self.found.published}
 
     @cached_property
     def _held(self) -> dict[int, tuple[str, ...]]:

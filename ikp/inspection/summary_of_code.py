@@ -379,7 +379,7 @@ class _Summary:
     @cached_property
     def _of_records(self) -> set[int]:
         """The instructions that ikp put in."""
-        mine = {at for record in self._numbers for at in record.stores}
+        mine = {at for record in self._numbers for at in record.stores} | {*self.found.published}
         mine |= {i for r in self._numbers for span in r.spans for i in (span.start, span.end)}
         addresses = [each.address for each in self.code.instructions]
         for first, end in self.marks.ours:

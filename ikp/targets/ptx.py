@@ -229,13 +229,13 @@ add.u32 n, n, ikp_base;
 {count}
 }}"""
 
-_PUBLISHED = abi.field_offsets(abi.SLOT_HEADER)["attempted"] - abi.SLOT_HEADER_BYTES
+PUBLISHED = abi.field_offsets(abi.SLOT_HEADER)["attempted"] - abi.SLOT_HEADER_BYTES
 """The offset of the published words from the slot's first record: one aligned store of 16 bytes."""
 
 _COUNT = f"""
 setp.ne.u32 p, ikp_lim, 0;
 mov.b64 a, {{ikp_base, ikp_high}};
-@p st.volatile.global.v2.b32 [a+{_PUBLISHED}], {{ikp_cur, 0}};"""
+@p st.volatile.global.v2.b32 [a+{PUBLISHED}], {{ikp_cur, 0}};"""
 
 _OPENED = f"""
 {{{{
@@ -243,7 +243,7 @@ _OPENED = f"""
 setp.ne.u32 p, ikp_lim, 0;
 mov.b64 a, {{{{ikp_base, ikp_high}}}};
 {{halves}}
-@p st.volatile.global.v4.b32 [a+{_PUBLISHED}], {{{{ikp_cur, {{tag}}, l, h}}}};
+@p st.volatile.global.v4.b32 [a+{PUBLISHED}], {{{{ikp_cur, {{tag}}, l, h}}}};
 }}}}"""
 
 _RECORD = f"""{CLOCK_MARK}

@@ -28,11 +28,12 @@ def pipelined(
     capability: int,
     schedule: bool = True,
     clock: ClockKind = ClockKind.CYCLES,
+    overflow: OverflowMode = OverflowMode.STOP,
     **options: Any,
 ) -> Code:
     """Return the pipelined GEMM, with a range around its loads and one around its dot."""
     made = {**gemm.OPTIONS, **options}
-    on = spec(clock=clock, schedule=schedule)
+    on = spec(overflow, clock, schedule)
     return compile_kernel(gemm.gemm, gemm.TYPES, on, BOTH, capability, divisible=True, **made)
 
 
@@ -60,8 +61,9 @@ def _choices(name: str, **options: Any) -> Code:
     return compile_kernel(getattr(choices, name), OUT_AND_N, spec(**options))
 
 
-def _gluon(name: str, capability: int) -> Code:
-    return compile_gluon(getattr(gluon_kernels, name), OUT_AND_N, spec(), capability=capability)
+def _gluon(name: str, capability: int, **options: Any) -> Code:
+    made = getattr(gluon_kernels, name)
+    return compile_gluon(made, OUT_AND_N, spec(**options), capability=capability)
 
 
 KERNELS: dict[str, Callable[[], Code]] = {
@@ -76,6 +78,13 @@ KERNELS: dict[str, Callable[[], Code]] = {
     "nested, global timer": lambda: _control("nested", clock=ClockKind.GLOBALTIMER),
     "nested, 64 bits": lambda: _control("nested", clock=ClockKind.CYCLES64),
     "nested, 64 bits sm_100": lambda: _control("nested", 100, clock=ClockKind.GLOBALTIMER64),
+    "nested, stream": lambda: _control("nested", overflow=OverflowMode.STREAM),
+    "nested, stream of 64 bits": lambda: _control(
+        "nested", overflow=OverflowMode.STREAM, clock=ClockKind.CYCLES64
+    ),
+    "gemm sm_90, stream": lambda: pipelined(90, overflow=OverflowMode.STREAM),
+    "conditions, stream": lambda: _choices("conditional", overflow=OverflowMode.STREAM),
+    "gluon specialised, stream": lambda: _gluon("specialised", 90, overflow=OverflowMode.STREAM),
     "overlapping, 64 bits": lambda: _control("overlapping", clock=ClockKind.CYCLES64),
     "unrolled, 64 bits": lambda: unrolled(clock=ClockKind.CYCLES64),
     "run-time ids, 64 bits": lambda: unrolled("run-time id", clock=ClockKind.CYCLES64),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.code_facts import FACTS, CodeFacts
 from ikp.inspection import facts_of_trace as it
 from ikp.inspection.summary_of_code import code_facts
@@ -44,6 +45,15 @@ def test_one_of_two_loads_is_told_though_its_line_is_said_to_be_another() -> Non
     assert text.startswith('"load" (promised.py:40-42) holds 1 of the 2 loads that its lines call')
     assert '1 UTMALDG in "dot", in the loop at ' in text
     assert [each.lost for each in only(made).warnings] == [text], "ikp inspect says the same"
+
+
+@pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.CYCLES64])
+def test_what_a_stream_publishes_is_no_store_that_a_range_lost(clock: ClockKind) -> None:
+    """Line numbers give some of these stores to the line of the range's own store."""
+    streams = spec(overflow=OverflowMode.STREAM, clock=clock)
+    types = {"flag": "*i32", "out": "*fp32"}
+    made = compile_kernel(promised.waits, types, streams, divisible=True)
+    assert lost(made) == () and only(made).warnings == ()
 
 
 @pytest.mark.any_pins  # the oldest Triton moves none

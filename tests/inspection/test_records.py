@@ -54,6 +54,23 @@ def test_each_record_has_the_clock_reads_that_its_ptx_gives_it(name: str) -> Non
 
 
 @ALL
+def test_each_store_that_publishes_is_known_as_one(name: str) -> None:
+    """They are ikp's own, and no work of a range."""
+    made = code(name)
+    flow, found = found_in(made.compiled.asm["cubin"])
+    (_, lines), text = disassembled(made.compiled.asm["cubin"]), made.ptx.splitlines()
+    volatile = [
+        at
+        for at, each in enumerate(flow.code.instructions)
+        if each.op == "STG" and "st.volatile" in text[lines[each.address] - 1]
+    ]
+    assert sorted(found.published) == volatile
+    assert bool(volatile) == ("stream" in name)
+    held = {i.address for r in kernel(name).ranges for c in r.copies for i in c.instructions}
+    assert held.isdisjoint(flow.code.instructions[at].address for at in volatile)
+
+
+@ALL
 def test_every_clock_read_belongs_to_a_record(name: str) -> None:
     _, found = found_in(code(name).compiled.asm["cubin"])
     used = {at for r in found.records for span in r.spans for at in (span.start, span.end)}

@@ -1,4 +1,4 @@
-"""A GEMM whose loop Triton divides among warps: a range's work may go elsewhere."""
+"""A GEMM whose loop Triton divides among warps: a range's work may go elsewhere; a wait."""
 
 import triton
 import triton.language as tl
@@ -45,3 +45,15 @@ def gemm(
     rows = row + tl.arange(0, BM)
     columns = column + tl.arange(0, BN)
     tl.store(out + rows[:, None] * n + columns[None, :], total)
+
+
+@triton.jit
+def waits(flag, out, prof):
+    """Wait for a flag, and store."""
+    ikp.init(prof)
+    with ikp.range("wait for the flag"):
+        while tl.load(flag, volatile=True) == 0:
+            pass
+    with ikp.range("after it"):
+        at = tl.program_id(0) * 128 + tl.arange(0, 128)
+        tl.store(out + at, tl.program_id(0) + 0.5)

@@ -85,6 +85,28 @@ def overhead() -> str:
     return fingerprint(*[made(x).clone() for _ in range(6)])
 
 
+LEARNED = 12
+"""Steps of ``trained``: two warm up, one captures, the others replay."""
+
+
+def trained() -> str:
+    """A model that learns, compiled so that graphs of its steps, there and back, are replayed."""
+    model = torch.nn.Sequential(
+        torch.nn.LayerNorm(256), torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 8)
+    ).cuda()
+    step = torch.optim.SGD(model.parameters(), lr=0.01)
+    made = torch.compile(model, mode="reduce-overhead")
+    losses = []
+    for _ in range(LEARNED):
+        torch.compiler.cudagraph_mark_step_begin()
+        loss = made(torch.randn(64, 256, device="cuda")).square().mean()
+        loss.backward()
+        step.step()
+        step.zero_grad(set_to_none=True)
+        losses.append(loss.detach().clone())
+    return fingerprint(*losses, *model.parameters())
+
+
 def profiled() -> str:
     """Kernels of the CUDA runtime, seen by torch.profiler: how many, and what they compute."""
     from torch.profiler import ProfilerActivity, profile
@@ -149,7 +171,10 @@ def endless() -> str:
     return fingerprint(x)
 
 
-PROGRAMS = (own, reduced, compiled, graph, windowed, overhead, profiled, steps, terminated, endless)
+PROGRAMS = (
+    *(own, reduced, compiled, graph, windowed, overhead, trained, profiled, steps, terminated),
+    endless,
+)
 
 if __name__ == "__main__":
     torch.manual_seed(0)

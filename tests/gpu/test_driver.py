@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import ikp  # noqa: E402
+from tests.gpu.driver_program import LEARNED  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -149,6 +150,23 @@ def test_what_torch_compile_replays_is_as_without(tmp_path: Path) -> None:
     assert done.stdout == plain.stdout
     labels = Counter(each.label for each in ikp.load(path).launches)
     assert max(labels.values()) >= 4, done.stderr
+
+
+@pytest.mark.parametrize("detail", ["kernel", "ops"])
+def test_each_replay_of_a_compiled_model_that_learns_is_recorded(
+    detail: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.pftrace"
+    plain = ran(*PROGRAM, "trained")
+    options = ["--kernel", "triton_*", "--launch", ":", "--detail", detail, "--out", str(path)]
+    done = ran("-m", "ikp", "run", *options, *PROGRAM, "trained")
+    assert done.stdout == plain.stdout
+    launches = ikp.load(path).launches
+    replays = Counter(each.label for each in launches if each.replay)
+    print(replays, Counter(each.label for each in launches))
+    assert len(replays) >= 2, "there, and back"
+    assert min(replays.values()) >= LEARNED - 3, done.stderr
+    assert all(each.dropped == 0 and each.unfinished == 0 for each in launches)
 
 
 def test_what_cufft_launches_is_recorded(tmp_path: Path) -> None:

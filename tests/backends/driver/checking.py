@@ -101,6 +101,11 @@ class Program:
     def launch(self) -> None:
         self.library.cuLaunchKernel(self.function, 12, 1, 1, 64, 1, 1, 0, 0, self.each, None)
 
+    def launch_for(self, n: int) -> None:
+        """Launch with another number for the kernel's second parameter."""
+        ctypes.c_ubyte.from_address(self.each[1]).value = n
+        self.launch()
+
     def launch_packed(self) -> None:
         self.library.cuLaunchKernel(self.function, 12, 1, 1, 64, 1, 1, 0, 0, None, self.packed)
 
@@ -142,6 +147,7 @@ class Program:
             "log": self.library.fake_log().decode().splitlines(),
             "memory": {byte for place in places for byte in ctypes.string_at(place, 32)},
             "check": Session.facts.get("check of adds"),
+            "arguments": json.loads(Session.facts.get("parameters of adds", "{}")),
             "plain": list(self.launcher.plain),
             "pid": [each._pid for each in _processes.values()],
         }
@@ -163,7 +169,7 @@ def main(image: Path, name: str) -> None:
         program = Program(launcher, image, name)
         stub.cuda.memory_snapshot = program.snapshot
         said["first"] = program.said(program.launch)
-        said["twice"] = program.said(lambda: (program.launch(), program.launch()))
+        said["twice"] = program.said(lambda: (program.launch_for(5), program.launch_for(6)))
         said["packed"] = program.said(program.launch_packed)
         said["together"] = program.said(program.launch_together)
         made = loaded.modules._patches

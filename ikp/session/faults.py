@@ -13,6 +13,10 @@ from typing import Any
 from ikp.errors import FaultError
 from ikp.session.harvest import Taken
 
+_GOES_ON = (
+    "A warp goes on after a store that fails, and may finish: look at the ranges that ended last, "
+    "too, not at open ones alone."
+)
 _SHOWN = 3
 """Most labels that the error names of launches that may have failed."""
 
@@ -42,8 +46,21 @@ def lost(taken: Sequence[Taken], failed: Mapping[Any, str]) -> list[Taken]:
     ]
 
 
+def streams(taken: Sequence[Taken], failed: Mapping[Any, str]) -> list[str]:
+    """Return the labels of streams that had not ended: what was read while they ran is there."""
+    return [
+        each.segment.label
+        for each in taken
+        if each.lifted is None and each.drain is not None and each.segment.data.device in failed
+    ]
+
+
 def fault(
-    gone: Sequence[Taken], launches: int, failed: Mapping[Any, str], facts: Mapping[str, str]
+    gone: Sequence[Taken],
+    launches: int,
+    failed: Mapping[Any, str],
+    facts: Mapping[str, str],
+    running: Sequence[str] = (),
 ) -> FaultError:
     """Return the error of a failed GPU: what was read back, what is lost, and what to try.
 
@@ -52,20 +69,24 @@ def fault(
         launches: how many were recorded in all.
         failed: errors, by device.
         facts: of the session: how kernels were recorded.
+        running: labels of streams that had not ended.
     """
     errors = "; ".join(f"{device}: {error}" for device, error in failed.items())
     read = launches - len(gone)
     kept = f"{read} of {launches} recorded launches had been read back, and are in the trace"
+    if running:
+        kept += f" ({running[-1]} as far as it was read while it ran)"
     text = f"a kernel failed on the GPU ({errors}). Before that, {kept}"
+    after = f" {_GOES_ON}" if running else ""
     if not gone:
-        return FaultError(f"{text}: none is lost.")
+        return FaultError(f"{text}: none is lost.{after}")
     last = gone[-1].segment.label
     how = facts.get(f"marks in {last}", "")
     recorded = f" ({how.splitlines()[-1]})" if how else ""
     return FaultError(
         f"{text}; {len(gone)} {'are' if len(gone) > 1 else 'is'} lost. The last recorded launch "
         f"was {last}{recorded}{_others(gone, last)}. To see whether records are the cause, run "
-        "again with --check, or choose other kernels with --kernel; IKP=0 records nothing."
+        "again with --check, or choose other kernels with --kernel; IKP=0 records nothing." + after
     )
 
 

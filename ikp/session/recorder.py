@@ -32,7 +32,7 @@ from ikp.session.arena import SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
 from ikp.session.drain import Drain
-from ikp.session.faults import failures, fault, lost
+from ikp.session.faults import failures, fault, lost, streams
 from ikp.session.handed import hand_out
 from ikp.session.harvest import Harvest, Taken
 from ikp.session.known_launch import ask_torch
@@ -340,7 +340,8 @@ class Recording:
             taken = self._with_replays(taken, made)
         self.running = not ended
         reading = _Reading(taken, last, _sources if ended else self._raw)
-        broken = fault(gone, len(every), failed, facts) if failed else None
+        running = streams(every, failed)
+        broken = fault(gone, len(every), failed, facts, running) if failed else None
         if broken is not None:
             made["fault"] = str(broken)
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))

@@ -86,7 +86,7 @@ def overhead() -> str:
 
 
 LEARNED = 12
-"""Steps of ``trained``: two warm up, one captures, the others replay."""
+"""Steps of ``trained``: the first warms up, the second captures and replays, others replay."""
 
 
 def trained() -> str:

@@ -1,6 +1,6 @@
 """A kernel that fails after some tasks, in a stream: ``python -m tests.gpu.stream_program PATH``.
 
-Block 3 waits 50 ms in the range "bad store", and stores to an address where nothing is.
+One block waits 50 ms in the range "bad store", and stores to an address where nothing is.
 """
 
 import sys
@@ -12,6 +12,8 @@ import triton.language as tl
 import ikp
 
 BLOCKS, TASKS, NOWHERE = 16, 500, 1 << 46
+FAILS: tl.constexpr = tl.constexpr(3)
+"""The block that does."""
 
 
 @triton.jit
@@ -23,7 +25,7 @@ def fails(out, nowhere, n, prof):
         with ikp.range("task", i):
             tl.store(out + block, i)
     begin = tl.extra.cuda.globaltimer()
-    if block == 3:
+    if block == FAILS:
         with ikp.range("bad store"):
             while tl.extra.cuda.globaltimer() - begin < 50_000_000:
                 pass

@@ -220,8 +220,14 @@ def test_what_a_kernel_that_fails_had_recorded_is_in_the_trace(tmp_path: Path) -
     trace = ikp.load(path)
     names = Counter(trace.regions[region].name for region in trace.events.region)
     assert names["task"] == program.TASKS * program.BLOCKS
-    assert (names["bad store (open)"], names["wait (open)"]) == (1, program.BLOCKS - 1)
-    assert "failed" in trace.provenance["fault"]
+    # A warp does not wait for its stores: when the GPU has reported this one, it may have finished.
+    assert (names["bad store (open)"] + names["bad store"], names["wait (open)"]) == (
+        1,
+        program.BLOCKS - 1,
+    )
+    (block,) = {*trace.slots.block[trace.slots.finished].tolist()} or {program.FAILS.value}
+    assert block == program.FAILS.value, "the one that may have finished"
+    assert "failed" in trace.provenance["fault"] and "goes on after" in trace.provenance["fault"]
 
 
 def test_a_session_of_many_streams_gives_their_memory_back() -> None:

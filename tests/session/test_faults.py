@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ikp
+from ikp.core.abi import OverflowMode
 from ikp.errors import FaultError, IkpWarning
 from ikp.session import harvest
 from ikp.session.lifting import lift
@@ -33,6 +34,9 @@ class OnGpu:
         return SIZE
 
     def __getitem__(self, part: object) -> Any:
+        raise RuntimeError(ERROR)
+
+    def numpy(self) -> Any:
         raise RuntimeError(ERROR)
 
 
@@ -129,3 +133,27 @@ def test_a_kernel_that_was_not_recorded_may_fail_and_nothing_is_lost(
     with pytest.raises(FaultError, match=r"1 of 1 .* none is lost\.$"):
         program()
     assert_holds(opened[0].trace, *truths)
+
+
+def test_a_stream_is_there_as_far_as_it_was_read_and_its_last_ranges_count(
+    host: Host, failing: Callable[[Any], None]
+) -> None:
+    """A store that fails is reported later: its warp may have ended the range, and finished."""
+
+    def program() -> None:
+        with ikp.profile(overflow="stream") as prof:
+            opened.append(prof)
+            host.run(prof.buffer("k", size=SIZE), work(overflow=OverflowMode.STREAM))
+            (taken,) = prof._recording._taken  # type: ignore[union-attr]
+            assert taken.drain is not None
+            taken.drain.step()
+            failing(prof)
+
+    opened: list[ikp.profile] = []
+    with pytest.raises(FaultError) as raised:
+        program()
+    said = str(raised.value)
+    assert "1 of 1 recorded launches had been read back" in said
+    assert "(k as far as it was read while it ran): none is lost. A warp goes on after" in said
+    (kept,) = opened[0].trace.launches
+    assert kept.kept == kept.attempted > 0

@@ -1,6 +1,6 @@
 """Two GPUs of one host, a process for each: do their clocks agree, and is a late rank found?
 
-    python -m benchmarks.two_gpus [--seconds 60] [--one-gpu]
+    python -m benchmarks.two_gpus [--seconds 60] [--one-gpu] [--keep FOLDER]
 
 Each rank maps the other's memory (CUDA IPC). Pairs of blocks send each other 128 bytes and a flag,
 in turn, recorded as ``put`` and ``wait``. Printed are, with what is asked of each:
@@ -312,6 +312,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--one-gpu", action="store_true")
+    parser.add_argument("--keep", type=Path, help="an empty folder, in which the traces are left")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -322,7 +323,7 @@ def main() -> None:
     if there < 2 - given.one_gpu:
         raise SystemExit(f"this needs two GPUs in one host, and there are {there}.")
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder = given.keep or Path(name)
         run_ranks(folder, sys.argv[1:])
         checks = check_clocks(folder), check_planted(folder)
     if not all(checks) and not given.one_gpu:

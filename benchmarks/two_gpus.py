@@ -321,7 +321,9 @@ def main() -> None:
         return
     there = torch.cuda.device_count()
     if there < 2 - given.one_gpu:
-        raise SystemExit(f"this needs two GPUs in one host, and there are {there}.")
+        raise SystemExit(
+            f"this needs two GPUs in one host, one with --one-gpu, and there are {there}."
+        )
     with tempfile.TemporaryDirectory() as name:
         folder = given.keep or Path(name)
         run_ranks(folder, sys.argv[1:])

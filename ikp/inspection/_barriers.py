@@ -42,7 +42,7 @@ def needless_barriers(flow: Flow, ours: Collection[int] = ()) -> frozenset[int]:
 
 
 def _depth(flow: Flow, at: int) -> int:
-    return sum(at in loop.body for loop in flow.loops)
+    return len(flow.loops_around(at))
 
 
 def _is_full(each: Instruction) -> bool:

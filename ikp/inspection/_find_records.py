@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 
 from ikp.core.abi import ALIGNMENT, KIND_SHIFT, Kind
@@ -41,11 +43,9 @@ def find(flow: Flow) -> FoundRecords:
     """
     tracer = Tracer(flow)
     gathered = GatheredFinder(tracer).records
-    records, unresolved, anchors = list[Record](), list[int](), set[int]()
+    records, unresolved, others = list[Record](), list[int](), _Others(tracer)
     published = {at for at in range(len(flow.code.instructions)) if _publishes_start(tracer, at)}
-    entered = set[int]()
     paired = set[int]()
-    wide = False
     for at, instruction in enumerate(flow.code.instructions):
         if (apart := _apart(flow.code.instructions, at)) is not None:
             tag, start = words(instruction.operands[1], 2)
@@ -61,30 +61,29 @@ def find(flow: Flow) -> FoundRecords:
         start, second, end, _ = words(instruction.operands[1], 4)
         stores: tuple[int, ...] = (at,)
         tag = ""
-        if not _are_clocks(tracer, tracer.origins(at, (end,))):
-            entered |= _of_header(tracer, at, (start, second))
+        if not tracer.are_clocks(at, end):
+            others.headers.append((at, (start, second)))
             continue
-        if not _are_clocks(tracer, tracer.origins(at, (start,))):
+        if not tracer.are_clocks(at, start):
             tag, start, *_ = words(instruction.operands[1], 4)
         elif (rest := _rest(flow, at)) is not None:
             stores, tag = (at, rest), words(flow.code.instructions[rest].operands[1], 2)[0]
         tags = _tags(tracer, stores[-1], tag) if tag else set()
         if not tags:
-            anchors |= _origins(tracer, at, (start, end))
+            others.anchors.append((at, (start, end)))
             continue
         spans = _spans(tracer, tracer.origins(at, (end, start)))
         if spans:
             records.append(Record(stores, tags.pop() if len(tags) == 1 else None, spans))
-            wide |= len(stores) > 1
+            others.wide |= len(stores) > 1
         else:
             unresolved.append(at)
     records += chain.from_iterable(gathered.values())
     unresolved += (at for at, several in gathered.items() if not several)
-    clocks = (at for at in _clocks(tracer, anchors, wide=wide) if at not in entered)
     records.sort(key=lambda record: record.store)
     published |= _published_counts(tracer, records)
     every = tuple(sorted(published))
-    return FoundRecords(tuple(records), tuple(clocks), tuple(sorted(unresolved)), every)
+    return FoundRecords(tuple(records), tuple(sorted(unresolved)), others.clocks, every)
 
 
 def _publishes(instruction: Instruction, bits: str) -> bool:
@@ -92,8 +91,9 @@ def _publishes(instruction: Instruction, bits: str) -> bool:
 
     A record's own stores are never volatile.
     """
-    volatile = "STRONG" in instruction.opcode.split(".") and _stores(instruction, bits)
-    return volatile and _address(instruction)[1] == PUBLISHED
+    if ".STRONG" not in instruction.opcode or not _stores(instruction, bits):
+        return False
+    return _address(instruction)[1] == PUBLISHED
 
 
 def _publishes_start(tracer: Tracer, at: int) -> bool:
@@ -102,7 +102,7 @@ def _publishes_start(tracer: Tracer, at: int) -> bool:
     if not _publishes(instruction, "128"):
         return False
     _, tag, start, _ = words(instruction.operands[1], 4)
-    return _are_clocks(tracer, tracer.origins(at, (start,))) and bool(_tags(tracer, at, tag))
+    return tracer.are_clocks(at, start) and bool(_tags(tracer, at, tag))
 
 
 def _published_counts(tracer: Tracer, records: list[Record]) -> set[int]:
@@ -110,25 +110,52 @@ def _published_counts(tracer: Tracer, records: list[Record]) -> set[int]:
 
     The assembler may put one before its record.
     """
-    instructions, found = tracer.flow.code.instructions, set[int]()
-    for own in {max(record.stores) for record in records}:
-        for at in range(max(own - _REACH, 0), min(own + _REACH, len(instructions))):
-            if at not in found and _publishes(instructions[at], "64"):
-                count, nothing = (
-                    tracer.origins(at, (word,)) for word in words(instructions[at].operands[1], 2)
-                )
-                if _is_zero(tracer, nothing) and not _are_clocks(tracer, count):
-                    found.add(at)
+    found, stores = set[int](), sorted({max(record.stores) for record in records})
+    for at, each in enumerate(tracer.flow.code.instructions):
+        if not _publishes(each, "64"):
+            continue
+        if bisect_right(stores, at + _REACH) > bisect_right(stores, at - _REACH):
+            count, nothing = words(each.operands[1], 2)
+            if _is_zero(tracer, at, nothing) and not tracer.are_clocks(at, count):
+                found.add(at)
     return found
 
 
-def _is_zero(tracer: Tracer, origins: Origins) -> bool:
-    made = [tracer.defined[int(at)].values() for (at,) in origins.found]
+def _is_zero(tracer: Tracer, at: int, place: str) -> bool:
+    made = [tracer.defined[int(one)].values() for (one,) in tracer.origins(at, (place,)).found]
     return bool(made) and all(
         each.origin is ValueOrigin.CONSTANT and each.value == 0
         for defined in made
         for each in defined
     )
+
+
+@dataclass
+class _Others:
+    """The wide stores that are no records, by which the clock reads of records are told."""
+
+    tracer: Tracer
+    headers: list[tuple[int, tuple[str, str]]] = field(default_factory=list)
+    """Those that may store a slot's header, with the words that do."""
+    anchors: list[tuple[int, tuple[str, str]]] = field(default_factory=list)
+    """Those of clock reads without a tag, with their words."""
+    wide: bool = False
+    """Whether records have clocks of 64 bits."""
+
+    def clocks(self) -> tuple[int, ...]:
+        """Return the clock reads of records: all of 64 bits but clock anchors, or all of 32."""
+        anchors = {made for at, words in self.anchors for made in _origins(self.tracer, at, words)}
+        entered = {
+            made for at, words in self.headers for made in _of_header(self.tracer, at, words)
+        }
+        return tuple(
+            at
+            for at, defined in enumerate(self.tracer.defined)
+            if len(defined) == 1 + self.wide
+            and not (self.wide and at in anchors)
+            and at not in entered
+            and at in self.tracer.clocks
+        )
 
 
 def _apart(instructions: tuple[Instruction, ...], at: int) -> int | None:
@@ -145,7 +172,7 @@ def _of_two(
 ) -> Iterator[Record]:
     """Yield the record that two stores write, of {tag, start} and {end}; nothing for others."""
     at, last = stores
-    if _are_clocks(tracer, tracer.origins(at, (start,))):
+    if tracer.are_clocks(at, start):
         tags = _tags(tracer, at, tag)
         # Registers are the same at both stores: no instruction is between them.
         spans = _spans(tracer, tracer.origins(at, (end, start)))
@@ -235,13 +262,6 @@ def _address(instruction: Instruction) -> tuple[str, int]:
     return (found["base"], int(found["offset"] or "0", 16)) if found else ("", 0)
 
 
-def _are_clocks(tracer: Tracer, origins: Origins) -> bool:
-    made = [tracer.defined[at] for (at,) in origins.found if isinstance(at, int)]
-    return bool(made) and all(
-        any(d.origin is ValueOrigin.CLOCK for d in defined.values()) for defined in made
-    )
-
-
 def _tags(tracer: Tracer, at: int, place: str) -> set[int | None]:
     """Return the tags that a word can hold; None is one made at run time; empty: it is no tag."""
     found: set[int | None] = set()
@@ -276,29 +296,19 @@ def _spans(tracer: Tracer, origins: Origins) -> tuple[Span, ...]:
 def _contents(origins: Origins, places: tuple[int | str, ...]) -> set[int]:
     """Return the instructions that run after the start is read and before the end is."""
     return {
-        before.at
-        for before, after in origins.way(places)
-        if isinstance(after.places[0], int) and isinstance(before.places[1], str)
+        at
+        for step in origins.way(places)
+        if isinstance(step.after[0], int) and isinstance(step.before[1], str)
+        for at in step.instructions
     }
 
 
 def _of_header(tracer: Tracer, at: int, places: tuple[str, str]) -> set[int]:
     """Return the clock reads that a slot header is stored from; none for another store."""
-    clocks = all(_are_clocks(tracer, tracer.origins(at, (place,))) for place in places)
+    clocks = all(tracer.are_clocks(at, place) for place in places)
     return _origins(tracer, at, places) if clocks else set()
 
 
 def _origins(tracer: Tracer, at: int, places: tuple[str, ...]) -> set[int]:
     """Return the instructions that make the words in ``places``."""
     return {int(made) for place in places for (made,) in tracer.origins(at, (place,)).found}
-
-
-def _clocks(tracer: Tracer, anchors: set[int], *, wide: bool) -> tuple[int, ...]:
-    """Return the clock reads of records: all of 64 bits but clock anchors, or all of 32."""
-    return tuple(
-        at
-        for at, defined in enumerate(tracer.defined)
-        if len(defined) == 1 + wide
-        and not (wide and at in anchors)
-        and any(d.origin is ValueOrigin.CLOCK for d in defined.values())
-    )

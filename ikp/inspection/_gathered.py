@@ -163,8 +163,8 @@ class GatheredFinder:
         rest = range(begun.at, last)  # a wait's start is taken before its end is read
         found = []
         for (first,) in origins.found:
-            way = (before for before, _ in origins.way((first,)))
-            contents = {each.at for each in way if isinstance(each.places[0], str)}
+            way = (step for step in origins.way((first,)) if isinstance(step.before[0], str))
+            contents = {each for step in way for each in step.instructions}
             if not any(
                 d.origin is ValueOrigin.CLOCK for d in self.tracer.defined[int(first)].values()
             ):
@@ -216,8 +216,8 @@ class GatheredFinder:
 
     def _last(self, at: int, place: str) -> int | None:
         """Return the instruction, guarded or not, that last defines a word in the same block."""
-        back = range(at - 1, self._first(at) - 1, -1)
-        return next((each for each in back if place in self.tracer.defined[each]), None)
+        made = self.tracer.last(at, place)
+        return None if made is None or made < self._first(at) else made
 
     def _first(self, at: int) -> int:
         graph = self.tracer.flow.graph

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ikp.sass.control_flow.flow import Edge, Flow
 from ikp.sass.control_flow.graph import inverse
@@ -18,11 +21,11 @@ Place = str | int
 _Facts = frozenset[str]
 """Guards that are known to hold on a path: "P0", "!P1"."""
 
+_NO_FACTS: _Facts = frozenset()
 _PREDICATE = re.compile(r"U?P\d")
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(NamedTuple):
     """The places of the values right before instruction ``at``, on a path to the traced one."""
 
     at: int
@@ -32,29 +35,41 @@ class _State:
     @property
     def done(self) -> bool:
         """Whether every value's origin is found."""
-        return all(isinstance(place, int) for place in self.places)
+        return str not in map(type, self.places)
+
+
+_States = dict[_State, list[tuple[int, _State]]]
+"""State -> the states that follow, on the way to the traced instruction; with each the end of the
+instructions up to there: one, or several in a row that concern no value and no guard."""
+
+
+class Step(NamedTuple):
+    """Instructions that are executed one after the other, and the values' places around them."""
+
+    instructions: range
+    before: tuple[Place, ...]
+    after: tuple[Place, ...]
 
 
 @dataclass(frozen=True)
 class Origins:
     """All paths back that were found: the states, and the successors of each."""
 
-    states: dict[_State, list[_State]]
-    """State -> the states right after it, on the way to the traced instruction."""
+    states: _States
 
-    @property
+    @cached_property
     def found(self) -> set[tuple[Place, ...]]:
         """The instructions that define the values, for each combination of them."""
         return {state.places for state in self.states if state.done}
 
-    def way(self, places: tuple[Place, ...]) -> Iterator[tuple[_State, _State]]:
-        """Yield each step (before, after) of the paths from where ``places`` were all defined."""
+    def way(self, places: tuple[Place, ...]) -> Iterator[Step]:
+        """Yield each step of the paths from where ``places`` were all defined."""
         work = [state for state in self.states if state.places == places]
         seen = set(work)
         while work:
             state = work.pop()
-            for after in self.states[state]:
-                yield state, after
+            for end, after in self.states[state]:
+                yield Step(range(state.at, end), state.places, after.places)
                 if after not in seen:
                     seen.add(after)
                     work.append(after)
@@ -72,21 +87,109 @@ class Tracer:
         A path that contradicts itself is left out: where code runs under a guard, a definition
         under that guard counts.
         """
+        key = at, places
+        if key not in self._answers:
+            states: _States = {}
+            deque(self._explored(at, places, states, {}), maxlen=0)
+            self._answers[key] = Origins(states)
+        return self._answers[key]
+
+    def are_clocks(self, at: int, place: str) -> bool:
+        """Return whether a value comes from clock reads alone, as instruction ``at`` reads it.
+
+        A kernel's own stores are many, and so are its exits: the first other origin ends a search,
+        and no search goes twice where one has been.
+        """
+        known = self._verdicts.setdefault(self._deciding((place,)), {})
+        states: _States = {}
+        ends = []
+        for state in self._explored(at, (place,), states, known):
+            if not known.get(state, state.places[0] in self.clocks):
+                known.update(dict.fromkeys(_onward(states, [state]), False))
+                return False
+            ends.append(state)
+        known.update(dict.fromkeys(_onward(states, ends), True))
+        return bool(ends)
+
+    @cached_property
+    def _verdicts(self) -> dict[_Facts, dict[_State, bool]]:
+        """By the guards that decide: whether what comes to a state are clock reads alone."""
+        return {}
+
+    @cached_property
+    def clocks(self) -> frozenset[Place]:
+        """The instructions that read a clock."""
+        return frozenset(
+            at
+            for at, defined in enumerate(self.defined)
+            if any(each.origin is ValueOrigin.CLOCK for each in defined.values())
+        )
+
+    def _explored(
+        self, at: int, places: tuple[str, ...], states: _States, known: Container[_State]
+    ) -> Iterator[_State]:
+        """Put all states into ``states``; yield the last ones: those that are done, or known."""
         deciding = self._deciding(places)
         start = _State(at, places, _known(self._instructions[at].guard, deciding))
-        states: dict[_State, list[_State]] = {start: []}
+        states[start] = []
         work = [start]
         while work:
             after = work.pop()
-            if after.done:
+            if after in known or after.done:
+                yield after
                 continue
-            for edge in self.flow.before[after.at]:
-                for state in self._step(after, edge, deciding):
-                    if state not in states:
-                        states[state] = []
-                        work.append(state)
-                    states[state].append(after)
-        return Origins(states)
+            for end, state in self._earlier(after, deciding):
+                if state not in states:
+                    states[state] = []
+                    work.append(state)
+                states[state].append((end, after))
+
+    def _earlier(self, after: _State, deciding: _Facts) -> Iterator[tuple[int, _State]]:
+        """Yield the states before one, with the end of the instructions between.
+
+        In its basic block that is as far back as nothing concerns it.
+        """
+        first = self._straight(after)
+        if first < after.at:
+            yield after.at, _State(first, after.places, after.facts)
+            return
+        for edge in self.flow.before[after.at]:
+            for state in self._step(after, edge, deciding):
+                yield edge.source + 1, state
+
+    def _straight(self, after: _State) -> int:
+        """Return where the instructions begin that lead to a state straight, and change nothing."""
+        graph = self.flow.graph
+        first = graph.blocks[graph.block(after.at)].first
+        names = [place for place in after.places if isinstance(place, str)]
+        names += [fact.lstrip("!") for fact in after.facts]
+        for name in names:
+            last = self.last(after.at, name)
+            if last is not None and last >= first:
+                first = last + 1
+        return first
+
+    def last(self, at: int, name: str) -> int | None:
+        """Return the last instruction before another that defines a place, or may change a guard.
+
+        The last one by its place in the code; None where there is none.
+        """
+        where = self._concerning.get(name, ())
+        number = bisect_left(where, at)
+        return where[number - 1] if number else None
+
+    @cached_property
+    def _answers(self) -> dict[tuple[int, tuple[str, ...]], Origins]:
+        return {}
+
+    @cached_property
+    def _concerning(self) -> dict[str, list[int]]:
+        """Place or predicate -> the instructions that define the one, or may change the other."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for at, (defined, changed) in enumerate(zip(self.defined, self._changed, strict=True)):
+            for name in (*defined, *(fact for fact in changed if fact[0] != "!")):
+                found[name].append(at)
+        return dict(found)
 
     @cached_property
     def _instructions(self) -> tuple[Instruction, ...]:
@@ -129,11 +232,7 @@ class Tracer:
     @cached_property
     def _changed(self) -> list[_Facts]:
         """The facts that cease to hold at each instruction: on any predicate in its operands."""
-        found = []
-        for instruction in self._instructions:
-            names = [p for o in instruction.operands for p in _PREDICATE.findall(o)]
-            found.append(frozenset(fact for p in names for fact in (p, f"!{p}")))
-        return found
+        return [_changed(instruction) for instruction in self._instructions]
 
     def _step(self, after: _State, edge: Edge, deciding: _Facts) -> Iterator[_State]:
         """Yield the states before the instruction that ``edge`` comes from."""
@@ -154,8 +253,28 @@ class Tracer:
             yield _State(at, after.places, facts | _known(inverse(guard), deciding))
 
 
+def _onward(states: _States, ends: list[_State]) -> set[_State]:
+    """Return some states, and all that follow on the way to the traced instruction."""
+    seen, work = {*ends}, [*ends]
+    while work:
+        new = {after for _, after in states[work.pop()]} - seen
+        seen |= new
+        work += new
+    return seen
+
+
+def _changed(instruction: Instruction) -> _Facts:
+    """Return the facts on the predicates in an instruction's operands."""
+    if "P" not in instruction.rest:
+        return _NO_FACTS
+    names = [name for each in instruction.operands for name in _PREDICATE.findall(each)]
+    return frozenset(fact for name in names for fact in (name, f"!{name}")) if names else _NO_FACTS
+
+
 def _known(guard: str, deciding: _Facts) -> _Facts:
-    return frozenset([guard] if guard.lstrip("!") in deciding else [])
+    if not guard:
+        return _NO_FACTS
+    return frozenset([guard]) if guard.lstrip("!") in deciding else _NO_FACTS
 
 
 def _before(

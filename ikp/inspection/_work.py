@@ -110,9 +110,7 @@ def loops(flow: Flow, ours: set[int]) -> tuple[LoopFacts, ...]:
         if at not in ours and unit:
             loop = flow.loop_of(at)
             found[-1 if loop is None else loop.header][unit] += 1
-    depth = {
-        loop.header: sum(loop.header in other.body for other in flow.loops) for loop in flow.loops
-    }
+    depth = {loop.header: len(flow.loops_around(loop.header)) for loop in flow.loops}
     return tuple(
         LoopFacts(
             "" if header < 0 else line_of(flow, [header]),

@@ -254,7 +254,7 @@ class _Findings:
 
     def loops(self, at: int) -> int:
         """Return in how many loops an instruction is."""
-        return sum(at in loop.body for loop in self.flow.loops)
+        return len(self.flow.loops_around(at))
 
     def _works(self, at: int) -> bool:
         return work_of(self.flow.code.instructions[at]) not in IDLE

@@ -15,8 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
@@ -27,7 +25,8 @@ from ikp.inspection._expansions import lines
 from ikp.inspection._find_records import find
 from ikp.inspection._images import Marks, codes
 from ikp.inspection._plain_kernel import plain_facts
-from ikp.inspection._record import FoundRecords, Record, runs_always, runs_surely
+from ikp.inspection._record import FoundRecords, Record
+from ikp.inspection._sureness import Sureness
 from ikp.inspection._work import Often, flop
 from ikp.inspection.inspector import lost_ranges
 from ikp.plugins import Image
@@ -167,7 +166,7 @@ class _Summary:
         return self._with_work(found, max(map(self._how_often, records), key=self._weight))
 
     def _weight(self, how_often: dict[int, Often]) -> tuple[int, int]:
-        depth = (sum(at in loop.body for loop in self.flow.loops) for at in how_often)
+        depth = (len(self.flow.loops_around(at)) for at in how_often)
         return min(depth, default=0), len(how_often)
 
     def _with_work(self, facts: RangeFacts, how_often: dict[int, Often]) -> RangeFacts:
@@ -211,7 +210,7 @@ class _Summary:
         starts = [span.start for span in record.spans]
         held = (span for span in record.spans if span.holds(at))
         surely = self.marks.always_kept(record.tag) and all(
-            runs_surely(self.flow, span, at) for span in held
+            self._sureness.surely(span, at) for span in held
         )
         return self._often(at, starts, surely=surely)
 
@@ -228,8 +227,8 @@ class _Summary:
             return Often(0.0, maybe=True)
         around = [
             loop
-            for loop in self.flow.loops
-            if at in loop.body and not (starts and all(one in loop.body for one in starts))
+            for loop in self.flow.loops_around(at)
+            if not (starts and all(one in loop.body for one in starts))
         ]
         trips = [values.trips(loop.header) for loop in around]
         times = math.prod(each for each in trips if each is not None)
@@ -250,7 +249,7 @@ class _Summary:
         """Return how often an instruction in no range is executed by each warp."""
         block = self.flow.graph.block(at)
         if block not in self._always:
-            around = self.flow.loop_of(at) is None and runs_always(self.flow, at)
+            around = self.flow.loop_of(at) is None and self._sureness.always(at)
             self._always[block] = self._often(at, (), surely=around)
         return self._always[block]
 
@@ -268,6 +267,10 @@ class _Summary:
         return Excess(self.flow, self._accesses.values, self._accesses.whole, self._of_records)
 
     @cached_property
+    def _sureness(self) -> Sureness:
+        return Sureness(self.flow)
+
+    @cached_property
     def _needless(self) -> frozenset[int]:
         return needless_barriers(self.flow, self._of_records)
 
@@ -278,17 +281,30 @@ class _Summary:
     def _awaited(self, record: Record) -> set[str]:
         """Return the other ranges whose loads a range waits for: there their time is spent."""
         number, own = self._numbers[record], self._names[self._numbers[record]]
-        loads = {
-            load
-            for wait in self._load_waits
-            if self._innermost.get(wait.at) == number
-            for load in wait.loads
-        }
+        loads = self._awaited_by.get(number, set())
         return {self._names[self._innermost[at]] for at in loads & self._innermost.keys()} - {own}
+
+    @cached_property
+    def _awaited_by(self) -> dict[int, set[int]]:
+        """The loads that the waits in a range are for, by the number of its record."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for wait in self._load_waits:
+            if (number := self._innermost.get(wait.at)) is not None:
+                found[number].update(wait.loads)
+        return dict(found)
 
     @cached_property
     def _load_waits(self) -> list[LoadWait]:
         return load_waits(self.flow)
+
+    @cached_property
+    def _waits(self) -> list[int]:
+        """The waits for loads, in order."""
+        return sorted(wait.at for wait in self._load_waits)
+
+    @cached_property
+    def _awaited_loads(self) -> frozenset[int]:
+        return frozenset(load for wait in self._load_waits for load in wait.loads)
 
     def _copy(self, record: Record) -> RangeFacts:
         number = self._numbers[record]
@@ -318,7 +334,7 @@ class _Summary:
     def _by_all(self, at: int) -> bool:
         """Whether each warp runs an instruction, if that is a product."""
         product = work_of(self.code.instructions[at]) is Work.TENSOR
-        return not product or runs_always(self.flow, at)
+        return not product or self._sureness.always(at)
 
     def _narrowest(self, own: Collection[int]) -> int | None:
         """Return the bytes of a lane's narrowest load among several that are under way together.
@@ -326,11 +342,10 @@ class _Summary:
         So are those with no wait for a load between: a compiler may give each its own scoreboard.
         Of several lines they are of several arrays, and none of them could be one wider load.
         """
-        waits = np.array(sorted(wait.at for wait in self._load_waits), np.int64)
         runs: dict[tuple[int, tuple[Line, ...]], list[int]] = defaultdict(list)
-        for at in sorted({load for wait in self._load_waits for load in wait.loads} & {*own}):
+        for at in sorted(at for at in own if at in self._awaited_loads):
             lines = self.code.instructions[at].lines
-            runs[int(np.searchsorted(waits, at)), lines].append(at)
+            runs[bisect_left(self._waits, at), lines].append(at)
         loads = [at for run in runs.values() if len(run) >= _SEVERAL for at in run]
         return min((_lane_bytes(self.code.instructions[at]) for at in loads), default=None)
 
@@ -345,7 +360,7 @@ class _Summary:
         if work_of(self.code.instructions[at]) is not Work.TENSOR:
             return True
         return self.marks.always_kept(record.tag) and all(
-            span.holds(at) and runs_surely(self.flow, span, at) for span in record.spans
+            span.holds(at) and self._sureness.surely(span, at) for span in record.spans
         )
 
     @cached_property

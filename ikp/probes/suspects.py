@@ -117,7 +117,7 @@ def suspects(flow: Flow) -> list[Suspect]:
 
 def _depth(flow: Flow, at: int) -> int:
     """Return how many loops are around an instruction."""
-    return sum(at in loop.body for loop in flow.loops)
+    return len(flow.loops_around(at))
 
 
 def _kind(instruction: Instruction) -> str:

@@ -196,7 +196,21 @@ class Flow:
 
     def loop_of(self, at: int) -> Loop | None:
         """Return the innermost loop around an instruction."""
-        return next((loop for loop in reversed(self.loops) if at in loop.body), None)
+        return next(reversed(self.loops_around(at)), None)
+
+    def loops_around(self, at: int) -> tuple[Loop, ...]:
+        """Return the loops around an instruction, outer ones first."""
+        return self._around.get(self.graph.block(at), ())
+
+    @cached_property
+    def _around(self) -> dict[int, tuple[Loop, ...]]:
+        """The loops around each block that is in any."""
+        found: dict[int, tuple[Loop, ...]] = {}
+        headers = {self.graph.block(loop.header): loop for loop in self.loops}
+        for header, loop in headers.items():
+            for block in self.bodies[header]:
+                found[block] = (*found.get(block, ()), loop)
+        return found
 
     def instructions(self, body: frozenset[int]) -> frozenset[int]:
         """Return the instructions of some blocks."""

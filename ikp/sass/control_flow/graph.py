@@ -208,6 +208,11 @@ class Graph:
         return depth_first(self.after, 0)[::-1]
 
     @cached_property
+    def exits(self) -> frozenset[int]:
+        """The blocks in which threads may exit."""
+        return frozenset(self.block(at) for at in self.code.of("EXIT"))
+
+    @cached_property
     def leaves(self) -> set[int]:
         """The blocks after which the kernel may end."""
         return {self.block(at) for at in self.jumps.leaving if self.jumps.ends(at)} | {

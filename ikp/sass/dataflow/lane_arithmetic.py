@@ -1,7 +1,8 @@
 """Integer arithmetic of SASS on many threads at once, as far as addresses are made of it.
 
-Each function takes the operands' 32-bit values as int64 arrays, a number for each thread, and the
-opcode's modifiers. It returns the words of the result, the low one first.
+Each function takes the operands' 32-bit values as int64 arrays, whose shapes numpy broadcasts to a
+number for each thread, and the opcode's modifiers. It returns the words of the result, the low one
+first.
 """
 
 from __future__ import annotations
@@ -77,12 +78,12 @@ def shift_and_add(parts: Sequence[str], operands: Sequence[Numbers], carry: Numb
 
 def combine(table: int, a: Numbers, b: Numbers, c: Numbers) -> Numbers:
     """LOP3: a bitwise function of three operands, by its table of eight bits."""
-    found = np.zeros_like(a)
+    found: Numbers = np.zeros((1, 1), np.int64)
     for number in range(8):
         if table >> number & 1:
             one = a if number & 4 else ~a
             two = b if number & 2 else ~b
-            found |= one & two & (c if number & 1 else ~c)
+            found = found | one & two & (c if number & 1 else ~c)
     return found & MASK
 
 
@@ -107,12 +108,12 @@ def compare(parts: Sequence[str], a: Numbers, b: Numbers) -> Numbers | None:
 
 def permute(a: Numbers, selector: Numbers, b: Numbers) -> Numbers:
     """PRMT: bytes of two registers, by a selector of four digits."""
-    both, found = _pair(a, b), np.zeros_like(a)
+    both, found = _pair(a, b), np.zeros((1, 1), np.int64)
     for place in range(4):
         digit = selector >> 4 * place & 15
         byte = both >> 8 * (digit & 7) & 0xFF
         byte = np.where(digit & 8, np.where(byte & 0x80, 0xFF, 0), byte)
-        found |= byte << 8 * place
+        found = found | byte << 8 * place
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -20,11 +21,12 @@ from ikp.sass.dataflow.lane_state import (
     DATA,
     LANE,
     LANES,
-    REGISTER,
     WARP,
     Threads,
     Value,
     offset_of,
+    source_of,
+    uniform,
 )
 from ikp.sass.disassembly.effects import Effects
 from ikp.sass.disassembly.listing import Instruction
@@ -32,6 +34,7 @@ from ikp.sass.disassembly.resources import FILES, members
 from ikp.sass.disassembly.values import ValueOrigin, definitions
 
 Effect = dict[str, Value] | None
+Parts = tuple[str, ...]
 
 _SPECIAL = frozenset(("SR_TID.X", "SR_TID.Y", "SR_TID.Z", "SR_LANEID"))
 _BLOCKS = {"SR_CTAID.X": 0, "SR_CTAID.Y": 1, "SR_CTAID.Z": 2}
@@ -48,8 +51,26 @@ def execute(threads: Threads, each: Instruction, effects: Effects) -> None:
 
 def name_of(bit: int) -> str:
     """Return the name of a register, by its bit."""
-    file = next(each for each in FILES.values() if each.first <= bit < each.first + each.count)
-    return f"{file.prefix}{bit - file.first}"
+    return _NAMES[bit]
+
+
+_NAMES = {
+    each.first + number: f"{each.prefix}{number}"
+    for each in FILES.values()
+    for number in range(each.count)
+}
+
+
+@cache
+def modifiers(opcode: str) -> tuple[str, ...]:
+    """Return the modifiers of an opcode."""
+    return tuple(opcode.split(".")[1:])
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_predicate(text: str, *, negated: bool = True) -> bool:
+    """Return whether an operand is a predicate, which a ``!`` may negate."""
+    return re.fullmatch(r"!?U?P[\dT]" if negated else r"U?P[\dT]", text) is not None
 
 
 def _effect(threads: Threads, each: Instruction) -> Effect:
@@ -58,17 +79,19 @@ def _effect(threads: Threads, each: Instruction) -> Effect:
     if made and all(one.origin is ValueOrigin.CONSTANT for one in made.values()):
         return {name: threads.full(one.value) for name, one in made.items() if name[0] in "RU"}
     known = _EVALUATED.get(each.op)
-    return known(threads, each, each.opcode.split(".")[1:]) if known is not None else None
+    return known(threads, each, modifiers(each.opcode)) if known is not None else None
 
 
 def _unknown(threads: Threads, each: Instruction, effects: Effects) -> dict[str, Value]:
     depends, loads = 0, each.op in _FROM_MEMORY
     for bit in members(effects.reads):
-        depends |= threads.state.get(name_of(bit), Value(None, 0)).depends
+        known = threads.state.get(_NAMES[bit])
+        depends |= known.depends if known is not None else 0
     depends |= DATA if loads else 0
     if not loads and each.op not in _PURE:
         depends |= DATA | (0 if each.op in _OF_A_WARP else LANE)
-    return {name_of(bit): Value(None, depends) for bit in members(effects.writes)}
+    value = Value(None, depends)
+    return {_NAMES[bit]: value for bit in members(effects.writes)}
 
 
 _LOADING = "LD LDG LDS LDL LDC LDCU ULDC LDSM LDGMC"
@@ -87,7 +110,7 @@ _PURE = frozenset(_COMPUTING.split())
 def _targets(each: Instruction) -> tuple[list[str], list[str]]:
     """Return the registers and predicates before the sources, and the sources."""
     operands, at = list(each.operands), 1
-    while at < len(operands) and re.fullmatch(r"U?P[\dT]", operands[at]) and at < 3:
+    while at < len(operands) and at < 3 and _is_predicate(operands[at], negated=False):
         at += 1
     return operands[:at], operands[at:]
 
@@ -101,17 +124,17 @@ def _joined(sources: list[Value]) -> int:
 
 def _result(each: Instruction, words: tuple[Numbers, ...] | None, depends: int) -> Effect:
     """Return the words of a result, in the registers from the first operand on."""
-    found = REGISTER.match(each.operands[0])
-    if found is None:
+    found = source_of(each.operands[0])
+    if not found.file:
         return None
     if words is None:
         words_or_none: tuple[Numbers | None, ...] = (None,)
     else:
         words_or_none = words
-    if found[3] in "ZT":
+    if found.number in "ZT":
         return {}
-    first = int(found[3])
-    return {f"{found[2]}{first + n}": Value(w, depends) for n, w in enumerate(words_or_none)}
+    first = int(found.number)
+    return {f"{found.file}{first + n}": Value(w, depends) for n, w in enumerate(words_or_none)}
 
 
 def _known(sources: list[Value]) -> list[Numbers] | None:
@@ -121,7 +144,7 @@ def _known(sources: list[Value]) -> list[Numbers] | None:
     )
 
 
-def _move(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _move(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     source = each.operands[1]
     values = [threads.read(source)]
     if "64" in parts and each.op == "UMOV":
@@ -130,7 +153,7 @@ def _move(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
     return _result(each, tuple(bits) if bits else None, _joined(values))
 
 
-def _multiply(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _multiply(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     sources = _targets(each)[1]
     if len(sources) < 3:
         return None
@@ -145,15 +168,15 @@ def _multiply(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
     return _result(each, arithmetic.multiply(parts, *bits) if bits else None, depends)
 
 
-def _add(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _add(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     targets, sources = _targets(each)
-    numbers = [one for one in sources if not re.match(r"!?U?P[\dT]$", one)]
+    numbers = [one for one in sources if not _is_predicate(one)]
     values = [threads.read(one) for one in numbers[:3]]
     while len(values) < 3:
         values.append(threads.full(0))
     carry = threads.full(0)
     if "X" in parts:
-        given = [one for one in sources if re.match(r"!?U?P[\dT]$", one)]
+        given = [one for one in sources if _is_predicate(one)]
         carry = threads.read(given[0]) if given else carry
     depends = _joined([*values, carry])
     bits = _known([*values, carry])
@@ -175,9 +198,9 @@ def _with_carries(
     return found
 
 
-def _lea(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _lea(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     targets, sources = _targets(each)
-    carries = [one for one in sources if re.match(r"!?U?P[\dT]$", one)]
+    carries = [one for one in sources if _is_predicate(one)]
     numbers = [one for one in sources if one not in carries]
     values = [threads.read(one) for one in numbers]
     carry = threads.read(carries[0]) if carries and "X" in parts else threads.full(0)
@@ -188,7 +211,7 @@ def _lea(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
     return _with_carries(each, targets, (words[0], words[-1]), depends)
 
 
-def _shift(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _shift(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     sources = each.operands[1:]
     if len(sources) < 3:
         return None
@@ -197,7 +220,7 @@ def _shift(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
     return _result(each, arithmetic.shift(parts, *bits) if bits else None, _joined(values))
 
 
-def _logic(threads: Threads, each: Instruction, _: list[str]) -> Effect:
+def _logic(threads: Threads, each: Instruction, _: Parts) -> Effect:
     targets, sources = _targets(each)
     if len(sources) < 4 or not sources[3].startswith("0x"):
         return None
@@ -212,7 +235,7 @@ def _logic(threads: Threads, each: Instruction, _: list[str]) -> Effect:
     )
 
 
-def _predicates(threads: Threads, each: Instruction, _: list[str]) -> Effect:
+def _predicates(threads: Threads, each: Instruction, _: Parts) -> Effect:
     operands = list(each.operands)
     if len(operands) < 6 or not operands[5].startswith("0x"):
         return None
@@ -226,7 +249,7 @@ def _also(name: str, depends: int) -> dict[str, Value]:
     return {} if name.endswith("T") else {name: Value(None, depends)}
 
 
-def _compare(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _compare(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     operands = list(each.operands)
     if len(operands) < 5:
         return None
@@ -242,7 +265,7 @@ def _compare(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
     return {name: value for name, value in found.items() if not name.endswith("T")}
 
 
-def _select(threads: Threads, each: Instruction, _: list[str]) -> Effect:
+def _select(threads: Threads, each: Instruction, _: Parts) -> Effect:
     values = [threads.read(one) for one in each.operands[1:4]]
     bits = _known(values)
     if len(values) < 3:
@@ -251,7 +274,7 @@ def _select(threads: Threads, each: Instruction, _: list[str]) -> Effect:
     return _result(each, made, _joined(values))
 
 
-def _least(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _least(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     sources = [one for one in each.operands[1:] if not one.endswith("P")]
     values = [threads.read(one) for one in sources[:3]]
     bits = _known(values)
@@ -262,32 +285,32 @@ def _least(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
     return _result(each, (made,), _joined(values))
 
 
-def _permute(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _permute(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     values = [threads.read(one) for one in each.operands[1:4]]
     bits = _known(values)
     made = (arithmetic.permute(*bits),) if bits and len(parts) == 0 and len(bits) == 3 else None
     return _result(each, made, _joined(values))
 
 
-def _extend(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _extend(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     values = [threads.read(one) for one in each.operands[1:3]]
     bits = _known(values)
     return _result(each, (arithmetic.extend(parts, *bits),) if bits else None, _joined(values))
 
 
-def _absolute(threads: Threads, each: Instruction, _: list[str]) -> Effect:
+def _absolute(threads: Threads, each: Instruction, _: Parts) -> Effect:
     value = threads.read(each.operands[1])
     made = None if value.bits is None else (np.abs(arithmetic.signed(value.bits)) & MASK,)
     return _result(each, made, value.depends)
 
 
-def _floats(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _floats(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     value = threads.read(each.operands[1])
     made = None if value.bits is None else arithmetic.of_floats(parts, each.op, value.bits)
     return None if made is None else _result(each, (made,), value.depends)
 
 
-def _special(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _special(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     name, places = each.operands[-1], threads.launch.places
     if name in _SPECIAL:
         bits = places[name]
@@ -299,12 +322,12 @@ def _special(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
         return _result(each, (places[name],), BLOCK * wide)
     if name in _ZERO:
         pair = each.op == "CS2R" and "32" not in parts
-        zeros = np.zeros(threads.count, np.int64)
-        return _result(each, (zeros, zeros) if pair else (zeros,), 0)
+        zero = uniform(0)
+        return _result(each, (zero, zero) if pair else (zero,), 0)
     return None
 
 
-def _constant(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _constant(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     found = CONSTANT.match(each.operands[1])
     if found is None or int(found[1], 16) != 0:
         return None
@@ -312,12 +335,12 @@ def _constant(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
     words, assumed = [], False
     for n in range(count):
         number, guess = threads.launch.constant(offset_of(found[2]) + 4 * n)
-        words.append(np.full(threads.count, number, np.int64))
+        words.append(uniform(number))
         assumed |= guess
     return _result(each, tuple(words), ASSUMED * assumed)
 
 
-def _from_one(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
+def _from_one(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     """A value of one lane, in all lanes: SHFL.IDX by a constant, and R2UR."""
     operands = [one for one in each.operands if not re.match(r"U?P[\dT]$", one)]
     value = threads.read(operands[1])
@@ -326,25 +349,24 @@ def _from_one(threads: Threads, each: Instruction, parts: list[str]) -> Effect:
         chosen = threads.read(operands[2])
         if "IDX" not in parts or chosen.bits is None or np.ptp(chosen.bits):
             return None
-        lane = int(chosen.bits[0]) % LANES
-    made = None
-    if value.bits is not None:
-        made = (np.repeat(value.bits.reshape(-1, LANES)[:, lane], LANES),)
-    found = REGISTER.match(operands[0])
-    if found is None or found[3] in "ZT":
+        lane = int(chosen.bits[0, 0]) % LANES
+    made = value.bits
+    if made is not None and made.shape[1] > 1:
+        made = np.repeat(made.reshape(len(made), -1, LANES)[:, :, lane], LANES, axis=1)
+    found = source_of(operands[0])
+    if not found.file or found.number in "ZT":
         return {}
-    name = f"{found[2]}{found[3]}"
-    return {name: Value(made[0] if made else None, value.depends & ~LANE)}
+    return {found.file + found.number: Value(made, value.depends & ~LANE)}
 
 
-def _elect(threads: Threads, each: Instruction, _: list[str]) -> Effect:
+def _elect(threads: Threads, each: Instruction, _: Parts) -> Effect:
     """A thread that is chosen: the first lane."""
     names = [one for one in each.operands if re.match(r"U?P\d$", one)]
     first = (threads.launch.places["SR_LANEID"] == 0).astype(np.int64)
     return {name: Value(first, LANE) for name in names[:1]}
 
 
-_EVALUATED: dict[str, Callable[[Threads, Instruction, list[str]], Effect]] = {
+_EVALUATED: dict[str, Callable[[Threads, Instruction, Parts], Effect]] = {
     **dict.fromkeys(("MOV", "UMOV", "MOV32I"), _move),
     **dict.fromkeys(("IMAD", "UIMAD"), _multiply),
     **dict.fromkeys(("IADD3", "UIADD3", "VIADD", "IADD", "UVIADD"), _add),

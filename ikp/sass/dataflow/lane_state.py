@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -35,10 +35,40 @@ _SIZES = 0x360
 
 
 class Value(NamedTuple):
-    """The value of a register: of each thread, or None where it is unknown."""
+    """The value of a register: of each thread, or None where it is unknown.
+
+    A row for each block and a column for each thread of one; a single row where all blocks have
+    the same, and a single column where all threads of a block have.
+    """
 
     bits: Numbers | None
     depends: int
+
+
+UNKNOWN = Value(None, DATA | LANE)
+"""The value of a register that nothing is known of."""
+
+
+class Source(NamedTuple):
+    """What an operand's text names: a register, a number, or a constant of the launch."""
+
+    sign: str = ""
+    file: str = ""  # of a register: "R", "UR", "P", "UP"
+    number: str = ""  # of a register; "Z" and "T" are those that hold no value
+    value: int | None = None
+    offset: int | None = None  # of a constant
+
+
+@lru_cache(maxsize=1 << 14)
+def source_of(text: str) -> Source:
+    """Return what an operand names; equal texts are parsed once. Nothing of an address."""
+    if found := REGISTER.match(text):
+        return Source(found[1], found[2], found[3])
+    if _NUMBER.match(text):
+        return Source(value=int(text, 0) & MASK)
+    if found := CONSTANT.match(text):
+        return Source("-" if text.startswith("-") else "", offset=offset_of(found[2]))
+    return Source()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +130,10 @@ class LaunchValues:
 
     @cached_property
     def places(self) -> dict[str, Numbers]:
-        """The special registers of each thread."""
+        """The special registers: of each thread of a block, or of each block."""
         shape, (x, y, _) = self.shape, self.shape.block
-        number = np.arange(shape.threads, dtype=np.int64)
-        inside = number % (shape.warps * LANES)
-        block = shape.numbers[number // (shape.warps * LANES)]
+        inside = np.arange(shape.warps * LANES, dtype=np.int64)[np.newaxis]
+        block = shape.numbers[:, np.newaxis]
         width, height, _ = (max(each, 1) for each in shape.grid)
         return {
             "SR_TID.X": inside % x,
@@ -136,12 +165,19 @@ def offset_of(text: str) -> int:
     return 0 if text.endswith("Z") else int(text, 16)
 
 
+@lru_cache(maxsize=4096)
+def uniform(number: int) -> Numbers:
+    """Return a number of all threads of all blocks."""
+    made = np.full((1, 1), number, np.int64)
+    made.setflags(write=False)  # it is shared
+    return made
+
+
 class Threads:
     """The registers of all threads that are walked, at one place in the code."""
 
     def __init__(self, launch: LaunchValues, state: dict[str, Value]) -> None:
         self.launch, self.state = launch, state
-        self.count = launch.shape.threads
 
     def write(self, name: str, value: Value, guard: Value, *, guarded: bool) -> None:
         """Write a register where a guard lets threads run; where it is unknown, in all of them."""
@@ -194,12 +230,12 @@ class Threads:
 
     def _summand(self, text: str, *, wide: bool) -> Value:
         name, _, modifiers = text.partition(".")
-        match = REGISTER.match(name)
-        pair = wide and match is not None and "U32" not in modifiers.split(".")
+        found = source_of(name)
+        pair = wide and found.file and "U32" not in modifiers.split(".")
         low = self._scaled(self.read(name), modifiers)
-        if not pair or match is None or match[3] == "Z":
+        if not pair or found.number == "Z":
             return low
-        high = self.read(f"{match[2]}{int(match[3]) + 1}")
+        high = self.read(f"{found.file}{int(found.number) + 1}")
         depends = low.depends | high.depends
         if low.bits is None:
             return Value(None, depends)
@@ -207,22 +243,24 @@ class Threads:
 
     def full(self, number: int) -> Value:
         """Return a number, in all threads."""
-        return Value(np.full(self.count, number, np.int64), 0)
+        return Value(uniform(number), 0)
 
     def read(self, text: str) -> Value:
         """Return an operand's value: of a register, a number, or a constant."""
-        if found := REGISTER.match(text):
-            return self._register(found[1], found[2], found[3])
-        if _NUMBER.match(text):
-            return self.full(int(text, 0) & MASK)
-        if found := CONSTANT.match(text):
-            number, assumed = self.launch.constant(offset_of(found[2]))
-            number = -number if text.startswith("-") else number
-            return Value(self.full(number & MASK).bits, ASSUMED * assumed)
-        return Value(None, DATA | LANE)
+        found = source_of(text)
+        if found.file:
+            return self._register(found.sign, found.file, found.number)
+        if found.value is not None:
+            return self.full(found.value)
+        if found.offset is not None:
+            number, assumed = self.launch.constant(found.offset)
+            return Value(uniform((-number if found.sign else number) & MASK), ASSUMED * assumed)
+        return UNKNOWN
 
     def _scaled(self, value: Value, modifiers: str) -> Value:
         """Return an index of an address, which may be scaled: ``[R5.X4+0x10]``."""
+        if not modifiers:
+            return value
         scale = next((int(m[1:]) for m in modifiers.split(".") if re.fullmatch(r"X\d+", m)), 1)
         return (
             value if scale == 1 or value.bits is None else value._replace(bits=value.bits * scale)
@@ -232,7 +270,7 @@ class Threads:
         if number in "ZT":
             value = self.full(int(number == "T"))
         else:
-            value = self.state.get(f"{file}{number}", Value(None, DATA | LANE))
+            value = self.state.get(file + number, UNKNOWN)
         if value.bits is None or not sign:
             return value
         if file in ("P", "UP"):
@@ -248,10 +286,10 @@ class Threads:
 
     def next(self, text: str) -> Value:
         """Return the register behind one: the high half of a pair."""
-        found = REGISTER.match(text)
-        if found and found[3] not in "ZT":
-            return self._register(found[1], found[2], str(int(found[3]) + 1))
-        if constant := CONSTANT.match(text):
-            number, assumed = self.launch.constant(offset_of(constant[2]) + 4)
-            return Value(self.full(number).bits, ASSUMED * assumed)
+        found = source_of(text)
+        if found.file and found.number not in "ZT":
+            return self._register(found.sign, found.file, str(int(found.number) + 1))
+        if found.offset is not None:
+            number, assumed = self.launch.constant(found.offset + 4)
+            return Value(uniform(number), ASSUMED * assumed)
         return self.full(0)

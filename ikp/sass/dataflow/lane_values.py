@@ -32,6 +32,8 @@ _INDEXED = "][R"
 
 Mask = NDArray[np.bool_]
 State = dict[str, Value]
+"""Values, and the masks in ``_Seen``, have a row for each block: see ``Value``. What others get has
+a number for each thread, in the order of blocks."""
 _UNKNOWN = Value(None, 0)
 _NOWHERE = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
 
@@ -66,17 +68,32 @@ class LaneValues:
 
         Unknown where no path leads to it.
         """
+        return self._of_each(self._address(at))
+
+    def _address(self, at: int) -> Value:
         return self._walked.accesses.get(at, _NOWHERE)[0]
+
+    def _of_each(self, value: Value) -> Value:
+        """Return a value with a number for each thread."""
+        if value.bits is None:
+            return value
+        return value._replace(bits=np.broadcast_to(value.bits, self._extent).ravel())
+
+    @cached_property
+    def _extent(self) -> tuple[int, int]:
+        """The blocks, and the threads of each."""
+        shape = self.launch.shape
+        return len(shape.numbers), shape.warps * LANES
 
     def active(self, at: int) -> Mask:
         """Return the threads that execute an access, as far as conditions are known."""
         guard = self._walked.accesses.get(at, _NOWHERE)[1].bits
         mask = self._mask(self.flow.graph.block(at))
-        return mask if guard is None else mask & (guard != 0)
+        return (mask if guard is None else mask & (guard != 0)).ravel()
 
     def operand(self, at: int) -> Value:
         """Return the last operand of an access."""
-        return self._walked.accesses.get(at, _NOWHERE)[2]
+        return self._of_each(self._walked.accesses.get(at, _NOWHERE)[2])
 
     def branch(self, at: int) -> int:
         """Return what a jump's condition depends on."""
@@ -90,12 +107,14 @@ class LaneValues:
     def executes(self, at: int) -> Mask | None:
         """Return the threads that execute an access; None where a condition is not known."""
         guard = self._walked.accesses.get(at, _NOWHERE)[1].bits
-        mask = self.comes(self.flow.graph.block(at))
-        return None if guard is None or mask is None else mask & (guard != 0)
+        block = self.flow.graph.block(at)
+        mask = None if block in self._guessed else self._walked.entered.get(block)
+        return None if guard is None or mask is None else (mask & (guard != 0)).ravel()
 
     def comes(self, block: int) -> Mask | None:
         """Return the threads that come to a basic block; None where a condition is not known."""
-        return None if block in self._guessed else self._walked.entered.get(block)
+        mask = None if block in self._guessed else self._walked.entered.get(block)
+        return None if mask is None else mask.ravel()
 
     def given(self, header: int, registers: int) -> int:
         """Return what some registers depend on as a loop begins, all together.
@@ -113,7 +132,10 @@ class LaneValues:
     def compared(self, at: int, header: int) -> tuple[Value, Value, Value, Value] | None:
         """Return both numbers of a comparison in a loop, in its first and its second iteration."""
         first, again = self._walked.compared.get(at), self._seconds(header).compared.get(at)
-        return None if first is None or again is None else (*first, *again)
+        if first is None or again is None:
+            return None
+        left, right, then_left, then_right = map(self._of_each, (*first, *again))
+        return left, right, then_left, then_right
 
     def is_guessed(self, at: int) -> bool:
         """Return whether it is not known which threads come to an instruction."""
@@ -143,13 +165,13 @@ class LaneValues:
 
     def moves(self, at: int, header: int) -> bool:
         """Return whether an access's address is another one in a loop's second iteration."""
-        first = self.address(at)
+        first = self._address(at)
         if not self.depends_on_loop(first.depends, header):
             return False
         again = self._seconds(header).accesses.get(at, _NOWHERE)[0]
         if first.bits is None or again.bits is None:
             return True
-        return not np.array_equal(first.bits, again.bits)
+        return bool((first.bits != again.bits).any())
 
     def _seconds(self, header: int) -> _Seen:
         """Return the walk of a loop's second iteration, by the index of its first instruction."""
@@ -163,7 +185,7 @@ class LaneValues:
 
     def _mask(self, block: int) -> Mask:
         found = self._walked.entered.get(block)
-        return np.zeros(self.launch.shape.threads, bool) if found is None else found
+        return np.zeros(self._extent, bool) if found is None else found
 
     @cached_property
     def _loops(self) -> dict[int, int]:
@@ -211,7 +233,7 @@ class LaneValues:
         before = self.flow.graph.before[number]
         masks = [seen.edges[b, number] for b in before if (b, number) in seen.edges]
         if not masks:
-            seen.entered[number] = np.full(self.launch.shape.threads, not number)
+            seen.entered[number] = np.full(self._extent, not number)
             return
         seen.entered[number] = np.logical_or.reduce(masks)
 
@@ -289,7 +311,7 @@ class LaneValues:
         counts = [trips_of(each, first.compared, again.compared) for each in exits]
         if not mask.any() or any(each is None for each in counts):
             return None
-        fewest = np.minimum.reduce([each for each in counts if each is not None])
+        fewest = reduce(np.minimum, [each for each in counts if each is not None])
         warps = np.where(mask, fewest, -1).reshape(-1, LANES).max(axis=1)
         return float(warps[warps >= 0].mean())
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from itertools import chain
+from typing import TypeVar
 
 from ikp.sass.disassembly.control import Control, Controls, Word
 
@@ -115,6 +116,24 @@ class Instruction:
         Compilers write the latter as padding that works around hardware.
         """
         return self.guard in ("!PT", "!UPT") or self.op == "NOP"
+
+
+Found = TypeVar("Found")
+
+
+def once(asked: Callable[[Instruction], Found]) -> Callable[[Instruction], Found]:
+    """Decorate a question about an instruction: each is asked once, and keeps its answer."""
+    name = f"{asked.__module__}.{asked.__qualname__}"
+
+    @wraps(asked)
+    def answer(instruction: Instruction) -> Found:
+        known = vars(instruction)
+        if name not in known:
+            known[name] = asked(instruction)
+        found: Found = known[name]
+        return found
+
+    return answer
 
 
 def split(rest: str) -> list[str]:

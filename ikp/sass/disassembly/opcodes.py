@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from enum import Enum
 from functools import cache
 
-from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.listing import Instruction, once
 from ikp.sass.disassembly.values import ValueOrigin, definitions
 
 
@@ -93,6 +93,7 @@ _OPCODES = {
 _WORK = {op: work for work, ops in _OPCODES.items() for op in ops.split()}
 
 
+@once
 def work_of(instruction: Instruction) -> Work:
     """Return the kind of work that an instruction does."""
     if instruction.never_runs:

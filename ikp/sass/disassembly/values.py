@@ -13,8 +13,9 @@ import re
 import struct
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 
-from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.listing import Instruction, once
 from ikp.sass.disassembly.widths import shape
 
 
@@ -50,10 +51,12 @@ _NO_TARGET = ("BAR", "BMOV", "BPT", "BRX", "CALL", "DEPBAR", "JMX", "NANOSLEEP",
 """Instructions that may name a register first and don't write it."""
 
 
+@once
 def definitions(instruction: Instruction) -> dict[str, Definition]:
     """Return what an instruction defines: location -> value.
 
-    A location is a register ("R7", "UR4") or a word of the stack ("[R1+0x10]").
+    A location is a register ("R7", "UR4") or a word of the stack ("[R1+0x10]"). Callers don't
+    change the answer: the next one gets the same.
     """
     operands = [o for o in instruction.operands if not _PREDICATE.match(o)]
     op = instruction.op
@@ -64,7 +67,11 @@ def definitions(instruction: Instruction) -> dict[str, Definition]:
     if not _REGISTER.match(operands[0]):
         return {}
     return dict(
-        zip(words(operands[0], _width(instruction)), _made(instruction, operands), strict=False)
+        zip(
+            words(operands[0], _width(instruction.opcode)),
+            _made(instruction, operands),
+            strict=False,
+        )
     )
 
 
@@ -90,7 +97,7 @@ def constant(text: str) -> int | None:
 
 def _made(instruction: Instruction, operands: list[str]) -> list[Definition]:
     """Return the value of each word of an instruction's target."""
-    op, width = instruction.op, _width(instruction)
+    op, width = instruction.op, _width(instruction.opcode)
     if op in _READ:
         clock = any(name in operands for name in _CLOCKS)
         zero = "SRZ" in operands
@@ -116,7 +123,7 @@ def _copy(sources: tuple[str, ...]) -> Definition:
 
 
 def _copies(instruction: Instruction, target: str, source: str) -> dict[str, Definition]:
-    width = _width(instruction)
+    width = _width(instruction.opcode)
     pairs = zip(words(target, width), words(source, width), strict=True)
     return {to: Definition(ValueOrigin.COPY, (of,)) for to, of in pairs}
 
@@ -130,15 +137,12 @@ def _halves(high: str, low: str) -> Definition:
     return Definition(ValueOrigin.CONSTANT, value=int.from_bytes(packed, "little"))
 
 
-def _width(instruction: Instruction) -> int:
-    """Return how many words an instruction writes, at least."""
-    return max(_width_named(instruction), shape(instruction.opcode).target)
-
-
-def _width_named(instruction: Instruction) -> int:
-    """Return how many words an instruction moves, by the modifiers of its opcode."""
-    parts = instruction.opcode.split(".")[1:]
-    if instruction.op in ("CS2R", "CS2UR"):
-        return 1 if "32" in parts else 2
-    least = 4 if "128" in parts else 2 if "64" in parts or "WIDE" in parts else 1
-    return max(least, shape(instruction.opcode).target)
+@cache
+def _width(opcode: str) -> int:
+    """Return how many words an instruction writes, at least, by its opcode."""
+    op, *parts = opcode.split(".")
+    if op in ("CS2R", "CS2UR"):
+        least = 1 if "32" in parts else 2
+    else:
+        least = 4 if "128" in parts else 2 if "64" in parts or "WIDE" in parts else 1
+    return max(least, shape(opcode).target)

@@ -54,6 +54,8 @@ _SOME_BLOCKS = 2
 """Blocks of which requests are looked at one by one."""
 _KEYS = 8
 """Addresses by which an access is known again."""
+_NONE = np.iinfo(np.int64).max
+"""No address."""
 _MOST = 24
 """Accesses that are kept of one range, those of most instructions."""
 
@@ -160,10 +162,9 @@ class Accesses:
         if not runs.any():
             return {}
         on, bits = on[runs], bits[runs]
-        distinct = [len(np.unique(row[one])) for row, one in zip(bits, on, strict=True)]
         return {
             "threads": round(float(on.mean()), _DIGITS) if known else None,
-            "own": round(float(np.mean(distinct)) / on.shape[1], _DIGITS),
+            "own": round(float(np.mean(_distinct(bits, on))) / on.shape[1], _DIGITS),
         }
 
     def _is_conditional(self, at: int) -> bool:
@@ -179,6 +180,11 @@ class Accesses:
                 found.append((at, mine))
         return found
 
+    @cached_property
+    def _all_stored(self) -> Numbers:
+        """The sectors of all of these: most loads have none of them, and need no further look."""
+        return np.unique(np.concatenate([np.empty(0, np.int64), *(own for _, own in self._stored)]))
+
     def _sectors(self, at: int) -> Numbers:
         """Return the sectors that a block's warps access; none where they are not known."""
         bits = self.values.address(at).bits
@@ -191,7 +197,9 @@ class Accesses:
     def _reads_back(self, at: int, loop: Loop | None, *, moves: bool) -> bool:
         """Whether a load follows a store of its own block to the same addresses."""
         mine = self._sectors(at)
-        for stored, others in self._stored if len(mine) else ():
+        if not len(mine) or np.isin(mine, self._all_stored).mean() < _OVERLAP:
+            return False
+        for stored, others in self._stored:
             again = loop is not None and not moves and stored in loop.body
             if (stored < at or again) and np.isin(mine, others).mean() >= _OVERLAP:
                 return True
@@ -278,7 +286,7 @@ def _of_warps(
     address, on = address[on.any(axis=1)], on[on.any(axis=1)]
     if not len(address):
         return None, None, None
-    distinct = np.array([len(np.unique(row[one])) for row, one in zip(address, on, strict=True)])
+    distinct = _distinct(address, on)
     kind, space = unit.split(".")[:2]
     if each.op in ("LDSM", "STSM"):  # of each matrix, eight lanes give the rows
         on = on & (np.arange(LANES) < _ROWS * (size // _WORD))
@@ -319,7 +327,15 @@ def _shared_by_blocks(
     bits: NDArray[np.int64], active: NDArray[np.bool_], warps: int, blocks: Sequence[int]
 ) -> float | None:
     """Return the share of sectors that an earlier one of some blocks has, too."""
-    by_block, on = (each.reshape(-1, warps * LANES) for each in (bits, active))
-    sectors = [np.unique(by_block[block][on[block]] // _SECTOR) for block in blocks]
-    total = sum(map(len, sectors))
-    return round(1 - len(np.unique(np.concatenate(sectors))) / total, 3) if total else None
+    on = active.reshape(-1, warps * LANES)[[*blocks]]
+    sectors = bits.reshape(-1, warps * LANES)[[*blocks]] // _SECTOR
+    total = int(_distinct(sectors, on).sum())
+    return round(1 - len(np.unique(sectors[on])) / total, 3) if total else None
+
+
+def _distinct(numbers: Numbers, on: NDArray[np.bool_]) -> Numbers:
+    """Return how many different numbers each row has, of those where a mask is set."""
+    ordered = np.sort(np.where(on, numbers, _NONE), axis=1)
+    new = ordered != _NONE
+    new[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
+    return np.asarray(new.sum(axis=1))

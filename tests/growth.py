@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 def calls(function: Callable[[], object]) -> int:
@@ -33,3 +38,24 @@ def peak_bytes(function: Callable[[], object]) -> int:
         return tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
+
+
+def lines(function: Callable[[], object]) -> Counter[tuple[str, int]]:
+    """Return how often each line of ikp is executed, also in a comprehension, by file and line."""
+    found: Counter[tuple[str, int]] = Counter()
+
+    def seen(frame: FrameType, event: str, _arg: object) -> TraceFunction | None:
+        name = frame.f_code.co_filename
+        if "/ikp/" not in name:
+            return None
+        if event == "line":
+            found[name, frame.f_lineno] += 1
+        return seen
+
+    before = sys.gettrace()
+    sys.settrace(seen)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return found

@@ -45,12 +45,12 @@ P1 = np.array([each % 5 < 2 for each in range(128)], np.int64)
 def after(text: str, **more: Value) -> dict[str, Value]:
     """Return the registers behind an instruction, that changed."""
     before = {
-        "R1": Value(R1, LANE),
-        "R2": Value(R2, WARP),
-        "R3": Value(R3, BLOCK),
-        "R4": Value(COUNTS, LANE),
-        "P0": Value(P0, DATA),
-        "P1": Value(P1, LANE),
+        "R1": Value(R1[np.newaxis], LANE),
+        "R2": Value(R2[np.newaxis], WARP),
+        "R3": Value(R3[np.newaxis], BLOCK),
+        "R4": Value(COUNTS[np.newaxis], LANE),
+        "P0": Value(P0[np.newaxis], DATA),
+        "P1": Value(P1[np.newaxis], LANE),
         "R9": Value(None, DATA),
         **more,
     }
@@ -63,7 +63,7 @@ def bits(text: str, name: str = "R0") -> list[int]:
     """Return a register behind an instruction, of each thread."""
     found = after(text)[name].bits
     assert found is not None, "not evaluated"
-    return [int(each) for each in found]
+    return [int(each) for each in np.broadcast_to(found, (1, 128))[0]]
 
 
 def signed(value: int) -> int:
@@ -112,12 +112,12 @@ def test_arithmetic_is_that_of_each_thread(text: str) -> None:
     ],
 )
 def test_a_wide_product_has_two_words(text: str, rule: Callable[[int, int], int]) -> None:
-    made = after(text, R3=Value(0 * R3, 0))
+    made = after(text, R3=Value(0 * R3[np.newaxis], 0))
     low, high = (made[name].bits for name in ("R6", "R7"))
     assert low is not None and high is not None
     wide = [rule(a, b) & (1 << 64) - 1 for a, b, _ in TRIPLES]
     # numpy's product of two large unsigned words wraps, as the 64 bits do
-    assert [int(h) << 32 | int(w) for w, h in zip(low, high, strict=True)] == wide
+    assert [int(h) << 32 | int(w) for w, h in zip(low[0], high[0], strict=True)] == wide
 
 
 def test_a_sum_has_a_carry_and_takes_one() -> None:
@@ -291,13 +291,13 @@ def test_constants_are_of_the_first_bank_and_assumed_where_no_launch_gives_them(
     made = after("LDC.128 R4, c[0x0][0x210]")
     assert [made[f"R{n}"].depends for n in range(4, 8)] == [ASSUMED] * 4
     first = made["R4"].bits
-    assert first is not None and set(first.tolist()) == {0x1234}
+    assert first is not None and set(first.ravel().tolist()) == {0x1234}
     assert after("LDC R0, c[0x0][0x210]")["R0"].depends == 0
     assert {*after("LDC.64 R4, c[0x0][0x210]")} == {"R4", "R5"}
     assert after("LDC R0, c[0x3][0x210]")["R0"].bits is None
     assert bits("UMOV UR4, c[0x0][0x210]", "UR4") == [0x1234] * 128
     pair = after("UMOV.64 UR4, c[0x0][0xc]")
-    assert [value.bits[0] for value in pair.values() if value.bits is not None] == [2, 1]
+    assert [int(value.bits[0, 0]) for value in pair.values() if value.bits is not None] == [2, 1]
 
 
 FLOATS: dict[str, Callable[[int], float]] = {
@@ -317,11 +317,11 @@ def test_floats_of_which_divisions_are_made_are_near_the_true_ones(text: str) ->
 
 def test_floats_are_cut_to_integers() -> None:
     whole = np.array([0.0, 1.5, -1.5, 3e9, -2.5e9, np.nan, 7.99, 5e9] * 16, np.float32)
-    value = Value(whole.view(np.uint32).astype(np.int64), 0)
+    value = Value(whole.view(np.uint32).astype(np.int64)[np.newaxis], 0)
     made = after("F2I.FTZ.U32.TRUNC.NTZ R0, R5", R5=value)["R0"].bits
     least, most = 1 << 31, WORD
     assert made is not None
-    assert made[:8].tolist() == [0, 1, WORD, 3_000_000_000, least, 0, 7, most]
+    assert made[0, :8].tolist() == [0, 1, WORD, 3_000_000_000, least, 0, 7, most]
 
 
 @pytest.mark.parametrize("text", ["MUFU.SQRT R0, R1", "I2F.F64 R4, R1", "MUFU.RCP64H R0, R1"])

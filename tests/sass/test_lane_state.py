@@ -29,7 +29,7 @@ SHAPE = Shape((32, 1, 1), (4, 1, 1), warps=1, blocks=1)
 
 def value(number: int, depends: int = 0) -> Value:
     """Return a number in all threads."""
-    return Value(np.full(32, number, np.int64), depends)
+    return Value(np.full((1, 32), number, np.int64), depends)
 
 
 def threads(**registers: Value) -> Threads:
@@ -53,11 +53,12 @@ def test_arguments_are_words_at_their_places() -> None:
 def test_each_thread_has_its_number_in_the_block_and_the_blocks_in_the_grid() -> None:
     launched = LaunchValues(Shape((4, 8, 2), (3, 2, 2), warps=2, blocks=12))
     named = ("SR_TID.X", "SR_TID.Y", "SR_TID.Z", "SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z")
-    made = [*zip(*(launched.places[name].tolist() for name in named), strict=True)]
+    every = {name: np.broadcast_to(one, (12, 64)).ravel() for name, one in launched.places.items()}
+    made = [*zip(*(every[name].tolist() for name in named), strict=True)]
     blocks = [each[::-1] for each in product(range(2), range(2), range(3))]
     inside = [each[::-1] for each in product(range(2), range(8), range(4))]
     assert made == [(*thread, *block) for block in blocks for thread in inside]
-    assert launched.places["SR_LANEID"].tolist() == [*range(32)] * 24
+    assert every["SR_LANEID"].tolist() == [*range(32)] * 24
 
 
 @pytest.mark.parametrize(("first", "sizes"), [(0x210, 0), (0x380, 0x360)])
@@ -78,11 +79,11 @@ def test_parameters_begin_where_hoppers_do_if_it_is_not_said() -> None:
 
 
 def test_a_write_under_a_guard_keeps_the_value_of_other_threads() -> None:
-    odd = Value(np.arange(32) % 2, LANE)
+    odd = Value(np.arange(32)[np.newaxis] % 2, LANE)
     state = threads(R0=value(5, BLOCK), R1=Value(None, WARP))
     state.write("R0", value(9, DATA), odd, guarded=True)
     made = state.state["R0"]
-    assert made.bits is not None and made.bits.tolist() == [5, 9] * 16
+    assert made.bits is not None and made.bits.tolist() == [[5, 9] * 16]
     assert made.depends == BLOCK | DATA | LANE
     state.write("R1", value(9, DATA), odd, guarded=True)
     assert state.state["R1"].bits is not None, "the value that is known"
@@ -115,7 +116,7 @@ def test_an_address_is_a_sum_of_registers_and_a_number(text: str) -> None:
     registers = {"R2": 0x100, "R3": 1, "R5": 3, "UR4": 0x20, "UR6": 0x200, "UR7": 3}
     state = threads(**{name: value(each, LANE) for name, each in registers.items()})
     made = state.address(one(text))
-    assert made.bits is not None and set(made.bits.tolist()) == {ADDRESSES[text]}
+    assert made.bits is not None and set(made.bits.ravel().tolist()) == {ADDRESSES[text]}
     assert made.depends == LANE
 
 
@@ -125,7 +126,7 @@ def test_an_address_of_an_unknown_register_is_unknown_but_for_its_high_half() ->
         None, DATA | WARP
     )
     low = threads(R2=value(8, WARP), R3=Value(None, DATA)).address(each)
-    assert low.bits is not None and set(low.bits.tolist()) == {8} and low.depends == WARP | DATA
+    assert low.bits is not None and set(low.bits.ravel().tolist()) == {8} and low.depends == WARP | DATA
     assert threads().address(one("BAR.SYNC 0x0")) == Value(None, DATA | LANE)
     sum_of = threads(R2=Value(None, DATA), UR4=value(1, WARP)).address(one("LDS R9, [R2+UR4]"))
     assert sum_of == Value(None, DATA | WARP)
@@ -155,7 +156,7 @@ READ: dict[str, int | None] = {
 @pytest.mark.parametrize("text", READ)
 def test_an_operand_is_a_register_with_its_sign_a_number_or_a_constant(text: str) -> None:
     made = threads(R2=value(0x80000001, WARP), P1=value(1)).read(text)
-    found = None if made.bits is None else {*made.bits.tolist()}
+    found = None if made.bits is None else {*made.bits.ravel().tolist()}
     assert found == (None if READ[text] is None else {READ[text]})
     assert READ[text] is not None or made.depends == DATA | LANE
 
@@ -164,7 +165,7 @@ def test_the_register_behind_one_is_the_high_half() -> None:
     state = threads(R3=value(6, WARP))
     for text, number in {"R2": 6, "RZ": 0, "c[0x0][0x210]": 7, "0x5": 0}.items():
         made = state.next(text).bits
-        assert made is not None and {*made.tolist()} == {number}
+        assert made is not None and {*made.ravel().tolist()} == {number}
     assert state.next("c[0x0][0x214]").depends == ASSUMED
     assert state.next("c[0x0][0x210]").depends == 0
 
@@ -186,7 +187,7 @@ def trips(
     found = LoopExit(7, None, leaves, unsigned, at_top=True)
     pairs = [{7: (value(each[0]), value(each[1]))} for each in (first, second)]
     made = trips_of(found, *pairs)
-    return None if made is None else int(made[0])
+    return None if made is None else int(made[0, 0])
 
 
 @pytest.mark.parametrize("leaves", HOLDS)
@@ -208,12 +209,12 @@ def test_a_comparison_of_64_bits_joins_both_words() -> None:
     high = {7: (value(0), value(1))}
     steps = [{**high, 5: (value(0xFFFFFFF0 + n), value(0))} for n in (0, 4)]
     made = trips_of(found, steps[0], steps[1])
-    assert made is not None and set(made.tolist()) == {5}, "4, and the body before the test"
+    assert made is not None and set(made.ravel().tolist()) == {5}, "4, and the body before the test"
     negative = [
         {7: (value(0xFFFFFFFF), value(0)), 5: (value(2**32 - 4 + n), value(0))} for n in (0, 1)
     ]
     made = trips_of(found, *negative)
-    assert made is not None and set(made.tolist()) == {5}
+    assert made is not None and set(made.ravel().tolist()) == {5}
     for bad in ((Value(None, DATA), value(0)), (value(0), Value(None, DATA))):
         assert trips_of(found, {**high, 5: bad}, steps[1]) is None
         assert trips_of(found, {7: bad, 5: steps[0][5]}, steps[1]) is None

@@ -11,6 +11,7 @@ from typing import Any
 
 PROGRAM = Path(__file__).parent / "kernels" / "ranks.py"
 SLIM_TORCH = Path(__file__).parent / "running" / "slim_torch"
+ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 300
 """The processes' own timeouts are shorter: this is for those that don't even start."""
 
@@ -19,6 +20,13 @@ def use_slim_torch(folder: Path) -> None:
     """Have Python programs that start in a folder import a torch that has little in it."""
     if not (folder / "torch").exists():
         (folder / "torch").symlink_to(SLIM_TORCH, target_is_directory=True)
+
+
+def slim_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of programs that import such a torch, wherever they start."""
+    use_slim_torch(folder)
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), path or str(ROOT)])}
 
 
 def run_ranks(backend: str, device: str, size: int, folder: Path) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import ikp
 from ikp import plugins
 from ikp.core.abi import Kind
 from tests.plugins.conftest import LOOM, PLUGIN, Run, python
+from tests.processes import use_slim_torch
 from tests.repo.test_imports import every_import, within
 
 pytest.importorskip("torch")
@@ -67,6 +68,7 @@ print(json.dumps([CliRunner().invoke(cli, words).stdout for words in commands]))
 def traces(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the traces that the program wrote, one for each of SESSIONS."""
     folder = tmp_path_factory.mktemp("loom")
+    use_slim_torch(folder)
     done = python(site, folder, "-W", "ignore", "-c", PROGRAM, f"[{', '.join(SESSIONS)}]")
     assert (done.returncode, done.stderr) == (0, "")
     return folder
@@ -164,5 +166,6 @@ patch.undo()
 
 
 def test_a_new_field_of_the_launch_header_is_written(site: Path, tmp_path: Path) -> None:
+    use_slim_torch(tmp_path)
     done = python(site, tmp_path, "-c", EXTENDED)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from ikp.core.trace import Trace
 from ikp.errors import ExportError, IkpWarning
 from ikp.session import current
 from tests.host import Host
-from tests.repo.tree import ROOT
+from tests.processes import slim_environment
 from tests.segments import Launch, Record, Warp, nbytes
 
 pytest.importorskip("torch")
@@ -349,7 +349,7 @@ def test_a_session_imports_the_exporter_it_needs_and_does_so_when_it_begins(
         ".json": "csv_file hatchet parquet_file",
     }
     run = [sys.executable, "-c", LOADED, *(str(tmp_path / f"k{suffix}") for suffix in others)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = slim_environment(tmp_path)
     ran = subprocess.run(run, env=env, capture_output=True, text=True, timeout=300, check=True)
     for suffix, line in zip(others, ran.stdout.splitlines(), strict=True):
         before, after = (part.split() for part in line.split("|"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import warnings
@@ -17,7 +16,7 @@ from ikp.errors import ExportError, IkpWarning, UsageError
 from ikp.session.current import current
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
-from tests.repo.tree import ROOT
+from tests.processes import slim_environment
 
 pytest.importorskip("torch")
 
@@ -73,7 +72,6 @@ def test_a_block_may_be_stopped_inside(host: Host) -> None:
 NEVER_STOPPED = """
 import sys
 import numpy as np
-import torch
 import ikp
 from ikp import registry
 from tests.segments import Launch, Record, Segment, Warp
@@ -90,14 +88,14 @@ prof = ikp.profile(*sys.argv[1:], backend="model").start()
 buffer = prof.buffer("k")
 model = Segment(buffer.nbytes)
 model.run(Launch({(0, 0): Warp([Record(10, 20)])}))
-buffer.data.copy_(torch.frombuffer(model.data, dtype=torch.uint8))
+buffer.data.numpy()[:] = np.frombuffer(model.data, np.uint8)
 """
 
 
-def never_stopped(*args: str) -> subprocess.CompletedProcess[str]:
+def never_stopped(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", NEVER_STOPPED, *args],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=slim_environment(folder),
         check=True,
         capture_output=True,
         text=True,
@@ -108,14 +106,14 @@ def never_stopped(*args: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.any_pins
 def test_what_nobody_stopped_is_written_when_the_program_ends(tmp_path: Path) -> None:
     path = tmp_path / "k.csv"
-    ran = never_stopped(str(path))
+    ran = never_stopped(tmp_path, str(path))
     assert "Warning" not in ran.stderr
     assert path.read_text().count("\n") == 2
 
 
 @pytest.mark.any_pins
-def test_what_nobody_stopped_and_has_no_path_is_told() -> None:
-    assert "the program ended before prof.stop(): it has no path" in never_stopped().stderr
+def test_what_nobody_stopped_and_has_no_path_is_told(tmp_path: Path) -> None:
+    assert "the program ended before prof.stop(): it has no path" in never_stopped(tmp_path).stderr
 
 
 # reset

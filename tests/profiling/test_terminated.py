@@ -17,8 +17,10 @@ import pytest
 
 import ikp
 from ikp.session import recorder, termination
+from tests.processes import slim_environment
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
 
 PROGRAM = Path(__file__).parent / "terminated.py"
 ARMED = "ready True/True True/True\n"
@@ -28,7 +30,9 @@ ARMED = "ready True/True True/True\n"
 def started(mode: str, path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, *options, "-m", "tests.profiling.terminated", mode, str(path)]
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, text=True, **pipes) as process:
+    with subprocess.Popen(
+        command, text=True, env=slim_environment(path.parent), **pipes
+    ) as process:
         try:
             yield process
         finally:

@@ -233,12 +233,10 @@ def command(
       ikp run --detail ops --kernel matmul --launch 3:5 bench.py
       ikp run --lines kernels.py:88-96 -m pytest -q tests/test_kernels.py
     """  # noqa: D301 - \b is click's
-    if module and code:
-        raise UsageError("-m and -c say two things of TARGET: give one.")
-    form = "-m" if module else "-c" if code else ""
-    program = resolved(form, target, args, followed=chosen["follow"] != "none")
+    follow = chosen["follow"] != "none"
+    program = resolved(_form(module, code), target, args, followed=follow)
     stem = _stem(program.name, program.form)
-    if chosen["idle"] and chosen["follow"] == "none":
+    if chosen["idle"] and not follow:
         raise UsageError("--idle needs --follow python or all, by which `ikp attach` finds it.")
     if chosen["while_file"]:
         chosen["while_file"] = os.path.abspath(chosen["while_file"])  # noqa: PTH100
@@ -247,12 +245,21 @@ def command(
     chosen |= {"template": str(template), "explain": not no_explain, "folder": os.getcwd()}  # noqa: PTH109
     options = Options(path=str(path), force=force or out is None, **chosen)
     options.check()
-    own = [name for each in command.params for name in each.opts if name.startswith("--")]
-    if text := misplaced(program, own):
+    if text := misplaced(program, _own_options(command)):
         say(text)
     record = _is_recorded(program, target)
-    family = begin_family(options.follow) if record and options.follow != "none" else None
+    family = begin_family(options.follow) if record and follow else None
     become(program.words, str(options) if record else None, family)
+
+
+def _form(module: bool, code: bool) -> str:
+    if module and code:
+        raise UsageError("-m and -c say two things of TARGET: give one.")
+    return "-m" if module else "-c" if code else ""
+
+
+def _own_options(of: click.Command) -> list[str]:
+    return [name for each in of.params for name in each.opts if name.startswith("--")]
 
 
 def _is_recorded(program: Target, target: str) -> bool:

@@ -107,14 +107,12 @@ def command(
     chosen, sort = given(choice), sort or ("order" if by_events(by) else "total")
     if merge and len(files) > 1:
         found = _merged(files, by, chosen, workers or 1, keep_going)
-        tables = [(files, _rows(found, sort, top, chosen))]
         if output == "csv":  # a format without losses and errors of percentiles
             click.echo("\n".join(map(printable, found.about)), err=True)
+        _print([(files, _rows(found, sort, top, chosen))], output)
     else:
-        tables = [
-            ((path,), _table(path, by, sort, top, chosen, histogram=histogram)) for path in files
-        ]
-    _print(tables, output)
+        table = partial(_table, by=by, sort=sort, top=top, choice=chosen, histogram=histogram)
+        _print([((path,), table(path)) for path in files], output)
     next_command("ikp", "view", files[0], why="the timeline, in your browser")
 
 
@@ -144,11 +142,11 @@ def _print_addresses(files: tuple[Path, ...], output: str) -> None:
 
 def _table(
     path: Path,
+    *,
     by: str | None,
     sort: str,
     top: int | None,
     choice: dict[str, Any],
-    *,
     histogram: bool,
 ) -> Stats:
     from ikp.analysis.counting_regions import stats

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from ikp.errors import UsageError
+from ikp.running.program import python_arguments
 
 _PYTHON: Final = re.compile(r"python[\d.]*$")
 _LAUNCHERS: Final = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun"}
@@ -64,9 +65,7 @@ def resolved(form: str, name: str, args: tuple[str, ...], *, followed: bool = Fa
         UsageError: it is no Python program of this environment.
     """
     target = Target((), form, name, args)
-    python = not form and os.sep in name and _PYTHON.match(Path(name).name)  # as by $(which python)
-    found = shutil.which(name) if target.missing or python else None
-    if found is None:
+    if (found := _command(target)) is None:
         return target
     if Path(name).name in _LAUNCHERS and not (followed and _is_script_of_this_python(Path(found))):
         raise UsageError(_of_launcher(Path(name).name))
@@ -85,6 +84,13 @@ def resolved(form: str, name: str, args: tuple[str, ...], *, followed: bool = Fa
             "`ikp run` in front of that one."
         )
     return Target((), "", found, args)
+
+
+def _command(target: Target) -> str | None:
+    """Return the path of the program, where the target is a command; None for a file or module."""
+    name = target.name
+    python = os.sep in name and _PYTHON.match(Path(name).name)  # as by $(which python)
+    return shutil.which(name) if target.missing or (python and not target.form) else None
 
 
 def _of_launcher(name: str) -> str:
@@ -114,40 +120,36 @@ def _is_of_venv(program: Path) -> bool:
 
 def _is_script_of_this_python(script: Path) -> bool:
     """Return whether a file's first lines name this Python, as in console scripts by pip."""
-    try:
-        with script.open("rb") as file:
-            head = file.read(1024)
-    except OSError:
-        return False
-    line, _, rest = head.partition(b"\n")
-    if not line.startswith(b"#!"):
-        return False
-    long = re.match(rb"'''exec' (\S+)", rest)  # where the path is too long for the kernel
-    words = os.fsdecode(long[1] if long else line[2:]).strip().strip('"').split()
+    words = _interpreter(script)
     if words and Path(words[0]).name == "env":
         words = [each for each in words[1:] if not each.startswith("-")]
-    program = shutil.which(words[0]) if words else None
-    is_python = words and _PYTHON.match(Path(words[0]).name)
-    return bool(is_python and program and _is_this_python(Path(program)))
+    if not words or not _PYTHON.match(Path(words[0]).name):
+        return False
+    program = shutil.which(words[0])
+    return program is not None and _is_this_python(Path(program))
+
+
+def _interpreter(script: Path) -> list[str]:
+    """Return the command in a file's first lines that runs it; empty for none."""
+    try:
+        with script.open("rb") as file:
+            line, _, rest = file.read(1024).partition(b"\n")
+    except OSError:
+        return []
+    if not line.startswith(b"#!"):
+        return []
+    long = re.match(rb"'''exec' (\S+)", rest)  # where the path is too long for the kernel
+    return os.fsdecode(long[1] if long else line[2:]).strip().strip('"').split()
 
 
 def _after_python(words: list[str]) -> Target:
     """Return the target of a Python command line without its first word."""
-    at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
-        word = words[at]
-        letters = "" if word.startswith("--") else word[1:]
-        first = next((n for n, letter in enumerate(letters) if letter in "cmWX"), len(letters))
-        if letters[first : first + 1] in ("c", "m"):
-            options = [*words[:at], *([f"-{letters[:first]}"] if first else [])]
-            behind = [*filter(None, [letters[first + 1 :]]), *words[at + 1 :]]
-            if not behind:
-                raise UsageError(f"python {word} wants a word behind it.")
-            return Target(tuple(options), f"-{letters[first]}", behind[0], tuple(behind[1:]))
-        takes_next = first == len(letters) - 1 or word == "--check-hash-based-pycs"
-        at += 1 + takes_next
-    options, rest = words[:at], words[at + (words[at : at + 1] == ["--"]) :]
-    return Target(tuple(options), "", rest[0] if rest else "-", tuple(rest[1:]))
+    options, form, rest = python_arguments(words)
+    if form and not rest:
+        raise UsageError(f"python {form} wants a word behind it.")
+    if not form:  # words end Python's options; none is a program from stdin
+        rest = rest[rest[:1] == ["--"] :] or ["-"]
+    return Target(tuple(options), form, rest[0], tuple(rest[1:]))
 
 
 def misplaced(target: Target, own: Sequence[str]) -> str:

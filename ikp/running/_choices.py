@@ -33,15 +33,17 @@ def of_launch(blocks_text: str | None, warps_text: str | None) -> dict[str, Any]
 
 def blocks(text: str) -> range:
     """Return the blocks that ``"7"``, ``"0:64"`` or ``"::7"`` names."""
-    parts = text.split(":")
-    if text and len(parts) <= 3 and all(not part or part.isdecimal() for part in parts):
-        if len(parts) == 1:
-            parts.append(str(int(text) + 1))
-        first, stop, step = (*(int(p) if p else None for p in parts), None)[:3]
-        end = _MAX_BLOCKS if stop is None else min(stop, _MAX_BLOCKS)
-        chosen = range(first or 0, end, min(step or 1, _MAX_BLOCKS))
-        if step != 0 and chosen:
-            return chosen
+    if found := re.fullmatch(r"(\d*):(\d*)(?::(\d*))?", text, re.ASCII):
+        first, stop, step = found.groups()
+        end = min(int(stop or _MAX_BLOCKS), _MAX_BLOCKS)
+        each = min(int(step or 1), _MAX_BLOCKS)
+        chosen = range(int(first or 0), end, each) if each else range(0)
+    elif re.fullmatch(r"\d+", text, re.ASCII):
+        chosen = range(int(text), min(int(text) + 1, _MAX_BLOCKS))
+    else:
+        chosen = range(0)
+    if chosen:
+        return chosen
     raise UsageError(
         f"--blocks {text!r} names no blocks: write 7 for one, 0:64 for a range, ::7 for one in "
         "seven."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,6 +162,26 @@ def _checked(verdicts: list[str]) -> list[str]:
     return [f"  check: {each}." for each in verdicts[:_VERDICTS]] + rest
 
 
+def _of_kernel(name: str, facts: Mapping[str, str], launcher: Watched) -> list[str]:
+    """Return the lines on a kernel: its launches, the A/B check, chosen ranges."""
+    from ikp.unedited.plan import BEST
+
+    recorded = launcher.recorded[name]
+    plain = {why: n for (kernel, why), n in launcher.plain.items() if kernel == name}
+    total = recorded + sum(plain.values())
+    parts = [f"{name}: {recorded} of {total} launches recorded"]
+    parts += [f"{count} {why}" for why, count in plain.items()]
+    used = facts.get(f"marks in {name}", str(launcher.plan))
+    if launcher.plan.level == BEST and used.startswith("level=ptx"):
+        parts.append("marked in its PTX, assembled again")
+    chosen = facts.get(f"chosen in {name}", "")
+    return [
+        "; ".join(parts),
+        *_checked(facts.get(f"check of {name}", "").splitlines()),
+        *(f"  {each}" for each in chosen.split("\n") if each),
+    ]
+
+
 def count_replays(launcher: Watched, trace: Trace) -> None:
     """Count the launches of CUDA graphs' replays: a launcher has counted captured ones."""
     for label, each in replays_of(trace.provenance).items():
@@ -182,18 +203,7 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
         return [f"--kernel {options.kernel!r} fits none of the kernels launched: {seen}."]
     lines = []
     for name in names:
-        recorded = launcher.recorded[name]
-        plain = {why: n for (kernel, why), n in launcher.plain.items() if kernel == name}
-        total = recorded + sum(plain.values())
-        parts = [f"{name}: {recorded} of {total} launches recorded"]
-        parts += [f"{count} {why}" for why, count in plain.items()]
-        used = session.facts.get(f"marks in {name}", str(launcher.plan))
-        if launcher.plan.level == BEST and used.startswith("level=ptx"):
-            parts.append("marked in its PTX, assembled again")
-        lines.append("; ".join(parts))
-        lines += _checked(session.facts.get(f"check of {name}", "").splitlines())
-        chosen = session.facts.get(f"chosen in {name}", "")
-        lines += [f"  {each}" for each in chosen.split("\n") if each]
+        lines += _of_kernel(name, session.facts, launcher)
     if launcher.aside:
         libraries = ", ".join(sorted(launcher.aside))
         lines.append(f"kernels of {libraries} run plain: choose some with --kernel.")

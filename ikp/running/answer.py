@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from ikp.running.process_parts import Part, near
@@ -92,36 +94,33 @@ def answer(
 
 def kernels_of(parts: Sequence[Part]) -> tuple[Kernel, ...]:
     """Return all kernels whose times are known, the most time first."""
-    launches: dict[str, int] = {}
-    for part in parts:
-        for plain in part.plain:
-            launches[plain.label] = launches.get(plain.label, 0) + plain.launches
+    plain = Counter[str]()
+    for each in chain.from_iterable(part.plain for part in parts):
+        plain[each.label] += each.launches
     of_label: dict[str, list[tuple[Part, int]]] = {}
     for part in parts:
         for number, time in enumerate(part.times):
             of_label.setdefault(time.label, []).append((part, number))
-    made = []
-    for label, found in of_label.items():
-        times = [part.times[number] for part, number in found]
-        recorded, total = sum(one.launches for one in times), sum(one.total_ns for one in times)
-        seen = max(
-            recorded, launches.get(label, 0) + sum(p.recorded.get(label, 0) for p, _ in found)
-        )
-        longest = max(found, key=lambda one: one[0].times[one[1]].total_ns)[0]
-        made.append(
-            Kernel(
-                label,
-                launches=seen,
-                recorded=recorded,
-                mean_ns=total / recorded,
-                min_ns=min(one.min_ns for one in times),
-                max_ns=max(one.max_ns for one in times),
-                total_ns=total / recorded * seen,
-                share=0.0,
-                trace=str(longest.trace),
-            )
-        )
-    return _with_shares(made)
+    return _with_shares([_kernel(label, of_label[label], plain[label]) for label in of_label])
+
+
+def _kernel(label: str, found: Sequence[tuple[Part, int]], plain: int) -> Kernel:
+    """Return a kernel by its launches of each process, before its share of the time is known."""
+    times = [part.times[number] for part, number in found]
+    recorded, total = sum(one.launches for one in times), sum(one.total_ns for one in times)
+    seen = max(recorded, plain + sum(part.recorded.get(label, 0) for part, _ in found))
+    longest = max(found, key=lambda one: one[0].times[one[1]].total_ns)[0]
+    return Kernel(
+        label,
+        launches=seen,
+        recorded=recorded,
+        mean_ns=total / recorded,
+        min_ns=min(one.min_ns for one in times),
+        max_ns=max(one.max_ns for one in times),
+        total_ns=total / recorded * seen,
+        share=0.0,
+        trace=str(longest.trace),
+    )
 
 
 def _with_shares(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from ikp.errors import UsageError
 from ikp.running.startup import sitecustomize
@@ -88,22 +88,28 @@ def interpreter_options(words: list[str]) -> list[str]:
 
     ``["-u", "-X", "dev", "-m", "ikp", "run", "x.py"]`` has ``["-u", "-X", "dev"]``.
     """
-    return list(_options(iter(words)))
+    return python_arguments(words).options
 
 
-def _options(words: Iterator[str]) -> Iterator[str]:
-    for word in words:
-        if not word.startswith("-") or word in ("-", "--"):
-            return
-        if word == "--check-hash-based-pycs":
-            yield from (word, next(words))
-            continue
-        letters = word[1:] if not word.startswith("--") else ""
-        at = next((at for at, letter in enumerate(letters) if letter in "cmWX"), len(letters))
-        if letters[at : at + 1] in ("c", "m"):  # this runs ikp: the rest is not Python's
-            if at:
-                yield f"-{letters[:at]}"
-            return
-        yield word
-        if at == len(letters) - 1:  # the value of -W or -X is the next word
-            yield next(words)
+class PythonArguments(NamedTuple):
+    """The arguments of ``python``, by what they are."""
+
+    options: list[str]  # for Python itself
+    form: str  # "-m", "-c", or "" for a path
+    rest: list[str]  # the module, text or path, and the program's own
+
+
+def python_arguments(words: list[str]) -> PythonArguments:
+    """Return what each argument of ``python`` is."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
+        letters = "" if words[at].startswith("--") else words[at][1:]
+        first = next((n for n, letter in enumerate(letters) if letter in "cmWX"), len(letters))
+        if letters[first : first + 1] in ("c", "m"):
+            joined = [f"-{letters[:first]}"] if first else []
+            behind = filter(None, [letters[first + 1 :]])
+            rest = [*behind, *words[at + 1 :]]
+            return PythonArguments([*words[:at], *joined], f"-{letters[first]}", rest)
+        # The value of -W or -X is the next word.
+        at += 1 + (first == len(letters) - 1 or words[at] == "--check-hash-based-pycs")
+    return PythonArguments(words[:at], "", words[at:])

@@ -75,13 +75,8 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
             launcher.session = _Forked()
         else:
             recording.open(undo, path)
-        stepped_in, messages = undo.enter_context(recording.stepped_in), recording.messages
-        stepped_in.enter_context(diverted(messages.setdefault))
-        stepped_in.enter_context(launcher.stepping_in())
-        if recording.host is not None:
-            stepped_in.enter_context(recording.host.stepping_in())
-        if driven(options.level) and (family is not None or not forked):
-            _beside(launcher, stepped_in, messages)
+        undo.enter_context(recording.stepped_in)
+        recording.step_in(beside=family is not None or not forked)
         undo.pop_all()  # no error: keep all contexts open
     os.register_at_fork(after_in_child=recording.forked)
     frames.hide()
@@ -238,6 +233,19 @@ class Recording:
     parts: list[Part] = field(default_factory=list)  # what this process has recorded
     traces: dict[str, Trace] = field(default_factory=dict)  # in memory, by their files
 
+    def step_in(self, *, beside: bool) -> None:
+        """Have launches go through the launcher, until ``step_out``.
+
+        Args:
+            beside: also those that do not go through a language, as by the CUDA driver.
+        """
+        self.stepped_in.enter_context(diverted(self.messages.setdefault))
+        self.stepped_in.enter_context(self.launcher.stepping_in())
+        if self.host is not None:
+            self.stepped_in.enter_context(self.host.stepping_in())
+        if beside and driven(self.options.level):
+            _beside(self.launcher, self.stepped_in, self.messages)
+
     def open(self, undo: ExitStack, path: str) -> None:
         """Open the session of the first process."""
         self.path = path
@@ -383,9 +391,8 @@ class Recording:
         if self.windows is not None:
             self.windows.stop()
         self.step_out()
-        lines = list(self.messages)[:_MOST_WARNINGS]
-        if len(self.messages) > _MOST_WARNINGS:
-            lines.append(f"and {len(self.messages) - _MOST_WARNINGS} more warnings.")
+        lines, more = list(self.messages)[:_MOST_WARNINGS], len(self.messages) - _MOST_WARNINGS
+        lines += [f"and {more} more warnings."] if more > 0 else []
         root = self.family is None or self.family.is_root
         for text in lines if root else ():
             say(text)
@@ -435,19 +442,21 @@ class Recording:
         if self.launcher.recorded or self.launcher.plain:
             self._note(trace, self.path if wrote else None)
         if not root:
-            return [
-                *(*lines, *report_of_child(self.launcher, self.path, wrote=wrote)),
-                *self._of_host(),
-            ]
+            child = report_of_child(self.launcher, self.path, wrote=wrote)
+            return [*lines, *child, *self._of_host()]
         for line in lines:
             say(line)
+        self._report(self.session, trace, wrote=wrote)
+        return lines
+
+    def _report(self, session: profile, trace: Trace | None, *, wrote: bool) -> None:
+        """Report on the first process, on stderr."""
         followed = self.family is not None and not self.family.is_alone
         if self.path != self.options.path:  # the program has become this one, by ``exec``
             self.options = replace(self.options, path=self.path)
-        report(self.session, self.launcher, self.options, trace, wrote=wrote, followed=followed)
+        report(session, self.launcher, self.options, trace, wrote=wrote, followed=followed)
         for line in self._of_host():
             say(line)
-        return lines
 
     def _of_host(self) -> list[str]:
         """Return the lines on the host's part of the file that was written."""

@@ -107,10 +107,7 @@ class Wait:
         if child or (self.family is not None and not self.family.is_root):
             self._end_child(forked=child)
             return
-        try:  # noqa: SIM105 - contextlib is more than this file may import
-            sys.stdout.flush()  # what the program has printed comes first
-        except Exception:  # noqa: BLE001, S110 - Python tries again, and says what is wrong
-            pass
+        _flush()  # what the program has printed comes first
         if self.recording is not None:
             self.recording.end()
             return
@@ -187,6 +184,13 @@ def put(text: str) -> None:
             sys.__stderr__.write(f"{text}\n")
             sys.__stderr__.flush()
     except (OSError, ValueError):  # closed, or its reader has gone
+        pass
+
+
+def _flush() -> None:
+    try:  # noqa: SIM105 - contextlib is more than this file may import
+        sys.stdout.flush()
+    except Exception:  # noqa: BLE001, S110 - Python tries again, and says what is wrong
         pass
 
 

@@ -55,7 +55,7 @@ def _printed(cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        command = [TOOLS / "nvdisasm", "-c", "-hex", "-gi", "-gp", path]
+        command = [TOOLS / "nvdisasm", "-c", "-hex", "-gi", "-gp", "-ndf", path]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

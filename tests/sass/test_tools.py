@@ -66,14 +66,26 @@ def _count(log: Path) -> int:
 
 @pytest.mark.usefixtures("build")
 def test_a_text_is_printed_once(runs: Path) -> None:
-    assert disassemble(b"code") == disassemble(b"code") == "one -c -hex -gi  of code\n"
+    assert disassemble(b"code") == disassemble(b"code") == "one -c -hex -gi -ndf  of code\n"
     assert _count(runs) == 1
+
+
+def test_targets_of_indirect_branches_are_searched_for_where_there_is_one(
+    build: Build, runs: Path
+) -> None:
+    """The search takes a quarter of the disassembler's time, and finds nothing in most kernels."""
+    for name, options in {"BRA": [True], "BRX": [True, False], "JMXU": [True, False]}.items():
+        build("two", name)
+        runs.write_text("")
+        disassemble(name.encode())
+        assert ["-ndf" in line for line in runs.read_text().splitlines()] == options
 
 
 def test_functions_are_printed_together_and_kept_apart(build: Build, runs: Path) -> None:
     build("one", names="f g h")
     texts = [disassemble_function(b"code", each, NAMES) for each in NAMES]
-    head, title = "one -c -hex -gi -fun 7,8,9  of code\n", "//--------------------- .text.{}   "
+    head = "one -c -hex -gi -ndf -fun 7,8,9  of code\n"
+    title = "//--------------------- .text.{}   "
     for name, text in zip(NAMES, texts, strict=True):
         assert text.startswith(head + title.format(name))
         assert [each for each in NAMES if f" {each} ;" in text] == [name]

@@ -63,6 +63,9 @@ class KeptText:
 
 
 _OPTIONS = ("-c", "-hex", "-gi")
+_NO_DATAFLOW = "-ndf"
+"""Spares nvdisasm the search for the targets of indirect branches: a quarter of its time."""
+_INDIRECT = re.compile(r" (BRX|JMX)U?\b")
 _SECTION = re.compile(r"(?=^//-+ \.text\.\S+ +-+$)", re.MULTILINE)
 _PRINTED = re.compile(r"^ +/\*([0-9a-f]+)\*/ +(.*?) *;?$", re.MULTILINE)
 _WRONG = re.compile(r"at address 0x([0-9a-f]+)")
@@ -172,7 +175,9 @@ def printed(program: Path, symbols: Sequence[int], cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        done = _ran([program, *_OPTIONS, *some, path], len(cubin))
+        done = _ran([program, *_OPTIONS, _NO_DATAFLOW, *some, path], len(cubin))
+        if _INDIRECT.search(done.out):
+            done = _ran([program, *_OPTIONS, *some, path], len(cubin))
     if done.code:
         raise _refused(program, "nvdisasm can't read this machine code", done)
     return done.out

@@ -2,11 +2,12 @@
 # Everything is installed into .venv and .venv-oldest, and again only when the pins change.
 
 PYTHON ?= python3
-JOBS ?= 2
 PYTEST_ARGS ?=
 
-# Each process gets a row of neighbours, which share what they compile.
-PYTEST := bin/pytest -n $(JOBS) --dist worksteal
+# `make -j2 test` runs two parts at once. Each is one process: workers of one run import every test file each.
+PYTEST := bin/pytest
+CODE := $(addprefix tests/,inspection probes ptx sass targets verifier)
+LANGUAGES := plugins/ikp-amd/tests $(addprefix tests/,backends profiling running session)
 
 PROJECT := pyproject.toml ikp/version.py
 PLUGIN := plugins/ikp-amd/pyproject.toml
@@ -22,7 +23,8 @@ OLDEST := .venv-oldest/.installed
 ifneq (,$(filter-out install lint site test%,$(MAKECMDGOALS)))
 .NOTPARALLEL:
 endif
-.PHONY: help install demo test test-newest test-interp test-oldest test-oldest-interp
+.PHONY: help install demo test test-newest test-newest-code test-newest-languages test-newest-others
+.PHONY: test-interp test-oldest test-oldest-interp
 .PHONY: lint format docs site dist clean
 
 help: ## Show this list
@@ -35,8 +37,13 @@ demo: $(DEMO) ## Profile a kernel, with or without a GPU: a table, and a trace f
 
 test: test-newest test-interp test-oldest test-oldest-interp ## Run every test that needs no GPU
 
-test-newest: $(NEWEST) ## ... all but the interpreter's, with the newest dependencies
-	.venv/$(PYTEST) -m "not gpu and not interp" $(PYTEST_ARGS)
+# The others come by what is left out, so that a new folder is in one of the three parts.
+test-newest: test-newest-code test-newest-languages test-newest-others ## ... all but the interpreter's, with the newest dependencies
+test-newest-code: PART := $(CODE)
+test-newest-languages: PART := $(LANGUAGES)
+test-newest-others: PART := $(addprefix --ignore=,$(CODE) $(LANGUAGES))
+test-newest-code test-newest-languages test-newest-others: $(NEWEST)
+	.venv/$(PYTEST) -m "not gpu and not interp" $(PART) $(PYTEST_ARGS)
 
 test-interp: $(NEWEST) ## ... kernels in Triton's interpreter
 	.venv/$(PYTEST) -m interp $(PYTEST_ARGS)

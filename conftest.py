@@ -12,6 +12,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from functools import cache, lru_cache, partial
@@ -50,8 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def _use_empty_folders(config: pytest.Config) -> None:
     # A cache from earlier runs would hide changes: Triton's keys don't know ikp's source.
     for variable in ("TRITON_CACHE_DIR", FOLDER):
-        folder = os.environ[variable] = tempfile.mkdtemp(prefix="ikp-tests-")
-        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+        if shared := os.environ.get("IKP_TESTS_RUN"):  # all of this environment's, of one CI run
+            folder = Path(shared, Path(sys.prefix).name, variable)
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            folder = Path(tempfile.mkdtemp(prefix="ikp-tests-"))
+            config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+        os.environ[variable] = str(folder)
 
 
 def _for_the_interpreter(config: pytest.Config) -> bool:
@@ -84,15 +90,15 @@ def _each_cubin_is_disassembled_once() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+def pytest_collection() -> Generator[None, object, object]:
     """Collect, in CI one process after another: the first compiles what the others import then.
 
     A fresh clone has no bytecode of torch or of the tests, and processes that import at once make
     it all at once. Where it is there, to wait would be longer.
     """
-    if not os.environ.get("CI") or not hasattr(session.config, "workerinput"):
+    if not os.environ.get("CI"):
         return (yield)
-    with Path(os.environ[FOLDER], "collecting").open("w") as turn:
+    with Path(__file__).open("rb") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         return (yield)
 

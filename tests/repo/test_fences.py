@@ -15,7 +15,7 @@ EXCEPTED = {
     ("ikp.cli._gpu", "find"): "a command, which runs no program",
     ("ikp.cli._plugins", "check"): "a command, which runs no program",
     ("ikp.exporters.perfetto._writer", "_work"): "a thread of its own, where no handler runs",
-    ("ikp.running.startup.sitecustomize", "end"): "the program is over, and ikp not imported",
+    ("ikp.running.startup.sitecustomize", "_flush"): "the program is over, and ikp not imported",
     ("ikp.signals", "window"): "the module that it is about",
     ("ikp.signals", "_give_back"): "the module that it is about",
     ("ikp.checking.child", "_check"): "a process of its own",

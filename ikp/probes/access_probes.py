@@ -101,7 +101,7 @@ def patch_accesses(
         raise PatchError(
             f"address probes are made for {HOPPER.name}, and {name} is for {chip.name}."
         )
-    code = kernel_code(file, kernel, text := text_of(cubin, file, name))
+    code = kernel_code(file, kernel, text_of(cubin, file, name))
     before = kernel.registers
     warps = warps_of(math.prod(block))
     counts = [before] if hands_over(code.flow) else register_counts(before, warps, chip)
@@ -139,7 +139,7 @@ def patch_accesses(
         *(name, count, inserted, None, cell.bank, cell.offset, CELL_BYTES), watches=True
     )
     patched = file.write()
-    verify(cubin, patched, text, declared)
+    verify(cubin, patched, code.flow.code, declared)
     around = _around(code.flow, detail, ptx, block[0] % LANES == 0)
     sites = tuple(
         AccessSite(

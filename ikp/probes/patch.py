@@ -116,7 +116,7 @@ def patch(
     """
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
-    code = kernel_code(file, kernel, text := text_of(cubin, file, name))
+    code = kernel_code(file, kernel, text_of(cubin, file, name))
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -150,7 +150,7 @@ def patch(
     ordinal = None if argument is None else argument.ordinal
     declared = Declared(name, count, inserted, beside, cell.bank, offset, nbytes, ordinal)
     patched = file.write()
-    verify(cubin, patched, text, declared)
+    verify(cubin, patched, code.flow.code, declared)
     return Patch(
         *(patched, tuple(instrumenter.names), warps or 0, (before, count), even(most)),
         notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *instrumenter.notes),

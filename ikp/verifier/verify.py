@@ -22,7 +22,7 @@ from ikp.sass.cubins import attributes
 from ikp.sass.cubins.attributes import HOLDS_PLACES, Attribute
 from ikp.sass.cubins.attributes import AttributeCode as Known
 from ikp.sass.cubins.elf import Elf, ProgramHeader, Section, SectionKind
-from ikp.sass.disassembly.listing import Instruction, parse
+from ikp.sass.disassembly.listing import Code, Instruction, parse
 from ikp.verifier.checked_flow import Flow
 from ikp.verifier.declared import Declared, VerifyError
 from ikp.verifier.matched_code import Matched
@@ -35,13 +35,14 @@ _IN_A_PART, _PARTS, _PORTION, _WARP, _ALLOCATED = 16384, 4, 8, 32, 2
 _ALIGN, _INFO, _CONTENT = 4, -2, -1  # of a section's facts
 
 
-def verify(before: bytes, after: bytes, text: str, declared: Declared) -> None:
+def verify(before: bytes, after: bytes, text: str | Code, declared: Declared) -> None:
     """Raise an error unless a patched cubin is the plain one with the declared differences.
 
     Args:
         before: the plain cubin.
         after: the patched one.
-        text: the disassembly of the plain one by NVIDIA's tool, with its words (``-c -hex``).
+        text: the disassembly of the plain one by NVIDIA's tool, with its words (``-c -hex``), or
+            the kernel as it was parsed from that. Its words are held against those of the file.
         declared: the differences that the patch declares.
 
     Raises:
@@ -55,7 +56,7 @@ def verify(before: bytes, after: bytes, text: str, declared: Declared) -> None:
         )
 
 
-def faults(before: bytes, after: bytes, text: str, declared: Declared) -> list[str]:
+def faults(before: bytes, after: bytes, text: str | Code, declared: Declared) -> list[str]:
     """Return what is wrong with a patched cubin: nothing, if it was verified; see ``verify``."""
     try:
         return list(islice(_faults(Elf.read(before), Elf.read(after), text, declared), 2 * _MOST))
@@ -63,7 +64,7 @@ def faults(before: bytes, after: bytes, text: str, declared: Declared) -> list[s
         return [f"it can't be read: {error}"]
 
 
-def _faults(old: Elf, new: Elf, text: str, declared: Declared) -> Iterator[str]:
+def _faults(old: Elf, new: Elf, text: str | Code, declared: Declared) -> Iterator[str]:
     facts, code = _Facts(old, declared.kernel), _matched(old, new, text, declared)
     yield from (wrong := list(code.check()))
     if wrong:
@@ -78,9 +79,10 @@ def _faults(old: Elf, new: Elf, text: str, declared: Declared) -> Iterator[str]:
     yield from flow.check()
 
 
-def _matched(old: Elf, new: Elf, text: str, declared: Declared) -> Matched:
+def _matched(old: Elf, new: Elf, text: str | Code, declared: Declared) -> Matched:
     name = f".text.{declared.kernel}"
-    printed = next((each for each in parse(text) if each.name == declared.kernel), None)
+    listed = parse(text) if isinstance(text, str) else [text]
+    printed = next((each for each in listed if each.name == declared.kernel), None)
     if printed is None:
         raise ValueError(f"the disassembly has no code of {declared.kernel}")
     old_words, new_words = (_words(_section(each, name).data) for each in (old, new))

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import cache
 from typing import NamedTuple
 
-from ikp.sass.disassembly.listing import Instruction, split
+from ikp.sass.disassembly.listing import Instruction, once
 from ikp.sass.disassembly.resources import EVERYTHING, FILES, UP, UR, P, span
 from ikp.sass.disassembly.widths import OperandWidths, known, shape
 
@@ -118,6 +118,7 @@ _NOTHING = Effects(0, 0, 0)
 UNKNOWN = Effects(EVERYTHING, EVERYTHING, 0)
 
 
+@once
 def effects(instruction: Instruction) -> Effects:
     """Return an instruction's effects; one of an unknown opcode reads and may write everything."""
     opcode, guard = instruction.opcode, instruction.guard
@@ -191,9 +192,9 @@ def _mask(width: int) -> int:
     return (1 << width) - 1
 
 
-def _texts(instruction: Instruction) -> list[str]:
+def _texts(instruction: Instruction) -> Sequence[str]:
     """Return the operands; an indirect jump has no comma between its register and its label."""
-    texts = split(instruction.rest)
+    texts = instruction.operands
     if instruction.op in _INDIRECT:
         return [word for text in texts for word in text.split()]
     return texts

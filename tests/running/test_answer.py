@@ -119,15 +119,25 @@ def test_no_line_is_wider_than_the_terminal_but_commands(wide: int) -> None:
         assert any(line.startswith("and 2 more kernels: 28.6 % of the time") for line in lines)
 
 
-def test_what_takes_too_long_is_left_out_and_the_line_says_so() -> None:
+def test_a_launch_or_a_file_that_takes_too_long_is_left_out_and_the_line_says_so() -> None:
     trace = skewed()
-    for most, traces in ((MOST, {"/w/x.pftrace": trace}), (MOST_READ, {})):
-        parts = [part(trace, "/w/x.pftrace", records=most + 1)]
+    large = replace(trace, launches=(replace(trace.launches[0], kept=MOST + 1),))
+    file = part(trace, "/w/x.pftrace", records=MOST_READ + 1)
+    for parts, traces, why in (
+        ([file], {"/w/x.pftrace": large}, f"a launch of it has {MOST + 1:,}"),
+        ([file], {}, f"the trace has {MOST_READ + 1:,}"),
+    ):
         found = answer(parts, traces, "/w")
         assert found.verdict is None and len(found.kernels) == 1
         told = " ".join(line.strip() for line in text(found))
-        assert f"the trace has {most + 1:,} records, and the end of a run explains {most:,}" in told
+        assert f"{why} records, and the end of a run explains" in told
         assert "next: ikp explain x.pftrace" in told
+
+
+def test_many_launches_in_memory_keep_no_verdict_from_one_of_them() -> None:
+    trace = skewed()
+    parts = [part(trace, "/w/x.pftrace", records=100 * MOST)]
+    assert answer(parts, {"/w/x.pftrace": trace}, "/w").verdict is not None
 
 
 @pytest.mark.parametrize("error", [RuntimeError("odd"), KeyboardInterrupt()])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ikp.core.excess_facts import NO_EXCESS, ExcessFacts
+from ikp.core.extra_work import ExtraWork, extra_of_json
 
 Mix = Mapping[str, tuple[float, float, float]]
 """Unit -> instructions in one execution of a range, for one warp: those that are surely executed,
@@ -200,6 +201,8 @@ class RangeFacts:
     lines: tuple[LineFacts, ...] = ()  # of most instructions
     needless: float = 0.0  # barriers of the block that order no accesses
     excess: ExcessFacts = NO_EXCESS  # what it does more often, or wider, than its results need
+    extra: Mapping[str, ExtraWork] = field(default_factory=dict)  # by kind
+    serves: Mapping[str, float] = field(default_factory=dict)  # instructions by what they serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +258,8 @@ class CodeFacts:
                     "lines": [one.to_json() for one in each.lines],
                     "needless": each.needless,
                     "excess": each.excess.to_json(),
+                    "extra": {kind: one.to_json() for kind, one in each.extra.items()},
+                    "serves": each.serves,
                 }
                 for name, each in self.ranges.items()
                 if each.mix
@@ -334,6 +339,8 @@ def _with_work(facts: RangeFacts, said: dict[str, Any]) -> RangeFacts:
         lines=tuple(LineFacts.of_json(each) for each in said.get("lines", ())),
         needless=size(said.get("needless", 0)),
         excess=ExcessFacts.of_json(said.get("excess", {})),
+        extra=extra_of_json(said.get("extra", {})),
+        serves={str(what): size(count) for what, count in said.get("serves", {}).items()},
     )
 
 

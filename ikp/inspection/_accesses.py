@@ -176,7 +176,7 @@ class Accesses:
         """The stores to global memory, with the sectors that the first block's warps store to."""
         found = []
         for at, each in enumerate(self.flow.code.instructions):
-            if at not in self.ours and each.op == "STG" and len(mine := self._sectors(at)):
+            if at not in self.ours and each.op == "STG" and len(mine := self.sectors(at)):
                 found.append((at, mine))
         return found
 
@@ -185,7 +185,7 @@ class Accesses:
         """The sectors of all of these: most loads have none of them, and need no further look."""
         return np.unique(np.concatenate([np.empty(0, np.int64), *(own for _, own in self._stored)]))
 
-    def _sectors(self, at: int) -> Numbers:
+    def sectors(self, at: int) -> Numbers:
         """Return the sectors that a block's warps access; none where they are not known."""
         bits = self.values.address(at).bits
         if bits is None:
@@ -196,7 +196,7 @@ class Accesses:
 
     def _reads_back(self, at: int, loop: Loop | None, *, moves: bool) -> bool:
         """Whether a load follows a store of its own block to the same addresses."""
-        mine = self._sectors(at)
+        mine = self.sectors(at)
         if not len(mine) or np.isin(mine, self._all_stored).mean() < _OVERLAP:
             return False
         for stored, others in self._stored:

@@ -22,10 +22,12 @@ from ikp.inspection._accesses import Accesses
 from ikp.inspection._barriers import needless_barriers
 from ikp.inspection._excess import Excess
 from ikp.inspection._expansions import lines
+from ikp.inspection._extra import Extra
 from ikp.inspection._find_records import find
 from ikp.inspection._images import Marks, codes
 from ikp.inspection._plain_kernel import plain_facts
 from ikp.inspection._record import FoundRecords, Record
+from ikp.inspection._serves import Serves
 from ikp.inspection._sureness import Sureness
 from ikp.inspection._work import Often, flop
 from ikp.inspection.inspector import lost_ranges
@@ -34,6 +36,7 @@ from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.attributes import AttributeCode as Attributed
 from ikp.sass.cubins.cubin import Cubin, Kernel
+from ikp.sass.dataflow.idioms import reports
 from ikp.sass.dataflow.lane_state import Shape
 from ikp.sass.disassembly.listing import Code, Instruction, Line
 from ikp.sass.disassembly.opcodes import IDLE, Work, work_of
@@ -74,7 +77,7 @@ def code_facts(image: Image, shape: Shape | None = None) -> dict[str, CodeFacts]
     for code in codes(image, file):
         flow = Flow(code)
         first = _first_parameter(kernels[code.name]) if code.name in kernels else 0
-        summary = _Summary(flow, marks, shape or Shape(), first)
+        summary = _Summary(flow, marks, shape or Shape(), first, reports(file, flow))
         if code.name in kernels and (summary.records or code.name == marks.kernel):
             shared = marks.shared if image.shared is None else image.shared
             facts = summary.facts(kernels[code.name].registers, shared)
@@ -100,6 +103,7 @@ class _Summary:
     marks: Marks
     shape: Shape
     first_parameter: int
+    reports: frozenset[int] = frozenset()  # calls that report a failed check
 
     @property
     def code(self) -> Code:
@@ -188,6 +192,8 @@ class _Summary:
             constants=_work.constants_apart(self.flow, self._accesses.values, how_often),
             lines=lines(self.flow, how_often),
             excess=self._excess.of(how_often),
+            extra=self._extra.of(how_often),
+            serves=self._serves.of(how_often),
             needless=float(
                 sum(each.expected for at, each in how_often.items() if at in self._needless)
             ),
@@ -269,6 +275,16 @@ class _Summary:
     @cached_property
     def _sureness(self) -> Sureness:
         return Sureness(self.flow)
+
+    @cached_property
+    def _extra(self) -> Extra:
+        accesses = self._accesses
+        values, sectors = accesses.values, accesses.sectors
+        return Extra(self.flow, values, sectors, self.reports, self._of_records)
+
+    @cached_property
+    def _serves(self) -> Serves:
+        return Serves(self._extra.uses)
 
     @cached_property
     def _needless(self) -> frozenset[int]:

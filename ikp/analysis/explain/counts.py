@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.verdict import KernelShare, Unit
+from ikp.analysis.explain.verdict import KernelShare, Served, Unit
 from ikp.core.warps import launch_bounds
 
 if TYPE_CHECKING:
@@ -39,6 +39,21 @@ def mix_of(launch: Prepared) -> tuple[Unit, ...]:
         return ()
     order = sorted(work.issued.items(), key=lambda item: -item[1])[:_UNITS]
     found = (Unit(unit, count, count / max(work.total, 1.0)) for unit, count in order)
+    return tuple(one for one in found if one.share >= _LEAST)
+
+
+def serves_of(launch: Prepared) -> tuple[Served, ...]:
+    """Return what the launch's instructions serve, the most first; none if not counted."""
+    work = counted_work(launch)
+    if work is None:
+        return ()
+    counts: dict[str, float] = {}
+    for one in work.ranges:
+        for what, count in one.facts.serves.items():
+            counts[what] = counts.get(what, 0.0) + count * one.executions
+    whole = max(sum(counts.values()), 1.0)
+    order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    found = (Served(what, count / whole) for what, count in order)
     return tuple(one for one in found if one.share >= _LEAST)
 
 

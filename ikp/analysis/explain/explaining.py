@@ -9,16 +9,18 @@ from ikp.analysis.explain import overview
 from ikp.analysis.explain.capping import below_roofs
 from ikp.analysis.explain.choosing_launch import Chosen, choose_launch
 from ikp.analysis.explain.copied_runs import accesses_of, tried_of, with_tried
-from ikp.analysis.explain.counts import kernel_shares, mix_of, uncounted_of
+from ikp.analysis.explain.counts import kernel_shares, mix_of, serves_of, uncounted_of
 from ikp.analysis.explain.critical import critical_path
 from ikp.analysis.explain.deciding import decided
 from ikp.analysis.explain.findings.barrier_skew import barrier_skew
 from ikp.analysis.explain.findings.block_order import block_order
+from ikp.analysis.explain.findings.bookkeeping import bookkeeping
 from ikp.analysis.explain.findings.busy_lines import busy_lines
 from ikp.analysis.explain.findings.contended_atomics import contended_atomics
 from ikp.analysis.explain.findings.copy_issue import copy_issue
 from ikp.analysis.explain.findings.costly_accesses import costly_accesses
 from ikp.analysis.explain.findings.excess_work import excess_work
+from ikp.analysis.explain.findings.extra_instructions import extra_instructions
 from ikp.analysis.explain.findings.far_memory import far_memory
 from ikp.analysis.explain.findings.idle_lanes import idle_lanes
 from ikp.analysis.explain.findings.idle_products import idle_products
@@ -29,15 +31,18 @@ from ikp.analysis.explain.findings.launch_gaps import launch_gaps
 from ikp.analysis.explain.findings.local_memory import local_memory
 from ikp.analysis.explain.findings.lone_waits import lone_waits
 from ikp.analysis.explain.findings.needless_barriers import needless_barriers
+from ikp.analysis.explain.findings.needless_stores import needless_stores
 from ikp.analysis.explain.findings.occupancy_limits import occupancy_limits
 from ikp.analysis.explain.findings.parted_lanes import divergence
 from ikp.analysis.explain.findings.repeated_loads import repeated_loads
+from ikp.analysis.explain.findings.serial_code import serial_code
 from ikp.analysis.explain.findings.serial_threads import serial_threads
 from ikp.analysis.explain.findings.slow_arithmetic import slow_arithmetic
 from ikp.analysis.explain.findings.slow_memory import slow_memory
 from ikp.analysis.explain.findings.small_tiles import small_tiles
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.findings.unstaged_loads import unstaged_loads
+from ikp.analysis.explain.findings.unused_hardware import unused_hardware
 from ikp.analysis.explain.findings.waits_for_blocks import waits_for_blocks
 from ikp.analysis.explain.findings.warp_wide_costs import warp_wide_costs
 from ikp.analysis.explain.nesting import tree
@@ -82,6 +87,11 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     excess_work,
     serial_threads,
     far_memory,
+    extra_instructions,
+    needless_stores,
+    serial_code,
+    unused_hardware,
+    bookkeeping,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""
 
@@ -137,6 +147,7 @@ def _verdict(trace: Trace, chosen: Chosen, prepared: Prepared) -> Verdict:
         roofs=roofs(prepared) if prepared.on_gpu else (),
         mix=mix_of(prepared),
         uncounted=uncounted_of(prepared),
+        serves=serves_of(prepared),
         accesses=accesses_of(prepared),
         tried=tried,
         connected=tuple(one.told(prepared) for one in joined),

@@ -238,6 +238,14 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """What some of the launch's instructions serve: results or what these need beside."""
+
+    what: str  # "arithmetic", "addresses", ...: the manual has all
+    share: float  # of all instructions
+
+
+@dataclass(frozen=True, slots=True)
 class KernelShare:
     """A kernel of the trace, and its share of the time of all recorded launches."""
 
@@ -295,6 +303,7 @@ class Verdict(Printed):
     roofs: tuple[Roof, ...] = ()  # the nearest first
     mix: tuple[Unit, ...] = ()  # the most frequent first
     uncounted: tuple[str, ...] = ()  # units in loops whose trips no record counts
+    serves: tuple[Served, ...] = ()  # what instructions serve, the most first
     accesses: tuple[AccessUse, ...] = ()  # the costliest first, with --probe addresses
     tried: tuple[Tried, ...] = ()  # the largest gain first, with --try
     connected: tuple[str, ...] = ()  # which waits were joined with what, and how

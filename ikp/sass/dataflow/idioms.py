@@ -34,6 +34,7 @@ from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.resources import R, bit, span
 
 _NEVER_RETURN: Final = ("__assertfail", "__assert_fail")
+_REPORTS: Final = (*_NEVER_RETURN, "vprintf")
 _CONSTANTS: Final = ".nv.constant4"
 _LOADED: Final = re.compile(r"LDC\.64 (R\d+), c\[0x4\]\[(R\d+|0x[0-9a-f]+)\]")
 _SET: Final = re.compile(r"(?:MOV|IMAD\.MOV\.U32) (R\d+), (?:RZ, RZ, )?(0x[0-9a-f]+)")
@@ -64,6 +65,12 @@ def called(cubin: Cubin, flow: Flow, at: int) -> str:
         return named[0]
     offset = _called(flow, at)
     return _functions(cubin).get(offset, "") if offset is not None else ""
+
+
+def reports(cubin: Cubin, flow: Flow) -> frozenset[int]:
+    """Return the calls of a kernel that report a failed check, or print."""
+    calls = [at for at, tos in flow.graph.jumps.calls.items() if not tos]
+    return frozenset(at for at in calls if called(cubin, flow, at) in _REPORTS)
 
 
 def _behind(flow: Flow, at: int, ending: set[int]) -> bool:

@@ -88,14 +88,26 @@ def _unknown(threads: Threads, each: Instruction, effects: Effects) -> dict[str,
         known = threads.state.get(_NAMES[bit])
         depends |= known.depends if known is not None else 0
     depends |= DATA if loads else 0
+    if each.op in _ONE_VALUE and depends & LANE and _is_one(threads.address(each).bits):
+        depends &= ~LANE
     if not loads and each.op not in _PURE:
         depends |= DATA | (0 if each.op in _OF_A_WARP else LANE)
     value = Value(None, depends)
     return {_NAMES[bit]: value for bit in members(effects.writes)}
 
 
+def _is_one(bits: Numbers | None) -> bool:
+    """Whether each warp's lanes have one address; unknown ones are several."""
+    if bits is None:
+        return False
+    lanes = bits.reshape(-1, LANES)
+    return bool((lanes == lanes[:, :1]).all())
+
+
 _LOADING = "LD LDG LDS LDL LDC LDCU ULDC LDSM LDGMC"
 _FROM_MEMORY = frozenset(_LOADING.split())
+_ONE_VALUE = frozenset(("LD", "LDG", "LDS", "LDC"))
+"""Loads that bring all lanes with one address one value."""
 _OF_A_WARP = frozenset(("REDUX", "VOTE", "VOTEU", "R2UR", "UP2UR", "CREDUX"))
 _COMPUTING = (
     "FADD FMUL FFMA FSEL FSETP FMNMX FSET MUFU F2F F2FP F2I I2F I2FP HADD2 HMUL2 HFMA2 HSETP2 "

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.lane_effects import execute, name_of
-from ikp.sass.dataflow.lane_state import FIRST_LOOP, LANES, LaunchValues, Threads, Value
+from ikp.sass.dataflow.lane_state import DATA, FIRST_LOOP, LANE, LANES, LaunchValues, Threads, Value
 from ikp.sass.dataflow.lane_trips import LoopExit, exits_of, trips_of
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly.resources import members
@@ -27,6 +27,9 @@ from ikp.sass.disassembly.resources import members
 _NOTED = "LD LDG LDS LDL LDSM ST STG STS STL STSM ATOM ATOMG ATOMS RED REDG LDGSTS SYNCS"
 ACCESSES = frozenset(_NOTED.split())
 """Instructions whose address is noted."""
+_FLOATING = "FADD FMUL FFMA FMNMX MUFU HADD2 HMUL2 HFMA2 DADD DMUL DFMA"
+FLOATS = frozenset(_FLOATING.split())
+"""Floating-point arithmetic: what its results depend on is noted."""
 _INDEXED = "][R"
 """How a constant at an address in a register is written: that is noted, too."""
 
@@ -49,6 +52,7 @@ class _Seen:
     entered: dict[int, Mask] = field(default_factory=dict)  # by block: threads that come there
     uncertain: set[int] = field(default_factory=set)  # blocks whose condition is not known
     edges: dict[tuple[int, int], Mask] = field(default_factory=dict)
+    floats: dict[int, int] = field(default_factory=dict)  # what results of arithmetic depend on
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,15 @@ class LaneValues:
             return True
         return bool((first.bits != again.bits).any())
 
+    def result(self, at: int, header: int) -> int:
+        """Return what a result of floating-point arithmetic depends on, in a loop.
+
+        Args:
+            at: the instruction, one of ``FLOATS``.
+            header: the index of the loop's first instruction.
+        """
+        return self._seconds(header).floats.get(at, DATA | LANE)
+
     def _seconds(self, header: int) -> _Seen:
         """Return the walk of a loop's second iteration, by the index of its first instruction."""
         if header not in self._again:
@@ -255,6 +268,8 @@ class LaneValues:
             if each.op in ("BRA", "EXIT"):
                 seen.jumps[at] = threads.condition(each)
             execute(threads, each, self.flow.effects[at])
+            if each.op in FLOATS:
+                seen.floats[at] = threads.read(each.operands[0]).depends
         seen.leaving[number] = state
         self._leave(number, threads, seen)
 

@@ -1,7 +1,7 @@
 """Findings on work that results don't need, by what the machine code says of it.
 
-``wide-operands``, ``wide-data``, ``masked-work``, ``repeated-work`` and ``repeated-stores``:
-what is wider than it has to be, what a mask throws away, what blocks or iterations calculate alike.
+``wide-operands``, ``wide-data``, ``masked-work`` and ``repeated-work``: what is wider than it has
+to be, what a mask throws away, what blocks or iterations calculate alike.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from ikp.analysis.explain.counted_work import (
     CountedWork,
     RangeWork,
     counted_work,
-    is_fixed,
     l1_cycles,
     moved_bytes,
 )
@@ -48,7 +47,6 @@ def excess_work(launch: Prepared) -> Iterator[Finding]:
     yield from _wide_data(launch, work)
     yield from _masked(launch, work)
     yield from _alike(launch, work)
-    yield from _stored_again(launch, work)
 
 
 def _count(work: CountedWork, name: str) -> float:
@@ -269,37 +267,3 @@ def _found_alike(
         suggestion="calculate it once: in one block for all that need it, in a kernel before, or "
         "ahead of the outer loop; and keep the result in memory, shared memory or registers",
     )
-
-
-def _stored_again(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
-    """Yield a finding on stores in a loop whose address is the same in each iteration."""
-    stores = [each for each in work.accesses() if each[1].unit.startswith("store.g")]
-    fixed = [each for each in stores if is_fixed(each[1]) and each[1].threads is not None]
-    whole = sum(each[2] for each in work.accesses() if ".global." in each[1].unit)
-    count = sum(each[2] for each in fixed)
-    if not fixed or count < _PART * whole or count < _TIMES * launch.grid_warps:
-        return
-    saved = 1 - nearest(launch, ("L1", "L2", "issue"))
-    if not enough(launch, saved * launch.duration):
-        return
-    fixed.sort(key=lambda each: -each[2])
-    yield finding(
-        launch,
-        "repeated-stores",
-        title=f"{fixed[0][0].name} stores to the same address in each iteration: {count:,.0f} "
-        f"stores, {100 * count / whole:.0f} % of all accesses, of which the last ones count",
-        number=Number("such stores, of all accesses to global memory", count / whole, "share"),
-        at_stake=saved * launch.duration,
-        without="with one store behind the loop",
-        confidence="likely",
-        rationale="counted: the address depends on nothing that an iteration changes. A load that "
-        "may be of a store's address can't be made before it, so few loads are under way. "
-        "Refuted if another thread reads the values meanwhile.",
-        where=where_of_accesses(launch, fixed),
-        suggestion="keep the sum in a register, and store it once behind the loop; __restrict__ on "
-        "pointers, so that loads can pass stores",
-    )
-
-
-_TIMES: Final = 8.0
-"""Such stores of each warp from which on these are in a loop of some length."""

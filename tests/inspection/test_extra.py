@@ -1,0 +1,248 @@
+"""Extra work: each kind by its mark in the machine code, and by no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from ikp.core.code_facts import CodeFacts, RangeFacts, parse_facts
+from ikp.core.extra_work import ExtraWork
+from ikp.inspection._accesses import Accesses
+from ikp.inspection._extra import Extra
+from ikp.inspection._work import Often
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.lane_state import Shape
+from tests.sass.texts import sass
+
+pytestmark = pytest.mark.any_pins
+
+PARAMETERS = {0x210: 0x1000_0000, 0x214: 0, 0x218: 0x2000_0000, 0x21C: 0}
+SIZES = Shape((256, 1, 1), (64, 1, 1), 4, 8, 15)
+THREAD = "S2R R0, SR_TID.X"
+
+
+def extra(
+    *lines: str, fails: frozenset[int] = frozenset(), ours: frozenset[int] = frozenset()
+) -> Mapping[str, ExtraWork]:
+    """Return the extra work of all instructions of some code, each executed once."""
+    flow = Flow(sass(*lines, "EXIT"))
+    accesses = Accesses(flow, SIZES, 0x210, PARAMETERS, ours)
+    every = {at: Often(1.0) for at in range(len(flow.code.instructions))}
+    return Extra(flow, accesses.values, accesses.sectors, fails, ours).of(every)
+
+
+def count(kind: str, *lines: str) -> float:
+    found = extra(*lines).get(kind)
+    return found.count if found else 0.0
+
+
+def loop(*body: str, before: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return a loop with some code in it."""
+    ends = ("IADD3 R60, R60, 0x1, RZ", "ISETP.NE.AND P6, PT, R60, 0x40, PT", "@P6 BRA `(.L_x_0)")
+    return (THREAD, *before, "MOV R60, RZ", ".L_x_0:", *body, *ends)
+
+
+STORED = "STG.E desc[UR4][R8.64], R3"
+
+
+@pytest.mark.parametrize(
+    ("lines", "pairs"),
+    [
+        (("FMUL R2, R4, R5", "FADD R3, R2, R6"), 1),
+        (("DMUL R2, R4, R6", "DADD R2, R8, R2"), 1),
+        (("HMUL2 R2, R4, R5", "HADD2 R3, R2, R6"), 1),
+        (("FFMA R3, R4, R5, R6",), 0),
+        (("FMUL R2, R4, R5", "FADD R3, R2, R6", "FADD R7, R2, R6"), 0),  # used twice
+        (("FMUL R2, R4, R5", "FADD R3, |R2|, R6"), 0),
+        (("@P0 FMUL R2, R2, 16777216", "FADD R3, R2, R6"), 0),
+        (("FMUL R2, R4, R5", "FMUL R7, R4, R4", "FADD R3, R2, R7"), 1),  # one of both fuses
+        (("FMUL R2, R4, R5", "FMUL R3, R2, R6"), 0),
+    ],
+)
+def test_products_and_sums_that_are_not_fused(lines: tuple[str, ...], pairs: int) -> None:
+    assert count("unfused", *lines) == pairs
+
+
+SCALED = ("LDS R4, [R20]", "FMUL R5, R4, R30", "STS [R21], R5", "HMMA.16816.F32 R8, R12, R16, R8")
+
+
+def test_operands_of_products_that_a_loop_scales() -> None:
+    assert count("scaled", *loop(*SCALED)) == 1
+    moved = ("LDG.E R30, desc[UR4][R40.64]", *SCALED)
+    assert count("scaled", *loop(*moved)) == 0, "each iteration has a factor of its own"
+    results = (*SCALED[:2], "FADD R6, R5, R6", *SCALED[3:])
+    assert count("scaled", *loop(*results)) == 0, "no operand of a product"
+    made = ("MUFU.EX2 R4, R20", *SCALED[1:])
+    assert count("scaled", *loop(*made)) == 0, "not as it was loaded"
+    assert count("scaled", *SCALED) == 0, "in no loop"
+
+
+def test_conversions_go_with_the_factor() -> None:
+    body = (
+        *("LDS R4, [R20]", "HADD2.F32 R5, -RZ, R4.H0_H0", "FMUL R6, R5, UR9"),
+        *("F2FP.F16.F32.PACK_AB R7, R6, R6", "STS [R21], R7", "HMMA.16816.F32 R8, R12, R16, R8"),
+    )
+    found = extra(*loop(*body))["scaled"]
+    assert (found.count, found.parts) == (3, 1)
+
+
+def test_products_with_ones() -> None:
+    ones = ("MOV R12, 0x3c003c00", "MOV R13, 0x3c003c00")
+    assert count("ones", *ones, "HMMA.16816.F32 R8, R12, R16, R8") == 1
+    assert count("ones", *ones, "HMMA.16816.F32 R8, R20, R12, R8") == 1
+    assert count("ones", *ones, "HMMA.16816.F32 R12, R20, R16, R12") == 0, "a sum begins so"
+    assert count("ones", "MOV R12, 0x40004000", "HMMA.16816.F32 R8, R12, R16, R8") == 0
+
+
+def test_products_of_groups_with_ones_in_shared_memory() -> None:
+    groups = (
+        "HGMMA.64x64x16.F32 R24, R4, gdesc[UR8], R24",
+        "HGMMA.64x16x16.F32 R4, R8, gdesc[UR4], R4",
+    )
+    ones = ("MOV R12, 0x3c003c00", "STS [R20], R12")
+    assert count("ones", *ones, *groups) == 1
+    assert count("ones", "MOV R12, RZ", "STS [R20], R12", *groups) == 0
+    assert count("ones", *ones, groups[1]) == 0, "all products are as narrow"
+
+
+CHECK = (
+    *("LDG.E R2, desc[UR4][R8.64]", "ISETP.GE.AND P0, PT, R2, UR6, PT", "@!P0 BRA `(.L_x_1)"),
+    *("MOV R4, 0x0", "CALL.ABS.NOINC R4", ".L_x_1:", "FADD R3, R2, R3"),
+)
+
+
+def test_what_only_a_check_needs() -> None:
+    found = extra(*CHECK, fails=frozenset({4}))["checks"]
+    assert (found.count, found.parts) == (2, 1), "the load is used otherwise, too"
+    assert "checks" not in extra(*CHECK), "a call of something else"
+
+
+def philox(results: int) -> list[str]:
+    """Return ten rounds, of whose last one some words are stored."""
+    lines = []
+    for number in range(10):
+        first = 10 if number % 2 else 14
+        lines += [
+            "IMAD.WIDE.U32 R2, R6, -0x2daee0ad, RZ",
+            "IMAD.WIDE.U32 R4, R8, -0x326172a9, RZ",
+            f"LOP3.LUT R6, R5, UR{first}, R9, 0x96, !PT",
+            f"LOP3.LUT R8, R3, UR{first + 1}, R7, 0x96, !PT",
+            "MOV R7, R4",
+            "MOV R9, R2",
+        ]
+    return [*lines, *(f"STG.E desc[UR4][R20.64], R{6 + n}" for n in range(results))]
+
+
+def test_words_of_philox_that_nothing_uses() -> None:
+    assert count("random", *philox(1)) > 40
+    assert count("random", *philox(4)) == 0
+    assert count("random", "IMAD R2, R3, 0x5bd1e995, RZ") == 0, "another hash"
+
+
+DECODE = (
+    "LDG.E R2, desc[UR4][R8.64]",
+    "SHF.R.U32.HI R4, RZ, 0x3, R2",
+    "LOP3.LUT R5, R4, 0xf, RZ, 0xc0, !PT",
+    "LOP3.LUT R6, R2, 0x7, RZ, 0xc0, !PT",
+    "LEA R7, R5, R6, 0x3",
+    "FMUL R3, R7, R10",
+)
+
+
+def test_numbers_that_integer_instructions_make() -> None:
+    found = extra(*DECODE)["unpacked"]
+    assert (found.count, found.parts) == (4, 1)
+    few = (DECODE[0], "PRMT R7, R2, 0x7770, RZ", "FMUL R3, R7, R10")
+    assert count("unpacked", *few) == 0
+    address = (*DECODE[:5], "LDG.E R3, desc[UR4][R7.64]")
+    assert count("unpacked", *address) == 0, "an address is no number"
+
+
+ACCUMULATED = ("LDS R4, [R20]", "LDG.E R5, desc[UR4][R8.64]", "FADD R4, R4, R5", "STS [R20], R4")
+
+
+def test_sums_in_memory() -> None:
+    assert count("in memory", *loop(*ACCUMULATED)) == 2
+    moves = (*ACCUMULATED, "IADD3 R20, R20, 0x4, RZ")
+    assert count("in memory", *loop(*moves)) == 0
+    elsewhere = (*ACCUMULATED[:3], "STS [R22], R4")
+    assert count("in memory", *loop(*elsewhere)) == 0
+    replaced = (ACCUMULATED[0], ACCUMULATED[1], "STS [R20], R5")
+    assert count("in memory", *loop(*replaced)) == 0
+
+
+ELEMENT = ("LDC.64 R30, c[0x0][0x210]", "IMAD.WIDE R32, R0, 0x4, R30")
+
+
+def test_lanes_that_calculate_the_same() -> None:
+    same = loop("LDG.E R4, desc[UR4][R30.64]", "FADD R5, R4, R5", before=(ELEMENT[0], "MOV R5, RZ"))
+    assert count("alike", *same) == 1
+    own = loop("LDG.E R4, desc[UR4][R32.64]", "FADD R5, R4, R5", before=(*ELEMENT, "MOV R5, RZ"))
+    assert count("alike", *own) == 0
+    shuffled = loop("SHFL.BFLY PT, R4, R5, 0x1, 0x1f", "FADD R5, R4, R5", before=("MOV R5, RZ",))
+    assert count("alike", *shuffled) == 0
+
+
+def back(*between: str, to: str = "R32") -> tuple[str, ...]:
+    other = "IMAD.WIDE R34, R0, 0x8, R30"
+    load = "LDG.E R4, desc[UR4][R32.64]"
+    return (THREAD, *ELEMENT, other, load, *between, f"STG.E desc[UR4][{to}.64], R5")
+
+
+def test_values_that_are_stored_where_they_were() -> None:
+    assert count("written back", *back("FSEL R5, R4, RZ, P0")) == 2
+    assert count("written back", *back("MOV R5, R4")) == 2
+    assert count("written back", *back("FADD R5, R4, R4")) == 0
+    assert count("written back", *back("FSEL R5, R4, RZ, P0", to="R34")) == 0
+    asked = back("FSETP.GT.AND P0, PT, R4, RZ, PT", "FSEL R5, R4, RZ, P0")
+    assert count("written back", *asked) == 0, "the value decides"
+
+
+def test_values_that_change_threads_through_shared_memory() -> None:
+    through = ("STS [R20], R4", "LDS R6, [R21]")
+    assert count("written back", *back(*through, "SEL R5, R6, RZ, P0")) == 2
+    assert count("written back", *back(*through, "MOV R5, R6")) == 0, "a permutation"
+
+
+def chain(*body: str) -> ExtraWork | None:
+    return extra(*loop(*body)).get("chain")
+
+
+def test_sums_that_wait_for_each_other() -> None:
+    found = chain("FADD R2, R2, R4", "FADD R2, R2, R5", "FADD R2, R2, R6")
+    assert found is not None and (found.parts, found.count) == (3, 12)
+    spread = chain("FADD R2, R2, R4", "FADD R3, R3, R5", "FADD R7, R7, R6")
+    assert spread is not None and spread.parts == 1
+    assert chain("FFMA R2, R2, R4, R5") is None, "a recurrence, whose order counts"
+    assert chain("FADD R2, R4, R5") is None
+    tree = chain("FADD R3, R4, R5", "FADD R6, R7, R8", "FADD R3, R3, R6", "FADD R2, R2, R3")
+    assert tree is not None and tree.parts == 1
+
+
+def search(step: str, compare: str = "ISETP.NE.AND P0, PT, R4, R10, PT") -> float:
+    return count(
+        "search",
+        *("MOV R2, RZ", ".L_x_0:", step, "IMAD.WIDE R8, R2, 0x8, R30"),
+        *("LDG.E R4, desc[UR4][R8.64]", compare, "@P0 BRA `(.L_x_0)"),
+    )
+
+
+def test_searches_that_go_on_by_a_constant() -> None:
+    assert search("IADD3 R2, R2, 0x1, RZ") == 1
+    assert search("SHF.R.U32.HI R2, RZ, 0x1, R2") == 0, "it halves"
+    assert search("IADD3 R2, R2, R4, RZ") == 0, "a list"
+    assert search("IADD3 R2, R2, 0x1, RZ", "ISETP.NE.AND P0, PT, R2, 0x40, PT") == 0
+
+
+def test_instructions_of_records_are_no_extra_work() -> None:
+    lines = ("FMUL R2, R4, R5", "FADD R3, R2, R6")
+    assert "unfused" not in extra(*lines, ours=frozenset({0, 1}))
+
+
+def test_extra_work_goes_through_a_trace() -> None:
+    made = {"checks": ExtraWork(2.0, 1.0, "k.cu:7")}
+    code = CodeFacts(ranges={"r": RangeFacts("", mix={"fma": (1, 0, 0)}, extra=made)})
+    read = parse_facts(code.text())
+    assert read is not None and read.ranges["r"].extra == made
+    assert parse_facts(code.text().replace("[2.0,1.0", "[-2.0,1.0")) is None

@@ -23,7 +23,7 @@ from ikp.core.abi import (
     Language,
     segment_bytes,
 )
-from ikp.core.code_facts import FAR, PARAMETERS
+from ikp.core.code_facts import CARVE_OUT, FAR, PARAMETERS
 from ikp.core.run_figures import (
     ADDRESSES,
     NO_ADDRESSES,
@@ -386,7 +386,9 @@ def tell(session: Session, label: str, launch: RecordedLaunch) -> None:
         session.facts[f"chosen in {label}"] = "\n".join(launch.patch.messages)
 
 
-def add_arguments(launch: RecordedLaunch, values: Callable[[], str]) -> None:
+def add_arguments(
+    launch: RecordedLaunch, values: Callable[[], str], function: int | None = None
+) -> None:
     """Add the arguments of a session's first recorded launch of a label to the trace's facts.
 
     The driver is asked now whose memory they point to: before the launch, while the program still
@@ -395,12 +397,15 @@ def add_arguments(launch: RecordedLaunch, values: Callable[[], str]) -> None:
     Args:
         launch: it is about to be made.
         values: returns the values of its parameters; see ``PARAMETERS``.
+        function: the plain function, where its program may have set a carve-out for it.
     """
     facts, key = launch.facts, f"{PARAMETERS}{launch.label}"
     if facts is None or key in facts:
         return
     facts[key] = values()
     facts[f"{FAR}{launch.label}"] = _far_memory(facts[key])
+    if function is not None and (percent := cuda.carve_out(function)) >= 0:
+        facts[f"{CARVE_OUT}{launch.label}"] = str(percent)
 
 
 _POINTER: Final = 8

@@ -19,6 +19,7 @@ _LATER: Final = range(16, 32)
 
 
 _NUM_REGS: Final = 4
+_CARVE_OUT: Final = 9
 _OF_CODE: Final = {
     0: "bounds of a block",
     1: "shared memory",
@@ -207,6 +208,15 @@ def of_code(function: int) -> dict[str, int]:
         PatchError: the driver refuses.
     """
     return {what: _attribute(function, each) for each, what in _OF_CODE.items()}
+
+
+def carve_out(function: int) -> int:
+    """Return the part of L1 that a program prefers as shared memory, in percent; -1 without.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    return _attribute(function, _CARVE_OUT)
 
 
 def _attribute(function: int, attribute: int) -> int:

@@ -418,7 +418,8 @@ class Launches:
             return int(launch.function)
         meant.patch = made.patch
         parameters = self._memory[kernel.id].parameters
-        patched.add_arguments(meant, partial(values_as_text, launch, parameters))
+        read = partial(values_as_text, launch, parameters)
+        patched.add_arguments(meant, read, kernel.function())
         queue = patched.beside(prof, stream, captured=captured)
         self._copy_constants(kernel, made, stream, queue)
 

@@ -1,7 +1,7 @@
 """Findings ``unused-shared-memory`` and ``single-warp-products``: what a launch's shape leaves out.
 
-Shared memory that no instruction accesses is taken from L1 and from other blocks. On sm_90 products
-of single warps reach about 60 % of the rate of a warpgroup's.
+Shared memory that no block uses is taken from L1, or from other blocks. On sm_90 products of single
+warps reach about 60 % of the rate of a warpgroup's.
 """
 
 from __future__ import annotations
@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ikp.analysis.explain.counted_work import CountedWork, counted_work
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
 from ikp.analysis.explain.places import time_in, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
+from ikp.core.code_facts import CARVE_OUT
 
 _MUCH: Final = 16 << 10
 """Bytes of shared memory of a block from which on unused ones cost other blocks, or L1."""
 _SM: Final = 227 << 10
 """Bytes of shared memory of an SM of sm_90, at most."""
+_SYSTEM: Final = 1 << 10
+"""Bytes of shared memory of each block that the system takes."""
+_LOADS: Final = (Activity.WAIT_MEMORY, Activity.LOAD)
 _GROUP: Final = 4
 """Warps of a warpgroup."""
 _OF_GROUPS: Final = 0.62
@@ -36,6 +41,7 @@ def unused_hardware(launch: Prepared) -> Iterator[Finding]:
     if work is None or launch.facts is None:
         return
     yield from _shared(launch, work)
+    yield from _carved_out(launch, work)
     yield from _products(launch, work)
 
 
@@ -66,12 +72,50 @@ def _shared(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     )
 
 
+def _carved_out(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on L1 that a program gives to shared memory, which no block takes."""
+    text = launch.trace.provenance.get(f"{CARVE_OUT}{launch.launch.label}", "")
+    taken = (launch.facts.shared or 0) + _SYSTEM if launch.facts else 0
+    given = int(text) / 100 * _SM if text.isdecimal() else 0.0
+    idle = given - taken * max(_blocks(launch), 1)
+    waits = float(launch.own_by_region[launch.regions(_LOADS)].sum()) / max(launch.warp_time, 1)
+    if idle < _SM / 4 or waits < _PART or share_of(launch, "DRAM") > 1 - waits:
+        return
+    saved = min(waits, 1 - nearest(launch, ("L1", "L2")))
+    if not enough(launch, saved * launch.duration):
+        return
+    yield finding(
+        launch,
+        "unused-shared-memory",
+        title=f"the program sets {text} % of L1 aside as shared memory, and blocks take "
+        f"{100 * (given - idle) / _SM:.0f} %: loads, {100 * waits:.0f} % of the warps' time, have "
+        "little L1 left",
+        number=Number("shared memory that no block takes, of the SM's", idle / _SM, "share"),
+        at_stake=saved * launch.duration,
+        without="with that memory for L1",
+        confidence="likely",
+        rationale="counted: the function's carve-out, and the shared memory of the blocks that an "
+        "SM held. Refuted if loads ask for no sector twice.",
+        where=where_of(launch, [one for one in work.ranges if _loads(one)]),
+        suggestion="leave the carve-out to the driver (no "
+        "cudaFuncAttributePreferredSharedMemoryCarveout, or its default), or ask for no more than "
+        "blocks take",
+    )
+
+
+def _loads(one: RangeWork) -> bool:
+    return any(unit.startswith("load.global") for unit in one.facts.mix)
+
+
 def _blocks(launch: Prepared) -> int:
     return round(float(launch.lanes.lanes.mean())) if len(launch.lanes.lanes) else 1
 
 
 def _units(work: CountedWork) -> set[str]:
     return {unit for one in work.ranges for unit in one.facts.mix}
+
+
+_MAKES_GROUPS: Final = ("triton",)
 
 
 def _products(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
@@ -83,7 +127,10 @@ def _products(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some = [one for one in work.ranges if any(one.facts.mix.get(unit) for unit in single)]
     part = time_in(launch, some, work.kernel) / max(launch.warp_time, 1)
     busy = share_of(launch, "tensor")
-    if warps >= _GROUP or max(part, busy / _OF_GROUPS) < _PART or busy < _BUSY:
+    rows = warps >= _GROUP  # Triton makes products of warpgroups of any tile with 64 rows
+    if rows and launch.launch.backend not in _MAKES_GROUPS:
+        return
+    if max(part, busy / _OF_GROUPS) < _PART or busy < _BUSY:
         return
     left = max(nearest(launch, ("tensor", "issue", "L1")), busy)
     saved = min(1 - left, 1 - _OF_GROUPS)
@@ -94,13 +141,13 @@ def _products(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         launch,
         "single-warp-products",
         title=f"blocks of {warps} warps make products warp by warp (mma.sync): a warpgroup's "
-        "(wgmma) are 1.6 times as fast, and need four warps",
+        f"(wgmma) are 1.6 times as fast, and need {'tiles of 64 rows' if rows else 'four warps'}",
         number=Number("use of tensor cores, of their rate", busy, "share"),
         at_stake=saved * launch.duration,
         without="with products of warpgroups",
         confidence="likely",
         rationale=f"counted: products of single warps alone, on {chip}, which take "
-        f"{100 * part:.0f} % of the warps' time. Refuted if tiles have fewer than 64 rows.",
+        f"{100 * part:.0f} % of the warps' time. Refuted if there are no 64 rows for a block.",
         where=where_of(launch, some),
         suggestion="num_warps=4 (or 8 with tiles of 128 rows) and tiles of 64 rows or more, so "
         "that Triton makes wgmma; CUTLASS's GMMA atoms in place of wmma and mma.sync",

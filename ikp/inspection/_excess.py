@@ -163,9 +163,9 @@ class Excess:
             return False
         if not all(self._is_plain(self.flow.code.instructions[at]) for at in own):
             return False
-        shared = {work_of(self.flow.code.instructions[at]) for at in own}
-        if Work.SHARED in shared and not self._fills(own):
-            return False
+        done = {work_of(self.flow.code.instructions[at]) for at in own}
+        if Work.SHARED in done and (not self._fills(own) or Work.FLOAT not in done):
+            return False  # it needs what others left there; or it only copies
         return not self.values.given(loop.header, self._given(loop)) & bits
 
     def _fills(self, own: Collection[int]) -> bool:

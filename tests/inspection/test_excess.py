@@ -137,6 +137,8 @@ def test_a_loop_that_calculates_from_its_loads_alone() -> None:
     assert not excess(*lines[:-6], "FFMA R8, R6, R9, R8", *lines[-3:]).alone, "loads nothing"
     data = ["MOV R3, RZ", *reduced(SAME, "FFMA R8, R6, R9, R8", "LDG.E R9, desc[UR6][R12.64]")]
     assert not excess(*data).alone, "with a number that was loaded before"
+    copies = ["MOV R3, RZ", *reduced(SAME, "STS [R20], R6")]
+    assert not excess(*copies).alone, "it fills shared memory, and calculates nothing"
     stores = ["MOV R3, RZ", *reduced(SAME, "STG.E desc[UR6][R12.64], R6")]
     assert not excess(*stores).alone
 

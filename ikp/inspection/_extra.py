@@ -109,6 +109,7 @@ class Extra:
             "alike": self._alike,
             "written back": lambda: written_back(self.uses, self.sectors),
             "search": self._serial.searches,
+            "private": self._private,
         }
         made = {kind: find() for kind, find in kinds.items()}
         return {kind: (frozenset(a), frozenset(b)) for kind, (a, b) in made.items()}
@@ -310,6 +311,41 @@ class Extra:
             return False
         lanes = comes.reshape(-1, LANES).sum(axis=1)
         return bool(lanes[lanes > 0].mean() >= LANES / 2)
+
+    def _private(self) -> tuple[set[int], list[int]]:
+        """Return accesses to shared memory where each thread loads only what it stored itself."""
+        stores = [at for at, _ in self._each("STS")]
+        loads = [at for at, _ in self._each("LDS")]
+        others = any(True for _ in self._each("LDSM", "STSM", "ATOMS", "LDGSTS", "LD", "ST"))
+        if others or not loads or not stores or self._multiplies_groups:
+            return set(), []
+        own = [(at, self._stored_by(at, stores)) for at in loads]
+        if any(store is None for _, store in own):
+            return set(), []
+        return {*loads, *(store for _, store in own if store is not None)}, loads
+
+    @cached_property
+    def _multiplies_groups(self) -> bool:
+        return bool(self.flow.code.of("HGMMA", "QGMMA", "IGMMA"))
+
+    def _stored_by(self, load: int, stores: list[int]) -> int | None:
+        """Return the store by which each thread stored what it loads; None where others may."""
+        mine = self.values.address(load).bits
+        if mine is None or self._is_moved_without(load, stores):
+            return None
+        for at in stores:
+            theirs = self.values.address(at).bits
+            same = theirs is not None and np.array_equal(mine, theirs)
+            if same and len(np.unique(mine)) > LANES:
+                return at
+        return None
+
+    def _is_moved_without(self, load: int, stores: list[int]) -> bool:
+        """Whether a loop around a load moves its address, and has none of some stores."""
+        around = (loop for loop in self.flow.loops if load in loop.body)
+        return any(
+            self.values.moves(load, loop.header) and not loop.body & {*stores} for loop in around
+        )
 
     def _in_memory(self) -> tuple[set[int], list[int]]:
         """Return sums that each iteration of a loop loads from one address and stores there."""

@@ -172,6 +172,19 @@ def test_sums_in_memory() -> None:
     assert count("in memory", *loop(*replaced)) == 0
 
 
+def staged(place: str, *more: str) -> tuple[str, ...]:
+    store = ("IMAD.SHL.U32 R20, R0, 0x4, RZ", "STS [R20], R4", "BAR.SYNC.DEFER_BLOCKING 0x0")
+    return (THREAD, *store, place, *more, "LDS R6, [R21]", STORED)
+
+
+def test_shared_memory_of_one_thread_each() -> None:
+    assert count("private", *staged("MOV R21, R20")) == 2
+    assert count("private", *staged("IADD3 R21, R20, 0x4, RZ")) == 0, "the next thread's"
+    both = ("LDS R7, [R20+0x80]",)
+    assert count("private", *staged("MOV R21, R20", *both)) == 0
+    assert count("private", *staged("MOV R21, RZ")) == 0, "one for all"
+
+
 ELEMENT = ("LDC.64 R30, c[0x0][0x210]", "IMAD.WIDE R32, R0, 0x4, R30")
 
 

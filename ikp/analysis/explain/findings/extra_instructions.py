@@ -159,6 +159,17 @@ _KINDS: Final = {
         gone=0.9,
         least=0.2,
     ),
+    "private": _Kind(
+        "private-staging",
+        "{line} takes numbers through shared memory, and each thread loads only what it stored "
+        "itself: {count} accesses, {share} of all instructions",
+        "with these numbers in registers",
+        "addresses of all stores to shared memory and of all loads from there, thread by thread",
+        "another thread loads them in iterations that were not looked at",
+        "keep the numbers in registers, and leave the barrier out; shared memory pays where other "
+        "threads load them",
+        least=0.03,
+    ),
     "alike": _Kind(
         "alike-lanes",
         "{line} makes all lanes of a warp calculate the same numbers: {count} instructions, "

@@ -1,16 +1,23 @@
 """Barriers of a block that order nothing: no access before one meets an access behind it.
 
-A barrier orders two accesses where one of them writes, and no other barrier is between. Which
-addresses they have is not asked: any two accesses of one memory space may meet.
+A barrier orders two accesses where one of them writes, and no other barrier is between. Any two
+accesses of one memory space may meet, but for those of shared memory where all addresses are known,
+and each warp has its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.lane_state import LANES
+from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.opcodes import Work, work_of
+from ikp.sass.disassembly.opcodes import Work, lane_bytes, work_of
 
 _READS_SHARED, _WRITES_SHARED, _READS_GLOBAL, _WRITES_GLOBAL = 1, 2, 4, 8
 _ANYTHING = 15
@@ -18,7 +25,9 @@ _ASYNCHRONOUS = (Work.COPY, Work.TENSOR, Work.TMEM, Work.SIGNAL)
 """Work whose accesses end at a time that no instruction's place says."""
 
 
-def needless_barriers(flow: Flow, ours: Collection[int] = ()) -> frozenset[int]:
+def needless_barriers(
+    flow: Flow, ours: Collection[int] = (), *, own_shared: bool = False
+) -> frozenset[int]:
     """Return the barriers that can be removed, all of them together.
 
     None in code with asynchronous accesses to shared memory.
@@ -26,12 +35,14 @@ def needless_barriers(flow: Flow, ours: Collection[int] = ()) -> frozenset[int]:
     Args:
         flow: the kernel.
         ours: the instructions of records, whose stores no thread reads.
+        own_shared: whether no warp accesses shared memory that another one accesses.
     """
     instructions = flow.code.instructions
     kept = {at for at, each in enumerate(instructions) if _is_full(each)}
     if not kept or any(_is_asynchronous(each) for each in instructions):
         return frozenset()
-    masks = [0 if at in ours else _accesses(each) for at, each in enumerate(instructions)]
+    left = _READS_GLOBAL | _WRITES_GLOBAL if own_shared else _ANYTHING
+    masks = [0 if at in ours else _accesses(each) & left for at, each in enumerate(instructions)]
     found = set[int]()
     for at in sorted(kept, key=lambda one: -_depth(flow, one)):
         before, behind = _sides(flow, masks, kept, at)
@@ -39,6 +50,37 @@ def needless_barriers(flow: Flow, ours: Collection[int] = ()) -> frozenset[int]:
             kept.remove(at)
             found.add(at)
     return frozenset(found)
+
+
+def has_own_shared(values: LaneValues, ours: Collection[int] = ()) -> bool:
+    """Whether all addresses of shared memory are known, and each word is of one warp alone.
+
+    Args:
+        values: the kernel's registers, in all warps of some blocks.
+        ours: the instructions of records.
+    """
+    flow, warps = values.flow, values.launch.shape.warps
+    code = flow.code.instructions
+    some = [at for at in flow.code.of(*_SHARED) if at not in ours]
+    if warps < 2 or not some or flow.code.of("LD", "ST", "CALL"):
+        return False
+    found: list[NDArray[np.int64]] = []
+    for at in some:
+        bits = values.address(at).bits
+        moves = any(values.moves(at, each.header) for each in flow.loops if at in each.body)
+        if bits is None or moves or code[at].op not in ("LDS", "STS", "ATOMS"):
+            return False
+        some_words = np.arange(max(lane_bytes(code[at].opcode) // _WORD, 1))
+        words = (bits[:, None] // _WORD + some_words)[values.active(at)]
+        owner = (np.arange(len(bits)) // LANES)[values.active(at)]
+        found.append(np.stack([owner.repeat(len(some_words)), words.ravel()]))
+    pairs = np.unique(np.concatenate(found, axis=1), axis=1)
+    first = pairs[0] < warps  # of one block
+    return len(np.unique(pairs[1][first])) == int(first.sum())
+
+
+_SHARED: Final = ("LDS", "STS", "ATOMS", "LDSM", "STSM", "LDGSTS")
+_WORD: Final = 4
 
 
 def _depth(flow: Flow, at: int) -> int:

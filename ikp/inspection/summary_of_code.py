@@ -19,7 +19,7 @@ from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
 from ikp.inspection._accesses import Accesses
-from ikp.inspection._barriers import needless_barriers
+from ikp.inspection._barriers import has_own_shared, needless_barriers
 from ikp.inspection._excess import Excess
 from ikp.inspection._expansions import lines
 from ikp.inspection._extra import Extra
@@ -288,7 +288,8 @@ class _Summary:
 
     @cached_property
     def _needless(self) -> frozenset[int]:
-        return needless_barriers(self.flow, self._of_records)
+        own = has_own_shared(self._accesses.whole, self._of_records)
+        return needless_barriers(self.flow, self._of_records, own_shared=own)
 
     @cached_property
     def _divergence(self) -> _work.Divergence:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.inspection._barriers import needless_barriers
+from ikp.inspection._barriers import has_own_shared, needless_barriers
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.lane_state import LaunchValues, Shape
+from ikp.sass.dataflow.lane_values import LaneValues
 from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins
@@ -41,6 +43,27 @@ def test_a_barrier_orders_a_store_and_what_meets_it(
     before: str, behind: str, expected: list[int]
 ) -> None:
     assert needless(before, BARRIER, behind) == expected
+
+
+def own_shared(*place: str, load: str = "LDS R3, [R5]", warps: int = 4) -> bool:
+    lines = ("S2R R0, SR_TID.X", "IMAD.SHL.U32 R4, R0, 0x4, RZ", *place, "STS [R4], R2", load)
+    shape = Shape((32 * warps, 1, 1), (8, 1, 1), warps, 2)
+    return has_own_shared(LaneValues(Flow(sass(*lines, "EXIT")), LaunchValues(shape)))
+
+
+def test_warps_with_shared_memory_of_their_own() -> None:
+    """What another lane of the warp stored is at another word of the same 32."""
+    mirrored = "LOP3.LUT R5, R4, 0x7c, RZ, 0x3c, !PT"
+    assert own_shared(mirrored)
+    assert not own_shared("IADD3 R5, R4, 0x80, RZ"), "the next warp's"
+    assert not own_shared("MOV R5, RZ"), "one word for all"
+    assert not own_shared("IADD3 R5, R4, R9, RZ"), "not known where"
+    assert not own_shared(mirrored, load="LDSM.16.M88.4 R8, [R5]"), "eight lanes' rows"
+    assert not own_shared(mirrored, warps=1)
+    code = sass(STORE, BARRIER, LOAD, "EXIT")
+    assert needless_barriers(Flow(code), own_shared=True)
+    stored = sass("STG.E desc[UR4][R2.64], R9", BARRIER, "LDG.E R8, desc[UR4][R2.64]", "EXIT")
+    assert not needless_barriers(Flow(stored), own_shared=True), "global memory is common"
 
 
 def test_of_two_barriers_one_after_the_other_one_is_left() -> None:

@@ -227,7 +227,7 @@ def unit_of(instruction: Instruction) -> str:
 
 @cache
 def _unit(opcode: str, work: Work) -> str:
-    op, size = opcode.partition(".")[0], _lane_bytes(opcode)
+    op, size = opcode.partition(".")[0], lane_bytes(opcode)
     if work is Work.COPY:
         return f"copy.global.{size}" if op == "LDGSTS" else "copy.bulk"
     if work is Work.TENSOR:
@@ -264,7 +264,7 @@ def _arithmetic(op: str, opcode: str) -> str:
     return _BY_OP.get(op, "uniform" if uniform else "integer")
 
 
-def _lane_bytes(opcode: str) -> int:
+def lane_bytes(opcode: str) -> int:
     """Return how many bytes of each lane an access is."""
     if opcode.startswith(("LDSM", "STSM")):
         found = re.search(r"\.([24])\b", opcode)

@@ -27,7 +27,7 @@ def needless_barriers(launch: Prepared) -> Iterator[Finding]:
     yield finding(
         launch,
         "needless-barrier",
-        title=f"{name} orders nothing: no thread reads behind it what another one wrote before "
+        title=f"{name} orders nothing: no warp reads behind it what another one wrote before "
         f"it; {100 * share:.0f} % of the warps' time",
         number=Number("wait in such barriers, of the warps' time", share, "share"),
         at_stake=share * launch.duration,
@@ -43,7 +43,8 @@ def needless_barriers(launch: Prepared) -> Iterator[Finding]:
             count=len(rows),
             lines=tuple(dict.fromkeys(facts[launch.names[region]].line for region in some[:_MOST])),
         ),
-        suggestion="remove it: the barriers that are left order all accesses",
+        suggestion="remove it: the barriers that are left order all accesses; __syncwarp() where "
+        "the lanes of one warp exchange numbers",
     )
 
 

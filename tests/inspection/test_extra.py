@@ -10,8 +10,10 @@ from ikp.core.code_facts import CodeFacts, RangeFacts, parse_facts
 from ikp.core.extra_work import ExtraWork
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._extra import Extra
+from ikp.inspection._serves import Serves
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.dataflow.lane_state import Shape
 from tests.sass.texts import sass
 
@@ -259,3 +261,31 @@ def test_extra_work_goes_through_a_trace() -> None:
     read = parse_facts(code.text())
     assert read is not None and read.ranges["r"].extra == made
     assert parse_facts(code.text().replace("[2.0,1.0", "[-2.0,1.0")) is None
+
+
+def serves(*lines: str) -> Mapping[str, float]:
+    flow = Flow(sass(*lines, "EXIT"))
+    return Serves(DefUse(flow)).of({at: Often(1.0) for at in range(len(flow.code.instructions))})
+
+
+def test_what_instructions_serve() -> None:
+    found = serves(
+        *("S2R R0, SR_TID.X", "IMAD.WIDE R2, R0, 0x4, R8", "LDG.E R4, desc[UR4][R2.64]"),
+        *("I2F R5, R4", "FADD R6, R5, R5", "MOV R7, R6", "ISETP.NE.AND P0, PT, R0, RZ, PT"),
+        "@P0 STG.E desc[UR4][R2.64], R7",
+    )
+    assert found == {
+        "addresses": 2,  # the thread's number is for a condition, too
+        "memory": 2,
+        "conversions": 1,
+        "arithmetic": 1,
+        "moves": 1,
+        "conditions": 2,  # with the end
+    }
+
+
+def test_what_a_result_needs_is_for_it_whatever_else_needs_it() -> None:
+    found = serves("FADD R2, R3, R4", "FSETP.GT.AND P0, PT, R2, RZ, PT", "@P0 EXIT", STORED)
+    assert found["conditions"] == 4 and "arithmetic" not in found
+    both = serves("FADD R3, R3, R4", "FSETP.GT.AND P0, PT, R3, RZ, PT", "@P0 EXIT", STORED)
+    assert both["arithmetic"] == 1 and both["conditions"] == 3

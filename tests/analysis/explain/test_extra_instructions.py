@@ -9,9 +9,10 @@ import pytest
 
 from ikp.analysis.explain.findings.extra_instructions import _KINDS
 from ikp.analysis.explain.verdict import Finding
-from ikp.core.code_facts import RangeFacts
+from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, RangeFacts
 from ikp.core.extra_work import ExtraWork
-from tests.analysis.explain.test_counted import STEPS, TOOK, access, found
+from tests.analysis.explain.launches import Scene, Warp
+from tests.analysis.explain.test_counted import STEPS, TOOK, access, found, verdict
 
 pytestmark = pytest.mark.any_pins
 
@@ -25,11 +26,12 @@ def extra(kind: str, count: float, parts: float = 1.0, facts: RangeFacts = BUSY)
 
 @pytest.mark.parametrize("kind", _KINDS)
 def test_each_kind_is_found_by_its_count(kind: str) -> None:
-    one = found(extra(kind, 50), _KINDS[kind].name)
+    facts = replace(BUSY, mix={**BUSY.mix, "tensor.2": (100, 0, 0)}) if kind == "ones" else BUSY
+    one = found(extra(kind, 50, facts=facts), _KINDS[kind].name)
     assert one is not None and one.confidence == "likely" and one.where.lines == ("/src/k.cu:7",)
     assert one.bound_share <= 0.51, "half of the instructions"
     assert found(BUSY, _KINDS[kind].name) is None
-    assert found(extra(kind, 1), _KINDS[kind].name) is None, "one in a hundred"
+    assert found(extra(kind, 1, facts=facts), _KINDS[kind].name) is None, "one in a hundred"
 
 
 def test_memory_at_its_rate_leaves_nothing_for_fewer_instructions() -> None:
@@ -87,3 +89,70 @@ def test_shared_memory_that_nothing_accesses() -> None:
     assert shared(1 << 10) is None
     assert shared(100 << 10, **{"store.shared.4": (1, 0, 0)}) is None
     assert shared(100 << 10, **{"copy.bulk": (1, 0, 0)}) is None
+
+
+def products(warps: int, **more: Any) -> Finding | None:
+    """Return the finding on products of single warps, that take half of tensor cores' rate."""
+    scene = Scene()
+    for block in range(264):
+        each = [("mma", 0, 1000)]
+        scene.add(*(Warp(block, w, block % 132, 0, 1000, each) for w in range(warps)))
+    trace = scene.trace(device="NVIDIA H200", **more)
+    flop = 0.5 * 132 * 4096 * 2000 / (264 * warps)
+    facts = RangeFacts("mma", mix={"tensor.2": (64, 0, 0)}, products=flop)
+    code = CodeFacts("sm_90a", 64, 0, ranges={"mma": facts}, kernel="kernel")
+    said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    return next((one for one in said.every if one.id == "single-warp-products"), None)
+
+
+def test_products_of_single_warps() -> None:
+    two = products(2)
+    assert two is not None and "need four warps" in two.title
+    assert two.bound_share == pytest.approx(0.38)
+    four = products(4)
+    assert four is not None and "tiles of 64 rows" in four.title
+    assert products(4, backend="cuda") is None, "in other languages they may be meant"
+
+
+def carved(percent: str, waits: int = 800, taken: int = 0) -> Finding | None:
+    scene = Scene()
+    for block in range(132):
+        each = [("wait for load @k.cu:7", 0, waits)]
+        scene.add(*(Warp(block, w, block, 0, 1000, each) for w in range(8)))
+    uses = {"store.shared.4": (1, 0, 0)} if taken else {}
+    facts = RangeFacts("wait:memory", mix={"load.global.4": (4, 0, 0), **uses})
+    ranges = {"wait for load @k.cu:7": facts}
+    code = CodeFacts("sm_90a", 64, taken, ranges=ranges, kernel="kernel")
+    trace = scene.trace(device="NVIDIA H200")
+    given = {f"{CARVE_OUT}kernel": percent} if percent else {}
+    said = replace(trace, provenance={f"{FACTS}kernel": code.text(), **given}).explain()
+    return next((one for one in said.every if one.id == "unused-shared-memory"), None)
+
+
+def test_a_carve_out_that_no_block_takes() -> None:
+    one = carved("100")
+    assert one is not None and "sets 100 % of L1 aside" in one.title
+    assert carved("") is None and carved("10") is None
+    assert carved("100", waits=100) is None, "loads take no time"
+    assert carved("100", taken=200 << 10) is None
+
+
+def serving(**serves: float) -> Finding | None:
+    busy = RangeFacts("compute", mix={"integer": (150, 0, 0), "fma": (50, 0, 0)}, serves=serves)
+    return found(busy, "bookkeeping")
+
+
+def test_instructions_for_addresses_that_take_the_time() -> None:
+    one = serving(addresses=120, conditions=40, arithmetic=40)
+    assert one is not None and "80 % of all instructions" in one.title
+    assert "60 % addresses, 20 % conditions" in one.title
+    assert serving(addresses=60, conditions=40, arithmetic=100) is None
+
+
+def test_the_verdict_says_what_instructions_serve() -> None:
+    facts = replace(BUSY, serves={"arithmetic": 60, "addresses": 30, "memory": 10})
+    said = verdict(facts).serves
+    assert [(one.what, one.share) for one in said] == [
+        *(("arithmetic", 0.6), ("addresses", 0.3), ("memory", 0.1)),
+    ]
+    assert verdict(BUSY).serves == ()

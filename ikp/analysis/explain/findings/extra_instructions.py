@@ -36,6 +36,7 @@ class _Kind:
     suggestion: str
     gone: float = 1.0  # part of the counted instructions that the change saves
     least: float = _PART
+    of: str = ""  # the units that take the time, by how their names begin; "": all
 
 
 def extra_instructions(launch: Prepared) -> Iterator[Finding]:
@@ -60,7 +61,7 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
     count = sum(one.executions * each.count for one, each in some)
     parts = sum(one.executions * each.parts for one, each in some)
     share = min(count / max(work.total, 1.0), 1.0)
-    time = sum(_time(launch, work, one, each) for one, each in some) * words.gone
+    time = words.gone * sum(_time(launch, work, one, each, words.of) for one, each in some)
     saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), words.gone * share))
     if max(share, time) < words.least or not enough(launch, saved * launch.duration):
         return
@@ -82,9 +83,12 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
     )
 
 
-def _time(launch: Prepared, work: CountedWork, one: RangeWork, each: ExtraWork) -> float:
+def _time(
+    launch: Prepared, work: CountedWork, one: RangeWork, each: ExtraWork, units: str
+) -> float:
     """Return the part of the warps' time that a range's extra instructions take by their number."""
-    issued = sum(one.issued.values()) / max(one.executions, 1.0)
+    some = [count for unit, count in one.issued.items() if unit.startswith(units)]
+    issued = sum(some) / max(one.executions, 1.0)
     part = min(each.count / max(issued, each.count, 1.0), 1.0)
     return part * self_time(launch, one, work.kernel) / max(launch.warp_time, 1)
 
@@ -121,6 +125,7 @@ _KINDS: Final = {
         "sum with tl.sum (additions and shuffles), or take the sum from a product that is made "
         "anyway, by a column of ones in its operand",
         least=0.0,
+        of="tensor",
     ),
     "checks": _Kind(
         "checks",

@@ -40,8 +40,7 @@ def unused_hardware(launch: Prepared) -> Iterator[Finding]:
     work = counted_work(launch)
     if work is None or launch.facts is None:
         return
-    yield from _shared(launch, work)
-    yield from _carved_out(launch, work)
+    yield from [*_shared(launch, work)] or _carved_out(launch, work)
     yield from _products(launch, work)
 
 

@@ -110,6 +110,7 @@ class Extra:
             "written back": lambda: written_back(self.uses, self.sectors),
             "search": self._serial.searches,
             "private": self._private,
+            "uncached": self._uncached,
         }
         made = {kind: find() for kind, find in kinds.items()}
         return {kind: (frozenset(a), frozenset(b)) for kind, (a, b) in made.items()}
@@ -311,6 +312,16 @@ class Extra:
             return False
         lanes = comes.reshape(-1, LANES).sum(axis=1)
         return bool(lanes[lanes > 0].mean() >= LANES / 2)
+
+    def _uncached(self) -> tuple[list[int], list[int]]:
+        """Return loads past L1 that wait for no other thread's number."""
+        found = []
+        for at, each in self._each("LDG"):
+            loop = self.flow.loop_of(at)
+            waits = loop is not None and self._serial.decides(at, loop.body)
+            if ".STRONG" in each.opcode and not waits:
+                found.append(at)
+        return found, found
 
     def _private(self) -> tuple[set[int], list[int]]:
         """Return accesses to shared memory where each thread loads only what it stored itself."""

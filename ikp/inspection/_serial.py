@@ -134,10 +134,10 @@ class Serial:
             if inner or len(body) > _SEARCH or any(code[at].op in _ACTS for at in body):
                 continue
             loads = [at for at in sorted(body) if code[at].op in ("LDG", "LD", "LDS")]
-            found += [at for at in loads if self._decides(at, body) and self._steps(at, body)]
+            found += [at for at in loads if self.decides(at, body) and self._steps(at, body)]
         return found, found
 
-    def _decides(self, load: int, body: frozenset[int]) -> bool:
+    def decides(self, load: int, body: frozenset[int]) -> bool:
         """Whether what a load brings decides whether the loop goes on."""
         seen, work = {load}, [load]
         while work:

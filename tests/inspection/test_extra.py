@@ -174,6 +174,14 @@ def test_sums_in_memory() -> None:
     assert count("in memory", *loop(*replaced)) == 0
 
 
+def test_loads_past_the_first_cache() -> None:
+    load = "LDG.E.STRONG.SYS R4, desc[UR4][R2.64]"
+    assert count("uncached", load, "FADD R3, R4, R4") == 1
+    assert count("uncached", "LDG.E R4, desc[UR4][R2.64]") == 0
+    waits = (".L_x_0:", load, "ISETP.NE.AND P0, PT, R4, R10, PT", "@P0 BRA `(.L_x_0)")
+    assert count("uncached", *waits) == 0, "it waits for another thread"
+
+
 def staged(place: str, *more: str) -> tuple[str, ...]:
     store = ("IMAD.SHL.U32 R20, R0, 0x4, RZ", "STS [R20], R4", "BAR.SYNC.DEFER_BLOCKING 0x0")
     return (THREAD, *store, place, *more, "LDS R6, [R21]", STORED)

@@ -21,7 +21,8 @@ _NAMES: Final = (
     "idle-threads empty-blocks small-blocks wide-operands wide-data masked-work repeated-work "
     "repeated-stores serial-thread far-memory unfused-sums scaled-operands products-with-ones "
     "checks unused-random-numbers unpacked-numbers alike-lanes serial-sums linear-search "
-    "unused-shared-memory single-warp-products unchanged-values private-staging bookkeeping"
+    "unused-shared-memory single-warp-products unchanged-values private-staging "
+    "bookkeeping uncached-loads large-loop"
 )
 _COUNTED: Final = frozenset(_NAMES.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""

@@ -30,6 +30,7 @@ from ikp.analysis.explain.findings.late_messages import late_messages
 from ikp.analysis.explain.findings.launch_gaps import launch_gaps
 from ikp.analysis.explain.findings.local_memory import local_memory
 from ikp.analysis.explain.findings.lone_waits import lone_waits
+from ikp.analysis.explain.findings.missed_caches import missed_caches
 from ikp.analysis.explain.findings.needless_barriers import needless_barriers
 from ikp.analysis.explain.findings.needless_stores import needless_stores
 from ikp.analysis.explain.findings.occupancy_limits import occupancy_limits
@@ -91,6 +92,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     needless_stores,
     serial_code,
     unused_hardware,
+    missed_caches,
     bookkeeping,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""

@@ -9,7 +9,7 @@ import pytest
 
 from ikp.analysis.explain.findings.extra_instructions import _KINDS
 from ikp.analysis.explain.verdict import Finding
-from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, RangeFacts
+from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, LoopFacts, RangeFacts
 from ikp.core.extra_work import ExtraWork
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import STEPS, TOOK, access, found, verdict
@@ -156,3 +156,26 @@ def test_the_verdict_says_what_instructions_serve() -> None:
         *(("arithmetic", 0.6), ("addresses", 0.3), ("memory", 0.1)),
     ]
     assert verdict(BUSY).serves == ()
+
+
+def uncached(count: float, depends: str = "lb", waits: str = "load") -> Finding | None:
+    made = access("load.global.4", depends=depends)
+    facts = replace(made, extra={"uncached": ExtraWork(count, count, "/src/k.py:7")})
+    return found(replace(facts, activity=waits), "uncached-loads")
+
+
+def test_loads_that_pass_the_first_cache_by() -> None:
+    one = uncached(100)
+    assert one is not None and "loads past L1" in one.title
+    assert uncached(10) is None, "one load in ten"
+    assert uncached(100, "lwbi") is None, "each byte once"
+
+
+def test_a_loop_that_no_cache_for_instructions_holds() -> None:
+    def large(instructions: int, depth: int = 1) -> Finding | None:
+        loops = (LoopFacts("/src/k.cu:7", depth, {"fma": instructions}),)
+        return found(BUSY, "large-loop", loops=loops)
+
+    one = large(10_000)
+    assert one is not None and "156 KiB" in one.title
+    assert large(4_000) is None and large(10_000, depth=0) is None

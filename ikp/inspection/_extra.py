@@ -25,7 +25,7 @@ from ikp.sass.dataflow.lane_state import LANE, LANES
 from ikp.sass.dataflow.lane_values import FLOATS, LaneValues
 from ikp.sass.disassembly.effects import operand
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import R, span
+from ikp.sass.disassembly.resources import R, members, span
 from ikp.sass.disassembly.values import ValueOrigin, definitions
 
 _SUMS: Final = {"FMUL": "FADD", "HMUL2": "HADD2", "DMUL": "DADD"}
@@ -135,15 +135,14 @@ class Extra:
     def _made_by(self, at: int, text: str) -> int | None:
         """Return the one instruction that wrote an operand; None where it is none, or several."""
         first = operand(text).first
-        some = self.uses.sources(at, 1 << first) if first >= 0 else frozenset[int]()
-        return next(iter(some)) if len(some) == 1 else None
+        return self.uses.source(at, 1 << first) if first >= 0 else None
 
     def _fuses(self, product: int, at: int, text: str) -> bool:
         each = self.flow.code.instructions[product]
         fits = _SUMS.get(each.op) == self.flow.code.instructions[at].op
         plain = not each.guard and "|" not in text and ".SAT" not in each.opcode
         near = self.flow.graph.block(product) == self.flow.graph.block(at)
-        return fits and plain and near and self.uses.users(product) == {at}
+        return fits and plain and near and self.uses.user_bits(product) == 1 << at
 
     def _scaled(self) -> tuple[set[int], list[int]]:
         """Return what multiplies loaded operands of products by a factor that no iteration changes.
@@ -380,9 +379,8 @@ class Extra:
     def _loads_summed(self, at: int, each: Instruction, body: frozenset[int]) -> list[int]:
         """Return the loads that the number which is stored is a sum with."""
         first = operand(each.operands[-1]).first
-        seen, found = {at}, []
-        work = [*self.uses.sources(at, 1 << first)] if first >= 0 else []
-        while work:
+        seen, found, work = {at}, list[int](), self._made_of(at, [first])
+        while work and len(seen) < _FAR:
             one = work.pop()
             if one in seen or one not in body:
                 continue
@@ -391,11 +389,18 @@ class Extra:
             if op in ("LDS", "LDG"):
                 found.append(one)
             elif op in _ADDS:
-                work += self.uses.sources(one, _REGISTERS)
+                work += self._made_of(one, members(self.flow.effects[one].reads & _REGISTERS))
         return found
+
+    def _made_of(self, at: int, registers: Iterable[int]) -> list[int]:
+        """Return what wrote some registers that an instruction reads, each where it is one."""
+        some = (self.uses.source(at, 1 << each) for each in registers if each >= 0)
+        return [one for one in some if one is not None]
 
 
 _ADDS: Final = ("FADD", "FFMA", "DADD", "DFMA", "HADD2", "HFMA2", "IADD3", "IMAD", "VIADD", "FMNMX")
+_FAR: Final = 32
+"""Instructions behind a store that are looked at for what its number is a sum of."""
 _REPORT: Final = 64
 """Instructions of code that reports a failed check, at most."""
 _NARROW: Final = 16

@@ -7,7 +7,7 @@ an address, a jump. What serves results is arithmetic, a conversion, or a move.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -17,11 +17,14 @@ from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.disassembly.effects import operand
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, unit_of, work_of
-from ikp.sass.disassembly.resources import R, span
+from ikp.sass.disassembly.resources import R, members, span
 
-_RESULTS, _ADDRESSES, _CONDITIONS = 1, 2, 4
+RESULTS, ADDRESSES, CONDITIONS = "results", "addresses", "conditions"
 _MEMORY: Final = (Work.LOAD, Work.STORE, Work.ATOMIC, Work.SHARED, Work.LOCAL, Work.COPY, Work.TMEM)
 _CONTROL: Final = (Work.CONTROL, Work.WAIT, Work.BARRIER, Work.FENCE, Work.SIGNAL)
+_ENDS: Final = frozenset((*_MEMORY, *_CONTROL, Work.TENSOR))
+"""Kinds of work that others serve, and that serve nothing else."""
+_OWN: Final = span(R.first, R.count)
 _CONVERTS: Final = frozenset(("F2F", "F2FP", "F2I", "I2F", "I2FP", "I2I", "FRND", "PRMT"))
 _MOVES: Final = frozenset(("MOV", "UMOV", "SEL", "FSEL", "CS2R", "R2UR", "S2R", "S2UR"))
 _DIGITS: Final = 2
@@ -53,49 +56,58 @@ class Serves:
         if work in _MEMORY:
             return "memory"
         if work in _CONTROL:
-            return "conditions"
-        serves = self._served[at]
-        if serves & _RESULTS or not serves:
-            return _kind_of_result(each)
-        return "addresses" if serves & _ADDRESSES else "conditions"
+            return CONDITIONS
+        bit, served = 1 << at, self._served
+        if not served[RESULTS] & bit:
+            for what in (ADDRESSES, CONDITIONS):
+                if served[what] & bit:
+                    return what
+        return _kind_of_result(each)
 
     @cached_property
-    def _served(self) -> list[int]:
-        """What each instruction serves, as bits."""
-        code = self.uses.flow.code.instructions
-        found = [0] * len(code)
-        work = list(range(len(code)))
-        while work:
-            at = work.pop()
-            if at in self.uses.ours:
-                continue
-            for source, bits in self._asked(at, found[at]):
-                if bits & ~found[source]:
-                    found[source] |= bits
-                    work.append(source)
+    def _served(self) -> dict[str, int]:
+        """The instructions that serve each of results, addresses and conditions, as bits."""
+        asked = dict.fromkeys((RESULTS, ADDRESSES, CONDITIONS), 0)
+        for at, each in enumerate(self.uses.flow.code.instructions):
+            if at not in self.uses.ours:
+                for what, registers in self._asks(at, each):
+                    asked[what] |= self.uses.source_bits(at, registers)
+        for what, found in asked.items():
+            asked[what] = self._made_for(found)
+        return asked
+
+    def _made_for(self, found: int) -> int:
+        """Return some instructions with all that make what these read, as bits."""
+        new = found
+        while new:
+            more = 0
+            for at in members(new):
+                each = self.uses.flow.code.instructions[at]
+                if work_of(each) not in _ENDS:
+                    own = self.uses.flow.effects[at].reads & ~_guard(each)
+                    more |= self.uses.source_bits(at, own)
+            new = more & ~found
+            found |= new
         return found
 
-    def _asked(self, at: int, served: int) -> list[tuple[int, int]]:
-        """Return what one instruction asks of those that wrote what it reads."""
-        each = self.uses.flow.code.instructions[at]
-        work, effects = work_of(each), self.uses.flow.effects[at]
-        found: list[tuple[int, int]] = []
-        guard = operand(each.guard).first if each.guard else -1
-        condition = 1 << guard if guard >= 0 else 0
-        place = 0
-        if work in _MEMORY or work is Work.TENSOR:
+    def _asks(self, at: int, each: Instruction) -> Iterator[tuple[str, int]]:
+        """Yield the registers that an instruction itself asks for, and what they serve."""
+        work, reads, guard = work_of(each), self.uses.flow.effects[at].reads, _guard(each)
+        if guard:
+            yield CONDITIONS, guard
+        if work in _CONTROL:
+            yield CONDITIONS, reads
+        elif work in _ENDS:
+            place = reads & ~_OWN & ~guard
             for text in each.operands:
                 place |= operand(text).reads if "[" in text else 0
-            place |= effects.reads & ~span(R.first, R.count) & ~condition
-            own, asked = effects.reads & ~place & ~condition, _RESULTS
-        elif work in _CONTROL:
-            own, asked = effects.reads, _CONDITIONS
-        else:
-            own, asked = effects.reads & ~condition, served
-        for registers, bits in ((own, asked), (place, _ADDRESSES), (condition, _CONDITIONS)):
-            if registers and bits:
-                found += [(source, bits) for source in self.uses.sources(at, registers)]
-        return found
+            yield ADDRESSES, place
+            yield RESULTS, reads & ~place & ~guard
+
+
+def _guard(each: Instruction) -> int:
+    first = operand(each.guard).first if each.guard else -1
+    return 1 << first if first >= 0 else 0
 
 
 def _kind_of_result(each: Instruction) -> str:

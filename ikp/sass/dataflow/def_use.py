@@ -1,17 +1,44 @@
 """``DefUse``: which instructions wrote what an instruction reads, and which read what it wrote.
 
-Reaching definitions, by a forward dataflow analysis over basic blocks. A write under a guard leaves
-the earlier one standing. What no instruction of the kernel wrote has no source.
+Registers become names that are written once (SSA form): where paths meet, and where a write is
+under a guard, a name joins several. What no instruction of the kernel wrote has no source. Sets of
+instructions are bits of one integer: joins along a path hold more and more of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly.resources import members
+
+
+def bits_of(instructions: Iterable[int]) -> int:
+    """Return a set of instructions as bits."""
+    found = bytearray(1)
+    for at in instructions:
+        if at >> 3 >= len(found):
+            found.extend(bytes((at >> 3) - len(found) + 1))
+        found[at >> 3] |= 1 << (at & 7)
+    return int.from_bytes(found, "little")
+
+
+@dataclass
+class _Names:
+    """The names of a kernel's registers, by their numbers."""
+
+    writer: list[int] = field(default_factory=list)  # the instruction; -1 of a name that joins
+    joined: list[list[int]] = field(default_factory=list)  # the names that a name joins
+    reads: list[dict[int, int]] = field(default_factory=list)  # of each instruction, by register
+
+    def add(self, writer: int, joined: list[int]) -> int:
+        """Return a new name."""
+        self.writer.append(writer)
+        self.joined.append(joined)
+        return len(self.writer) - 1
 
 
 @dataclass(frozen=True)
@@ -26,96 +53,118 @@ class DefUse:
     flow: Flow
     ours: Collection[int] = ()
 
-    def sources(self, at: int, registers: int = -1) -> frozenset[int]:
-        """Return the instructions that may have written what one reads.
+    def source_bits(self, at: int, registers: int = -1) -> int:
+        """Return the instructions that may have written what one reads, as bits.
 
         Args:
             at: the instruction.
             registers: those of its registers that count, as bits.
         """
-        found = self._sources[at]
-        some = found if registers < 0 else [each for each in found if registers >> each & 1]
-        return frozenset(one for each in some for one in found[each])
+        found = 0
+        for register, name in self._names.reads[at].items():
+            if registers >> register & 1:
+                found |= self._writers[name]
+        return found
+
+    def sources(self, at: int, registers: int = -1) -> frozenset[int]:
+        """Return the same as a set."""
+        return frozenset(members(self.source_bits(at, registers)))
+
+    def source(self, at: int, registers: int) -> int | None:
+        """Return the one instruction that wrote some registers; None of none, or of several."""
+        found = self.source_bits(at, registers)
+        return found.bit_length() - 1 if found and not found & found - 1 else None
+
+    def user_bits(self, at: int) -> int:
+        """Return the instructions that may read what one wrote, as bits."""
+        return self._users.get(at, 0)
 
     def users(self, at: int) -> frozenset[int]:
-        """Return the instructions that may read what one wrote."""
-        return frozenset(self._users.get(at, ()))
+        """Return the same as a set."""
+        return frozenset(members(self.user_bits(at)))
 
     @cached_property
-    def _users(self) -> dict[int, set[int]]:
-        found: dict[int, set[int]] = {}
-        for at, read in enumerate(self._sources):
-            for some in read.values():
-                for one in some:
-                    found.setdefault(one, set()).add(at)
+    def _writers(self) -> list[int]:
+        """The instructions that may have written each name, as bits."""
+        names = self._names
+        found = [1 << at if at >= 0 else 0 for at in names.writer]
+        heirs: dict[int, list[int]] = {}
+        for name, joined in enumerate(names.joined):
+            for each in joined:
+                heirs.setdefault(each, []).append(name)
+        return _spread(found, heirs, sorted(heirs))
+
+    @cached_property
+    def _users(self) -> dict[int, int]:
+        """The instructions that may read what each one wrote, as bits."""
+        names = self._names
+        read: list[list[int]] = [[] for _ in names.writer]
+        for at, by_register in enumerate(names.reads):
+            for name in by_register.values():
+                read[name].append(at)
+        joins = {name: joined for name, joined in enumerate(names.joined) if joined}
+        spread = _spread([bits_of(each) for each in read], joins, sorted(joins, reverse=True))
+        found: dict[int, int] = {}
+        for name, at in enumerate(names.writer):
+            if at >= 0:
+                found[at] = found.get(at, 0) | spread[name]
         return found
 
     @cached_property
-    def _writes(self) -> list[tuple[int, int, bool]]:
-        """Each write of a register: the instruction, the register, and whether it is for sure."""
-        effects = self.flow.effects
-        return [
-            (at, register, bool(effects[at].kills >> register & 1))
-            for at in range(len(effects))
-            if at not in self.ours
-            for register in members(effects[at].writes)
-        ]
-
-    @cached_property
-    def _sources(self) -> list[dict[int, tuple[int, ...]]]:
-        """For each instruction, the writers of each register that it reads."""
-        of_register: dict[int, int] = {}  # bits of writes, by the register that they write
-        of_instruction: dict[int, list[int]] = {}
-        for number, (at, register, _) in enumerate(self._writes):
-            of_register[register] = of_register.get(register, 0) | 1 << number
-            of_instruction.setdefault(at, []).append(number)
-        effects, blocks = self.flow.effects, self.flow.graph.blocks
-        found: list[dict[int, tuple[int, ...]]] = [{} for _ in effects]
-        for block, entering in zip(blocks, self._entering(of_register), strict=True):
-            now: dict[int, tuple[int, ...]] = {}
-            for at in range(block.first, block.end):
-                if at in self.ours:
-                    continue
-                for register in members(effects[at].reads):
-                    if register not in now:
-                        some = members(entering & of_register.get(register, 0))
-                        now[register] = tuple(self._writes[each][0] for each in some)
-                    found[at][register] = now[register]
-                for number in of_instruction.get(at, ()):
-                    _, register, surely = self._writes[number]
-                    before: tuple[int, ...] = ()
-                    if not surely:
-                        some = members(entering & of_register[register])
-                        before = now.get(register, tuple(self._writes[each][0] for each in some))
-                    now[register] = (*before, at)
-        return found
-
-    def _entering(self, of_register: dict[int, int]) -> list[int]:
-        """Return the writes that reach each block, as bits."""
-        graph = self.flow.graph
-        made, left = self._of_blocks(of_register)
-        entering, leaving = [0] * len(made), [-1] * len(made)
-        work = [*graph.order[::-1]]
-        while work:
-            number = work.pop()
-            now = made[number] | entering[number] & left[number]
-            if now == leaving[number]:
-                continue
+    def _names(self) -> _Names:
+        """The names that instructions read and write."""
+        graph, names = self.flow.graph, _Names()
+        names.reads = [{} for _ in self.flow.effects]
+        live = Liveness(self.flow).own
+        joins: list[tuple[int, int, list[int]]] = []  # block, register, names
+        leaving: dict[int, dict[int, int]] = {}
+        for number in graph.order:
+            before, block = graph.before[number], graph.blocks[number]
+            now: dict[int, int] = {}
+            if len(before) == 1 and before[0] in leaving:
+                now = dict(leaving[before[0]])
+            elif before and block.first < len(live):
+                for register in members(live[block.first]):
+                    joined: list[int] = []
+                    now[register] = names.add(-1, joined)
+                    joins.append((number, register, joined))
+            self._name(range(block.first, block.end), now, names)
             leaving[number] = now
-            for to in graph.after[number]:
-                if now & ~entering[to]:
-                    entering[to] |= now
-                    work.append(to)
-        return entering
+        for number, register, joined in joins:
+            for each in graph.before[number]:
+                name = leaving.get(each, {}).get(register)
+                if name is not None:
+                    joined.append(name)
+        return names
 
-    def _of_blocks(self, of_register: dict[int, int]) -> tuple[list[int], list[int]]:
-        """Return the writes that each block makes last, and those that it leaves standing."""
-        blocks = self.flow.graph.blocks
-        made, left = [0] * len(blocks), [-1] * len(blocks)
-        for number, (at, register, surely) in enumerate(self._writes):
-            block = self.flow.graph.block(at)
-            if surely:
-                made[block] &= ~of_register[register]
-                left[block] &= ~of_register[register]
-            made[block] |= 1 << number
-        return made, left
+    def _name(self, instructions: range, now: dict[int, int], names: _Names) -> None:
+        """Name what the instructions of a block read and write."""
+        for at in instructions:
+            if at in self.ours:
+                continue
+            reads, writes, kills = self.flow.effects[at]
+            known = names.reads[at]
+            for register in members(reads):
+                name = now.get(register)
+                if name is not None:
+                    known[register] = name
+            for register in members(writes):
+                name = names.add(at, [])
+                before = now.get(register)
+                if before is not None and not kills >> register & 1:
+                    name = names.add(-1, [before, name])
+                now[register] = name
+
+
+def _spread(found: list[int], onward: dict[int, list[int]], order: list[int]) -> list[int]:
+    """Return bits of names with those of all from which they can be reached, swept in an order."""
+    changed = True
+    while changed:
+        changed = False
+        for name in order:
+            bits = found[name]
+            for each in onward[name]:
+                if bits & ~found[each]:
+                    found[each] |= bits
+                    changed = True
+    return found

@@ -29,7 +29,7 @@ class _Kind:
     """A kind of extra work: the id of its finding, and its words."""
 
     name: str
-    title: str  # with {line}, {count}, {parts}, {each} and {share}
+    title: str  # with {line}, {each} and {share}
     without: str
     because: str
     refuted: str
@@ -60,15 +60,15 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
         return
     count = sum(one.executions * each.count for one, each in some)
     parts = sum(one.executions * each.parts for one, each in some)
-    share = min(count / max(work.total, 1.0), 1.0)
+    share = min(count / max(_weighed(work), 1.0), 1.0)
     time = words.gone * sum(_time(launch, work, one, each, words.of) for one, each in some)
     saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), words.gone * share))
     if max(share, time) < words.least or not enough(launch, saved * launch.duration):
         return
     line = some[0][1].line
     place = line.rpartition("/")[2] or some[0][0].name
-    said = {"line": place, "count": f"{count:,.0f}", "parts": f"{parts:,.0f}"}
-    said |= {"each": f"{count / max(parts, 1.0):.0f}", "share": f"{100 * share:.0f} %"}
+    said = {"line": place, "each": f"{count / max(parts, 1e-9):.0f}"}
+    said["share"] = f"{100 * share:.0f} %"
     yield finding(
         launch,
         words.name,
@@ -83,21 +83,28 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
     )
 
 
+def _weighed(work: CountedWork) -> float:
+    """Return all instructions, of loops whose trips are not known as many as extra ones count."""
+    return sum(one.executions * sum(one.facts.serves.values()) for one in work.ranges)
+
+
 def _time(
     launch: Prepared, work: CountedWork, one: RangeWork, each: ExtraWork, units: str
 ) -> float:
     """Return the part of the warps' time that a range's extra instructions take by their number."""
-    some = [count for unit, count in one.issued.items() if unit.startswith(units)]
-    issued = sum(some) / max(one.executions, 1.0)
-    part = min(each.count / max(issued, each.count, 1.0), 1.0)
+    whole = sum(one.facts.serves.values())
+    if units:
+        some = [count for unit, count in one.issued.items() if unit.startswith(units)]
+        whole = sum(some) / max(one.executions, 1.0)
+    part = min(each.count / max(whole, each.count, 1e-9), 1.0)
     return part * self_time(launch, one, work.kernel) / max(launch.warp_time, 1)
 
 
 _KINDS: Final = {
     "unfused": _Kind(
         "unfused-sums",
-        "{line} multiplies and adds in two instructions: {count} sums of a product that nothing "
-        "else uses, {share} of all instructions, where one multiply-add makes both",
+        "{line} multiplies and adds in two instructions: {share} of all are sums of a product that "
+        "nothing else uses, where one multiply-add makes both",
         "with multiply-adds",
         "additions of a product that no other instruction reads",
         "results must be rounded between product and sum",
@@ -106,8 +113,8 @@ _KINDS: Final = {
     ),
     "scaled": _Kind(
         "scaled-operands",
-        "{line} multiplies the operands of products by a factor that no iteration changes: "
-        "{parts} multiplications, with their conversions {share} of all instructions",
+        "{line} multiplies the operands of products by a factor that no iteration changes: with "
+        "conversions for it {share} of all instructions",
         "with the factor outside of the loop",
         "multiplications of loaded operands by a number from outside of the loop",
         "rounding differs too much with the factor on the sums",
@@ -117,8 +124,8 @@ _KINDS: Final = {
     ),
     "ones": _Kind(
         "products-with-ones",
-        "{line} multiplies by a matrix of ones to sum up: {count} products of tensor cores that "
-        "additions make as well",
+        "{line} multiplies by a matrix of ones to sum up: products of tensor cores that additions "
+        "make as well",
         "with sums by additions",
         "products one of whose operands is set to ones",
         "tensor cores are idle, and additions take longer",
@@ -129,8 +136,8 @@ _KINDS: Final = {
     ),
     "checks": _Kind(
         "checks",
-        "{line} checks its numbers as it goes: {parts} jumps to a failed assertion or a print, "
-        "and with what only these need {share} of all instructions",
+        "{line} checks its numbers as it goes: jumps to a failed assertion or a print, with what "
+        "only these need, are {share} of all instructions",
         "without the checks",
         "jumps to calls of __assertfail or vprintf, and instructions whose results nothing else "
         "reads",
@@ -152,8 +159,8 @@ _KINDS: Final = {
     ),
     "unpacked": _Kind(
         "unpacked-numbers",
-        "{line} takes numbers apart bit by bit: {each} integer instructions for each of {parts} "
-        "numbers, {share} of all instructions",
+        "{line} takes numbers apart bit by bit: {each} integer instructions for each number, "
+        "{share} of all instructions",
         "with conversions of the hardware",
         "integer instructions between a load and the arithmetic that takes their result as a "
         "number",
@@ -167,7 +174,7 @@ _KINDS: Final = {
     "private": _Kind(
         "private-staging",
         "{line} takes numbers through shared memory, and each thread loads only what it stored "
-        "itself: {count} accesses, {share} of all instructions",
+        "itself: {share} of all instructions",
         "with these numbers in registers",
         "addresses of all stores to shared memory and of all loads from there, thread by thread",
         "another thread loads them in iterations that were not looked at",
@@ -177,8 +184,8 @@ _KINDS: Final = {
     ),
     "alike": _Kind(
         "alike-lanes",
-        "{line} makes all lanes of a warp calculate the same numbers: {count} instructions, "
-        "{share} of all, where each lane could take an element of its own",
+        "{line} makes all lanes of a warp calculate the same numbers: {share} of all instructions, "
+        "where each lane could take an element of its own",
         "with the elements spread over the lanes",
         "arithmetic in loops whose operands depend on no thread's number in its warp",
         "each step needs the one before it",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ikp.analysis.explain.counted_work import RangeWork, counted_work
+from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
 from ikp.analysis.explain.findings.extra_instructions import extra_of
 from ikp.analysis.explain.issue import cycles_of
 from ikp.analysis.explain.places import self_time, where_of
@@ -17,6 +17,7 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
+from ikp.core.extra_work import ExtraWork
 
 _MOSTLY: Final = 0.6
 """Part of an iteration's time that a chain of sums takes, from which on it is the cause."""
@@ -81,14 +82,26 @@ def _cycles(launch: Prepared, one: RangeWork, kernel: str) -> float | None:
     return self_time(launch, one, kernel) / max(len(launch.start), 1) / clock.ns_per_tick
 
 
+def _steps(launch: Prepared, work: CountedWork, one: RangeWork, each: ExtraWork) -> float:
+    """Return how many steps of a search each warp makes, at least.
+
+    Where no record counts the loop's iterations, its time says so: no load takes longer.
+    """
+    counted = one.executions * each.count / max(launch.grid_warps, 1)
+    if not any(unit.startswith("load") for unit in one.uncounted):
+        return counted
+    return (_cycles(launch, one, work.kernel) or 0.0) / _LONGEST
+
+
+_LONGEST: Final = 600.0
+"""Cycles that a load of L2 or memory takes on a device that is not busy, at most."""
+
+
 def _search(launch: Prepared) -> Iterator[Finding]:
     work = counted_work(launch)
     if work is None:
         return
-    some = [
-        (one, each, one.executions * each.count / max(launch.grid_warps, 1))
-        for one, each in extra_of(work, "search")
-    ]
+    some = [(one, each, _steps(launch, work, one, each)) for one, each in extra_of(work, "search")]
     share = sum(self_time(launch, one, work.kernel) for one, _, _ in some)
     share /= max(launch.warp_time, 1)
     steps = sum(each for _, _, each in some)
@@ -102,15 +115,15 @@ def _search(launch: Prepared) -> Iterator[Finding]:
     yield finding(
         launch,
         "linear-search",
-        title=f"{place} searches element by element: each warp makes {steps:,.0f} steps, each "
+        title=f"{place} searches element by element: {steps:,.0f} steps of each warp, each "
         f"waits for the load that decides about the next, {100 * share:.0f} % of the warps' time",
         number=Number("time in the search, of the warps' time", share, "share"),
         at_stake=saved * launch.duration,
         without="with a search of few steps",
         confidence="likely",
         rationale="counted: a loop that what it loads ends, at an address that each iteration "
-        "moves by a constant; recorded: how often it goes round. Refuted if few steps suffice for "
-        "nearly all look-ups, or the data can't be ordered.",
+        "moves by a constant; recorded: how often it goes round, or, at 600 cycles for a load, how "
+        "long. Refuted if few steps suffice for nearly all look-ups, or the data can't be ordered.",
         where=where_of(launch, [one for one, _, _ in some], [each.line]),
         suggestion="a binary search in sorted data, or an index of it; a hash table with more "
         "slots than entries (half full), or buckets that one wide load brings",

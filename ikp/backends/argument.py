@@ -9,12 +9,13 @@ a program that takes its buffer from Triton's backend, no code would register th
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ikp.core.abi import LAUNCH_HEADER_BYTES
-from ikp.core.segment import Segment
+from ikp.core.segment import Segment, Tensor
 
 
 class Argument(NamedTuple):
@@ -70,6 +71,12 @@ def argument(segment: Segment) -> Argument:
     """Return the ``prof`` argument for one launch that records into ``segment``."""
     size = segment.nbytes - LAUNCH_HEADER_BYTES if segment.enabled else 0
     return Argument(segment.data, size, _constant(str(segment.spec)))
+
+
+def repeated(prof: Argument) -> Callable[[Tensor], Argument]:
+    """Return a function that makes the argument of another buffer like that of ``prof``."""
+    size, spec = prof.slots_bytes, prof.spec
+    return lambda data: Argument(data, size, spec)
 
 
 @lru_cache(64)

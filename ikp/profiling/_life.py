@@ -372,9 +372,10 @@ class Life(Session):
     def _records(self, recording: Recorded) -> bool:
         if not (self._enabled and current.enabled()):
             return False
-        if not recording.opening.here:
+        here = recording.opening.here
+        if not here:
             self._tell(_FORKED, None)
-        return recording.opening.here
+        return here
 
     def _exporting(self) -> bool:
         recording = self._enabled and current.enabled()

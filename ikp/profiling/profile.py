@@ -218,28 +218,29 @@ class profile(Life):
             BufferError: no memory, no GPU, or a CUDA graph is being captured.
             PluginError: the backend can't be loaded.
         """
-        recording = self._now("prof.buffer")
+        recording = self._recording or self._now("prof.buffer")
         phase = self._cycles.phase
         if phase is Phase.WAIT or not self._records(recording):
             _ = checked_name(label, "a buffer's label"), region_table(regions)
             return None
-        enabled = enabled and phase is Phase.ACTIVE
-        rank = current_rank()
-        options = (label, size, grid, num_warps, device, warps, blocks, granularity, backend)
-        key = (*options, enabled, rank, kernel)
-        lasting = regions is None and _lasts(key, (grid, warps))
-        asked = recording.requests.get(key) if lasting else None
+        key = (label, size, grid, num_warps, device, warps, blocks, granularity, backend, kernel)
+        asked = None
+        if regions is None:
+            try:
+                asked = recording.requests.get(key)
+            except TypeError:  # a part can change
+                asked = None
         if asked is None:
             checked_name(label, "a buffer's label")
             table = region_table(regions)
             chosen, room = select(warps, blocks, granularity), BufferSize(size, grid, num_warps)
-            given = (device, backend, enabled, rank, kernel)
-            asked = BufferRequest(label, table, chosen, room, *given)
-            if lasting:
+            asked = BufferRequest(label, table, chosen, room, device, backend, kernel)
+            if regions is None and _lasts(key, (grid, warps)):
                 if len(recording.requests) >= _MOST_REQUESTS:
                     recording.requests.clear()
                 recording.requests[key] = asked
-        return recording.buffer(asked)
+        enabled = enabled and phase is Phase.ACTIVE
+        return recording.buffer(asked, enabled=enabled, rank=current_rank())
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import index
 from typing import Any, Final
@@ -25,7 +25,7 @@ WINDOW = 1 << 32
 READY_BYTES = 512 << 20
 """Most bytes of ready segments in all; a quarter of it at most is made ahead for one kind."""
 KEPT_BYTES = 1280 << 20
-"""Most bytes of ready segments, those included that were used: as many as may be unread at once.
+"""Most bytes of ready segments, those included that were used; more where more may be unread.
 To zero new memory takes longer than to read a small launch."""
 _MOST_READY: Final = 64
 
@@ -127,6 +127,16 @@ class SegmentKind:
     selection: Selection | None  # whose words are in the launch header; None where there are none
 
 
+@dataclass(slots=True, eq=False)
+class ReadySegments:
+    """The zeroed segments of one kind that wait for launches. Any thread may take one."""
+
+    kind: SegmentKind
+    pieces: deque[Tensor] = field(default_factory=deque)
+    ahead: int = 1  # how many are made at once
+    filling: bool = False  # the service is to make some
+
+
 class Shelf:
     """Ready segments of one device. Any thread may take one; all else runs in the service.
 
@@ -137,67 +147,71 @@ class Shelf:
     def __init__(self, service: Service, device: Any) -> None:
         self._service = service
         self._arena = Arena(service.storage, device)
-        self._ready: dict[SegmentKind, deque[Tensor]] = {}
-        self._ahead: dict[SegmentKind, int] = {}  # how many are made at once
-        self._filling: set[SegmentKind] = set()
+        self._every: dict[SegmentKind, ReadySegments] = {}
+        self._kept_bytes = KEPT_BYTES
 
-    def take(self, kind: SegmentKind) -> Tensor:
+    def ready(self, kind: SegmentKind) -> ReadySegments:
+        """Return the ready segments of a kind: one object for all launches."""
+        return self._every.setdefault(kind, ReadySegments(kind))
+
+    def take(self, ready: ReadySegments) -> Tensor:
         """Return a zeroed segment.
 
         Raises:
             BufferError: the device has too little memory left.
         """
-        ready = self._ready.get(kind)
         try:
-            piece = ready.popleft() if ready else None
-        except IndexError:  # another thread took the last one
-            piece = None
-        if piece is None:
-            return self._service.call(partial(self._make, kind))
-        if ready is not None and 2 * len(ready) < self._ahead.get(kind, 0):
-            self._refill(kind)
+            piece = ready.pieces.popleft()
+        except IndexError:
+            return self._service.call(partial(self._make, ready))
+        if 2 * len(ready.pieces) < ready.ahead and not ready.filling and ready.ahead > 1:
+            self._refill(ready)
         return piece
 
     def give_back(self, kind: SegmentKind, piece: Tensor) -> None:
         """Put back a segment that is zero again; in the service."""
-        if self._has_room(kind, KEPT_BYTES):
-            self._ready.setdefault(kind, deque()).append(made_ahead(piece))
+        if self._has_room(kind, self._kept_bytes):
+            self.ready(kind).pieces.append(made_ahead(piece))
+
+    def keep(self, nbytes: int) -> None:
+        """Keep so many bytes of ready segments that were used, if that is more than before."""
+        self._kept_bytes = max(self._kept_bytes, nbytes)
 
     def _has_room(self, kind: SegmentKind, most: int) -> bool:
-        lying = sum(each.nbytes * len(ready) for each, ready in self._ready.items())
+        lying = sum(each.kind.nbytes * len(each.pieces) for each in tuple(self._every.values()))
         return lying + kind.nbytes <= most
 
-    def _refill(self, kind: SegmentKind) -> None:
-        if kind not in self._filling:
-            self._filling.add(kind)
-            self._service.post(partial(self._fill, kind))
+    def _refill(self, ready: ReadySegments) -> None:
+        if not ready.filling:
+            ready.filling = True
+            self._service.post(partial(self._fill, ready))
 
-    def _make(self, kind: SegmentKind) -> Tensor:
+    def _make(self, ready: ReadySegments) -> Tensor:
         """Make a segment, and others for the launches after this one."""
-        ready = self._ready.get(kind)
         with suppress(IndexError):
-            if ready:  # made meanwhile
-                return ready.popleft()
+            return ready.pieces.popleft()  # made meanwhile
         try:
-            piece = self._carved(kind)
+            piece = self._carved(ready.kind)
         except BufferError:
-            if not self._ready:
+            others = [each for each in tuple(self._every.values()) if each.pieces]
+            if not others:
                 raise
-            self._ready = {}  # segments ready for other kinds take memory, too
-            piece = self._carved(kind)
+            for each in others:  # segments ready for other kinds take memory, too
+                each.pieces.clear()
+            piece = self._carved(ready.kind)
         if self._service.storage.reuses:
-            self._refill(kind)
+            self._refill(ready)
         return piece
 
-    def _fill(self, kind: SegmentKind) -> None:
+    def _fill(self, ready: ReadySegments) -> None:
         """Make segments until as many as wanted are ready; in the service."""
+        kind, pieces = ready.kind, ready.pieces
         most = max(2, min(_MOST_READY, READY_BYTES // 4 // kind.nbytes))
-        self._ahead[kind] = min(2 * self._ahead.get(kind, 1), most)
-        ready = self._ready.setdefault(kind, deque())
+        ready.ahead = min(2 * ready.ahead, most)
         with suppress(BufferError, PatchError, RuntimeError):  # raised again by the next ``_make``
-            while len(ready) < self._ahead[kind] and self._has_room(kind, READY_BYTES):
-                ready.append(self._carved(kind))
-        self._filling.discard(kind)
+            while len(pieces) < ready.ahead and self._has_room(kind, READY_BYTES):
+                pieces.append(self._carved(kind))
+        ready.filling = False
 
     def _carved(self, kind: SegmentKind) -> Tensor:
         piece = self._arena.take(kind.nbytes)

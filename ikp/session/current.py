@@ -163,7 +163,23 @@ _state = {"export": True}
 
 def enabled() -> bool:
     """Return whether the environment lets ikp record."""
+    if not is_set(KILL_SWITCH):
+        return True
     return os.environ.get(KILL_SWITCH, "1").strip().lower() not in {"0", "off", "false", "no"}
+
+
+def is_set(name: str) -> bool:
+    """Return whether a variable is in the environment; each launch asks for some.
+
+    ``os.environ`` encodes the name in Python, and raises where there is no such variable: 1 us.
+    """
+    data = getattr(os.environ, _ENCODED, None)
+    return name in os.environ if data is None else _encoded(name) in data
+
+
+_ENCODED: Final = "_data"
+"""Python's own dictionary in ``os.environ``, where that is Python's."""
+_encoded = cache(os.fsencode)
 
 
 def set_export(on: bool) -> None:
@@ -192,7 +208,13 @@ PLACE: Final = "{rank}"
 def distributed() -> Any:
     """Return torch.distributed if this process is in a process group; None otherwise."""
     found = sys.modules.get("torch.distributed")  # imported where there is a process group
-    return found if found and found.is_available() and found.is_initialized() else None
+    return found if found and _has_groups(found) and found.is_initialized() else None
+
+
+@cache
+def _has_groups(distributed: Any) -> bool:
+    """Return whether torch was built with process groups."""
+    return bool(distributed.is_available())
 
 
 def current_rank() -> int | None:
@@ -204,7 +226,7 @@ def current_rank() -> int | None:
     """
     if (dist := distributed()) is not None:
         return int(dist.get_rank())
-    if "WORLD_SIZE" not in os.environ:  # each launch asks
+    if not is_set("WORLD_SIZE"):
         return launched_as()
     return _numbered("RANK", "WORLD_SIZE")
 

@@ -7,6 +7,7 @@ segment, before a launch asks for one.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from ikp.core.segment import Segment, Tensor
 from ikp.session import launch_marks
 from ikp.session.current import Opening
 from ikp.session.replays import captured as note_capture
-from ikp.session.storage import current_handle, is_capturing
+from ikp.session.storage import launch_stream
 from ikp.warning import warn
 
 _pinned: dict[int, Tensor] = {}
@@ -51,6 +52,7 @@ class Notice:
 
     def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
         self._data, self._label, self.opening = data, label, opening
+        self._stream = launch_stream(data.device) if data.is_cuda else None
         self._warned = False
         self.segment: Segment | None = None  # that the session reads
         self.asks = True  # torch for the stream; False where the launcher calls ``launched``
@@ -61,15 +63,13 @@ class Notice:
         """Note a launch: warn if its records are lost, and then keep the memory for good."""
         if not self.asks:
             return
-        over = not (self.opening.lasts and self.opening.here)
-        if self._data.is_cuda:
-            stream = current_handle(self._data.device)
-            self.launched(stream, captured=is_capturing(self._data.device))
-        else:
-            self.launched(0, captured=False)
-        if over:
-            _pinned[self._data.untyped_storage().data_ptr()] = self._data
-        if over and not self._warned:
+        stream, captured = (0, False) if self._stream is None else self._stream()
+        self.launched(stream, captured=captured)
+        opening = self.opening
+        if opening.lasts and opening.pid == os.getpid():
+            return
+        _pinned[self._data.untyped_storage().data_ptr()] = self._data
+        if not self._warned:
             self._warned = True
             warn(self._why(), stacklevel=4)
 
@@ -79,13 +79,13 @@ class Notice:
         ``captured`` says that a CUDA graph will launch again without asking for the address.
         """
         self.streams.add(stream)
-        self.captured |= captured
-        if self.segment is not None:
+        if self.segment is not None and launch_marks.marks:
             self.segment.number = launch_marks.mark(self.segment.number)
         if captured:
+            self.captured = True
             _pinned[self._data.untyped_storage().data_ptr()] = self._data
-        if captured and self._data.is_cuda:
-            note_capture(stream, self)
+            if self._stream is not None:
+                note_capture(stream, self)
 
     @property
     def device(self) -> Any:
@@ -115,6 +115,8 @@ def _kind() -> Any:
     """Return the tensor class of handed-out buffers; torch is imported at first use."""
     import torch
 
+    address, memory = torch.Tensor.data_ptr, torch.Tensor.untyped_storage
+
     class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
         """A tensor that notices when its address is asked for; views of it are plain tensors."""
 
@@ -123,14 +125,16 @@ def _kind() -> Any:
 
         def data_ptr(self) -> int:
             """Return the address, as compiled kernels take it."""
-            if self.ikp_notice is not None:
-                self.ikp_notice.taken()
-            return int(super().data_ptr())
+            notice = self.ikp_notice
+            if notice is not None:
+                notice.taken()
+            made: int = address(self)
+            return made
 
         def untyped_storage(self) -> Any:
             """Return the memory, as Triton's interpreter takes it."""
             if self.ikp_notice is not None:
                 self.ikp_notice.taken()
-            return super().untyped_storage()
+            return memory(self)
 
     return Handed

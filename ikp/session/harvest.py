@@ -23,22 +23,28 @@ from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.drain import Drain, Drained
 from ikp.session.handed import Notice
 from ikp.session.lifting import Lifted, lift_all
-from ikp.session.memory import SHARE, free_bytes
+from ikp.session.memory import DEFAULT_BYTES, SHARE, free_bytes
 from ikp.session.replays import Replayed
 from ikp.session.service import Service
 from ikp.session.storage import current_stream, default_stream, is_capturing
 
 BEGIN_BYTES = 256 << 20
 """Bytes of all buffers up to which memory is never short."""
-UNREAD_BYTES = 1 << 30
+UNREAD_BYTES = 4 << 30
 """Bytes up to which memory is not short if they are a small share of the device's free memory."""
 _AT_ONCE = 64
 _TOGETHER = 16
 """The most segments that are copied together: others want the service meanwhile."""
 _LEAVES = 9
-"""For so many times as long as reading takes, it rests, unless memory is short."""
+"""For so many times as long as reading takes, it rests; the less, the fuller memory is."""
 _REST_S = 0.005
 """The interval at which a rest looks whether memory is short."""
+_PAUSE_S = 0.001
+"""So long after a launch, the program makes a pause of launches: reading waits for one."""
+_NO_PAUSE_S = 0.05
+"""The longest wait for a pause."""
+_FULLER_S = 0.002
+"""The interval at which launches are looked for where memory is half full."""
 _POLL_S = 0.001
 """The interval at which the end of launches is polled."""
 SETTLED_S = 0.05
@@ -101,7 +107,9 @@ class Harvest:
         self._short = False  # the group is read because memory is short
         self._watched = False  # the service looks for launches that have settled
         self._rests = 0.0  # until when no segment is read, unless memory is short
-        self._next = 0.0  # when to look for settled launches
+        self._latest = 0.0  # when a segment was taken
+        self._found = 0.0  # when the latest group was found, or a part of it read
+        self.next_look = 0.0  # when to look for settled launches; 0 where each launch is to
         self._moves = True  # a segment was read since a launch last waited for one in vain
         self.waited_s = 0.0  # by launches, for memory
 
@@ -109,9 +117,11 @@ class Harvest:
         """Watch a segment."""
         with self._lock:
             self._waiting.append(taken)
-            self._unread += taken.segment.nbytes
-            watched, self._watched = self._watched, not self._service.storage.lasts
-        if self._watched and not watched:
+            self._unread += taken.kind.nbytes
+            self._latest = taken.at
+            begins = not (self._watched or self._service.storage.lasts)
+            self._watched |= begins
+        if begins:
             self._service.post(self._watch)
 
     def _watch(self) -> float | None:
@@ -120,17 +130,23 @@ class Harvest:
             if not self._waiting:
                 self._watched = False
                 return None
-        if not self._paused and self._look_again():
-            self._begin(*default_stream(self._device))
-        return SETTLED_S
+        fuller = self.crowded and 2 * self._unread > self._most()
+        if not self._paused and (self._look_again() or fuller):
+            self._begin(*default_stream(self._device), settled=not fuller)
+        return _FULLER_S if fuller else SETTLED_S
 
     def _look_again(self) -> bool:
         """Return whether it is time to look for launches that have settled."""
         now = time.monotonic()
-        if self._service.storage.lasts or now < self._next:
+        if self._service.storage.lasts or now < self.next_look:
             return False
-        self._next = now + SETTLED_S
+        self.next_look = now + SETTLED_S
         return True
+
+    @property
+    def crowded(self) -> bool:
+        """Whether memory may be short."""
+        return self._unread > BEGIN_BYTES
 
     @property
     def held(self) -> int:
@@ -173,8 +189,8 @@ class Harvest:
     def _most(self) -> int:
         """Return how many bytes of segments may be unread before some are to be read.
 
-        Once some were read, the least will do: buffers are smaller then, and a launch with more
-        records than before is to be noticed soon.
+        Once buffers are smaller, the least will do: a launch with more records than before is to be
+        noticed soon.
         """
         if self._made:
             return BEGIN_BYTES
@@ -183,6 +199,7 @@ class Harvest:
             # The unread bytes were free before.
             share = 0 if free is None else (free + self._unread) // SHARE
             self._begin_bytes = max(BEGIN_BYTES, min(UNREAD_BYTES, share))
+            self._shelf.keep(self._begin_bytes + BEGIN_BYTES)
         return max(BEGIN_BYTES, self._begin_bytes)
 
     def step(self) -> None:
@@ -216,15 +233,22 @@ class Harvest:
             self._begin(*current_stream(self._device), short=True)
         self.waited_s += time.monotonic() - began
 
-    def _begin(self, stream: Any, number: int, *, short: bool = False) -> None:
+    def _begin(
+        self, stream: Any, number: int, *, short: bool = False, settled: bool = True
+    ) -> None:
         """Have a group of segments launched on a stream read, unless a group is being read.
 
-        Unless memory is short, only launches that have settled: reading takes Python's lock.
+        Args:
+            stream: torch's; None for the host.
+            number: its handle.
+            short: whether memory is short.
+            settled: whether only launches that have settled are read, unless memory is short.
         """
         with self._lock:
             if self._group:
                 return
-            self._short, past = short, time.monotonic() - (0 if short else SETTLED_S)
+            self._found = time.monotonic()
+            self._short, past = short, self._found - (SETTLED_S if settled and not short else 0)
             for _ in range(min(_AT_ONCE, len(self._waiting))):
                 each = self._waiting.popleft()
                 over = each.at <= past and each.is_over(number)
@@ -244,16 +268,20 @@ class Harvest:
     def _read(self, event: Any) -> float | None:
         """Read some segments of the group; return the seconds until the next call, or None.
 
-        Reading holds Python's lock for much of its time. Unless memory is short, it leaves the
-        program most of the time.
+        Reading holds Python's lock for much of its time. Unless memory is short, it waits for a
+        pause of launches, and leaves the program most of the time.
         """
         if not self._group:
             return None
         if self._paused:
             return _POLL_S
-        if time.monotonic() < self._rests and self._unread <= self._most():
-            return _REST_S
         began = time.monotonic()
+        if self._unread <= self._most():
+            if began < self._rests:
+                return _REST_S
+            pause = min(self._latest + _PAUSE_S, self._found + _NO_PAUSE_S)
+            if began < pause and not self._service.storage.lasts:
+                return _PAUSE_S
         try:
             if event is not None and not event.query():
                 return _POLL_S
@@ -264,8 +292,9 @@ class Harvest:
         with self._lock:
             for _ in range(min(_TOGETHER, len(self._group))):
                 self._group.popleft()
-        now = time.monotonic()
-        self._rests = now + _LEAVES * (now - began)
+        self._found = now = time.monotonic()
+        full = self._unread / self._most() if self.crowded else 0.0
+        self._rests = now + _LEAVES * max(0.0, 1 - 2 * full) * (now - began)
         return 0.0 if self._group else None
 
     def _lift(self, some: list[Taken]) -> None:
@@ -298,7 +327,8 @@ class Harvest:
                 most = max(lifted.most, self._attempted.get(taken.launch, 0))
                 known = self._attempted.get(taken.launch), self._made.get(taken.launch)
                 self._attempted[taken.launch] = most
-                if self._short:
+                mode = "totals" if segment.spec.totals else "timeline"
+                if self._short and segment.nbytes > DEFAULT_BYTES[mode]:
                     self._made[taken.launch] = most
                 self.sizes += known != (most, self._made.get(taken.launch))
             self._moves = True

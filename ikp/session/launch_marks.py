@@ -17,17 +17,17 @@ NAMED: Final = "ikp launch "
 """The name of a mark, before the number."""
 _NUMBER_BITS: Final = 31
 _numbers = count(1)
-_mark: list[Mark] = []  # of the recording under way, if there is any
+marks: list[Mark] = []  # of the recording under way, if there is any
 
 
 def begin(mark: Mark) -> None:
     """Have launches marked from now on, by a function of a mark's name that must not raise."""
-    _mark[:] = [mark]
+    marks[:] = [mark]
 
 
 def end() -> None:
     """Mark no more launches."""
-    _mark.clear()
+    marks.clear()
 
 
 def mark(number: int) -> int:
@@ -37,7 +37,7 @@ def mark(number: int) -> int:
         number: of an earlier launch into the same buffer, which this one takes over; 0 for none.
     """
     made = number
-    for each in _mark:
+    for each in marks:
         made = number or new_number()
         each(f"{NAMED}{made}")
     return made

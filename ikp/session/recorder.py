@@ -28,7 +28,7 @@ from ikp.core.trace import Trace
 from ikp.errors import DecodeError, FaultError, IkpError, PatchError
 from ikp.paths import shown
 from ikp.progress import progress
-from ikp.session.arena import SegmentKind, Shelf, checked_size
+from ikp.session.arena import ReadySegments, SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
 from ikp.session.drain import Drain
@@ -58,8 +58,6 @@ class BufferRequest:
     room: BufferSize = BufferSize()  # noqa: RUF009 - it can't change
     device: Any = None
     backend: str | None = None
-    enabled: bool = True
-    rank: int | None = None  # of this process now
     kernel: str = ""  # the full name of the launched kernel
     found: Found | None = None
 
@@ -77,6 +75,19 @@ class _Place:
         self.shelf = Shelf(self.service, device)
         self.harvest = Harvest(device, self.service, self.shelf)
         self.clock = clock_of(device) if isinstance(self.service, DeviceService) else None
+        self._due = 0.0  # when the clock is to be asked whether a handshake is due
+
+    def is_due(self) -> bool:
+        """Return whether a launch is to call ``step`` first: most need not."""
+        now = time.monotonic()
+        return self.harvest.crowded or now >= self.harvest.next_look or now >= self._due
+
+    def step(self) -> None:
+        """Have a handshake made and segments read, as far as they are due before a launch."""
+        if self.clock is not None:
+            self.clock.launching()
+            self._due = time.monotonic() + _CLOCK_S
+        self.harvest.step()
 
 
 @dataclass(slots=True)
@@ -88,8 +99,23 @@ class Found:
     device_name: str
     clock_rate_hz: float
     launch: object  # a key: launches with equal keys need equal buffers
-    kind: SegmentKind
+    ready: ReadySegments
     sizes: int  # the state of the harvest's figures from which the size is
+    arguments: dict[bool, Callable[[Tensor], Any]] = field(default_factory=dict)
+    """Functions that make the ``prof`` argument of a buffer that records, and of one that does not,
+    where the backend has such."""
+
+    def argument(self, segment: Segment, handed: Tensor) -> Any:
+        """Return the ``prof`` argument for a segment, of which the program holds ``handed``."""
+        again = self.arguments.get(segment.enabled)
+        if again is not None:
+            return again(handed)
+        backend = self.settled.backend
+        prof = backend.argument(segment.on(handed))
+        repeated = getattr(backend, "repeated", None)
+        if prof is not None and repeated is not None:
+            self.arguments[segment.enabled] = repeated(prof)
+        return prof
 
 
 class Recording:
@@ -114,8 +140,13 @@ class Recording:
         """The segments handed out so far, in order."""
         return [taken.segment for taken in self._taken]
 
-    def buffer(self, asked: BufferRequest) -> Any:
+    def buffer(self, asked: BufferRequest, *, enabled: bool = True, rank: int | None = None) -> Any:
         """Return the ``prof`` argument of a kernel; None where its language can't record.
+
+        Args:
+            asked: the request.
+            enabled: False runs the same compiled kernel with recording off.
+            rank: of this process now.
 
         Raises:
             UsageError: the options contradict each other, or the device.
@@ -127,35 +158,36 @@ class Recording:
             settled = self.wishes.settle(asked.backend, asked.device, asked.selection)
             with self._lock:
                 found = asked.found = self._found(asked, settled)
-        with self._lock:
-            place = found.place
-            if place.clock is not None:
-                place.clock.launching()
-            place.harvest.step()
-            if found.sizes != place.harvest.sizes:
-                found = asked.found = self._found(asked, found.settled)
-        settled, kind = found.settled, found.kind
+        place, settled = found.place, found.settled
+        if place.is_due():
+            with self._lock:
+                place.step()
+        if found.sizes != place.harvest.sizes:
+            with self._lock:
+                found = asked.found = self._found(asked, settled)
+        data = place.shelf.take(found.ready)
         segment = Segment(
             asked.label,
-            place.shelf.take(kind),
+            data,
             settled.spec,
             settled.name,
             found.device_name,
             found.clock_rate_hz,
             asked.regions,
             asked.selection,
-            asked.enabled,
-            asked.rank,
+            enabled,
+            rank,
             asked.kernel,
         )
-        handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
+        handed = hand_out(data, asked.label, self.opening if enabled else None)
         notice = handed.ikp_notice
         if notice is not None:
             notice.segment = segment
-        prof = settled.backend.argument(segment.on(handed))
+        prof = found.argument(segment, handed)
         if prof is not None:  # else the adapter has warned why
+            kind = found.ready.kind
             taken = Taken(segment, weakref.ref(handed), notice, kind, launch=found.launch)
-            if settled.spec.overflow is OverflowMode.STREAM and asked.enabled:
+            if settled.spec.overflow is OverflowMode.STREAM and enabled:
                 taken.drain = Drain.begin(place.service, segment)
             with self._lock:
                 self._taken.append(taken)
@@ -171,7 +203,8 @@ class Recording:
         made, needed = place.harvest.records(launch), place.harvest.attempted(launch)
         nbytes = asked.room.nbytes(settled.spec, chosen, device, wishes.buffer_size, made, needed)
         kind = SegmentKind(checked_size(nbytes), chosen if settled.spec.select else None)
-        return Found(settled, place, *device_facts(device), launch, kind, sizes)
+        ready = place.shelf.ready(kind)
+        return Found(settled, place, *device_facts(device), launch, ready, sizes)
 
     def _place(self, device: Any) -> _Place:
         """Return what a device has of the session."""
@@ -395,6 +428,8 @@ _pinned: list[ReplayLog] = []
 """Logs that kernels may write to at any time from now on: never freed."""
 _BEFORE_NS = 10_000_000_000
 """Handshakes with a GPU so long before the session are used, too."""
+_CLOCK_S = 0.05
+"""The interval at which launches ask a GPU's clock whether a handshake is due."""
 _BYTES_AT_ONCE = 1 << 30
 _SETTLES_S = 0.25
 """For so long, launch headers that can't be decoded are read again."""

@@ -39,12 +39,24 @@ def current_stream(device: Any) -> tuple[Any, int]:
     return stream, int(stream.cuda_stream)
 
 
-def current_handle(device: Any) -> int:
-    """Return the handle of torch's current stream of a GPU."""
-    if now.device >= 0:
-        return now.stream
-    handle = foreign.current() if device.index is not None else None
-    return current_stream(device)[1] if handle is None else handle(device.index)
+@cache
+def launch_stream(device: Any) -> Callable[[], tuple[int, bool]]:
+    """Return a function for each launch: the current stream of a GPU, and whether it is captured.
+
+    It returns the stream's handle.
+    """
+    import torch
+
+    cuda, index = torch.cuda, device.index
+    handle = foreign.current() if index is not None else None
+
+    def stream() -> tuple[int, bool]:
+        if now.device >= 0:
+            return now.stream, False
+        current = current_stream(device)[1] if handle is None else handle(index)
+        return current, cuda.is_current_stream_capturing()
+
+    return stream
 
 
 def default_stream(device: Any) -> tuple[Any, int]:

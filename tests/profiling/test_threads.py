@@ -76,8 +76,8 @@ def test_no_thread_takes_the_chunk_that_another_has_just_made(
 
     monkeypatch.setattr("ikp.session.arena.CHUNK_BYTES", 2000)  # room for one
     shelf, threads, each = Shelf(Here(Slow()), "cpu"), 8, 20
-    kind = SegmentKind(2000, None)
-    taken = in_threads(threads, lambda _: [shelf.take(kind) for _ in range(each)])
+    ready = shelf.ready(SegmentKind(2000, None))
+    taken = in_threads(threads, lambda _: [shelf.take(ready) for _ in range(each)])
     starts = sorted(piece.data_ptr() for pieces in taken for piece in pieces)
     assert min(after - before for before, after in pairwise(starts)) >= 2000
 

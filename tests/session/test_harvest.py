@@ -130,7 +130,51 @@ def test_a_share_of_what_a_device_has_left_is_not_short(
         assert len(held(prof)) == 40
         assert len(asked) == 1, "it takes its time"
         truths += [launch(host, prof) for _ in range(40)]
-        assert len(held(prof)) < 20, "once it is short, sixteen are many again"
+        assert len(held(prof)) <= 41, "their sizes are given: none will be smaller"
+    assert_holds(prof.trace, *truths)
+
+
+def test_where_buffers_get_smaller_little_is_unread(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least = abi.segment_bytes(2, 100)
+    usual = abi.segment_bytes(2, memory.RECORDS["timeline"])
+    monkeypatch.setitem(memory.DEFAULT_BYTES, "timeline", least)
+    monkeypatch.setattr(harvest, "BEGIN_BYTES", 16 * usual)
+    monkeypatch.setattr(harvest, "free_bytes", lambda _: SHARE * 40 * usual)
+    with ikp.profile() as prof:
+        assert sizes(host, prof, 41, 3) == [usual] * 41
+        assert sizes(host, prof, 40, 3)[-1] < usual
+        assert sum(each.nbytes for each in held(prof)) <= 17 * usual
+
+
+def test_reading_waits_for_a_pause_of_launches(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds Python's lock, and launches would wait for that."""
+    monkeypatch.setattr(HostStorage, "lasts", False)
+    monkeypatch.setattr(harvest, "is_capturing", lambda _: False)
+    for name in ("default_stream", "current_stream"):
+        monkeypatch.setattr(harvest, name, lambda _: (None, 0))
+    monkeypatch.setattr(harvest, "SETTLED_S", 0.001)
+    monkeypatch.setattr(harvest, "_PAUSE_S", 0.1)
+    monkeypatch.setattr(harvest, "_NO_PAUSE_S", 0.3)
+
+    def read_in(seconds: float) -> int:
+        before, end = len(held(prof)), time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(0.02)
+            prof._recording._places[torch.device("cpu")].harvest._watch()  # type: ignore[union-attr]
+            service.look()
+        return before - len(held(prof))
+
+    with ikp.profile() as prof:
+        truths = [launch(host, prof) for _ in range(3)]
+        service = prof._recording._places[torch.device("cpu")].service  # type: ignore[union-attr]
+        assert read_in(0.05) == 0
+        assert read_in(0.2) == 3
+        for _ in range(40):  # without a pause, it is read in the end
+            truths.append(launch(host, prof))
+            read_in(0.02)
+        assert len(held(prof)) < 30
     assert_holds(prof.trace, *truths)
 
 

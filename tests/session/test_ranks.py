@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import ikp
 from ikp.errors import ExportError
+from ikp.session import current
 from ikp.session.current import LAUNCHERS, current_rank, launched_as, with_rank
 from tests.host import Host, work
 
@@ -135,3 +137,14 @@ def test_a_path_that_wants_a_rank_where_there_is_none_is_told_first(
 
 def test_paths_without_a_place_for_it_stay() -> None:
     assert with_rank(Path("a/x.pftrace")) == "a/x.pftrace"
+
+
+def test_what_is_in_the_environment_counts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for environ in (os.environ, dict(os.environ)):
+        monkeypatch.setattr(os, "environ", environ)
+        for value, on in (("0", False), (" Off ", False), ("1", True), ("", True)):
+            environ[current.KILL_SWITCH] = value
+            assert current.enabled() is on
+        del environ[current.KILL_SWITCH]
+        assert current.enabled()
+        assert current.is_set("PATH")

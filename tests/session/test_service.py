@@ -137,24 +137,26 @@ def test_a_device_that_can_not_be_used_leaves_no_thread(monkeypatch: pytest.Monk
 
 
 def test_segments_lie_ready_and_are_zero(beside: DeviceService, storage: Reused) -> None:
-    shelf, kind = Shelf(beside, "cuda:7"), SegmentKind(1 << 16, None)
-    pieces = [shelf.take(kind)]
+    shelf = Shelf(beside, "cuda:7")
+    ready = shelf.ready(SegmentKind(1 << 16, None))
+    pieces = [shelf.take(ready)]
     for count in range(1, 40):
-        until(lambda: shelf._ready[kind])
-        pieces.append(shelf.take(kind))
+        until(lambda: ready.pieces)
+        pieces.append(shelf.take(ready))
         assert len({piece.data_ptr() for piece in pieces}) == count + 1
     assert not any(piece.any() for piece in pieces)
     assert threading.get_ident() not in storage.threads, "no launch allocates or zeroes"
 
 
 def test_where_none_is_ready_more_are_made_ahead(beside: DeviceService) -> None:
-    shelf, kind = Shelf(beside, "cuda:7"), SegmentKind(1 << 16, None)
+    shelf = Shelf(beside, "cuda:7")
+    ready = shelf.ready(SegmentKind(1 << 16, None))
     ahead = []
     for _ in range(4):
-        shelf.take(kind)
-        until(lambda: not shelf._filling)
-        ahead.append(len(shelf._ready[kind]))
-        shelf._ready[kind].clear()
+        shelf.take(ready)
+        until(lambda: not ready.filling)
+        ahead.append(len(ready.pieces))
+        ready.pieces.clear()
     assert ahead == [2, 4, 8, 16]
 
 
@@ -163,21 +165,18 @@ def test_what_lies_ready_has_a_limit_and_goes_where_memory_is_short(
 ) -> None:
     monkeypatch.setattr(arena, "READY_BYTES", 3 << 16)
     monkeypatch.setattr(arena, "CHUNK_BYTES", 1 << 16)
-    shelf, kind, other = (
-        Shelf(beside, "cuda:7"),
-        SegmentKind(1 << 16, None),
-        SegmentKind(1 << 22, None),
-    )
+    shelf = Shelf(beside, "cuda:7")
+    ready, other = (shelf.ready(SegmentKind(1 << each, None)) for each in (16, 22))
     for _ in range(4):
-        shelf.take(kind)
-        until(lambda: not shelf._filling)
-    assert sum(map(len, shelf._ready.values())) <= 3
+        shelf.take(ready)
+        until(lambda: not ready.filling)
+    assert len(ready.pieces) <= 3
     made: list[Any] = []
     storage.limit = storage.made
     real = storage.zeroed
 
     def zeroed(nbytes: int) -> Any:
-        if not shelf._ready:
+        if not ready.pieces:
             storage.limit = 1 << 40
             made.append(nbytes)
         return real(nbytes)
@@ -185,7 +184,7 @@ def test_what_lies_ready_has_a_limit_and_goes_where_memory_is_short(
     monkeypatch.setattr(storage, "zeroed", zeroed)
     assert shelf.take(other).numel() == 1 << 22
     assert made[0] >= 1 << 22
-    until(lambda: not shelf._filling)
+    until(lambda: not other.filling)
 
 
 def test_more_is_kept_of_what_was_used_than_is_made_ahead(
@@ -193,19 +192,20 @@ def test_more_is_kept_of_what_was_used_than_is_made_ahead(
 ) -> None:
     monkeypatch.setattr(arena, "READY_BYTES", 2 << 16)
     monkeypatch.setattr(arena, "KEPT_BYTES", 7 << 16)
-    shelf, kind = Shelf(beside, "cuda:7"), SegmentKind(1 << 16, None)
-    pieces = [shelf.take(kind) for _ in range(10)]
-    until(lambda: not shelf._filling)
-    assert len(shelf._ready[kind]) <= 2
+    shelf = Shelf(beside, "cuda:7")
+    ready = shelf.ready(SegmentKind(1 << 16, None))
+    pieces = [shelf.take(ready) for _ in range(10)]
+    until(lambda: not ready.filling)
+    assert len(ready.pieces) <= 2
     for piece in pieces:
-        beside.call(lambda piece=piece: shelf.give_back(kind, piece))
-    assert len(shelf._ready[kind]) == 7
+        beside.call(lambda piece=piece: shelf.give_back(ready.kind, piece))
+    assert len(ready.pieces) == 7
 
 
 def test_a_choice_of_warps_is_written_ahead_too(beside: DeviceService, storage: Reused) -> None:
     shelf, chosen = Shelf(beside, "cuda:7"), Selection(5, 1, 2, 3)
     for _ in range(5):
-        piece = shelf.take(SegmentKind(1 << 12, chosen))
+        piece = shelf.take(shelf.ready(SegmentKind(1 << 12, chosen)))
         words = piece[WORDS_AT : WORDS_AT + 16].numpy().view("<u4")
         assert words.tolist() == chosen.words().tolist()
         piece[WORDS_AT : WORDS_AT + 16] = 0

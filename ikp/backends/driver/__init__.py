@@ -7,7 +7,7 @@ is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -48,6 +48,13 @@ class DriverBackend:
         from ikp.backends.argument import argument
 
         return argument(segment)
+
+    @staticmethod
+    def repeated(prof: Argument) -> Callable[[Any], Argument]:
+        """Return a function that makes the argument of another buffer like that of ``prof``."""
+        from ikp.backends.argument import repeated
+
+        return repeated(prof)
 
     def names(self) -> Mapping[int, str]:
         """Return the regions of the kernels that were recorded in this process."""

@@ -114,6 +114,19 @@ class TritonBackend:
 
         return argument(segment) if hooks.install() else None
 
+    @staticmethod
+    def repeated(prof: Argument) -> Callable[[Any], Argument | None]:
+        """Return a function that makes the argument of another buffer like that of ``prof``."""
+        from ikp.backends.argument import repeated
+        from ikp.backends.triton import _hooks as hooks
+
+        again = repeated(prof)
+
+        def made(data: Any) -> Argument | None:
+            return again(data) if hooks.stands() or hooks.install() else None
+
+        return made
+
     def names(self) -> dict[int, str]:
         """Return the regions known from kernels traced or loaded in this process."""
         from ikp.backends.triton import _hooks as hooks

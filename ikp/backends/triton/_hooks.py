@@ -91,6 +91,11 @@ def install() -> bool:
     return foreign.install(_loading, _StagesHook, _bare)
 
 
+def stands() -> bool:
+    """Return whether no other tool has set a hook on the compiler's stages since ``install``."""
+    return isinstance(foreign.stages_hook(), _StagesHook)
+
+
 def _bare(trial: Callable[..., object]) -> Callable[..., object]:
     """Return a function that runs a configuration as ``trial`` does, with recording off."""
 

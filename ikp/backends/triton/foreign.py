@@ -127,6 +127,11 @@ def install(
     return can_record
 
 
+def stages_hook() -> object:
+    """Return the hook on the compiler's stages; None for none."""
+    return _runtime().add_stages_inspection_hook if TRITON.has(STAGES) else None
+
+
 @cache
 def _runtime() -> Untyped:
     """Return Triton's settings; each launch asks for some of them."""

@@ -105,6 +105,22 @@ def test_a_buffer_puts_the_hook_around_what_was_set_since(monkeypatch: pytest.Mo
     assert len(seen) == 1
 
 
+def test_so_does_the_buffer_of_a_launch_that_repeats_an_earlier_one() -> None:
+    import torch
+
+    backend = TritonBackend()
+    memory = [torch.zeros(4096, dtype=torch.uint8) for _ in range(3)]
+    first = backend.argument(Segment("k", memory[0], spec(), "triton", "", 0.0))
+    assert first is not None
+    again = backend.repeated(first)
+    ours = knobs.runtime.add_stages_inspection_hook
+    assert again(memory[1]) == first._replace(data=memory[1])
+    assert knobs.runtime.add_stages_inspection_hook is ours
+    knobs.runtime.add_stages_inspection_hook = theirs = another_tool(lambda _: None)
+    assert again(memory[2]) == first._replace(data=memory[2])
+    assert knobs.runtime.add_stages_inspection_hook is not theirs
+
+
 def test_a_tool_that_keeps_ikps_hook_inside_gets_the_passes_once() -> None:
     TritonBackend()
     ours = knobs.runtime.add_stages_inspection_hook

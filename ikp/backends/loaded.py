@@ -31,6 +31,10 @@ _MOST_NOTES = 3
 """How many notes on a kernel are in its warning in full."""
 
 
+functions: set[int] = set()
+"""The patched functions that are loaded: handles of the driver's."""
+
+
 @dataclass(slots=True)
 class Module:
     """A patched kernel that the driver has loaded."""
@@ -63,6 +67,7 @@ class Module:
                 f"the driver gives {name} {given} registers for each thread, and its code with "
                 f"records uses {wanted}."
             )
+        functions.add(function)
         cell = cuda.address_of(module, CELL) if patch.argument is None else 0
         return cls(patch, module, function, cell, (cuda.context(), cuda.context_number()))
 
@@ -210,7 +215,7 @@ class Modules:
                 if gone(key[0]) or ended(*each.context)
             }
             for key in over:
-                del self._loaded[key]
+                functions.discard(self._loaded.pop(key).function)
         return [each for each in over.values() if not ended(*each.context)]
 
     @staticmethod

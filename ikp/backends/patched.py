@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -71,7 +71,7 @@ class RecordedLaunch:
     buffer: Callable[[Plan, tuple[int, int, int], int, int | None, Selection], Any]
     selection: Selection = EVERYTHING  # which warps and blocks a user chose
     otherwise: Plan | None = None  # the plan to record it by where ``plan`` can't be used
-    reached: bool = False  # the launch was made
+    taken: list[Any] = field(default_factory=list)  # its buffer
     patch: Patch | None = None  # the patched kernel that was launched
     verdict: CheckResult | None = None  # of the A/B check
     addresses: AddressFigures | str | None = None  # of address probes, or why there are none
@@ -86,8 +86,15 @@ class RecordedLaunch:
         return patch.sample if self.selection == EVERYTHING else self.selection
 
 
+class WantedLaunch(Protocol):
+    """The interface of a launch that a thread is to record next."""
+
+    def made(self) -> RecordedLaunch:
+        """Return the launch to record, which has reached a launcher."""
+
+
 class _Wanted(threading.local):
-    launch: RecordedLaunch | None = None
+    launch: Any = None  # a WantedLaunch
     others: int = 0
     over: str = ""  # the kernel whose launch is under way, and which is recorded no more
 
@@ -181,9 +188,8 @@ def taken(
 def take() -> RecordedLaunch | None:
     """Return the launch that this thread is to record now, once."""
     launch, wanted.launch = wanted.launch, None
-    if launch is not None:
-        launch.reached = True
-    return launch
+    made: RecordedLaunch | None = None if launch is None else launch.made()
+    return made
 
 
 @lru_cache(256)

@@ -18,6 +18,7 @@ from ikp.errors import UsageError
 from ikp.profiling._life import Life, check_here
 from ikp.profiling.steps import Cycles, Phase, Schedule
 from ikp.session.current import current_rank
+from ikp.session.known_launch import SlowError
 from ikp.session.memory import BufferSize
 from ikp.session.recorder import BufferRequest, provenance
 from ikp.session.replays import REPLAYS
@@ -239,8 +240,23 @@ class profile(Life):
                 if len(recording.requests) >= _MOST_REQUESTS:
                     recording.requests.clear()
                 recording.requests[key] = asked
+                asked.again = self._again if enabled else None
         enabled = enabled and phase is Phase.ACTIVE
         return recording.buffer(asked, enabled=enabled, rank=current_rank())
+
+    def _again(self, asked: BufferRequest) -> Any:
+        """Return the ``prof`` argument of a launch, as ``buffer`` did of an earlier one.
+
+        Raises:
+            SlowError: the session is not open any more.
+        """
+        recording = self._recording
+        if recording is None:
+            raise SlowError
+        phase = self._cycles.phase
+        if phase is Phase.WAIT or not self._records(recording):
+            return None
+        return recording.buffer(asked, enabled=phase is Phase.ACTIVE, rank=current_rank())
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""

@@ -55,6 +55,7 @@ class Notice:
         self._stream = launch_stream(data.device) if data.is_cuda else None
         self._warned = False
         self.segment: Segment | None = None  # that the session reads
+        self.request: Any = None  # the ``BufferRequest`` that it was taken by
         self.asks = True  # torch for the stream; False where the launcher calls ``launched``
         self.streams: set[int] = set()  # that were current when its address was taken
         self.captured = False  # a CUDA graph holds its address

@@ -45,7 +45,7 @@ from ikp.version import __version__
 from ikp.warning import warn
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class BufferRequest:
     """The request for a launch's buffer: the arguments of ``prof.buffer``, checked.
 
@@ -60,6 +60,8 @@ class BufferRequest:
     backend: str | None = None
     kernel: str = ""  # the full name of the launched kernel
     found: Found | None = None
+    again: Callable[[BufferRequest], Any] | None = None
+    """Takes another buffer, where the session keeps the request as long as it is open."""
 
     @property
     def launch(self) -> object:
@@ -182,7 +184,7 @@ class Recording:
         handed = hand_out(data, asked.label, self.opening if enabled else None)
         notice = handed.ikp_notice
         if notice is not None:
-            notice.segment = segment
+            notice.segment, notice.request = segment, asked
         prof = found.argument(segment, handed)
         if prof is not None:  # else the adapter has warned why
             kind = found.ready.kind

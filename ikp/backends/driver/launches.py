@@ -196,12 +196,8 @@ class Launches:
             self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, tell=True)
             return
         meant = patched.take()
-        if meant is None and patched.wanted.others:  # another launcher's, which has decided
-            over = patched.wanted.over
-            if self._timed(launch):
-                return
-            if over and (kernel := self._kernel(launch)) and kernel.symbol == over:
-                launch.decide()
+        if meant is None and patched.wanted.others:
+            self._of_another(launch)
             return
         self._let_go(launch)
         kernel = self._kernel(launch)
@@ -215,6 +211,16 @@ class Launches:
                 launch.instead = self._recorded(kernel, meant, launch)
             elif not self._timed(launch) and (reason := self.launcher.over(kernel)):
                 self._decide(launch, kernel, reason)
+
+    def _of_another(self, launch: hooks.InterposedLaunch) -> None:
+        """Launch what another launcher of ikp's has decided on; its own patched code at once."""
+        over = patched.wanted.over
+        if launch.function in loaded.functions:
+            launch.decide()
+        elif not self._timed(launch) and over:
+            kernel = self._kernel(launch)
+            if kernel is not None and kernel.symbol == over:
+                launch.decide()
 
     def _captures(self, launch: hooks.InterposedLaunch) -> None:
         """Note that a CUDA graph's capture begins or ends; at the end, capture a node of ikp's."""

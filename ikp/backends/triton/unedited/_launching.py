@@ -9,6 +9,7 @@ import inspect
 import sys
 import threading
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +20,11 @@ from typing import Any
 
 from ikp.backends.checked import refused
 from ikp.backends.labels import Labels
-from ikp.backends.patched import RecordedLaunch, chosen, shape, take_buffer, tell
+from ikp.backends.patched import RecordedLaunch, chosen, shape, take_buffer, tell, wanted
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited._foreign import JittedFunction, is_jitted
 from ikp.backends.triton.unedited._mark_nodes import PROF
+from ikp.backends.triton.unedited._repeated import KernelLaunches, NextLaunch
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._special import Special, Specials, module_and_name
 from ikp.backends.triton.unedited._twins import kernel_twin
@@ -88,6 +90,8 @@ class Launcher:
     """By kernel, the number of its latest capture, and how many captures had it before."""
     wakers: list[Callable[[], None]] = field(default_factory=list)
     specials: Specials = field(init=False)
+    _kernels: dict[str, KernelLaunches] = field(default_factory=dict)
+    """The launches of each kernel in the latest session that recorded some."""
 
     def __post_init__(self) -> None:
         self.specials = Specials(self.labels)
@@ -96,6 +100,7 @@ class Launcher:
         """Count all launches from zero, and decide anew on each kernel."""
         for each in (self.seen, self.recorded, self.plain):
             each.clear()
+        self._kernels.clear()
         self._decide_anew()
 
     def _decide_anew(self) -> None:
@@ -304,32 +309,64 @@ class Launcher:
             PatchError: ikp can't insert probes into the compiler's output.
             CheckError: it failed the A/B check: it computes other results than the plain kernel.
         """
-        from ikp.backends.triton.unedited import _machine_code as machine_code
-
-        label, full = kernel.__name__, full_name(kernel)
-        taken: list[Any] = []
-
-        def buffer(
-            how: Plan, grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
-        ) -> Any:
-            options = {**shape(grid, warps, most, heeded), "kernel": full, **self.buffer}
-            prof = take_buffer(self, session, label, how, options)
-            taken.extend([] if prof is None else [prof])
-            return prof
-
-        launch = RecordedLaunch(
-            *(plan, Language.TRITON, buffer, chosen(self.buffer)), label=label, facts=session.facts
-        )
-        if plan.level == BEST:
-            launch.plan = at_level(plan, "machine")
-            launch.otherwise = at_level(plan, "ptx")
-        with machine_code.recorded(launch):
+        launches = self._kernels.get(full_name(kernel))
+        if launches is None or launches.session() is not session:
+            launches = self._begin(plan, session, kernel)
+        wanted.launch = launch = NextLaunch(launches)
+        try:
             made = plain(*args, **kwargs)
+        finally:
+            wanted.launch = None
         if not launch.reached:
             self.tell(kernel, "launched by another runtime than Triton's")
-        tell(session, label, launch)
-        if launch.verdict is not None and launch.verdict.refused:
-            raise refused(self, session, label, taken[0], launch.verdict)
+        if (recorded := launch.recorded) is not None:
+            tell(session, launches.label, recorded)
+            if recorded.verdict is not None and recorded.verdict.refused:
+                prof = recorded.taken[0]
+                raise refused(self, session, launches.label, prof, recorded.verdict)
+        return made
+
+    def _begin(self, plan: Plan, session: Session, kernel: JittedFunction) -> KernelLaunches:
+        """Return the launches of a kernel in a session, of which there were none yet.
+
+        Raises:
+            PatchError: Triton launches otherwise than ikp knows.
+        """
+        from ikp.backends.triton.unedited import _machine_code as machine_code
+
+        machine_code.need(plan)
+        label, full, known = kernel.__name__, full_name(kernel), weakref.ref(session)
+
+        def recorded() -> RecordedLaunch:
+            taken: list[Any] = []
+
+            def buffer(
+                how: Plan,
+                grid: tuple[int, int, int],
+                warps: int,
+                most: int | None,
+                heeded: Selection,
+            ) -> Any:
+                if (session := known()) is None:
+                    return None
+                options = {**shape(grid, warps, most, heeded), "kernel": full, **self.buffer}
+                prof = take_buffer(self, session, label, how, options)
+                taken.extend([] if prof is None else [prof])
+                return prof
+
+            session = known()
+            launch = RecordedLaunch(
+                *(plan, Language.TRITON, buffer, chosen(self.buffer)),
+                label=label,
+                facts=None if session is None else session.facts,
+                taken=taken,
+            )
+            if plan.level == BEST:
+                launch.plan = at_level(plan, "machine")
+                launch.otherwise = at_level(plan, "ptx")
+            return launch
+
+        self._kernels[full] = made = KernelLaunches(known, label, recorded, self.recorded)
         return made
 
 

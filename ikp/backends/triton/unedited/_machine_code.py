@@ -8,8 +8,8 @@ No source is compiled again (marked PTX is assembled again), and Triton's caches
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,36 +17,33 @@ from ikp.backends.checked import PlainLaunch, checked
 from ikp.backends.further_runs import run_further
 from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.loaded import Module, modules
-from ikp.backends.patched import RecordedLaunch, add_arguments, aside, made, take, taken, wanted
+from ikp.backends.patched import RecordedLaunch, add_arguments, aside, made, taken, wanted
 from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _arguments as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign
+from ikp.backends.triton.unedited._repeated import KnownLaunch, NextLaunch, passing
 from ikp.driver import cuda
 from ikp.errors import InspectError, PatchError
 from ikp.probing import Feature, Untyped
+from ikp.session.known_launch import SlowError
 
 if TYPE_CHECKING:
     from ikp.probes.made_patch import Patch
+    from ikp.unedited.plan import Plan
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 
 
-@contextmanager
-def recorded(launch: RecordedLaunch) -> Iterator[None]:
-    """Record the next launch that this thread makes.
+def need(plan: Plan) -> None:
+    """Hook into Triton's launches, for kernels that are recorded by a plan.
 
     Raises:
         PatchError: Triton launches otherwise than ikp knows.
     """
     _need(foreign.LAUNCHES)
-    if launch.plan.level == "ptx":
+    if plan.level == "ptx":
         _need(foreign.ASSEMBLES)
     install()
-    wanted.launch = launch
-    try:
-        yield
-    finally:
-        wanted.launch = None
 
 
 @functools.cache
@@ -54,10 +51,33 @@ def install() -> None:
     """Hook into Triton's launches; they stay as they are where no recorded launch is pending."""
 
     def around(compiled: Untyped, plain: Callable[..., object]) -> Untyped:
-        launch = take()
-        return plain if launch is None else functools.partial(_run, compiled, plain, launch)
+        launch, wanted.launch = wanted.launch, None
+        return plain if launch is None else functools.partial(_next, compiled, plain, launch)
 
     foreign.step_into_launches(around)
+
+
+def _next(
+    compiled: Untyped,
+    plain: Callable[..., object],
+    launch: NextLaunch,
+    x: int,
+    y: int,
+    z: int,
+    stream: int,
+    function: int,
+    *rest: object,
+) -> object:
+    """Launch a kernel with records, as an earlier launch or anew."""
+    if not cuda.capturing(stream):
+        known = launch.known(compiled, plain, stream, function, (x, y, z))
+        if known is not None:
+            try:
+                return known.launch(launch.launches, x, y, z, stream, function, *rest)
+            except SlowError:  # it is none like that one any more
+                pass
+    made = launch.made()
+    return _run(compiled, plain, made, x, y, z, stream, function, *rest, keep=launch.keep)
 
 
 def _run(
@@ -70,8 +90,12 @@ def _run(
     stream: int,
     function: int,
     *rest: object,
+    keep: Callable[[KnownLaunch], None] | None = None,
 ) -> object:
-    """Launch the patched function in the place of the plain one."""
+    """Launch the patched function in the place of the plain one.
+
+    ``keep`` has later launches repeat this one, if there is nothing more to find out.
+    """
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     captured = cuda.capturing(stream)
     with aside() if captured else nullcontext():
@@ -103,15 +127,13 @@ def _run(
         *(module, stream, prof, launch, lambda: str(compiled.asm.get("ptx", "")), "", launched)
     )
     words = module.point(prof, grid, module.patch.warps, stream, chosen, captured=captured)
-    launcher = plain
-    if module.patch.argument is not None:
-        if module.launcher is None or module.launcher.plain is not plain:
-            module.launcher = foreign.Passing(plain)
-        module.launcher.words = words
-        launcher = module.launcher
+    launcher = passing(module, plain, words)
     if getattr(compiled.metadata, "launch_pdl", False):
         timed.stop()
     timing = not captured and timed.recorded(function, grid, launch.label, launch.facts)
+    found = timing or launch.verdict or launch.addresses or launch.tried
+    if keep is not None and not captured and not found:
+        keep(KnownLaunch(compiled, plain, module, prof, (grid, patch.warps, chosen)))
     try:
         return launcher(x, y, z, stream, module.function, *rest)
     finally:

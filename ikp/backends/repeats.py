@@ -1,0 +1,84 @@
+"""``Repeat``: a launch that repeats a recorded one, of the same kernel, grid, stream and thread.
+
+Its patched code is loaded, and which buffer it gets is known: a launch takes the next such buffer,
+and is on its way. Where anything else has changed, it is recorded as the first one was.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ikp.backends.patched import PER_THREAD
+from ikp.core.segment import Selection
+from ikp.session.known_launch import SlowError, now
+
+if TYPE_CHECKING:
+    from ikp.backends.loaded import Module
+
+
+class Repeat:
+    """What follows from a recorded launch, for launches alike in the same session.
+
+    It keeps neither the session nor a buffer alive.
+
+    Args:
+        module: the patched kernel.
+        prof: the launch's buffer.
+        shape: blocks, warps of a block, and which of them record.
+        device: the number of the device.
+    """
+
+    __slots__ = ("_behind", "_device", "_request", "_shape", "module")
+
+    def __init__(
+        self,
+        module: Module,
+        prof: Any,
+        shape: tuple[tuple[int, int, int], int, Selection],
+        device: int,
+    ) -> None:
+        request = getattr(getattr(prof.data, "ikp_notice", None), "request", None)
+        again = getattr(request, "again", None)
+        self._request = None if again is None else weakref.ref(request)
+        self._shape, self._device, self.module = shape, device, module
+        self._behind: dict[int, tuple[int, ...]] = {}  # by bytes of slots
+
+    @property
+    def lasts(self) -> bool:
+        """Whether there is anything to use again: the session keeps its request for the buffer."""
+        return self._request is not None
+
+    def take(self, stream: int) -> tuple[Any, tuple[int, ...]] | None:
+        """Take the buffer of a launch that no CUDA graph captures.
+
+        Args:
+            stream: the driver's handle.
+
+        Returns:
+            The buffer, and the launch parameters in words of 64 bits; None where the session
+            records no more.
+
+        Raises:
+            SlowError: the launch is to be recorded as the first one was.
+        """
+        request = None if self._request is None else self._request()
+        if request is None:
+            raise SlowError
+        before = now.device, now.stream
+        now.device, now.stream = self._device, 0 if stream == PER_THREAD else stream
+        try:
+            prof = request.again(request)
+        finally:
+            now.device, now.stream = before
+        if prof is None:
+            return None
+        notice = prof.data.ikp_notice
+        notice.asks = False  # torch for the stream
+        behind = self._behind.get(prof.slots_bytes)
+        if behind is None:
+            grid, warps, selection = self._shape
+            _, *found = self.module.words(prof, grid, warps, selection)
+            behind = self._behind[prof.slots_bytes] = tuple(found)
+        notice.launched(stream, captured=False)
+        return prof, (prof.data.data_ptr(), *behind)

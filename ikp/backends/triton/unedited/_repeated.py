@@ -1,0 +1,142 @@
+"""The launches of one kernel in one session: most of them repeat an earlier one."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ikp.backends.patched import RecordedLaunch
+from ikp.backends.repeats import Repeat
+from ikp.backends.triton.unedited import _foreign as foreign
+from ikp.driver import cuda
+from ikp.probing import Untyped
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from ikp.backends.loaded import Module
+    from ikp.core.segment import Selection
+    from ikp.session.current import Session
+
+__tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
+_MOST_KNOWN: Final = 1024
+"""The most launches of one kernel that are kept to be repeated."""
+
+
+@dataclass(slots=True)
+class KernelLaunches:
+    """What launches of a kernel in one session need, and those that later ones repeat."""
+
+    session: weakref.ref[Session]
+    label: str
+    make: Callable[[], RecordedLaunch]  # a launch that repeats none
+    recorded: Counter[str]  # launches by label
+    known: dict[tuple[int, ...], KnownLaunch] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class NextLaunch:
+    """This thread's next launch of a kernel, which is to be recorded."""
+
+    launches: KernelLaunches
+    reached: bool = False  # the launch was made
+    recorded: RecordedLaunch | None = None  # where it repeats none
+    key: tuple[int, ...] = ()  # identifies the launches that it repeats
+
+    def made(self) -> RecordedLaunch:
+        """Return the launch to record, which has reached a launcher."""
+        self.reached = True
+        self.recorded = self.launches.make()
+        return self.recorded
+
+    def known(
+        self, compiled: Untyped, plain: object, stream: int, function: int, grid: tuple[int, ...]
+    ) -> KnownLaunch | None:
+        """Return the launch that this one repeats; None where there is none."""
+        self.reached = True
+        self.key = (
+            *(function, stream, threading.get_ident(), cuda.context_number()),
+            *grid,
+        )
+        known = self.launches.known.get(self.key)
+        return known if known is not None and known.is_of(compiled, plain) else None
+
+    def keep(self, known: KnownLaunch) -> None:
+        """Have later launches repeat this one."""
+        if self.key and known.repeat.lasts:
+            if len(self.launches.known) >= _MOST_KNOWN:
+                self.launches.known.clear()
+            self.launches.known[self.key] = known
+
+
+class KnownLaunch:
+    """A launch that was recorded, by Triton's launcher.
+
+    Args:
+        compiled: Triton's kernel.
+        plain: its launcher.
+        module: the patched kernel.
+        prof: the launch's buffer.
+        shape: blocks, warps of a block, and which of them record.
+    """
+
+    __slots__ = ("_cache", "_compiled", "_plain", "repeat")
+
+    def __init__(
+        self,
+        compiled: Untyped,
+        plain: Callable[..., object],
+        module: Module,
+        prof: object,
+        shape: tuple[tuple[int, int, int], int, Selection],
+    ) -> None:
+        self._compiled, self._plain = weakref.ref(compiled), plain
+        self._cache = foreign.cache_of(compiled)
+        self.repeat = Repeat(module, prof, shape, cuda.device())
+
+    def is_of(self, compiled: object, plain: object) -> bool:
+        """Return whether it was a launch of this kernel, by this launcher."""
+        return self._compiled() is compiled and self._plain is plain
+
+    def launch(self, launches: KernelLaunches, *args: Any) -> object:
+        """Launch the kernel with records once more; plain, where the session records no more.
+
+        Args:
+            launches: of the kernel.
+            args: of Triton's launcher: grid, stream, function, ...
+
+        Raises:
+            SlowError: nothing was launched: it is to be recorded as the first one was.
+        """
+        x, y, z, stream, function, *rest = args
+        module = self.repeat.module
+        cuda.like(module.function, function, cache=self._cache)
+        taken = self.repeat.take(stream)
+        if taken is None:
+            return self._plain(*args)
+        launches.recorded[launches.label] += 1
+        if module.patch.argument is None:
+            cuda.write(module.cell, taken[1], stream)
+        return passing(module, self._plain, taken[1])(x, y, z, stream, module.function, *rest)
+
+
+def passing(
+    module: Module, plain: Callable[..., object], words: tuple[int, ...]
+) -> Callable[..., object]:
+    """Return the launcher of a patched kernel, which passes the launch parameters.
+
+    Args:
+        module: the patched kernel.
+        plain: Triton's launcher of the plain one.
+        words: the launch parameters, in words of 64 bits.
+    """
+    if module.patch.argument is None:
+        return plain
+    if module.launcher is None or module.launcher.plain is not plain:
+        module.launcher = foreign.Passing(plain)
+    module.launcher.words = words
+    launcher: Callable[..., object] = module.launcher
+    return launcher

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
@@ -80,6 +81,7 @@ class RecordedLaunch:
     drop: Callable[[], None] | None = None  # forgets its buffer: it was not launched
     label: str = ""  # under which the launch is recorded
     facts: MutableMapping[str, str] | None = None  # of its session
+    session: weakref.ref[Session] | None = None
 
     def heeded(self, patch: Patch) -> Selection:
         """Return which warps and blocks record in the patched code."""

@@ -191,7 +191,7 @@ class Life(Session):
     @property
     def held(self) -> int:
         """Bytes that the records take: on devices, and on the host once they are decoded."""
-        recording = self._open_recording()
+        recording = self._recording or self._open_recording()
         return 0 if recording is None else recording.held
 
     def __enter__(self) -> Self:

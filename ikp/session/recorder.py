@@ -261,7 +261,7 @@ class Recording:
     @property
     def held(self) -> int:
         """Bytes that recordings take: of devices, and of the host, decoded."""
-        return sum(place.harvest.held for place in tuple(self._places.values()))
+        return sum([place.harvest.held for place in tuple(self._places.values())])
 
     @contextmanager
     def _still(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -141,6 +142,8 @@ class SeenKernel:
     ) -> None:
         self.symbol, self.launched, self.holder = symbol, launched, holder
         self.id, self.number, self._labels = launched.id, number, labels
+        self.full_name = symbol if number == 1 else f"{symbol}#{number}"
+        """The unique name: the symbol, with a number where other code has the same symbol."""
 
     @property
     def __name__(self) -> str:
@@ -152,11 +155,6 @@ class SeenKernel:
         return self._labels.of(self.full_name, [f"{first}#{self.number}"])
 
     @property
-    def full_name(self) -> str:
-        """The unique name: the symbol, with a number where other code has the same symbol."""
-        return self.symbol if self.number == 1 else f"{self.symbol}#{self.number}"
-
-    @property
     def shown(self) -> str:
         """The name in its ranges: made of the symbol alone, as the ids of their regions are."""
         return readable(self.symbol)
@@ -166,7 +164,7 @@ class SeenKernel:
         """The name with all arguments, and the number."""
         return demangled(self.symbol) + self.full_name.removeprefix(self.symbol)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The names that a pattern may match, the shortest first; each with the kernel's file."""
         module = Path(self.holder.origin).name.partition(".")[0]

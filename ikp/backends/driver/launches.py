@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
 from ikp.backends.driver._chip_cubins import NoCodeError, compiled, cubin
 from ikp.backends.driver._hook import DriverObject, HandleKind, Hook, NodeKind
+from ikp.backends.driver._known_launches import KnownLaunches
 from ikp.backends.driver._passed import shape, values, values_as_text
 from ikp.backends.driver._seen_kernels import (
     Chooser,
@@ -32,12 +34,15 @@ from ikp.backends.driver._seen_kernels import (
 from ikp.backends.further_runs import run_further
 from ikp.backends.labels import Labels
 from ikp.backends.launched_grid import LaunchGrid
+from ikp.backends.repeats import Repeat
 from ikp.backends.timed import timed
 from ikp.core.segment import Selection
 from ikp.driver import cuda
 from ikp.errors import CheckError, IkpError, PatchError
 from ikp.probes.made_patch import Patch
 from ikp.sass.cubins.module_memory import shared
+from ikp.session.current import Session
+from ikp.session.known_launch import SlowError
 from ikp.session.replays import end_capture
 from ikp.signals import pass_on
 from ikp.unedited.plan import Plan, at_level
@@ -110,7 +115,9 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
 class _Latest(threading.local):
     """This thread's latest recorded launch, until it launches again."""
 
-    launch: tuple[SeenKernel, patched.RecordedLaunch] | None = None
+    launch: tuple[SeenKernel, Callable[[], None] | None] | None = None
+    """The kernel, and what forgets the launch's buffer. That holds the buffer until then."""
+    holds: object = None
 
 
 @dataclass(slots=True)
@@ -126,6 +133,7 @@ class Launches:
     _compiled: dict[tuple[int, str], bytes] = field(default_factory=dict)  # by holder and kernel
     _primaries: set[int] = field(default_factory=set)  # numbers of contexts
     _slots: dict[tuple[str, str], tuple[int, SeenKernel]] = field(default_factory=dict)
+    _known: KnownLaunches = field(default_factory=KnownLaunches)
     _dropped: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _latest: _Latest = field(default_factory=_Latest)
@@ -163,9 +171,9 @@ class Launches:
         latest, self._latest.launch = self._latest.launch, None
         if latest is None:
             return
-        kernel, meant = latest
-        if meant.drop is not None:
-            meant.drop()
+        kernel, drop = latest
+        if drop is not None:
+            drop()
         if not launch.otherwise:  # else the launch was the program's mistake
             name = cuda.error_name(launch.refused)
             self._fail(kernel, PatchError(f"the driver does not launch it with records: {name}."))
@@ -188,7 +196,7 @@ class Launches:
         self.launcher.tell(kernel, reason)
 
     def _answer(self, launch: hooks.InterposedLaunch) -> None:
-        self._latest.launch = None
+        self._latest.launch = self._latest.holds = None
         if self.launcher.idle and not self.launcher.standing:
             launch.decide()
             return
@@ -199,18 +207,19 @@ class Launches:
         if meant is None and patched.wanted.others:
             self._of_another(launch)
             return
-        self._let_go(launch)
         kernel = self._kernel(launch)
         if kernel is None:
             self._decide(launch, _UNKNOWN, _UNSEEN, tell=True)
-        elif meant is None and (self._aside(kernel) or _passes(kernel, launch)):
+        elif meant is not None:
+            launch.instead = self._recorded(kernel, meant, launch)
+        elif self._aside(kernel) or _passes(kernel, launch):
             launch.decide()
-        else:
-            meant = meant or self._chosen(kernel, launch.stream or 0)
-            if meant is not None:
-                launch.instead = self._recorded(kernel, meant, launch)
-            elif not self._timed(launch) and (reason := self.launcher.over(kernel)):
-                self._decide(launch, kernel, reason)
+        elif (session := self._session(kernel, launch.stream or 0)) is not None:
+            launch.instead = self._repeated(kernel, session, launch) or self._recorded(
+                kernel, self._wanted(kernel, session), launch
+            )
+        elif not self._timed(launch) and (reason := self.launcher.over(kernel)):
+            self._decide(launch, kernel, reason)
 
     def _of_another(self, launch: hooks.InterposedLaunch) -> None:
         """Launch what another launcher of ikp's has decided on; its own patched code at once."""
@@ -339,17 +348,43 @@ class Launches:
 
     def _aside(self, kernel: SeenKernel) -> bool:
         """Return whether a kernel is a library's, and the user has named no kernels."""
+        if self.launcher.kernels is not None:
+            return False
         library = _file_of(kernel.holder.origin)
-        if _LIBRARIES.match(library) is None or self.launcher.kernels is not None:
+        if _LIBRARIES.match(library) is None:
             return False
         self.launcher.aside.add(library)
         return True
 
-    def _chosen(self, kernel: SeenKernel, stream: int) -> patched.RecordedLaunch | None:
+    def _session(self, kernel: SeenKernel, stream: int) -> Session | None:
+        """Return the session that records a launch; None where none does."""
         capture = cuda.capture_number(stream) if self.launcher.captures else 0
-        session = self.launcher.chosen(kernel, capture)
-        if session is None:
-            return None
+        return self.launcher.chosen(kernel, capture)
+
+    def _repeated(
+        self, kernel: SeenKernel, session: Session, launch: hooks.InterposedLaunch
+    ) -> int:
+        """Return what ``_recorded`` does, where the launch repeats an earlier one; else 0."""
+        known, stream = self._known.find(launch, session), launch.stream or 0
+        if known is None or cuda.capturing(stream):
+            return 0
+        repeat = known.repeat
+        cuda.like(repeat.module.function, known.plain)
+        try:
+            taken = repeat.take(stream)
+        except SlowError:
+            return 0
+        if taken is None:
+            return int(launch.function)
+        prof, words = taken
+        self.launcher.recorded[known.label] += 1
+        drop = partial(patched.drop_buffer, self.launcher, session, known.label, prof)
+        self._latest.launch = kernel, drop
+        launch.append(known.argument, words)
+        return repeat.module.function
+
+    def _wanted(self, kernel: SeenKernel, session: Session) -> patched.RecordedLaunch:
+        """Return a launch that ``session`` is to record."""
         label, full = kernel.__name__, kernel.demangled
         plan = at_level(self.launcher.plan, "machine")
 
@@ -377,12 +412,14 @@ class Launches:
             drop=drop,
             label=label,
             facts=session.facts,
+            session=weakref.ref(session),
         )
 
     def _recorded(
         self, kernel: SeenKernel, meant: patched.RecordedLaunch, launch: hooks.InterposedLaunch
     ) -> int:
         """Return the patched function, with its buffer passed; the plain one if it gets none."""
+        self._let_go(launch)
         self._check_context()
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
@@ -441,9 +478,11 @@ class Launches:
         words = made.point(prof, grid, warps, stream, chosen, queue, captured=captured)
         if made.patch.argument is not None:
             launch.append(made.patch.argument, words)
-        self._latest.launch = kernel, meant
-        if not captured:
-            timed.recorded(int(launch.function), grid, meant.label, meant.facts)
+        self._latest.launch, self._latest.holds = (kernel, meant.drop), meant
+        timing = captured or timed.recorded(int(launch.function), grid, meant.label, meant.facts)
+        if not timing and not self._memory[kernel.id].constants:
+            repeat = Repeat(made, prof, (grid, warps, chosen), cuda.device())
+            self._known.keep(launch, meant, kernel.function(), repeat)
         return made.function
 
     def _check_context(self) -> None:

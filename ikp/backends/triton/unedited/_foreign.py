@@ -291,12 +291,14 @@ def argument_types(compiled: Untyped) -> dict[str, str]:
 
 def fits(kernel: object) -> bool:
     """Return whether a jitted function is as ``ikp`` knows them, so that it can be marked."""
-    return TRITON.fits(INTERPRETED if _is_interpreted(kernel) else COMPILED, kernel)
+    kind: Untyped = type(kernel)
+    return TRITON.fits(INTERPRETED if _is_interpreted(kind) else COMPILED, kernel)
 
 
-def _is_interpreted(kernel: object) -> bool:
-    """Return whether Triton's interpreter runs a jitted function."""
-    return any(kind.__name__ == "InterpretedFunction" for kind in type(kernel).__mro__)
+@cache
+def _is_interpreted(kernels: Untyped) -> bool:
+    """Return whether Triton's interpreter runs the jitted functions of a class."""
+    return any(kind.__name__ == "InterpretedFunction" for kind in kernels.__mro__)
 
 
 def parameter(number: int, described: Parameter) -> object:

@@ -113,13 +113,6 @@ class Launcher:
         """Whether captured launches get buffers though nothing is recorded."""
         return self.captures > 0 and self.standby is not None
 
-    def session_for(self, capture: int) -> Session | None:
-        """Return the session that records launches of a capture, 0 for none."""
-        found = self.session()
-        if found is None and capture and self.standby is not None:
-            return self.standby()
-        return found
-
     def capture_begins(self) -> None:
         """Decide anew on each kernel: captures have launches of their own to record."""
         self.captures += 1
@@ -145,13 +138,15 @@ class Launcher:
             args: arguments of ``run``.
             kwargs: arguments of ``run``.
         """
+        special = kernel
         if self.session() is not None:
             if is_jitted(kernel):
                 _hook_the_compiler()
             if kwargs.get("warmup"):
                 compiled = plain(*args, **kwargs)
                 return compiled if compiled is None else Warm(self, kernel, compiled, kwargs)
-        special = self.special(kernel, args, kwargs)
+            if not _tuning.depth:
+                special = self.specials.of(kernel, args, kwargs)
         session = self.chosen(special)
         if session is None:
             return plain(*args, **kwargs)
@@ -174,14 +169,16 @@ class Launcher:
         ``capture`` is the number of the CUDA graph's capture that it is in, 0 for none; None where
         torch's current stream says so.
         """
-        if not current.enabled() or (self.session() is None and not self.standing):
+        session = self.session()
+        if not current.enabled() or (session is None and not self.standing):
             return None
         if capture is None:
             capture = _capture() if self.captures else 0
-        session = self.session_for(capture)
+        if session is None and capture and self.standby is not None:
+            session = self.standby()
         if session is None:
             return None
-        reason = self.reason_for_plain(kernel, capture)
+        reason = self.reason_for_plain(kernel, session, capture)
         if reason:
             self.tell(kernel, reason)
             return None
@@ -215,13 +212,23 @@ class Launcher:
         """Return the key that counts a kernel's later launches; None while one may be recorded."""
         return None
 
-    def reason_for_plain(self, kernel: JittedFunction, capture: int = 0) -> str | None:
-        """Return why this launch is not recorded, or None."""
+    def reason_for_plain(
+        self, kernel: JittedFunction, session: Session, capture: int = 0
+    ) -> str | None:
+        """Return why this launch is not recorded, or None.
+
+        Args:
+            kernel: the kernel.
+            session: the session that would record it.
+            capture: the number of the CUDA graph's capture that it is in, 0 for none.
+        """
         if _tuning.depth:
             return TUNING
-        if not self.way(kernel).afterwards and _capturing():
+        name = full_name(kernel)
+        marked = self._launches(name, session) is not None or self.way(kernel).afterwards
+        if not marked and _capturing():
             return _CAPTURED
-        number = self._number(full_name(kernel), capture)
+        number = self._number(name, capture)
         return None if number in self.launches else NOT_CHOSEN
 
     def _number(self, name: str, capture: int) -> int:
@@ -249,7 +256,7 @@ class Launcher:
     ) -> object:
         """Launch a kernel with a buffer of ``session``; plain, where no level can record it."""
         try:
-            return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
+            return self.launch(session, kernel, plain, args, kwargs)
         except PatchError as error:
             pass_on(error)
             if self.plan.level != BEST:
@@ -262,6 +269,29 @@ class Launcher:
 
     def launch(
         self,
+        session: Session,
+        kernel: JittedFunction,
+        plain: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        """Launch the clone that the plan marks, or the kernel itself with probes in its code."""
+        launches = self._launches(full_name(kernel), session)
+        if launches is None:
+            plan = self.way(kernel)
+            _check(plan, kernel)
+            if not plan.afterwards:
+                return self._launch_clone(plan, session, kernel, plain, args, kwargs)
+            launches = self._begin(plan, session, kernel)
+        return self._launch_patched(launches, session, kernel, plain, args, kwargs)
+
+    def _launches(self, name: str, session: Session) -> KernelLaunches | None:
+        """Return the launches of a kernel with probes in its code; None where there were none."""
+        launches = self._kernels.get(name)
+        return launches if launches is not None and launches.session() is session else None
+
+    def _launch_clone(
+        self,
         plan: Plan,
         session: Session,
         kernel: JittedFunction,
@@ -269,11 +299,8 @@ class Launcher:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Launch the clone that ``plan`` marks, or the kernel itself with probes in its code."""
+        """Launch the clone that ``plan`` marks."""
         label = kernel.__name__
-        _check(plan, kernel)
-        if plan.afterwards:
-            return self._launch_patched(plan, session, kernel, plain, args, kwargs)
         twin = _twin(kernel, plan)
         launched = _shape(kernel, args, kwargs)
         kwargs = {**kwargs, "grid": launched["grid"]}  # a function is asked once, as without marks
@@ -295,7 +322,7 @@ class Launcher:
 
     def _launch_patched(
         self,
-        plan: Plan,
+        launches: KernelLaunches,
         session: Session,
         kernel: JittedFunction,
         plain: Callable[..., object],
@@ -309,9 +336,6 @@ class Launcher:
             PatchError: ikp can't insert probes into the compiler's output.
             CheckError: it failed the A/B check: it computes other results than the plain kernel.
         """
-        launches = self._kernels.get(full_name(kernel))
-        if launches is None or launches.session() is not session:
-            launches = self._begin(plan, session, kernel)
         wanted.launch = launch = NextLaunch(launches)
         try:
             made = plain(*args, **kwargs)

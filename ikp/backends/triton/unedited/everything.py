@@ -52,6 +52,7 @@ class Everything(Launcher):
     room: int = 2 << 30
     failed: dict[str, str] = field(default_factory=dict)
     aside: set[str] = field(default_factory=set)  # libraries whose kernels run plain
+    _named: dict[tuple[str, ...], bool] = field(default_factory=dict)  # by the names of a kernel
 
     def tell(self, kernel: JittedFunction, reason: str, times: int = 1) -> None:
         """Count launches without marks; all are reported at the end."""
@@ -62,7 +63,12 @@ class Everything(Launcher):
         return names(kernel)[0] if reason == NOT_NAMED else kernel.__name__, reason
 
     def _chosen_by_name(self, kernel: JittedFunction) -> bool:
-        return self.kernels is None or any(map(self.kernels.search, names(kernel)))
+        if self.kernels is None:
+            return True
+        every = names(kernel)
+        if (chosen := self._named.get(every)) is None:
+            chosen = self._named[every] = any(map(self.kernels.search, every))
+        return chosen
 
     def over(self, kernel: JittedFunction) -> str | None:
         """Return why no later launch of a kernel is recorded; None where one may be."""
@@ -89,15 +95,16 @@ class Everything(Launcher):
         reason = self.over(kernel)
         return None if reason is None else self._counted_by(kernel, reason)
 
-    def reason_for_plain(self, kernel: JittedFunction, capture: int = 0) -> str | None:
+    def reason_for_plain(
+        self, kernel: JittedFunction, session: Session, capture: int = 0
+    ) -> str | None:
         """Return why this launch is not recorded, or None."""
         if not self._chosen_by_name(kernel):
             return NOT_NAMED
-        if full_name(kernel) in self.failed:
-            return self.failed[full_name(kernel)]
-        reason = Launcher.reason_for_plain(self, kernel, capture)
-        session = self.session_for(capture) if reason is None else None
-        if session and session.held >= self.room // 2:
+        if self.failed and (failed := self.failed.get(full_name(kernel))):
+            return failed
+        reason = Launcher.reason_for_plain(self, kernel, session, capture)
+        if reason is None and session.held >= self.room // 2:
             some = self.launches.stop < ALL.stop and self.recorded[kernel.__name__] >= _FEW
             return NO_ROOM if some or session.held >= self.room else None
         return reason
@@ -116,7 +123,7 @@ class Everything(Launcher):
         well, the program gets that error from the plain launch at the end.
         """
         try:
-            return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
+            return self.launch(session, kernel, plain, args, kwargs)
         except CheckError as error:  # it has run, and left the plain kernel's results
             warn(str(error), stacklevel=2)
             self.failed[full_name(kernel)] = REFUSED

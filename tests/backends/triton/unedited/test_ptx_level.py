@@ -184,13 +184,13 @@ def test_on_other_gpus_it_is_the_source(monkeypatch: pytest.MonkeyPatch) -> None
     assert Launcher(plan(level=None), lambda: None).way(counted).level == "source"
     checked = Launcher(plan(level=None, check=True), lambda: None)
     with pytest.raises(KernelError, match=r"compiled for other GPUs\. Use level='so"):
-        checked.launch(checked.way(counted), None, counted, print, (), {})
+        checked.launch(None, counted, print, (), {})
 
 
 def test_the_interpreter_makes_no_ptx() -> None:
     class Interpreted:
-        __name__ = "k"
+        __name__ = full_name = "k"
 
     launcher = Launcher(plan(level="ptx"), lambda: None)
     with pytest.raises(KernelError, match="level='ptx' puts records into what a compiler has made"):
-        launcher.launch(launcher.plan, None, Interpreted(), print, (), {})
+        launcher.launch(None, Interpreted(), print, (), {})

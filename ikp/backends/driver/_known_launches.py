@@ -1,0 +1,69 @@
+"""Recorded launches at the driver that later ones repeat."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import dataclass, field
+from typing import Final
+
+from ikp.backends.driver._hook import InterposedLaunch
+from ikp.backends.patched import RecordedLaunch
+from ikp.backends.repeats import Repeat
+from ikp.driver import cuda
+from ikp.sass.cubins.extra_argument import ExtraArgument
+from ikp.session.current import Session
+
+_MOST: Final = 4096
+"""The most launches that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLaunch:
+    """A recorded launch. Its kernel has no constants, and takes the launch parameters."""
+
+    session: weakref.ref[Session]
+    label: str
+    plain: int  # the function
+    argument: ExtraArgument
+    repeat: Repeat
+
+
+@dataclass(slots=True)
+class KnownLaunches:
+    """The recorded launches of this process, by what launches that repeat each other share."""
+
+    _known: dict[tuple[int, ...], KnownLaunch] = field(default_factory=dict)
+
+    def find(self, launch: InterposedLaunch, session: Session) -> KnownLaunch | None:
+        """Return the launch that this one repeats in a session; None where there is none."""
+        known = self._known.get(_shared(launch))
+        return known if known is not None and known.session() is session else None
+
+    def keep(
+        self, launch: InterposedLaunch, meant: RecordedLaunch, plain: int, repeat: Repeat
+    ) -> None:
+        """Have later launches repeat one, if there is nothing more to find out.
+
+        Args:
+            launch: the launch, which no CUDA graph captures.
+            meant: its plan, and what was found out.
+            plain: the function of the plain kernel in the current context.
+            repeat: its patched code and its buffer.
+        """
+        argument = repeat.module.patch.argument
+        found = meant.verdict or meant.addresses or meant.tried
+        if found or argument is None or meant.session is None or not repeat.lasts:
+            return
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        known = KnownLaunch(meant.session, meant.label, plain, argument, repeat)
+        self._known[_shared(launch)] = known
+
+
+def _shared(launch: InterposedLaunch) -> tuple[int, ...]:
+    return (
+        *(launch.id, launch.stream or 0, *launch.grid, *launch.block),
+        *(launch.cooperative, launch.extensible, launch.overlaps),
+        *(threading.get_ident(), cuda.context_number()),
+    )

@@ -1,0 +1,152 @@
+"""Launches a kernel again and again, and refuses some; prints what came.
+
+Run by ``test_repeated.py`` in a process of its own, in which no driver has been loaded.
+"""
+
+import ctypes
+import json
+import sys
+import threading
+import weakref
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from ikp.backends import loaded
+from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver.launches import Launches, stepping_in
+from ikp.backends.patched import others
+from ikp.core.segment import Spec
+from ikp.sass.cubins.cubin import Cubin
+from tests.backends.driver.program import Launcher, Prof, Session
+
+KIB = 1 << 10
+
+
+class Notice:
+    """What is noted of a buffer's launches."""
+
+    def __init__(self, request: Any) -> None:
+        self.request, self.asks, self.streams = request, True, list[int]()
+
+    def launched(self, stream: int, *, captured: bool) -> None:
+        assert not captured
+        self.streams.append(stream)
+
+
+class Request:
+    """A request that is kept, and taken again."""
+
+    def __init__(self, again: Any) -> None:
+        self.again = again
+
+
+class Kept(Session):
+    """A session that keeps its requests, and hands out one buffer behind the other."""
+
+    profs: ClassVar[list[weakref.ref[Any]]] = []
+    streams: ClassVar[list[list[int]]] = []
+
+    def __init__(self) -> None:
+        self.request = Request(self.again)
+
+    def buffer(self, label: str, **options: object) -> Any:
+        super().buffer(label, **options)
+        return self.again(self.request)
+
+    def again(self, request: object) -> Any:
+        made, at = Prof(str(Spec())), (1 << 33) + KIB * len(self.profs)
+        made.address, notice = at, Notice(request)
+        made.data = SimpleNamespace(
+            numel=lambda: 1 << 20, data_ptr=lambda: at, ikp_notice=notice, device=None
+        )
+        self.profs.append(weakref.ref(made))
+        self.streams.append(notice.streams)
+        return made
+
+
+class Keeping(Launcher):
+    """Chooses a session that lasts."""
+
+    session = Kept()
+
+    def chosen(self, kernel: Any, capture: int | None = None) -> Session | None:
+        return self.session if self.on else None
+
+
+def main(image: Path, name: str) -> None:
+    hooks.install()
+    library = ctypes.CDLL("libcuda.so.1")
+    library.fake_log.restype = ctypes.c_char_p
+    handle = ctypes.c_void_p
+    library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
+    module, function, anew = handle(), handle(), [0]
+    launcher, said, real = Keeping(), dict[str, Any](asked=0), Launches._recorded
+
+    def recorded(*args: Any) -> int:
+        anew[0] += 1
+        return real(*args)
+
+    Launches._recorded = recorded  # type: ignore[method-assign]
+    known = Cubin.read(image.read_bytes()).kernel(name).parameters
+    values = [ctypes.create_string_buffer(each.size) for each in known]
+    array = (handle * len(known))(*(ctypes.addressof(each) for each in values))
+
+    def launch(part: str, times: int = 1, grid: int = 12, stream: int = 0) -> None:
+        library.fake_clear()
+        anew[0], before = 0, len(Kept.profs)
+        for _ in range(times):
+            library.cuLaunchKernel(function, grid, 1, 1, 256, 1, 1, 0, stream, array, None)
+        lines = library.fake_log().decode().splitlines()
+        said[part] = {
+            "anew": anew[0],
+            "launched": [each.rpartition(" ")[2] for each in lines if each.startswith("launch")],
+            "functions": [each.split()[1] for each in lines if each.startswith("launch")],
+            "buffers": len(Kept.profs) - before,
+            "counted": dict(launcher.recorded),
+            "held": sum(each() is not None for each in Kept.profs),
+            "streams": Kept.streams[before:],
+        }
+
+    def asked(self: Launches, about: Any) -> None:
+        said["asked"] += 1
+        answer(self, about)
+
+    answer = Launches.asked
+    Launches.asked = asked  # type: ignore[method-assign]
+    with stepping_in(launcher):
+        library.cuModuleLoadData(ctypes.byref(module), image.read_bytes())
+        library.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
+        launch("first", 5)
+        said["asked"] = 0
+        with others():
+            for each in 3 * [*loaded.functions]:
+                library.cuLaunchKernel(each, 12, 1, 1, 256, 1, 1, 0, 0, array, None)
+        said["asked of its own"] = said["asked"]
+        launch("other grid", 2, grid=13)
+        launch("other stream", 2, stream=5)
+        thread = threading.Thread(target=launch, args=("other thread", 2))
+        thread.start()
+        thread.join()
+        library.fake_capture(1)
+        launch("captured")
+        library.fake_capture(0)
+        library.fake_context(8)
+        launch("other context")
+        library.fake_context(7)
+        launcher.failed.clear()
+        library.fake_refuse(1, function)
+        launch("refused")
+        library.fake_refuse(0, None)
+        launcher.failed.clear()
+        launcher.session = Kept()
+        launch("other session", 3)
+        launcher.session.request.again = None
+        launcher.on = False
+        launch("off")
+    said["plain"] = launcher.plain
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

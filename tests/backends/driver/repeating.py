@@ -12,11 +12,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from ikp.backends import loaded
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver.launches import Launches, stepping_in
+from ikp.backends.loaded import Module
 from ikp.backends.patched import others
 from ikp.core.segment import Spec
+from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
 from tests.backends.driver.program import Launcher, Prof, Session
 
@@ -74,32 +75,47 @@ class Keeping(Launcher):
         return self.session if self.on else None
 
 
-def main(image: Path, name: str) -> None:
+handle = ctypes.c_void_p
+counts = {"anew": 0, "asked": 0}
+
+
+def driver() -> ctypes.CDLL:
+    """Return the driver; count what it asks, and launches that repeat none."""
     hooks.install()
     library = ctypes.CDLL("libcuda.so.1")
     library.fake_log.restype = ctypes.c_char_p
-    handle = ctypes.c_void_p
     library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
-    module, function, anew = handle(), handle(), [0]
-    launcher, said, real = Keeping(), dict[str, Any](asked=0), Launches._recorded
+    answer, real = Launches.asked, Launches._recorded
+
+    def asked(self: Launches, about: Any) -> None:
+        counts["asked"] += 1
+        answer(self, about)
 
     def recorded(*args: Any) -> int:
-        anew[0] += 1
+        counts["anew"] += 1
         return real(*args)
 
-    Launches._recorded = recorded  # type: ignore[method-assign]
+    Launches.asked, Launches._recorded = asked, recorded  # type: ignore[method-assign]
+    return library
+
+
+def main(image: Path, name: str) -> None:
+    library = driver()
+    module, function = handle(), handle()
+    launcher, said = Keeping(), dict[str, Any]()
     known = Cubin.read(image.read_bytes()).kernel(name).parameters
     values = [ctypes.create_string_buffer(each.size) for each in known]
-    array = (handle * len(known))(*(ctypes.addressof(each) for each in values))
+    values.append(ctypes.create_string_buffer(64))  # for ikp's own
+    array = (handle * len(values))(*(ctypes.addressof(each) for each in values))
 
     def launch(part: str, times: int = 1, grid: int = 12, stream: int = 0) -> None:
         library.fake_clear()
-        anew[0], before = 0, len(Kept.profs)
+        counts["anew"], before = 0, len(Kept.profs)
         for _ in range(times):
             library.cuLaunchKernel(function, grid, 1, 1, 256, 1, 1, 0, stream, array, None)
         lines = library.fake_log().decode().splitlines()
         said[part] = {
-            "anew": anew[0],
+            "anew": counts["anew"],
             "launched": [each.rpartition(" ")[2] for each in lines if each.startswith("launch")],
             "functions": [each.split()[1] for each in lines if each.startswith("launch")],
             "buffers": len(Kept.profs) - before,
@@ -108,21 +124,16 @@ def main(image: Path, name: str) -> None:
             "streams": Kept.streams[before:],
         }
 
-    def asked(self: Launches, about: Any) -> None:
-        said["asked"] += 1
-        answer(self, about)
-
-    answer = Launches.asked
-    Launches.asked = asked  # type: ignore[method-assign]
     with stepping_in(launcher):
         library.cuModuleLoadData(ctypes.byref(module), image.read_bytes())
         library.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
         launch("first", 5)
-        said["asked"] = 0
+        counts["asked"] = 0
+        own = Module.load(patch(image.read_bytes(), name, spare=True), name)  # as Triton has it
         with others():
-            for each in 3 * [*loaded.functions]:
-                library.cuLaunchKernel(each, 12, 1, 1, 256, 1, 1, 0, 0, array, None)
-        said["asked of its own"] = said["asked"]
+            for _ in range(3):
+                library.cuLaunchKernel(own.function, 12, 1, 1, 256, 1, 1, 0, 0, array, None)
+        said["asked of its own"] = counts["asked"]
         launch("other grid", 2, grid=13)
         launch("other stream", 2, stream=5)
         thread = threading.Thread(target=launch, args=("other thread", 2))
@@ -144,7 +155,6 @@ def main(image: Path, name: str) -> None:
         launcher.session.request.again = None
         launcher.on = False
         launch("off")
-    said["plain"] = launcher.plain
     print(json.dumps(said))
 
 

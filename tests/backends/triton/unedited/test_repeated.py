@@ -1,4 +1,4 @@
-"""Launches that repeat an earlier one: each has a buffer of its own, and nothing is lost or mixed."""
+"""Launches that repeat an earlier one: each has a buffer of its own, and none is lost."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ n = 16 * 1024
 x, out = torch.randn(4 * n, device="cuda"), torch.empty(n, device="cuda")
 y = torch.zeros(n, device="cuda")
 session = contextlib.nullcontext()
-if WAY == "hand" or WAY == "hand-off":
-    session = ikp.profile(TABLE + ".pftrace", force=True, enabled=WAY == "hand")
+if WAY.startswith("hand"):
+    session = ikp.profile(TABLE + ".pftrace", force=True, enabled=WAY != "hand-off")
 
 def launch():
     if WAY == "plain-hand":
@@ -89,6 +89,7 @@ TORCH = ("--kernel", "*elementwise*")
 WAYS: dict[str, tuple[str, tuple[str, ...]]] = {
     "Triton, verbs, no buffer": ("plain-hand", ()),
     "Triton, verbs, recorded": ("hand", ()),
+    "Triton, verbs, recorded, grid given": ("hand-grid", ()),
     "Triton, verbs, session off": ("hand-off", ()),
     "Triton, plain": ("plain", ()),
     "Triton, ikp run, recorded": ("run", (*RUN, *ALL)),

@@ -170,16 +170,16 @@ class Shelf:
 
     def give_back(self, kind: SegmentKind, piece: Tensor) -> None:
         """Put back a segment that is zero again; in the service."""
-        if self._has_room(kind, self._kept_bytes):
+        if self._lying() + kind.nbytes <= self._kept_bytes:
             self.ready(kind).pieces.append(made_ahead(piece))
 
     def keep(self, nbytes: int) -> None:
         """Keep so many bytes of ready segments that were used, if that is more than before."""
         self._kept_bytes = max(self._kept_bytes, nbytes)
 
-    def _has_room(self, kind: SegmentKind, most: int) -> bool:
-        lying = sum(each.kind.nbytes * len(each.pieces) for each in tuple(self._every.values()))
-        return lying + kind.nbytes <= most
+    def _lying(self) -> int:
+        """Return the bytes of all ready segments."""
+        return sum(each.kind.nbytes * len(each.pieces) for each in tuple(self._every.values()))
 
     def _refill(self, ready: ReadySegments) -> None:
         if not ready.filling:
@@ -190,18 +190,24 @@ class Shelf:
         """Make a segment, and others for the launches after this one."""
         with suppress(IndexError):
             return ready.pieces.popleft()  # made meanwhile
+        if self._lying() > KEPT_BYTES:  # of kinds that were launched before
+            self._drop_ready()
         try:
             piece = self._carved(ready.kind)
         except BufferError:
-            others = [each for each in tuple(self._every.values()) if each.pieces]
-            if not others:
+            if not self._drop_ready():
                 raise
-            for each in others:  # segments ready for other kinds take memory, too
-                each.pieces.clear()
             piece = self._carved(ready.kind)
         if self._service.storage.reuses:
             self._refill(ready)
         return piece
+
+    def _drop_ready(self) -> bool:
+        """Free the ready segments of all kinds; return whether there were any."""
+        some = [each for each in tuple(self._every.values()) if each.pieces]
+        for each in some:
+            each.pieces.clear()
+        return bool(some)
 
     def _fill(self, ready: ReadySegments) -> None:
         """Make segments until as many as wanted are ready; in the service."""
@@ -209,7 +215,7 @@ class Shelf:
         most = max(2, min(_MOST_READY, READY_BYTES // 4 // kind.nbytes))
         ready.ahead = min(2 * ready.ahead, most)
         with suppress(BufferError, PatchError, RuntimeError):  # raised again by the next ``_make``
-            while len(pieces) < ready.ahead and self._has_room(kind, READY_BYTES):
+            while len(pieces) < ready.ahead and self._lying() + kind.nbytes <= READY_BYTES:
                 pieces.append(self._carved(kind))
         ready.filling = False
 

@@ -202,6 +202,26 @@ def test_more_is_kept_of_what_was_used_than_is_made_ahead(
     assert len(ready.pieces) == 7
 
 
+def test_what_was_used_makes_room_for_launches_of_another_kind(
+    beside: DeviceService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arena, "KEPT_BYTES", 4 << 16)
+    shelf = Shelf(beside, "cuda:7")
+    shelf.keep(8 << 16)
+    ready, other = (shelf.ready(SegmentKind(each << 16, None)) for each in (1, 2))
+    for count in (4, 8):
+        ready.pieces.clear()
+        for _ in range(10):
+            beside.call(lambda: shelf.give_back(ready.kind, shelf._carved(ready.kind)))
+        assert len(ready.pieces) == 8
+        while len(ready.pieces) > count:
+            ready.pieces.pop()
+        shelf.take(other)
+        until(lambda: not other.filling)
+        assert len(ready.pieces) == (4 if count == 4 else 0)
+        other.pieces.clear()
+
+
 def test_a_choice_of_warps_is_written_ahead_too(beside: DeviceService, storage: Reused) -> None:
     shelf, chosen = Shelf(beside, "cuda:7"), Selection(5, 1, 2, 3)
     for _ in range(5):

@@ -79,22 +79,30 @@ class Module:
         selection: Selection = EVERYTHING,
     ) -> tuple[int, ...]:
         """Return the launch parameters of the kernel's records, in words of 64 bits."""
-        key = grid, warps, selection, int(prof.data.numel()), prof.slots_bytes > 0
+        key = int(prof.data.numel()), prof.slots_bytes > 0, grid, warps, selection
         if (behind := self._behind.get(key)) is None:
             if len(self._behind) >= _MOST_SHAPES:
                 self._behind.clear()
-            behind = self._behind[key] = self._words_behind(*key)
+            behind = self._behind[key] = self.words_behind(*key)
         return prof.address, *behind
 
-    def _words_behind(
+    def words_behind(
         self,
+        nbytes: int,
+        records: bool,
         grid: tuple[int, int, int],
         warps: int,
         selection: Selection,
-        nbytes: int,
-        records: bool,
     ) -> tuple[int, ...]:
-        """Return the launch parameters behind the address of a buffer of ``nbytes``."""
+        """Return the launch parameters behind the address of a buffer.
+
+        Args:
+            nbytes: of the buffer.
+            records: whether the launch records.
+            grid: blocks.
+            warps: of a block.
+            selection: which of them record.
+        """
         blocks = math.prod(grid)
         headers = DENSE_HEADER_BYTES * selection.count_headers(blocks, warps)
         size = max(0, nbytes - LAUNCH_HEADER_BYTES - headers)

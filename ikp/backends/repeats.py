@@ -56,8 +56,8 @@ class Repeat:
             stream: the driver's handle.
 
         Returns:
-            The buffer, and the launch parameters in words of 64 bits; None where the session
-            records no more.
+            The buffer's tensor, and the launch parameters in words of 64 bits; None where the
+            session records no launch now.
 
         Raises:
             SlowError: the launch is to be recorded as the first one was.
@@ -68,17 +68,18 @@ class Repeat:
         before = now.device, now.stream
         now.device, now.stream = self._device, 0 if stream == PER_THREAD else stream
         try:
-            prof = request.again(request)
+            taken = request.again(request)
         finally:
             now.device, now.stream = before
-        if prof is None:
+        if taken is None:
             return None
-        notice = prof.data.ikp_notice
-        notice.asks = False  # torch for the stream
-        behind = self._behind.get(prof.slots_bytes)
+        data, slots_bytes = taken
+        behind = self._behind.get(slots_bytes)
         if behind is None:
-            grid, warps, selection = self._shape
-            _, *found = self.module.words(prof, grid, warps, selection)
-            behind = self._behind[prof.slots_bytes] = tuple(found)
-        notice.launched(stream, captured=False)
-        return prof, (prof.data.data_ptr(), *behind)
+            found = self.module.words_behind(int(data.numel()), slots_bytes > 0, *self._shape)
+            behind = self._behind[slots_bytes] = found
+        notice = data.ikp_notice
+        if notice is not None:
+            notice.asks = False  # torch for the stream
+            notice.launched(stream, captured=False)
+        return data, (data.data_ptr(), *behind)

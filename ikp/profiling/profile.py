@@ -244,19 +244,15 @@ class profile(Life):
         enabled = enabled and phase is Phase.ACTIVE
         return recording.buffer(asked, enabled=enabled, rank=current_rank())
 
-    def _again(self, asked: BufferRequest) -> Any:
-        """Return the ``prof`` argument of a launch, as ``buffer`` did of an earlier one.
-
-        Raises:
-            SlowError: the session is not open any more.
-        """
+    def _again(self, asked: BufferRequest) -> tuple[Any, int] | None:
+        """Take another buffer; see ``BufferRequest.again``."""
         recording = self._recording
         if recording is None:
             raise SlowError
         phase = self._cycles.phase
         if phase is Phase.WAIT or not self._records(recording):
             return None
-        return recording.buffer(asked, enabled=phase is Phase.ACTIVE, rank=current_rank())
+        return recording.memory(asked, enabled=phase is Phase.ACTIVE, rank=current_rank())
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""

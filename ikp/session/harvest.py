@@ -102,6 +102,7 @@ class Harvest:
         self._made: dict[object, int] = {}  # records of the busiest warp, by what launches share
         self._attempted: dict[object, int] = {}  # the same, whether memory is short or not
         self.sizes = 0  # how often these figures changed
+        self.crowded = False  # memory may be short
         self._group: deque[Taken] = deque()  # segments being read now
         self._paused = 0
         self._short = False  # the group is read because memory is short
@@ -118,6 +119,7 @@ class Harvest:
         with self._lock:
             self._waiting.append(taken)
             self._unread += taken.kind.nbytes
+            self.crowded = self._unread > BEGIN_BYTES
             self._latest = taken.at
             begins = not (self._watched or self._service.storage.lasts)
             self._watched |= begins
@@ -142,11 +144,6 @@ class Harvest:
             return False
         self.next_look = now + SETTLED_S
         return True
-
-    @property
-    def crowded(self) -> bool:
-        """Whether memory may be short."""
-        return self._unread > BEGIN_BYTES
 
     @property
     def held(self) -> int:
@@ -185,6 +182,7 @@ class Harvest:
             self._group.clear()
             self._waiting = deque(each for each in every if wanted(each))
             self._unread = sum(each.segment.nbytes for each in self._waiting)
+            self.crowded = self._unread > BEGIN_BYTES
 
     def _most(self) -> int:
         """Return how many bytes of segments may be unread before some are to be read.
@@ -333,6 +331,7 @@ class Harvest:
                 self.sizes += known != (most, self._made.get(taken.launch))
             self._moves = True
             self._unread -= segment.nbytes
+            self.crowded = self._unread > BEGIN_BYTES
             self._kept += lifted.nbytes
             taken.lifted, taken.notice, taken.drain = lifted, None, None
             segment.data = torch.empty(0, dtype=torch.uint8, device=self._device)

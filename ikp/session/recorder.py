@@ -17,7 +17,7 @@ from typing import Any
 
 from ikp import registry
 from ikp.core import abi
-from ikp.core.abi import OverflowMode
+from ikp.core.abi import LAUNCH_HEADER_BYTES, OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.decoding.open_ranges import until, with_open
 from ikp.core.host_clock import HostClock
@@ -60,8 +60,10 @@ class BufferRequest:
     backend: str | None = None
     kernel: str = ""  # the full name of the launched kernel
     found: Found | None = None
-    again: Callable[[BufferRequest], Any] | None = None
-    """Takes another buffer, where the session keeps the request as long as it is open."""
+    again: Callable[[BufferRequest], tuple[Tensor, int] | None] | None = None
+    """Takes another buffer for a kernel without verbs, where the session keeps the request as long
+    as it is open: the tensor and the bytes of its slots, 0 where recording is off. None where the
+    session records no launch now. Raises a SlowError where it has ended."""
 
     @property
     def launch(self) -> object:
@@ -155,6 +157,24 @@ class Recording:
             BufferError: no memory, no GPU, or a CUDA graph is being captured.
             PluginError: the backend can't be loaded.
         """
+        segment, handed, found = self._take(asked, enabled, rank)
+        prof = found.argument(segment, handed)
+        if prof is not None:  # else the adapter has warned why
+            self._keep_taken(segment, handed, found)
+        return prof
+
+    def memory(
+        self, asked: BufferRequest, *, enabled: bool, rank: int | None
+    ) -> tuple[Tensor, int]:
+        """Return what ``buffer`` does for a kernel without verbs: a tensor, and bytes of slots."""
+        segment, handed, found = self._take(asked, enabled, rank)
+        self._keep_taken(segment, handed, found)
+        return handed, found.ready.kind.nbytes - LAUNCH_HEADER_BYTES if enabled else 0
+
+    def _take(
+        self, asked: BufferRequest, enabled: bool, rank: int | None
+    ) -> tuple[Segment, Tensor, Found]:
+        """Take a segment; return it, the tensor that the program holds, and what was found."""
         found = asked.found
         if found is None or not found.settled.holds():
             settled = self.wishes.settle(asked.backend, asked.device, asked.selection)
@@ -185,16 +205,17 @@ class Recording:
         notice = handed.ikp_notice
         if notice is not None:
             notice.segment, notice.request = segment, asked
-        prof = found.argument(segment, handed)
-        if prof is not None:  # else the adapter has warned why
-            kind = found.ready.kind
-            taken = Taken(segment, weakref.ref(handed), notice, kind, launch=found.launch)
-            if settled.spec.overflow is OverflowMode.STREAM and enabled:
-                taken.drain = Drain.begin(place.service, segment)
-            with self._lock:
-                self._taken.append(taken)
-                place.harvest.add(taken)
-        return prof
+        return segment, handed, found
+
+    def _keep_taken(self, segment: Segment, handed: Tensor, found: Found) -> None:
+        """Note a segment that a launch is to record into."""
+        harvest, notice = found.place.harvest, handed.ikp_notice
+        taken = Taken(segment, weakref.ref(handed), notice, found.ready.kind, launch=found.launch)
+        if found.settled.spec.overflow is OverflowMode.STREAM and segment.enabled:
+            taken.drain = Drain.begin(found.place.service, segment)
+        with self._lock:
+            self._taken.append(taken)
+            harvest.add(taken)
 
     def _found(self, asked: BufferRequest, settled: Settled) -> Found:
         """Return what follows from a request; with the lock held."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ikp.backends import loaded, patched
+from ikp.backends.argument import Argument
 from ikp.backends.checked import REFUSED, PlainLaunch, checked, refused
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
@@ -81,6 +82,10 @@ def _passes(kernel: SeenKernel, launch: hooks.InterposedLaunch) -> bool:
 @cache
 def _file_of(path: str) -> str:
     return Path(path).name
+
+
+def _drop(launcher: Chooser, session: Session, label: str, data: Any) -> None:
+    patched.drop_buffer(launcher, session, label, Argument(data, 0, None))
 
 
 class _NotNow(Exception):  # noqa: N818 - the program never sees it
@@ -376,9 +381,9 @@ class Launches:
             return 0
         if taken is None:
             return int(launch.function)
-        prof, words = taken
+        data, words = taken
         self.launcher.recorded[known.label] += 1
-        drop = partial(patched.drop_buffer, self.launcher, session, known.label, prof)
+        drop = partial(_drop, self.launcher, session, known.label, data)
         self._latest.launch = kernel, drop
         launch.append(known.argument, words)
         return repeat.module.function

@@ -229,7 +229,7 @@ def _launcher() -> Untyped:
 class Passing:
     """A launcher of a kernel without scratch memory, which passes two words in its place.
 
-    One thread uses it.
+    Where that is among the arguments, the first launch finds out. One thread uses it.
 
     Args:
         plain: Triton's launcher of the kernel.
@@ -243,24 +243,31 @@ class Passing:
         """Two words of 64 bits: for the kernel's own memory, and a profiler's."""
         self._mark, self._at = object(), 0
         self._allocates = triton.set_allocator
-        self._copied = copy(plain)
-        self._copied.global_scratch_size, self._copied.launch = 1, self._launch
+        self._first, self._later = copy(plain), copy(plain)
+        self._first.global_scratch_size, self._first.launch = 1, self._launch_first
+        self._later.launch = self._launch
 
     def __call__(self, *args: object) -> object:
+        if self._at:
+            return self._later(*args)
         return copy_context().run(self._run, *args)
 
     def _run(self, *args: object) -> object:
         self._allocates(self._marked)
-        return self._copied(*args)
+        return self._first(*args)
 
     def _marked(self, *_: object) -> object:
         return self._mark
 
-    def _launch(self, *args: object) -> object:
-        at = self._at
-        if args[at] is not self._mark:
-            at = self._at = next(n for n, each in enumerate(args) if each is self._mark)
-        if args[at + 1] is not None:
+    def _launch_first(self, *args: object) -> object:
+        at = next(n for n, each in enumerate(args) if each is self._mark)
+        made = self._launch(*args[:at], None, *args[at + 1 :], at=at)
+        self._at = at
+        return made
+
+    def _launch(self, *args: object, at: int = 0) -> object:
+        at = at or self._at
+        if args[at] is not None or args[at + 1] is not None:
             raise PatchError("Triton has put something else where a profiler's memory stood.")
         return self.plain.launch(*args[:at], *self.words, *args[at + 2 :])
 

@@ -9,7 +9,6 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from ikp.backends.driver import _hook as hooks
@@ -42,10 +41,23 @@ class Request:
         self.again = again
 
 
+class Memory:
+    """The tensor of a buffer."""
+
+    def __init__(self, at: int, notice: Notice) -> None:
+        self._at, self.ikp_notice = at, notice
+
+    def data_ptr(self) -> int:
+        return self._at
+
+    def numel(self) -> int:
+        return 1 << 20
+
+
 class Kept(Session):
     """A session that keeps its requests, and hands out one buffer behind the other."""
 
-    profs: ClassVar[list[weakref.ref[Any]]] = []
+    buffers: ClassVar[list[weakref.ref[Memory]]] = []
     streams: ClassVar[list[list[int]]] = []
 
     def __init__(self) -> None:
@@ -53,17 +65,17 @@ class Kept(Session):
 
     def buffer(self, label: str, **options: object) -> Any:
         super().buffer(label, **options)
-        return self.again(self.request)
-
-    def again(self, request: object) -> Any:
-        made, at = Prof(str(Spec())), (1 << 33) + KIB * len(self.profs)
-        made.address, notice = at, Notice(request)
-        made.data = SimpleNamespace(
-            numel=lambda: 1 << 20, data_ptr=lambda: at, ikp_notice=notice, device=None
-        )
-        self.profs.append(weakref.ref(made))
-        self.streams.append(notice.streams)
+        made = Prof(str(Spec()))
+        made.data, _ = self.again(self.request)
+        made.address = made.data.data_ptr()
         return made
+
+    def again(self, request: object) -> tuple[Any, int]:
+        notice = Notice(request)
+        made = Memory((1 << 33) + KIB * len(self.buffers), notice)
+        self.buffers.append(weakref.ref(made))
+        self.streams.append(notice.streams)
+        return made, Prof.slots_bytes
 
 
 class Keeping(Launcher):
@@ -110,7 +122,7 @@ def main(image: Path, name: str) -> None:
 
     def launch(part: str, times: int = 1, grid: int = 12, stream: int = 0) -> None:
         library.fake_clear()
-        counts["anew"], before = 0, len(Kept.profs)
+        counts["anew"], before = 0, len(Kept.buffers)
         for _ in range(times):
             library.cuLaunchKernel(function, grid, 1, 1, 256, 1, 1, 0, stream, array, None)
         lines = library.fake_log().decode().splitlines()
@@ -118,9 +130,9 @@ def main(image: Path, name: str) -> None:
             "anew": counts["anew"],
             "launched": [each.rpartition(" ")[2] for each in lines if each.startswith("launch")],
             "functions": [each.split()[1] for each in lines if each.startswith("launch")],
-            "buffers": len(Kept.profs) - before,
+            "buffers": len(Kept.buffers) - before,
             "counted": dict(launcher.recorded),
-            "held": sum(each() is not None for each in Kept.profs),
+            "held": sum(each() is not None for each in Kept.buffers),
             "streams": Kept.streams[before:],
         }
 

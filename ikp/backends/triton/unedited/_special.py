@@ -6,6 +6,8 @@ here: it is not in the source, and it changes from one launch to the next.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
 from typing import Final
 
 from ikp.backends.labels import Labels
@@ -73,6 +75,31 @@ class Special:
         return getattr(self.jitted, name)
 
 
+_Names = tuple[str, list[str]]
+
+
+class _Launched:
+    """A function's launches: names by what of the arguments specialises it, in any form."""
+
+    def __init__(self, names: list[str], fixed: Sequence[int]) -> None:
+        self.names: dict[tuple[object, ...], _Names] = {}
+        self._fixed = tuple(fixed)
+        self._whole = {*_OPTIONS, *(names[at] for at in fixed)}
+        self._named = {*_OPTIONS, *names}
+
+    def key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
+        """Return a key that is equal for launches with equal ``values``."""
+        key = [getattr(value, "dtype", None) for value in args]
+        for at in self._fixed:
+            if at < len(key):
+                key[at] = args[at]
+        for name, value in kwargs.items():
+            if name in self._named:
+                key.append(name)
+                key.append(value if name in self._whole else getattr(value, "dtype", None))
+        return tuple(key)
+
+
 class Specials:
     """The specialisations that were launched.
 
@@ -84,7 +111,8 @@ class Specials:
     def __init__(self, labels: Labels) -> None:
         self._known = labels
         self._first: dict[str, Values] = {}
-        self._named: dict[tuple[str, Values], tuple[str, list[str]]] = {}
+        self._named: dict[tuple[str, Values], _Names] = {}
+        self._launched: dict[int, _Launched] = {}  # by the function's id
 
     def of(
         self,
@@ -93,10 +121,30 @@ class Specials:
         kwargs: dict[str, object] | None = None,
     ) -> Special:
         """Return a function as a launch specialises it."""
-        key = module_and_name(kernel), values(kernel, args, kwargs or {})
+        launched = self._launched.get(id(kernel)) or self._begin(kernel)
+        key = launched.key(args, kwargs or {})
+        try:
+            names = launched.names.get(key)
+        except TypeError:  # a constant can't be hashed
+            names = self._named_by(kernel, args, kwargs or {})
+        else:
+            if names is None:
+                names = launched.names[key] = self._named_by(kernel, args, kwargs or {})
+        return Special(kernel, *names, self._known)
+
+    def _begin(self, kernel: JittedFunction) -> _Launched:
+        made = self._launched[id(kernel)] = _Launched(*parameters(kernel))
+        weakref.finalize(kernel, self._launched.pop, id(kernel), None).atexit = False
+        return made
+
+    def _named_by(
+        self, kernel: JittedFunction, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> _Names:
+        """Return the unique name of what a launch specialises a function to, and its labels."""
+        key = module_and_name(kernel), values(kernel, args, kwargs)
         if key not in self._named:
             self._named[key] = self._names(kernel, key[0], _with_defaults(kernel, key[1]))
-        return Special(kernel, *self._named[key], self._known)
+        return self._named[key]
 
     def count(self, kernel: JittedFunction) -> int:
         """Return how many specialisations of a function were launched."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pkgutil
 import signal
 from collections.abc import Callable, Iterator
@@ -28,8 +29,12 @@ from ikp.unedited.plan import plan, span
 from tests.kernels import unedited
 
 
+class Jitted(SimpleNamespace):
+    """What a launch reads of a function; others may refer to it weakly."""
+
+
 def kernel(name: str = "k") -> Any:
-    return SimpleNamespace(
+    return Jitted(
         __name__=name, fn=SimpleNamespace(__module__="m", __qualname__=name), arg_names=["x", "n"]
     )
 
@@ -89,6 +94,28 @@ def test_what_a_function_is_specialised_to_is_a_kernel_of_its_own() -> None:
     assert {full_name(each) for each in found} == {"m.k<x=fp16, BLOCK=64>"}
 
 
+def test_a_function_is_the_same_kernel_however_its_arguments_are_passed() -> None:
+    launcher, jitted = recording(), kernel()
+    jitted.arg_names, jitted.constexprs = ["x", "n", "TILE"], [2]
+    x, tile = Tensor("fp16"), [64, 32]  # a list can't be hashed
+    ways: list[tuple[tuple[object, ...], dict[str, object]]] = [
+        ((x, 1, tile), {}),
+        ((x, 2), {"TILE": tile}),
+        ((), {"TILE": [64, 32], "n": 3, "x": x}),
+        ((x, 5, (64, 32)), {"grid": 8}),
+        ((x,), {"TILE": (64, 32), "n": 7}),
+    ]
+    found = [launcher.special(jitted, *each).full_name for each in ways]
+    assert found == ["m.k<x=fp16, TILE=[64, 32]>"] * 3 + ["m.k<x=fp16, TILE=(64, 32)>"] * 2
+    tile[0] = 128
+    assert launcher.special(jitted, *ways[0]).full_name == "m.k<x=fp16, TILE=[128, 32]>"
+    number, launched = id(jitted), launcher.specials._launched
+    assert number in launched
+    del jitted
+    gc.collect()
+    assert number not in launched
+
+
 def test_a_specialisation_that_lacks_a_value_has_a_number() -> None:
     """A kernel that is compiled ahead is launched without its constants."""
     launcher, jitted = recording(), kernel()
@@ -117,7 +144,7 @@ def test_chosen_launches_are_counted_by_kernel() -> None:
 class Refused(Everything):
     """Fails as Triton's compiler does where it refuses a kernel."""
 
-    def launch(self, plan: Any, session: Any, kernel: Any, plain: Any, *_: Any) -> Any:
+    def launch(self, session: Any, kernel: Any, plain: Any, *_: Any) -> Any:
         raise RuntimeError("PassManager::run failed")
 
 
@@ -159,7 +186,7 @@ class Late(Everything):
 
     strike: Callable[[], None]
 
-    def launch(self, plan: Any, session: Any, kernel: Any, plain: Any, *_: Any) -> Any:
+    def launch(self, session: Any, kernel: Any, plain: Any, *_: Any) -> Any:
         self.strike()
 
 
@@ -296,11 +323,11 @@ def test_a_session_that_another_thread_has_just_ended_lets_the_kernel_run_plain(
 def test_a_launch_tells_its_buffer_how_large_it_is() -> None:
     def function(x: Any, n: int, BLOCK: int = 128) -> None: ...
 
-    compiled = SimpleNamespace(fn=function, cache_key="k")
+    compiled = Jitted(fn=function, cache_key="k")
     asked = {"grid": lambda meta: (meta["n"] // meta["BLOCK"],), "num_warps": 8, "num_stages": 3}
     assert _shape(compiled, (None,), {**asked, "n": 1024}) == {"grid": (8,), "num_warps": 8}
     assert _shape(compiled, (), {"grid": (3, 2)}) == {"grid": (3, 2), "num_warps": 4}
-    interpreted = SimpleNamespace(fn=function)
+    interpreted = Jitted(fn=function)
     assert _shape(interpreted, (None, 512), {**asked, "BLOCK": 64}) == {
         "grid": (8,), "num_warps": 1
     }  # fmt: skip

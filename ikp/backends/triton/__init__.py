@@ -123,7 +123,7 @@ class TritonBackend:
         again = repeated(prof)
 
         def made(data: Any) -> Argument | None:
-            return again(data) if hooks.stands() or hooks.install() else None
+            return again(data) if hooks.is_first() or hooks.install() else None
 
         return made
 

@@ -91,7 +91,7 @@ def install() -> bool:
     return foreign.install(_loading, _StagesHook, _bare)
 
 
-def stands() -> bool:
+def is_first() -> bool:
     """Return whether no other tool has set a hook on the compiler's stages since ``install``."""
     return isinstance(foreign.stages_hook(), _StagesHook)
 

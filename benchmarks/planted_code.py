@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).parents[1] / "tests" / "kernels" / "planted" / "needless.cu"
-BLOCKS, THREADS, ROUNDS = 132, 256, 20
+BLOCKS, THREADS, ROUNDS = 132, 128, 20
 CASES = {
     "sums": 8192,
     "horner": 8192,
@@ -33,8 +33,8 @@ CASES = {
     "cleared": 64,
 }
 """By kernel: its last argument, how many steps it makes."""
-FEW = {"sums": 32}
-"""Threads of a block where it isn't ``THREADS``."""
+OWN = {"sums": 256}
+"""Threads of a block where these aren't ``THREADS``: with fewer, the number of warps is a cause."""
 TWINS = {"faulty": 1, "repaired": 0}
 
 
@@ -52,9 +52,9 @@ def launch(folder: Path, name: str, twin: str) -> Callable[[], None]:
     import cupy
 
     kernel = cupy.RawModule(path=str(compiled(folder, twin))).get_function(name)
-    threads, steps = FEW.get(name, THREADS), CASES[name]
+    threads, steps = OWN.get(name, THREADS), CASES[name]
     cupy.random.seed(0)
-    size = BLOCKS * threads * (steps if name == "cleared" else 8)
+    size = BLOCKS * threads * (steps if name == "cleared" else 32)
     data = cupy.sort(cupy.random.random(max(size, 1 << 16), dtype=cupy.float32))
     other: Any = cupy.zeros(max(size, 1 << 16), cupy.float32)
     arguments = (other, data, cupy.int32(steps))
@@ -109,8 +109,8 @@ def main() -> None:
         found[name] = times(folder, name)
         for twin in TWINS:
             out = folder / f"{name}.{twin}.pftrace"
-            command = [sys.executable, "-m", "ikp", "run", "--detail", "waits", "--kernel", name]
-            command += ["--launch", "2:3", "--blocks", "0:132:1", "--warps", "0,1"]
+            command = [sys.executable, "-m", "ikp", "run", "--detail", "loops", "--kernel", name]
+            command += ["--launch", "2:3", "--blocks", "::11"]
             command += [
                 "--no-explain",
                 "--force",

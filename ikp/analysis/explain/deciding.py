@@ -8,6 +8,7 @@ case (local memory, fences), is a cause.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from ikp.analysis.explain.stakes import LEAST
@@ -24,10 +25,29 @@ _TWICE: Final = 3.0
 """Times the least cost of a request up to which more is no fault for sure."""
 
 
+_PLACES: Final = ("slow-memory", "exposed-load")
+"""Findings that say where time goes while loads are under way, for any reason."""
+_NAMES: Final = (
+    "unpacked-numbers linear-search serial-sums alike-lanes checks repeated-stores uncached-loads "
+    "unused-shared-memory unchanged-values private-staging unused-random-numbers large-loop"
+)
+_REASONS: Final = frozenset(_NAMES.split())
+"""Findings that say why, where both are found."""
+_ENOUGH: Final = 0.4
+"""Part of such a place's bound from which on a reason explains it."""
+
+
 def decided(found: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Return causes and symptoms, each in the order of the findings."""
-    causes = tuple(one for one in found if _decides(one))
-    return causes, tuple(one for one in found if not _decides(one))
+    why = max((one.bound_ns for one in found if one.id in _REASONS), default=0.0)
+    some = [
+        replace(one, confidence="possible")
+        if one.id in _PLACES and why >= _ENOUGH * one.bound_ns
+        else one
+        for one in found
+    ]
+    causes = tuple(one for one in some if _decides(one))
+    return causes, tuple(one for one in some if not _decides(one))
 
 
 def _gained(tried: Tried) -> bool:

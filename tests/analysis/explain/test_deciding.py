@@ -47,6 +47,17 @@ def test_what_is_possible_is_a_symptom_where_it_is_no_fault_in_any_case(
     assert decided([one]) == (((one,), ()) if cause else ((), (one,)))
 
 
+def test_a_place_is_no_cause_where_another_finding_says_why() -> None:
+    place, why = finding("slow-memory", "likely"), finding("linear-search", "likely")
+    causes, symptoms = decided([place, why])
+    assert [one.id for one in causes] == ["linear-search"]
+    assert [(one.id, one.confidence) for one in symptoms] == [("slow-memory", "possible")]
+    small = replace(why, bound_ns=1.0)
+    assert decided([place, small]) == ((place, small), ())
+    other = finding("tail", "likely")
+    assert decided([place, other]) == ((place, other), ())
+
+
 def waiting(warps: int = 16) -> Verdict:
     """Return the verdict on blocks whose warps wait for loads half of the time."""
     scene = Scene()

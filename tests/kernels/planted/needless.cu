@@ -13,14 +13,18 @@ typedef unsigned int word;
 
 // serial-sums: one sum in place of eight.
 extern "C" __global__ void sums(float* __restrict__ out, const float* __restrict__ in, int n) {
-  __shared__ float table[1024];
-  for (int k = threadIdx.x; k < 1024; k += blockDim.x) table[k] = in[k];
+  __shared__ float4 table[256];
+  for (int k = threadIdx.x; k < 256; k += blockDim.x) table[k] = ((const float4*)in)[k];
   __syncthreads();
   float x = in[THREAD % 1024], sum[FAULT ? 1 : 8] = {};
 #pragma unroll 1
-  for (int k = 0; k < n; k += 32) {
+  for (int k = 0; k < n; k += 64) {
 #pragma unroll
-    for (int j = 0; j < 32; ++j) sum[FAULT ? 0 : j % 8] += fabsf(table[(k + j) % 1024] - x);
+    for (int j = 0; j < 16; ++j) {
+      float4 v = table[(k / 4 + j) % 256];
+      sum[FAULT ? 0 : j % 2 * 4 + 0] += v.x * x, sum[FAULT ? 0 : j % 2 * 4 + 1] += v.y * x;
+      sum[FAULT ? 0 : j % 2 * 4 + 2] += v.z * x, sum[FAULT ? 0 : j % 2 * 4 + 3] += v.w * x;
+    }
   }
   for (int k = 1; k < (FAULT ? 1 : 8); ++k) sum[0] += sum[k];
   out[THREAD] = sum[0];
@@ -86,7 +90,7 @@ extern "C" __global__ void decode(float* __restrict__ out, const word* __restric
 
 // alike-lanes: each lane sums all numbers, in place of every 32nd.
 extern "C" __global__ void alike(float* __restrict__ out, const float* __restrict__ in, int n) {
-  const float* row = in + (THREAD / 32 % 64) * 1024;
+  const float* row = in + THREAD / 32 * 1024;
   float sum = 0;
 #pragma unroll 4
   for (int k = FAULT ? 0 : threadIdx.x % 32; k < n; k += FAULT ? 1 : 32) sum += __expf(row[k]);
@@ -115,7 +119,7 @@ extern "C" __global__ void search(int* __restrict__ out, const float* __restrict
 
 // repeated-stores: a sum in shared memory, in place of a register.
 extern "C" __global__ void kept(float* __restrict__ out, const float* __restrict__ in, int n) {
-  __shared__ float sums[256];
+  __shared__ float sums[128];
   volatile float* mine = sums + threadIdx.x;
   float sum = 0;
   *mine = 0;
@@ -130,7 +134,7 @@ extern "C" __global__ void kept(float* __restrict__ out, const float* __restrict
 
 // private-staging: numbers through shared memory that no other thread loads.
 extern "C" __global__ void staged(float* __restrict__ out, const float* __restrict__ in, int n) {
-  __shared__ float stage[256];
+  __shared__ float stage[128];
   float x = in[THREAD % 1024];
 #pragma unroll 1
   for (int k = 0; k < n; ++k) {

@@ -37,6 +37,7 @@ class _Kind:
     gone: float = 1.0  # part of the counted instructions that the change saves
     least: float = _PART
     of: str = ""  # the units that take the time, by how their names begin; "": all
+    times: float = 1.0  # as many others that these instructions hold up, beside themselves
 
 
 def extra_instructions(launch: Prepared) -> Iterator[Finding]:
@@ -61,9 +62,9 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
     count = sum(one.executions * each.count for one, each in some)
     parts = sum(one.executions * each.parts for one, each in some)
     share = min(count / max(_weighed(work), 1.0), 1.0)
-    time = words.gone * sum(_time(launch, work, one, each, words.of) for one, each in some)
+    time = words.gone * sum(_time(launch, work, one, each, words) for one, each in some)
     saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), words.gone * share))
-    if max(share, time) < words.least or not enough(launch, saved * launch.duration):
+    if max(share, time / words.times) < words.least or not enough(launch, saved * launch.duration):
         return
     line = some[0][1].line
     place = line.rpartition("/")[2] or some[0][0].name
@@ -89,17 +90,24 @@ def _weighed(work: CountedWork) -> float:
 
 
 def _time(
-    launch: Prepared, work: CountedWork, one: RangeWork, each: ExtraWork, units: str
+    launch: Prepared, work: CountedWork, one: RangeWork, each: ExtraWork, words: _Kind
 ) -> float:
     """Return the part of the warps' time that a range's extra instructions take by their number."""
     whole = sum(one.facts.serves.values())
-    if units:
-        some = [count for unit, count in one.issued.items() if unit.startswith(units)]
+    if words.of:
+        some = [count for unit, count in one.issued.items() if unit.startswith(words.of)]
         whole = sum(some) / max(one.executions, 1.0)
-    part = min(each.count / max(whole, each.count, 1e-9), 1.0)
-    return part * self_time(launch, one, work.kernel) / max(launch.warp_time, 1)
+    part = min(words.times * each.count / max(whole, each.count, 1e-9), 1.0)
+    took = self_time(launch, one, work.kernel)
+    if words.times > 1 and one.name in launch.names:  # with the waits inside, that it holds up
+        took = max(took, float(launch.took_by_region[launch.names.index(one.name)]))
+    return part * took / max(launch.warp_time, 1)
 
 
+_ENDS_A_BLOCK: Final = 5.0
+"""A check ends a block of code: a compiler makes no load ahead of it, and unrolls no loop."""
+_ALL_OF_IT: Final = 3.0
+"""Loads, addresses and conditions come with arithmetic that all lanes do alike."""
 _KINDS: Final = {
     "unfused": _Kind(
         "unfused-sums",
@@ -145,6 +153,7 @@ _KINDS: Final = {
         "compile without assertions (-DNDEBUG; TRITON_DEBUG unset, debug=False), and without "
         "printf; check once, ahead of the loop, or in a kernel of its own",
         least=0.04,
+        times=_ENDS_A_BLOCK,
     ),
     "random": _Kind(
         "unused-random-numbers",
@@ -192,5 +201,6 @@ _KINDS: Final = {
         "let each lane take every 32nd element, and combine the lanes' results behind the loop "
         "(__shfl_xor_sync, __reduce_add_sync, tl.sum)",
         gone=0.9,
+        times=_ALL_OF_IT,
     ),
 }

@@ -126,20 +126,21 @@ MOST: Final = (1 << 63) - 1
 def _of_objects(name: str, objects: Sequence[Any]) -> ArgColumn:
     plain = [one.item() if isinstance(one, np.generic) else one for one in objects]
     there = [one is not None and one == one for one in plain]  # noqa: PLR0124  NaN isn't itself
-    given = np.array(there, bool)
-    types = {type(one) for one, given in zip(plain, there, strict=True) if given}
-    dtype = next((to for kinds, to in _TYPES if types <= kinds), None)
-    if dtype is None:
-        found = ", ".join(sorted(kind.__name__ for kind in types))
-        raise UsageError(
-            f"argument {name!r} has values of type {found}: {_ALLOWED}, in all events."
-        )
+    dtype = _type_of(name, {type(one) for one, given in zip(plain, there, strict=True) if given})
     nothing = blank(np.dtype(dtype))
     filled = [one if given else nothing for one, given in zip(plain, there, strict=True)]
     try:
-        return _blanked(np.array(filled, dtype), given)
+        return _blanked(np.array(filled, dtype), np.array(there, bool))
     except OverflowError as error:
         raise UsageError(f"argument {name!r} has values beyond 64 bits, signed.") from error
+
+
+def _type_of(name: str, types: set[type]) -> type[np.generic]:
+    for kinds, dtype in _TYPES:
+        if types <= kinds:
+            return dtype
+    found = ", ".join(sorted(kind.__name__ for kind in types))
+    raise UsageError(f"argument {name!r} has values of type {found}: {_ALLOWED}, in all events.")
 
 
 _TYPES: Final[tuple[tuple[set[type], type[np.generic]], ...]] = (
@@ -180,21 +181,29 @@ def join_args(parts: Sequence[tuple[Args, int]]) -> dict[str, ArgColumn]:
 def _joined(name: str, parts: list[tuple[ArgColumn | None, int]]) -> ArgColumn:
     # An argument that no event has can be of any type.
     used = [column if column is not None and column.given.any() else None for column, _ in parts]
-    types = {column.values.dtype for column in used if column is not None}
+    dtype = _common_type(name, {column.values.dtype for column in used if column is not None})
+    counts = [count for _, count in parts]
+    columns = [
+        _without_values(count, dtype) if column is None else column
+        for column, count in zip(used, counts, strict=True)
+    ]
+    return ArgColumn(
+        np.concatenate([each.values for each in columns]),
+        np.concatenate([each.given for each in columns]),
+    )
+
+
+def _common_type(name: str, types: set[np.dtype[Any]]) -> np.dtype[Any]:
     if len({dtype.kind for dtype in types}) > 1:
         raise UsageError(
             f"argument {name!r} has values of different types in the traces to be joined: give it "
             "another name in one of them."
         )
-    dtype = np.result_type(*types) if types else np.dtype(np.bool_)
-    counts = [count for _, count in parts]
-    pairs = list(zip(used, counts, strict=True))
-    nothing = blank(dtype)
-    values = [
-        np.full(n, nothing, dtype) if column is None else column.values for column, n in pairs
-    ]
-    given = [np.zeros(n, bool) if column is None else column.given for column, n in pairs]
-    return ArgColumn(np.concatenate(values), np.concatenate(given))
+    return np.result_type(*types) if types else np.dtype(np.bool_)
+
+
+def _without_values(count: int, dtype: np.dtype[Any]) -> ArgColumn:
+    return ArgColumn(np.full(count, blank(dtype), dtype), np.zeros(count, bool))
 
 
 OUT: Final = "flow_out"

@@ -184,13 +184,7 @@ def select(
         return blocks
     if warps is None and blocks is None and granularity == "warp":
         return EVERYTHING
-    every = granularity
-    if isinstance(every, str):
-        every = {"warp": 1, "block": MAX_WARPS}.get(every, 0)
-    if every not in (1, 2, 4, 8, 16, MAX_WARPS) or isinstance(every, bool):
-        raise UsageError(
-            f"granularity={granularity!r} is unknown: use 'warp', 'block', or 2, 4, 8 or 16 warps."
-        )
+    every = _warps_of_a_slot(granularity)
     mask = sum(1 << warp for warp in range(0, MAX_WARPS, every))
     if warps is not None:
         if every > 1:
@@ -198,13 +192,28 @@ def select(
         mask = sum(1 << warp for warp in _checked_warps(warps))
     if blocks is None:
         return Selection(mask)
-    given: object = blocks  # its annotated type is not trusted
-    if not isinstance(given, range) or blocks.step < 1 or blocks.start < 0 or not len(blocks):
+    chosen = _checked_blocks(blocks)
+    return Selection(mask, chosen.start, chosen.step, min(len(chosen), ALL))
+
+
+def _warps_of_a_slot(granularity: int | str) -> int:
+    every = granularity
+    if isinstance(every, str):
+        every = {"warp": 1, "block": MAX_WARPS}.get(every, 0)
+    if every not in (1, 2, 4, 8, 16, MAX_WARPS) or isinstance(every, bool):
         raise UsageError(
-            f"blocks={blocks!r} can't be used: give a range of linear block ids that is not empty "
+            f"granularity={granularity!r} is unknown: use 'warp', 'block', or 2, 4, 8 or 16 warps."
+        )
+    return every
+
+
+def _checked_blocks(given: object) -> range:
+    if not isinstance(given, range) or given.step < 1 or given.start < 0 or not len(given):
+        raise UsageError(
+            f"blocks={given!r} can't be used: give a range of linear block ids that is not empty "
             "and counts up, like range(0, 1024, 7)."
         )
-    return Selection(mask, blocks.start, blocks.step, min(len(blocks), ALL))
+    return given
 
 
 def _checked_warps(warps: Iterable[int]) -> set[int]:

@@ -283,15 +283,7 @@ def faults(trace: Trace) -> list[str]:
         "a time is negative": any(
             _outside(one.start_ns, 0, None) for one in (events, slots, trace.others)
         ),
-        "a total names a slot that there is not": _outside(totals.slot, 0, rows),
-        "a total names a region that there is not": _outside(totals.region, 0, len(trace.regions)),
-        "a total is of neither ranges nor instants": _outside(
-            totals.kind, Kind.RANGE, Kind.INSTANT + 1
-        ),
-        "a total is negative": any(
-            _outside(values, 0, None) for values in (totals.count, totals.ticks, totals.total_ns)
-        ),
-        "totals are not sorted by slot": bool(np.any(totals.slot[1:] < totals.slot[:-1])),
+        **_faults_of_totals(trace),
         "an argument's column is not as long as the events": any(
             len(column) != count for column in trace.args.values()
         ),
@@ -305,6 +297,21 @@ def faults(trace: Trace) -> list[str]:
         mixed = np.intersect1d(slots.launch[events.slot], slots.launch[totals.slot])
         found["a launch has both events and totals"] = bool(len(mixed))
     return [fault for fault, there in found.items() if there]
+
+
+def _faults_of_totals(trace: Trace) -> dict[str, bool]:
+    totals = trace.totals
+    return {
+        "a total names a slot that there is not": _outside(totals.slot, 0, len(trace.slots)),
+        "a total names a region that there is not": _outside(totals.region, 0, len(trace.regions)),
+        "a total is of neither ranges nor instants": _outside(
+            totals.kind, Kind.RANGE, Kind.INSTANT + 1
+        ),
+        "a total is negative": any(
+            _outside(values, 0, None) for values in (totals.count, totals.ticks, totals.total_ns)
+        ),
+        "totals are not sorted by slot": bool(np.any(totals.slot[1:] < totals.slot[:-1])),
+    }
 
 
 def _outside(values: Column, low: int, high: int | None) -> bool:

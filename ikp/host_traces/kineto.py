@@ -56,11 +56,7 @@ def parse(content: bytes, source: str) -> HostTrace:
         UsageError: it is no JSON of torch.profiler.
     """
     found = _parsed(content, source)
-    events = [
-        each
-        for each in found["traceEvents"]
-        if isinstance(each, dict) and each.get("ph") == "X" and each.get("cat") not in _LEFT_OUT
-    ]
+    events = [each for each in found["traceEvents"] if _is_shown(each)]
     own = _own_threads(events)
     tracks = _Tracks.of(found["traceEvents"])
     marks, made = Marks(), list[HostSlice]()
@@ -74,15 +70,21 @@ def parse(content: bytes, source: str) -> HostTrace:
         replace(each, args={**each.args, LAUNCH: numbers[index]}) if index in numbers else each
         for index, each in enumerate(made)
     )
-    base, group = found.get("baseTimeNanoseconds"), found.get("distributedInfo")
+    base = found.get("baseTimeNanoseconds")
+    base_ns = None if base is None else int(base)
+    return HostTrace(source, base_ns, tuple(tracks.known), slices, _rank(found))
+
+
+def _is_shown(event: object) -> bool:
+    if not isinstance(event, dict) or event.get("ph") != "X":
+        return False
+    return event.get("cat") not in _LEFT_OUT
+
+
+def _rank(found: Mapping[str, Any]) -> int | None:
+    group = found.get("distributedInfo")
     rank = group.get("rank") if isinstance(group, dict) else None
-    return HostTrace(
-        source,
-        None if base is None else int(base),
-        tuple(tracks.known),
-        slices,
-        rank if isinstance(rank, int) else None,
-    )
+    return rank if isinstance(rank, int) else None
 
 
 def until(host: HostTrace, unix_ns: int) -> HostTrace:

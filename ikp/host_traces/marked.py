@@ -43,26 +43,26 @@ class Marks:
         """
         if not self._found:
             return {}
-        kernels = defaultdict[int, list[int]](list)
+        kernels = defaultdict[int | None, list[int]](list)
         calls = defaultdict[int, list[HostSlice]](list)
         for index, each in enumerate(slices):
             if each.correlation is not None and each.is_kernel:
                 kernels[each.correlation].append(index)
             elif each.category in _CALLS and _LAUNCHES.match(each.name):
                 calls[each.track].append(each)
-        marked = dict[int | None, int]()  # by correlation
+        last = {number: kernels[call] for call, number in self._marked(calls).items()}
+        return {found[0]: number for number, found in last.items() if len(found) == 1}
+
+    def _marked(self, calls: Mapping[int, list[HostSlice]]) -> dict[int | None, int]:
+        """Return the number that marks each call, by the call's correlation."""
+        marked = dict[int | None, int]()
         for track, marks in self._by_track().items():
-            some = sorted(calls[track], key=lambda call: call.end_ns)
+            some = sorted(calls.get(track, ()), key=lambda call: call.end_ns)
             ends = [call.end_ns for call in some]
             for mark in marks:
                 if (at := bisect_left(ends, mark.start_ns)) < len(some):
                     marked[some[at].correlation] = int(mark.name[len(NAMED) :])
-        last = {number: correlation for correlation, number in marked.items()}
-        return {
-            kernels[correlation][0]: number
-            for number, correlation in last.items()
-            if correlation is not None and len(kernels[correlation]) == 1
-        }
+        return marked
 
     def _by_track(self) -> Mapping[int, list[HostSlice]]:
         made = defaultdict[int, list[HostSlice]](list)

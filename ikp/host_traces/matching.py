@@ -6,7 +6,7 @@ A record of CUPTI's holds the launch, first warp to last, with less than a micro
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,22 +102,27 @@ def groups(
         ours[launch.grid, launch.block].append(index)
     for index, record in enumerate(records):
         theirs[_shape(record)].append(index)
-    made = []
+    made = list[tuple[list[int], list[int]]]()
     for shape, some in ours.items():
-        names = {records[index].name for index in theirs[shape]}
-        apart = defaultdict[str, list[int]](list)
-        for index in some:
-            own = launches[index].kernel, launches[index].label
-            apart[next((name for name in own if name in names), "")].append(index)
-        named = set(apart) - {""}
-        for name, mine in apart.items():
-            found = [
-                index
-                for index in theirs[shape]
-                if (records[index].name == name if name else records[index].name not in named)
-            ]
-            made.append((mine, found))
+        made += _by_name(launches, records, some, theirs[shape])
     return made
+
+
+def _by_name(
+    launches: Sequence[Launch], records: Sequence[HostSlice], ours: list[int], theirs: list[int]
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield the indices of launches and records of one shape that may belong together."""
+    names = {records[index].name for index in theirs}
+    apart = defaultdict[str, list[int]](list)
+    for index in ours:
+        own = launches[index].kernel, launches[index].label
+        apart[next((name for name in own if name in names), "")].append(index)
+    named = {*apart} - {""}
+    for name, mine in apart.items():
+        if name:
+            yield mine, [index for index in theirs if records[index].name == name]
+        else:
+            yield mine, [index for index in theirs if records[index].name not in named]
 
 
 def _shape(record: HostSlice) -> Shape:
@@ -153,18 +158,24 @@ def by_time(
         record = np.array(theirs)[np.argsort(records.middle[theirs], kind="stable")]
         one, other = _mutual(spans, records, launch, record)
         pairs += zip(launch[one].tolist(), record[other].tolist(), strict=True)
-        for own, nearest in zip(launch[one].tolist(), other.tolist(), strict=True):
-            beside = (nearest - 1, nearest + 1)
-            others = record[[each for each in beside if 0 <= each < len(record)]]
-            first, last = spans.first[own], spans.last[own]
-            within = (records.first[others] <= first) & (last <= records.last[others])
-            unclear += bool(within.any())
+        unclear += _unclear(spans, records, launch[one], record, other)
     table = np.array(sorted(pairs), np.int64).reshape(-1, 2)
     one, other = table.T
     over = np.maximum(
         records.first[other] - spans.first[one], spans.last[one] - records.last[other]
     )
     return Matched(one, other, over, unclear, len(known))
+
+
+def _unclear(spans: Spans, records: Spans, launch: Ints, record: Ints, nearest: Ints) -> int:
+    """Return how many launches are also within a record beside their nearest one."""
+    count = 0
+    for own, at in zip(launch.tolist(), nearest.tolist(), strict=True):
+        others = record[[each for each in (at - 1, at + 1) if 0 <= each < len(record)]]
+        first, last = spans.first[own], spans.last[own]
+        within = (records.first[others] <= first) & (last <= records.last[others])
+        count += bool(within.any())
+    return count
 
 
 def _mutual(spans: Spans, records: Spans, launch: Ints, record: Ints) -> tuple[Ints, Ints]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,19 +43,8 @@ def match(before: Sequence[Sample], after: Sequence[Sample]) -> Matches:
     A name with several grids is paired by the grid as well. Where each side has one kernel, these
     two are compared under any names.
     """
-    partner: dict[int, Sample] = {}  # by the id of the one before
-    found: set[int] = set()
-    for named in _NAMES:
-        left = [one for one in before if id(one) not in partner]
-        for one, other in _alike(left, [one for one in after if id(one) not in found], named):
-            partner[id(one)] = other
-            found.add(id(other))
+    partner = _partners(before, after)
     pairs = [(one, partner[id(one)]) for one in before if id(one) in partner]
-    names = Counter(one.label for one in before), Counter(one.label for one in after)
-    alone = (
-        [_called(one, names[0]) for one in before if id(one) not in partner],
-        [_called(one, names[1]) for one in after if id(one) not in found],
-    )
     if not pairs and len(before) == len(after) == 1:
         note = "the two kernels have different names: they are compared as each side has only one."
         return Matches([(before[0], after[0])], (), (), (note,))
@@ -69,7 +58,21 @@ def match(before: Sequence[Sample], after: Sequence[Sample]) -> Matches:
             "can't tell: no kernel is on both sides. Name one of each, or rename launches with "
             "ikp.edit.rename_launches."
         )
-    return Matches(pairs, tuple(alone[0]), tuple(alone[1]), tuple(notes))
+    only_before = _called(before, {*partner})
+    only_after = _called(after, {id(other) for other in partner.values()})
+    return Matches(pairs, only_before, only_after, tuple(notes))
+
+
+def _partners(before: Sequence[Sample], after: Sequence[Sample]) -> dict[int, Sample]:
+    """Return the kernel after that each one before is paired with, by the id of the latter."""
+    partner: dict[int, Sample] = {}
+    found: set[int] = set()
+    for named in _NAMES:
+        left = [one for one in before if id(one) not in partner]
+        for one, other in _alike(left, [one for one in after if id(one) not in found], named):
+            partner[id(one)] = other
+            found.add(id(other))
+    return partner
 
 
 def _bare(one: Sample) -> str:
@@ -91,23 +94,31 @@ def _alike(
 ) -> Iterator[tuple[Sample, Sample]]:
     """Yield kernels of one name, or of one name and shape, of which each side has only one."""
     sides = [[(named(one), one) for one in side] for side in (before, after)]
-    counts = [Counter(name for name, _ in side) for side in sides]
-    single = {name for name in counts[0] if counts[0][name] == counts[1][name] == 1}
+    single = _single(*sides)
     keys = [
         [((name,) if name in single else (name, one.shape), one) for name, one in side if name]
         for side in sides
     ]
-    often = [Counter(key for key, _ in side) for side in keys]
-    second = dict(keys[1])
-    for key, one in keys[0]:
-        if often[0][key] == often[1][key] == 1:
-            yield one, second[key]
+    second, alone = dict(keys[1]), _single(*keys)
+    yield from ((one, second[key]) for key, one in keys[0] if key in alone)
 
 
-def _called(one: Sample, labels: Counter[str]) -> str:
-    if labels[one.label] == 1:
-        return one.label
-    return f"{one.label} (grid {'x'.join(map(str, one.shape[0]))})"
+def _single(*sides: Sequence[tuple[Any, Sample]]) -> set[Any]:
+    """Return the keys that one kernel of each side has, and no other."""
+    before, after = (Counter(key for key, _ in side) for side in sides)
+    return {key for key in before if before[key] == after[key] == 1}
+
+
+def _called(side: Sequence[Sample], found: set[int]) -> tuple[str, ...]:
+    """Return the names of a side's kernels but for those found: with grids, where these differ."""
+    labels = Counter(one.label for one in side)
+    return tuple(
+        one.label
+        if labels[one.label] == 1
+        else f"{one.label} (grid {'x'.join(map(str, one.shape[0]))})"
+        for one in side
+        if id(one) not in found
+    )
 
 
 def design(before: Sample, after: Sample) -> tuple[Sample, Sample, Design, tuple[int, int]]:

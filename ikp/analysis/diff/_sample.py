@@ -5,7 +5,7 @@ Notes say which times are unknown, and which clocks, grids and versions differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -177,6 +177,14 @@ def notes_of_kernel(before: Sample, after: Sample) -> tuple[str, ...]:
     return tuple(_of_kernel(before, after))
 
 
+_OF_LAUNCHES: Final[dict[str, Callable[[Launch], str]]] = {
+    "the device": lambda one: one.device,
+    "the language": lambda one: one.backend,
+    "the clock": lambda one: one.clock.name,
+    "the mode": lambda one: one.mode,
+}
+
+
 def _of_kernel(before: Sample, after: Sample) -> Iterator[str]:
     if before.shape != after.shape:
         yield f"the grid differs: {_shape(before)} and {_shape(after)}."
@@ -193,15 +201,12 @@ def _of_kernel(before: Sample, after: Sample) -> Iterator[str]:
             f"the clock ran at {rates[0]:.2f} and {rates[1]:.2f} GHz "
             f"({100 * (rates[1] / rates[0] - 1):+.1f} %): cycles leave that out."
         )
-    for what, values in (
-        ("the device", [{one.device for one in s.launches} for s in (before, after)]),
-        ("the language", [{one.backend for one in s.launches} for s in (before, after)]),
-        ("the clock", [{one.clock.name for one in s.launches} for s in (before, after)]),
-        ("the mode", [{one.mode for one in s.launches} for s in (before, after)]),
-        ("the number of ranks", [{str(_ranks(s))} for s in (before, after)]),
-    ):
-        if values[0] != values[1]:
-            yield f"{what} differs: {_listed(values[0])} and {_listed(values[1])}."
+    for what, of in _OF_LAUNCHES.items():
+        one_side, other_side = ({of(one) for one in s.launches} for s in (before, after))
+        if one_side != other_side:
+            yield f"{what} differs: {_listed(one_side)} and {_listed(other_side)}."
+    if _ranks(before) != _ranks(after):
+        yield f"the number of ranks differs: {_ranks(before)} and {_ranks(after)}."
     if any(one.mode == "totals" for s in (before, after) for one in s.launches):
         yield "totals: a region's time holds that of the regions inside it."
 

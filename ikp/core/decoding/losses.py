@@ -119,16 +119,8 @@ def _losses(known: Figures, source: SegmentSource, layout: SegmentLayout, needed
             "there. Check that each ikp.start has its ikp.end, that the code of the ranges runs, "
             "and that where= is true somewhere"
         )
-    if known.unfinished and layout.summed:
-        notes.append(f"{_warps(known.unfinished)} never reached finish: their totals are lost")
-    elif known.unfinished and layout.overflow is OverflowMode.STREAM:
-        notes.append(f"{_warps(known.unfinished)} never reached finish")
-    elif known.unfinished:
-        notes.append(
-            f"{_warps(known.unfinished)} never reached finish: "
-            "their counts are read from the records"
-            + (f", and {known.full} of them are full, so more may be lost" if known.full else "")
-        )
+    if known.unfinished:
+        notes.append(f"{_warps(known.unfinished)} never reached finish{_counts(known, layout)}")
     if layout.relaunches:
         notes.append(
             f"{layout.relaunches} earlier launches wrote to this buffer; only the last is kept"
@@ -139,6 +131,16 @@ def _losses(known: Figures, source: SegmentSource, layout: SegmentLayout, needed
             )
         )
     return notes
+
+
+def _counts(known: Figures, layout: SegmentLayout) -> str:
+    """Return what the counts of warps that never finished are, as the end of a note."""
+    if layout.summed:
+        return ": their totals are lost"
+    if layout.overflow is OverflowMode.STREAM:
+        return ""
+    full = f", and {known.full} of them are full, so more may be lost" if known.full else ""
+    return f": their counts are read from the records{full}"
 
 
 _DROPPED = {

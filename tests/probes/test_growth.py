@@ -9,6 +9,7 @@ from types import FrameType
 import pytest
 
 from ikp.probes.patch import patch
+from ikp.sass.disassembly.form_texts import texts_of
 from ikp.sass.disassembly.tools import assemble
 from tests.sass.compiled import KERNEL
 
@@ -40,6 +41,8 @@ def _calls(cubin: bytes, block: tuple[int, int, int] | None) -> Counter[tuple[st
         if event == "call":
             found[frame.f_code.co_filename, frame.f_lineno] += 1
 
+    texts_of.cache_clear()  # else texts of words that other tests have read cost nothing
+    texts_of(90)
     before = sys.getprofile()
     sys.setprofile(count)
     try:

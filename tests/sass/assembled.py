@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
-from ikp.sass.disassembly.tool_paths import tool
-from ikp.sass.disassembly.tools import assemble
+from ikp.sass.disassembly.tools import assemble, disassemble
 
 _HEAD = ".version 8.8\n.target {}\n.address_size 64\n"
 _LINE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;\s*/\* 0x([0-9a-f]{16}) \*/")
@@ -32,13 +28,8 @@ def assembled(ptx: str, target: str) -> list[tuple[str, int]]:
 @cache
 def read(code: bytes) -> list[tuple[str, int]]:
     """Return the text and the 128 bits of each instruction of a cubin."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "k.cubin"
-        path.write_bytes(code)
-        command = [tool("nvdisasm"), "-c", "-hex", path]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True)
     made = []
-    lines = ran.stdout.splitlines()
+    lines = disassemble(code).splitlines()
     for line, after in pairwise([*lines, ""]):
         if found := _LINE.match(line):
             high = _SECOND.match(after)

@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
@@ -162,20 +162,22 @@ def lay_out(
     """
     titles = [column.title for column in shape]
     sizes = [[width(cell) for cell in cells] for cells in zip(titles, *rows, strict=True)]
-    shown = _chosen(shape, sizes, wide)
-    room = _rooms(shape, sizes, shown, wide)
+    room = _rooms(shape, sizes, _chosen(shape, sizes, wide), wide)
+    return _laid_out(shape, titles, room, wide), [_laid_out(shape, row, room, wide) for row in rows]
 
-    def line(cells: Sequence[str]) -> str:
-        names = [i for i in shown if shape[i].name]
-        parts = {i: _padded(cells[i], room[i], shape[i].name) for i in shown}
-        if wide is None or all(width(cells[i]) <= room[i] for i in names):
-            return _GAP.join(parts.values()).rstrip()
-        above = [cells[i] for i in names if cells[i]]
-        apart = "\n" if width(_GAP.join(above)) > wide else _GAP
-        parts |= {i: " " * room[i] for i in names}
-        return f"{apart.join(above)}\n{_GAP.join(parts.values()).rstrip()}"
 
-    return line(titles), [line(row) for row in rows]
+def _laid_out(
+    shape: Sequence[Column], cells: Sequence[str], room: Mapping[int, int], wide: int | None
+) -> str:
+    """Return a row's cells in the columns that have room."""
+    names = [i for i in room if shape[i].name]
+    parts = {i: _padded(cells[i], room[i], shape[i].name) for i in room}
+    if wide is None or all(width(cells[i]) <= room[i] for i in names):
+        return _GAP.join(parts.values()).rstrip()
+    above = [cells[i] for i in names if cells[i]]
+    apart = "\n" if width(_GAP.join(above)) > wide else _GAP
+    parts |= {i: " " * room[i] for i in names}
+    return f"{apart.join(above)}\n{_GAP.join(parts.values()).rstrip()}"
 
 
 def _chosen(shape: Sequence[Column], sizes: list[list[int]], wide: int | None) -> list[int]:

@@ -8,9 +8,10 @@ Between its clock reads are instructions of that kind and those lines, and other
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import PurePath
 
 from ikp.inspection._record import Record
@@ -123,7 +124,7 @@ class Holding:
 
         def has(at: int) -> bool:
             chains = [*self._about.about(at), self._about.own(at)]
-            lines = [line for chain in chains for line in chain]
+            lines = [*chain.from_iterable(chains)]
             return any(
                 each.within(line.file) and each.first <= line.number <= each.last
                 for each in named
@@ -150,19 +151,22 @@ class Holding:
         if found["lines"].endswith("..."):  # the name lists only some of its lines
             return True
         spans = _lines(found["lines"])
+        lines = (each for line in self._lines_about(at) for each in (line, original(line)))
+        return any(
+            PurePath(each.file).name == found["file"]
+            and any(first <= each.number <= last for first, last in spans)
+            for each in lines
+        )
+
+    def _lines_about(self, at: int) -> Iterator[Line]:
+        """Yield the lines that an instruction may be named by."""
         instruction = self.flow.code.instructions[at]
         chains = [*self._about.about(at)]
         if landmark(instruction.opcode) in _WAITS:  # named by their own line in PTX
             chains.append(instruction.lines)
         for line in instruction.lines[:1]:  # the PTX has the callers that line info lacks
             chains += self._inlined.get(line, ())
-        return any(
-            any(first <= each.number <= last for first, last in spans)
-            and PurePath(each.file).name == found["file"]
-            for chain in chains
-            for line in chain
-            for each in (line, original(line))
-        )
+        return chain.from_iterable(chains)
 
     @cached_property
     def _inlined(self) -> dict[Line, set[tuple[Line, ...]]]:

@@ -13,10 +13,10 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -243,19 +243,19 @@ def _agreed(some: list[CodeFacts]) -> CodeFacts:
     }
     return CodeFacts(
         first.chip,
-        _common([each.registers for each in some]),
-        _common([each.shared for each in some]),
+        _common(some, "registers"),
+        _common(some, "shared"),
         all(each.all_products for each in some),
         ranges,
         len(some),
-        _common([each.plain_registers for each in some]),
+        _common(some, "plain_registers"),
         _lost_by_all(some),
-        _common([each.local_bytes for each in some]),
-        _common([each.spills for each in some]),
-        _common([each.static_shared for each in some]),
-        _common([each.register_limit for each in some]),
+        _common(some, "local_bytes"),
+        _common(some, "spills"),
+        _common(some, "static_shared"),
+        _common(some, "register_limit"),
         first.loops if len(some) == 1 else (),
-        first.kernel if all(each.kernel == first.kernel for each in some) else "",
+        _common(some, "kernel") or "",
     )
 
 
@@ -282,19 +282,20 @@ def _range_of(text: str) -> str:
 def _agreed_range(some: list[RangeFacts]) -> RangeFacts:
     if all(each == some[0] for each in some):
         return some[0]
-    kinds = {each.activity for each in some}
     return RangeFacts(
-        kinds.pop() if len(kinds) == 1 else "",
-        _common([each.flop for each in some]),
-        _common([each.bytes for each in some]),
+        _common(some, "activity") or "",
+        _common(some, "flop"),
+        _common(some, "bytes"),
         _most([each.shared for each in some]),
         _most([each.issue for each in some]),
-        _common([each.lane_bytes for each in some]),
+        _common(some, "lane_bytes"),
         tuple(name for name in some[0].awaits if all(name in each.awaits for each in some)),
     )
 
 
-def _common(values: list[int | None]) -> int | None:
+def _common(some: Sequence[CodeFacts] | Sequence[RangeFacts], name: str) -> Any:
+    """Return the fact of a name that all have in common, or None."""
+    values = [getattr(each, name) for each in some]
     return values[0] if len(set(values)) == 1 else None
 
 

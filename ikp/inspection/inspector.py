@@ -169,15 +169,20 @@ class _Findings:
         )
 
     @cached_property
+    def _reads(self) -> set[int]:
+        """The clock reads of all records."""
+        spans = (span for record in self.found.records for span in record.spans)
+        return {at for span in spans for at in (span.start, span.end)}
+
+    @cached_property
     def _own(self) -> set[int]:
         """The clock reads and stores of all records, and what else is known to be put in."""
-        reads = {i for record in self.found.records for s in record.spans for i in (s.start, s.end)}
         stores = {at for record in self.found.records for at in record.stores}
         addresses = enumerate(each.address for each in self.flow.code.instructions)
         ours = self.marks.ours
         put_in = {i for i, at in addresses if any(first <= at < last for first, last in ours)}
         added = {i for i, each in enumerate(self.flow.code.instructions) if _is_ours(each)}
-        return reads | stores | put_in | added | {*self.found.published}
+        return self._reads | stores | put_in | added | {*self.found.published}
 
     @cached_property
     def _held(self) -> dict[int, tuple[str, ...]]:
@@ -227,12 +232,7 @@ class _Findings:
         caller.
         """
         inside = {i.address for copy in found.copies for i in copy.instructions}
-        wanted = frozenset(kinds)
-        others = {
-            each.name
-            for each in self._ranges
-            if found.source and each.source == found.source and each.name != found.name
-        }
+        wanted, others = frozenset(kinds), self._of_the_same_lines(found)
         return [
             at
             for at, instruction in enumerate(self.flow.code.instructions)
@@ -241,6 +241,12 @@ class _Findings:
             and at not in self._own
             and others.isdisjoint(self._held.get(at, ()))
         ]
+
+    def _of_the_same_lines(self, found: CodeRange) -> set[str]:
+        if not found.source:
+            return set()
+        same = {each.name for each in self._ranges if each.source == found.source}
+        return same - {found.name}
 
     def groups(self, at: Iterable[int]) -> tuple[InstructionGroup, ...]:
         """Return instructions by kind and place."""
@@ -267,25 +273,28 @@ class _Findings:
             "range is missing here. Please report this with the kernel's .cubin file."
             for at in self.found.unresolved
         ]
-        used = {i for record in self.found.records for s in record.spans for i in (s.start, s.end)}
         problems += [
             f"the clock read at {_at(instructions[at])} belongs to no record: a range that is "
             "never ended, or a clock read of the kernel's own."
             for at in self.found.clocks
-            if at not in used
+            if at not in self._reads
         ]
-        stored = {record.tag for record in self.found.records}
-        if None not in stored:
-            problems += [
-                f'no record of "{name}" is in the machine code, though the PTX has one: the '
-                "assembler found that it can't be reached, or another kernel of the file holds it."
-                for tag, name in self.marks.tags.items()
-                if tag not in stored
-            ]
+        problems += [
+            f'no record of "{name}" is in the machine code, though the PTX has one: the '
+            "assembler found that it can't be reached, or another kernel of the file holds it."
+            for name in self._without_record()
+        ]
         other = {i.op for i in instructions if work_of(i) is Work.OTHER}
         if other:
             problems.append(f"opcodes that ikp doesn't know, counted as other: {sorted(other)}.")
         return problems
+
+    def _without_record(self) -> list[str]:
+        """Return the names that the PTX has and no record of the machine code, if all are known."""
+        stored = {record.tag for record in self.found.records}
+        if None in stored:
+            return []
+        return [name for tag, name in self.marks.tags.items() if tag not in stored]
 
     def _notes(self) -> tuple[str, ...]:
         notes = list(self.image.notes)

@@ -90,11 +90,9 @@ def _packets(
             packet.track_event.categories.append(one.category)
             annotate(packet.track_event, dict(one.args))
             if one.correlation is not None and one.correlation in called:
-                flow = first + one.correlation
-                if _is_call(one) or index in goes_on:
-                    packet.track_event.flow_ids.append(flow)
-                else:
-                    packet.track_event.terminating_flow_ids.append(flow)
+                event, on = packet.track_event, _is_call(one) or index in goes_on
+                flows = event.flow_ids if on else event.terminating_flow_ids
+                flows.append(first + one.correlation)
         made.append(packet)
         if len(made) >= _AT_ONCE:
             yield _serialized(made)

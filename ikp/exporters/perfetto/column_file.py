@@ -103,6 +103,10 @@ class ColumnFile:
         self._budget.take(self.head.room)
         for one in self._chunks:
             self._budget.take(room(one, len(self.args)))
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        """Raise an error unless all rows are there, and events in order."""
         for kind in _ROW_BYTES:
             rows = sum(one.size("rows") for one in self.chunks(kind))
             _same(kind, rows, rows_told(self.head, kind))

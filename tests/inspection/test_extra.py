@@ -207,6 +207,18 @@ def test_lanes_that_calculate_the_same() -> None:
     assert count("alike", *shuffled) == 0
 
 
+@pytest.mark.parametrize("other", ["0x40", "R9"])
+def test_an_address_under_a_guard_of_the_lane_is_not_one_for_all(other: str) -> None:
+    given = ("ISETP.GT.AND P0, PT, R0, 0x7, PT", "MOV R8, 0x40", f"@P0 MOV R8, {other}")
+    lines = loop("LDS R4, [R8]", "FADD R5, R4, R5", before=(*given, "MOV R5, RZ"))
+    assert count("alike", *lines) == 0
+
+
+def test_an_address_of_the_warp_is_one_for_its_lanes() -> None:
+    warp = ("SHF.R.U32.HI R8, RZ, 0x5, R0", "IMAD.SHL.U32 R8, R8, 0x4, RZ", "MOV R5, RZ")
+    assert count("alike", *loop("LDS R4, [R8]", "FADD R5, R4, R5", before=warp)) == 1
+
+
 def back(*between: str, to: str = "R32") -> tuple[str, ...]:
     other = "IMAD.WIDE R34, R0, 0x8, R30"
     load = "LDG.E R4, desc[UR4][R32.64]"

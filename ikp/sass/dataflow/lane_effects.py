@@ -97,8 +97,12 @@ def _unknown(threads: Threads, each: Instruction, effects: Effects) -> dict[str,
 
 
 def _is_one(bits: Numbers | None) -> bool:
-    """Whether each warp's lanes have one address; unknown ones are several."""
-    if bits is None:
+    """Whether each warp's lanes have one address, of several in a block.
+
+    Unknown ones are several, and so is one for all that yet depends on the lane: by a guard, under
+    which a number was written that is not known.
+    """
+    if bits is None or bits.shape[-1] == 1:
         return False
     lanes = bits.reshape(-1, LANES)
     return bool((lanes == lanes[:, :1]).all())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import TYPE_CHECKING, TypeVar
@@ -161,12 +161,29 @@ def _aligned(device: str, clocks: list[ClockFit]) -> str:
     )
 
 
-def collect_evidence(trace: Trace) -> tuple[Evidence, ...]:
-    """Return one :class:`Evidence` per launch label, in the order of the labels' first launches."""
+def collect_warnings(trace: Trace) -> tuple[str, ...]:
+    """Return in words what was lost, and the notes of the recording, of all labels."""
+    wanted = {
+        each.label
+        for each in trace.launches
+        if each.dropped or each.unfinished or each.relaunches or each.notes
+    }
+    every = collect_evidence(trace, wanted) if wanted else ()
+    return tuple(line for evidence in every for line in evidence.warnings())
+
+
+def collect_evidence(trace: Trace, wanted: Container[str] | None = None) -> tuple[Evidence, ...]:
+    """Return one :class:`Evidence` per launch label, in the order of the labels' first launches.
+
+    Args:
+        trace: the trace.
+        wanted: the labels; all, unless they are named.
+    """
     warps, found = _Warps.of(trace), perturbations(trace)
     labels: dict[str, list[int]] = {}
     for index, launch in enumerate(trace.launches):
-        labels.setdefault(launch.label, []).append(index)
+        if wanted is None or launch.label in wanted:
+            labels.setdefault(launch.label, []).append(index)
     return tuple(
         replace(
             _of_label(label, [trace.launches[i] for i in members], warps.take(members)),

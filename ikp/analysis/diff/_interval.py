@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from math import exp, hypot, lgamma, log, log1p, sqrt
+from operator import add
 from typing import Any, Final
 
 import numpy as np
@@ -151,9 +152,9 @@ def contrast(
         a, b = (part[~np.isnan(part)] for part in parts)
     if min(len(a), len(b)) < 2:
         return None
-    first, second = float(a.mean()), float(b.mean())
+    first, second = mean_of(a), mean_of(b)
     if design.paired:
-        error, freedom = float((b - factor * a).std(ddof=1)) / sqrt(len(a)), len(a) - 1.0
+        error, freedom = _deviation(b - factor * a) / sqrt(len(a)), len(a) - 1.0
     else:
         error, freedom = _welch(factor * a, b)
     mean = abs(first + second) / 2
@@ -161,8 +162,33 @@ def contrast(
     return Contrast(first, second, estimate, error, freedom, unseen(mean), tick)
 
 
+SMALL: Final = 8
+"""Values below which numpy, too, adds one after the other, and takes longer than Python does: a
+program may have ten thousand kernels of a few launches each."""
+
+
+def mean_of(values: Floats) -> float:
+    """Return the mean of one value or more."""
+    if len(values) >= SMALL:
+        return float(values.mean())
+    return float(reduce(add, values.tolist())) / len(values)
+
+
+def _deviation(values: Floats) -> float:
+    """Return the standard deviation of two values or more, estimated from these."""
+    if len(values) >= SMALL:
+        return float(values.std(ddof=1))
+    listed = values.tolist()
+    mean = reduce(add, listed) / len(listed)
+    squares = [(each - mean) * (each - mean) for each in listed]
+    return sqrt(reduce(add, squares) / (len(listed) - 1))
+
+
 def _means(groups: tuple[Rows, ...], figures: Floats) -> Floats:
     """Return the mean of each block's launches that have the figure."""
+    if all(len(rows) == 1 for rows in groups):
+        single: Floats = figures[np.concatenate(groups)]
+        return single
     values = [figures[rows] for rows in groups]
     known = [each[~np.isnan(each)] for each in values]
     return np.array([each.mean() if len(each) else np.nan for each in known], np.float64)

@@ -6,14 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis.diff._interval import BETWEEN_RUNS, Allowance, Design, Rows, blocks
-from ikp.analysis.diff._sample import KERNEL, Floats, Sample
+from ikp.analysis.diff._sample import KERNEL, Floats, Ints, Sample
 
 ALTERNATING: Final = Allowance(0.0005, 0.0005)
 """How much alternating kernels differ by their order: the second finds the clocks of the first."""
@@ -162,13 +161,19 @@ def _alternate(
     before: Sample, after: Sample, groups: tuple[tuple[Rows, ...], tuple[Rows, ...]]
 ) -> bool:
     """Return whether each pair of launches, or runs, began before the next pair did."""
-    times = [
-        (min(a.min(), b.min()), max(a.max(), b.max()))
-        for a, b in (
-            (before.start_ns[one], after.start_ns[two]) for one, two in zip(*groups, strict=True)
-        )
-    ]
-    return all(earlier[1] < later[0] for earlier, later in pairwise(times))
+    sides = _bounds(before.start_ns, groups[0]), _bounds(after.start_ns, groups[1])
+    first = np.minimum(sides[0][0], sides[1][0])
+    last = np.maximum(sides[0][1], sides[1][1])
+    return bool((last[:-1] < first[1:]).all())
+
+
+def _bounds(start_ns: Ints, groups: tuple[Rows, ...]) -> tuple[Ints, Ints]:
+    """Return when the first and the last launch of each group began."""
+    if not groups:
+        return start_ns[:0], start_ns[:0]
+    begins = np.cumsum([0, *map(len, groups[:-1])])
+    ordered = start_ns[np.concatenate(groups)]
+    return np.minimum.reduceat(ordered, begins), np.maximum.reduceat(ordered, begins)
 
 
 def _usual(values: Floats, durations: Floats) -> NDArray[np.bool_]:

@@ -200,11 +200,14 @@ class _Into:
             kernel, role = divmod(place, len(trace.roles))
             if not figures["count"][low:high].any():
                 continue  # totals of what never occurred
+            key, mine = Key(trace.roles[role], names[region], kind), self.figures[kernel]
+            size = len(self.kernels.members[kernel])
             for name, values in figures.items():
-                size = len(self.kernels.members[kernel])
-                line = np.full(size, 0.0 if name in SUMS else np.nan)
-                line[launch[low:high]] = values[low:high]
-                self.figures[kernel][Key(trace.roles[role], names[region], kind), name] = line
+                line = values[low:high]
+                if high - low < size:  # it did not occur in each launch
+                    line = np.full(size, 0.0 if name in SUMS else np.nan)
+                    line[launch[low:high]] = values[low:high]
+                mine[key, name] = line
 
 
 def _names(trace: Trace) -> list[str]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis.evidence import collect_evidence, plural
+from ikp.analysis.evidence import collect_warnings, plural
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
@@ -39,7 +40,7 @@ KERNEL: Final = Key("", "", "kernel")
 NO_RANGE: Final = Key("", "in no range", "none")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sample:
     """The launches of one kernel on one side: a figure is an array with a value per launch.
 
@@ -62,7 +63,7 @@ class Sample:
         """The full name; "" where the trace has none."""
         return self.launches[0].kernel
 
-    @property
+    @cached_property
     def keys(self) -> list[Key]:
         """The regions, by role."""
         return list(dict.fromkeys(key for key, _ in self.figures if key.kind in KINDS))
@@ -79,7 +80,7 @@ class Sample:
             return found
         return np.full(len(self), 0.0 if figure in SUMS else np.nan)
 
-    @property
+    @cached_property
     def ghz(self) -> float | None:
         """The mean rate of the clock, where all count SM cycles."""
         if any(one.clock.kind != "cycles" for one in self.launches):
@@ -88,6 +89,8 @@ class Sample:
 
     def take(self, rows: NDArray[np.intp]) -> Sample:
         """Return some of the launches, in the given order."""
+        if len(rows) == len(self) and bool((rows == np.arange(len(rows))).all()):
+            return self
         return replace(
             self,
             launches=tuple(self.launches[i] for i in rows),
@@ -123,6 +126,8 @@ def by_step(sample: Sample) -> Sample:
 def joined(parts: Sequence[Sample]) -> Sample:
     """Return the launches of several traces as one sample, those of each in order of time."""
     parts = [part.take(np.argsort(part.start_ns, kind="stable")) for part in parts]
+    if len(parts) == 1:
+        return parts[0]
     names = dict.fromkeys(at for part in parts for at in part.figures)
     return replace(
         parts[0],
@@ -233,12 +238,7 @@ def notes_of_traces(before: Sequence[Trace], after: Sequence[Trace]) -> tuple[st
         if one != other:
             lines.append(f"{name} differs: {_short(one)} and {_short(other)}.")
     for side, traces in (("before", before), ("after", after)):
-        warnings = dict.fromkeys(
-            line
-            for trace in traces
-            for evidence in collect_evidence(trace)
-            for line in evidence.warnings()
-        )
+        warnings = dict.fromkeys(line for trace in traces for line in collect_warnings(trace))
         lines += [f"{side}: {line}" for line in warnings]
     return tuple(lines)
 

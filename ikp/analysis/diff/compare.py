@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isnan
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ikp.analysis.diff import _sample
-from ikp.analysis.diff._interval import Contrast
+from ikp.analysis.diff._interval import SMALL, Contrast, mean_of
 from ikp.analysis.diff._match import design, match
 from ikp.analysis.diff._measure import samples
 from ikp.analysis.diff._sample import KERNEL, NO_RANGE, Floats, Key, Sample
@@ -148,11 +149,14 @@ def _summed(sample: Sample) -> bool:
 
 
 def _mean(values: Floats) -> float:
-    return float(values.mean()) if len(values) else 0.0
+    return mean_of(values) if len(values) else 0.0
 
 
 def _median(sample: Sample, key: Key) -> float | None:
     values = sample.get(key, "p50")
+    if len(values) < SMALL:
+        few = sorted(each for each in values.tolist() if not isnan(each))
+        return (few[(len(few) - 1) // 2] + few[len(few) // 2]) / 2 if few else None
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else None
 

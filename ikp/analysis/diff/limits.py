@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -45,7 +45,7 @@ def parse(text: str) -> ParsedLimit:
     return ParsedLimit(text, found["region"], found["figure"], 1 + float(found["percent"]) / 100)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Compared:
     """Two samples, the design of their comparison, and why figures of them are unknown."""
 
@@ -72,7 +72,7 @@ class Compared:
         own = allowed.region * mean
         return min(own, allowed.kernel * self._residence) if figure in SUMS else own
 
-    @property
+    @cached_property
     def _residence(self) -> float:
         """How long a warp ran, in the mean of all launches."""
         sides = (self.before.get(KERNEL, "residence"), self.after.get(KERNEL, "residence"))

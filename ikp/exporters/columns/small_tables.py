@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cache
+from itertools import chain
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -33,9 +34,20 @@ def launches_of(facts: Facts) -> tuple[Launch, ...]:
     """Return the launches.
 
     Raises:
-        DamagedError: something is missing.
+        DamagedError: something is missing, or too large.
     """
-    return tuple(map(to_launch, _rows(facts, "launches")))
+    columns = {"notes": [()] * _rows(facts, "launches"), **facts["launches"]}
+    try:
+        for name in ("grid", "block", "notes"):
+            columns[name] = [tuple(one) if type(one) is list else one for one in columns[name]]
+        columns["clock"] = _clocks(columns["clock"])
+        made = _made(Launch, columns)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedError("the evidence of a launch is incomplete") from error
+    numbers = {each for one in made for each in (*one.grid, *one.block, one.rank or 0)}
+    if numbers and not -_MOST <= min(numbers) <= max(numbers) <= _MOST:
+        raise DamagedError("a launch has a grid, a block or a rank of more than 32 bits")
+    return tuple(made)
 
 
 def regions_of(facts: Facts) -> tuple[Region, ...]:
@@ -44,39 +56,53 @@ def regions_of(facts: Facts) -> tuple[Region, ...]:
     Raises:
         DamagedError: something is missing.
     """
+    _rows(facts, "regions")
     try:
-        return tuple(Region(**known(Region, one)) for one in _rows(facts, "regions"))
+        return tuple(_made(Region, facts["regions"]))
     except TypeError as error:
         raise DamagedError("the table of regions is incomplete") from error
 
 
-def _rows(facts: Facts, name: str) -> list[Facts]:
+def _rows(facts: Facts, name: str) -> int:
+    """Return how many rows a table has."""
     columns = facts.get(name)
     if not isinstance(columns, dict) or not _are(list(columns.values()), list):
         raise DamagedError(f"the table of {name} is damaged")
-    if len({len(column) for column in columns.values()}) > 1:
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
         raise DamagedError(f"the table of {name} is incomplete")
-    rows = zip(*columns.values(), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+    return lengths.pop() if lengths else 0
 
 
-def to_launch(facts: Facts) -> Launch:
-    """Rebuild a launch from its facts.
+def _clocks(rows: list[Facts]) -> list[ClockFit]:
+    """Return the clocks of launches: nearly always, all have the same fields."""
+    names = {*map(tuple, rows)}
+    if len(names) > 1:
+        return [made for one in rows for made in _clocks([one])]
+    columns = {name: [one[name] for one in rows] for each in names for name in each}
+    return _made(ClockFit, columns)
+
+
+def _made(kind: type[_Kind], columns: Facts) -> list[_Kind]:
+    """Return an object for each row of a table, from the columns that ``kind`` has a field for.
 
     Raises:
-        DamagedError: something is missing, or too large.
+        TypeError: a value is of another type than its field, or a field is missing.
     """
-    facts = {"notes": (), **facts}
-    try:
-        for name in ("grid", "block", "notes"):
-            facts[name] = tuple(facts[name]) if isinstance(facts[name], list) else facts[name]
-        facts["clock"] = ClockFit(**known(ClockFit, facts["clock"]))
-        made = Launch(**known(Launch, facts))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DamagedError("the evidence of a launch is incomplete") from error
-    if not all(-_MOST <= each <= _MOST for each in (*made.grid, *made.block, made.rank or 0)):
-        raise DamagedError("a launch has a grid, a block or a rank of more than 32 bits")
-    return made
+    types = _HINTS[kind]
+    found = {name: column for name, column in columns.items() if name in types}
+    if not found and any(columns.values()):
+        raise TypeError("no field is known")
+    for name, column in found.items():
+        if not _all_fit(column, types[name]):
+            raise TypeError(f"a {name} is of another type")
+    order = [each.name for each in fields(kind) if each.name in found]
+    if order == [each.name for each in fields(kind)][: len(order)]:
+        return [kind(*row) for row in zip(*(found[name] for name in order), strict=True)]
+    return [
+        kind(**dict(zip(order, row, strict=True)))
+        for row in zip(*(found[name] for name in order), strict=True)
+    ]
 
 
 _MOST: Final = (1 << 31) - 1
@@ -129,33 +155,33 @@ def _are(values: Any, kind: type) -> bool:
     return isinstance(values, list) and all(isinstance(one, kind) for one in values)
 
 
-def known(kind: type[_Kind], facts: Facts) -> Facts:
-    """Return the facts that ``kind`` has a field for, each of that field's type.
-
-    Raises:
-        TypeError: one is of another type.
-    """
-    types = _HINTS[kind]
-    found = {name: value for name, value in facts.items() if name in types}
-    for name, value in found.items():
-        if not _fits(value, types[name]):
-            raise TypeError(f"{name} is {value!r}")
-    return found
-
-
 _HINTS: Final[dict[type[Any], dict[str, Any]]] = {
     kind: get_type_hints(kind) for kind in (Launch, ClockFit, Region)
 }
 
 
-def _fits(value: object, kind: Any) -> bool:
-    """Return whether a value is of a field's type: a class, a union, or a tuple."""
+def _all_fit(column: list[object], kind: Any) -> bool:
+    """Return whether the values of a column are of a field's type: a class, a union, or a tuple.
+
+    Files have tens of thousands of launches, and values of a few types.
+    """
     origin, inner = _parts(kind)
-    if origin is tuple:
-        if not isinstance(value, tuple):
-            return False
-        wanted = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
-        return len(value) == len(wanted) and all(map(_fits, value, wanted))
+    if origin is not tuple:
+        return all(_fits(one, kind) for one in {type(one): one for one in column}.values())
+    tuples = [one for one in column if isinstance(one, tuple)]
+    if len(tuples) < len(column):
+        return False
+    if inner[-1] is Ellipsis:
+        return _all_fit([*chain.from_iterable(tuples)], inner[0])
+    if not tuples or {*map(len, tuples)} != {len(inner)}:
+        return not tuples
+    places = zip(*tuples, strict=True)
+    return all(_all_fit([*some], one) for some, one in zip(places, inner, strict=True))
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Return whether a value is of a class, or of one of a union."""
+    _, inner = _parts(kind)
     if inner:
         return any(_fits(value, one) for one in inner)
     return isinstance(value, (int, float) if kind is float else kind)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ikp.core.trace import Launch
-from ikp.exporters.columns.small_tables import to_launch
+from ikp.exporters.columns.small_tables import launches_of
 from ikp.exporters.protobuf.varints import DamagedError
 from tests.analysis.explain.launches import Scene, Warp
 
@@ -25,8 +25,14 @@ def facts() -> dict[str, Any]:
     return {**asdict(launch()), "grid": [*launch().grid], "block": [*launch().block], "notes": []}
 
 
+def read(*some: dict[str, Any]) -> tuple[Launch, ...]:
+    """Read launches of a file's table, which has a column for each fact."""
+    return launches_of({"launches": {name: [one[name] for one in some] for name in some[0]}})
+
+
 def test_a_launch_comes_back() -> None:
-    assert to_launch({**facts(), "rank": 7}) == replace(launch(), rank=7)
+    (made,) = read({**facts(), "rank": 7})
+    assert made == replace(launch(), rank=7)
 
 
 @pytest.mark.parametrize(
@@ -34,4 +40,4 @@ def test_a_launch_comes_back() -> None:
 )
 def test_numbers_of_more_than_32_bits_are_refused(more: dict[str, Any]) -> None:
     with pytest.raises(DamagedError, match="more than 32 bits"):
-        to_launch({**facts(), **more})
+        read({**facts(), **more})

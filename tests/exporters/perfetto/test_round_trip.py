@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from ikp.core.abi import PayloadType
 from ikp.core.trace import ClockFit, Events, Trace
 from ikp.core.warps import joined_warps
-from ikp.exporters.columns.small_tables import to_launch
+from ikp.exporters.columns.small_tables import launches_of
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto import _writer as writer
 from ikp.exporters.perfetto._setup import of_launch
@@ -173,6 +173,7 @@ def test_a_residual_that_nothing_measured_is_told_as_unknown() -> None:
     fitted = ClockFit("cycles", 0.5, "fitted", anchors=2)
     facts = of_launch(launch(clock=fitted))
     assert facts["clock"]["residual"] == "unknown: no spare anchors"
-    assert to_launch(facts).clock == fitted
+    (read,) = launches_of({"launches": {name: [value] for name, value in facts.items()}})
+    assert read.clock == fitted
     exact = ClockFit("host", 1.0, "exact", anchors=2)
     assert "residual" not in of_launch(launch(clock=exact))["clock"]

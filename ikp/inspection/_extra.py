@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ikp.core.extra_work import ExtraWork
 from ikp.inspection import _unpacking
 from ikp.inspection._serial import Serial
+from ikp.inspection._serves import Serves
 from ikp.inspection._work import Often, line_of
 from ikp.inspection._written_back import written_back
 from ikp.sass.control_flow.flow import Flow
@@ -96,6 +97,11 @@ class Extra:
         return DefUse(self.flow, self.ours)
 
     @cached_property
+    def serves(self) -> Serves:
+        """What its instructions serve."""
+        return Serves(self.uses)
+
+    @cached_property
     def _kinds(self) -> dict[str, tuple[frozenset[int], frozenset[int]]]:
         """The instructions of each kind, and those of them that count what they are for."""
         kinds: dict[str, Callable[[], tuple[Iterable[int], Iterable[int]]]] = {
@@ -104,7 +110,7 @@ class Extra:
             "ones": self._ones,
             "checks": self._checks,
             "random": self._random,
-            "unpacked": lambda: _unpacking.unpacked(self.uses),
+            "unpacked": lambda: _unpacking.unpacked(self.uses, self.serves.results),
             "in memory": self._in_memory,
             "alike": self._alike,
             "written back": lambda: written_back(self.uses, self.sectors),

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from ikp.inspection._work import Often
-from ikp.sass.dataflow.def_use import DefUse
+from ikp.sass.dataflow.def_use import DefUse, bits_of
 from ikp.sass.disassembly.effects import operand
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, unit_of, work_of
@@ -47,6 +47,13 @@ class Serves:
             if unit_of(self.uses.flow.code.instructions[at]):
                 counts[self._kind(at)] += often.weight
         return {kind: round(count, _DIGITS) for kind, count in sorted(counts.items()) if count}
+
+    @property
+    def results(self) -> int:
+        """The instructions that serve results, as bits, and the stores and products themselves."""
+        code = self.uses.flow.code.instructions
+        ends = (at for at, each in enumerate(code) if work_of(each) in (*_MEMORY, Work.TENSOR))
+        return self._served[RESULTS] | bits_of(ends)
 
     def _kind(self, at: int) -> str:
         each = self.uses.flow.code.instructions[at]

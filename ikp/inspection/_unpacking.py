@@ -22,19 +22,27 @@ _BITS: Final = frozenset(
 _FLOATS: Final = frozenset(
     ["FADD", "FMUL", "FFMA", "FSEL", "FMNMX", "FSETP", "HADD2", "HFMA2", "HMUL2", "F2FP"]
 )
-_LEAST: Final = 3.0
+_LEAST: Final = 3.5
 """Such instructions for each number, from which on a conversion would be fewer."""
 
 
-def unpacked(uses: DefUse) -> tuple[set[int], set[int]]:
+def unpacked(uses: DefUse, results: int) -> tuple[set[int], set[int]]:
     """Return integer instructions between loads and arithmetic, and the numbers that they make.
 
-    None where these are fewer than three for each number.
+    None where these are few for each number.
+
+    Args:
+        uses: the definitions and uses of a kernel.
+        results: the instructions that serve results, and no address alone, as bits.
     """
     code = uses.flow.code.instructions
     loads = [at for at, each in enumerate(code) if each.op in _LOADS and at not in uses.ours]
     reached = _forward(uses, loads)
-    ends = {at for at in reached if any(_takes(uses, at, user) for user in uses.users(at))}
+    ends = {
+        at
+        for at in reached
+        if any(results >> user & 1 and _takes(uses, at, user) for user in uses.users(at))
+    }
     between = _backward(uses, ends, reached)
     numbers = {_last(uses, at, reached) for at in ends}
     return (between, numbers) if len(between) >= _LEAST * max(len(numbers), 1) else (set(), set())
@@ -50,13 +58,16 @@ def _last(uses: DefUse, at: int, some: set[int]) -> int:
 def _is_bits(each: Instruction) -> bool:
     """Whether an instruction moves, masks, shifts or selects bits, or adds constants to these."""
     if each.op == "IMAD":
-        shifts = ".MOV" in each.opcode or ".SHL" in each.opcode or ".U32" in each.opcode
-        return shifts or any(_is_constant(one) for one in each.operands[1:3])
+        narrow = not each.opcode.startswith(("IMAD.WIDE", "IMAD.HI"))
+        moves = ".MOV" in each.opcode or ".SHL" in each.opcode
+        return narrow and (moves or any(_is_shift(one) for one in each.operands[1:3]))
     return each.op in _BITS
 
 
-def _is_constant(text: str) -> bool:
-    return text.startswith(("0x", "-0x"))
+def _is_shift(text: str) -> bool:
+    """Whether a factor is a power of two."""
+    number = int(text, 16) if text.startswith("0x") else 0
+    return number > 0 and not number & number - 1
 
 
 def _forward(uses: DefUse, loads: Iterable[int]) -> set[int]:

@@ -27,7 +27,6 @@ from ikp.inspection._find_records import find
 from ikp.inspection._images import Marks, codes
 from ikp.inspection._plain_kernel import plain_facts
 from ikp.inspection._record import FoundRecords, Record
-from ikp.inspection._serves import Serves
 from ikp.inspection._sureness import Sureness
 from ikp.inspection._work import Often, flop
 from ikp.inspection.inspector import lost_ranges
@@ -193,7 +192,7 @@ class _Summary:
             lines=lines(self.flow, how_often),
             excess=self._excess.of(how_often),
             extra=self._extra.of(how_often),
-            serves=self._serves.of(how_often),
+            serves=self._extra.serves.of(how_often),
             needless=float(
                 sum(each.expected for at, each in how_often.items() if at in self._needless)
             ),
@@ -281,10 +280,6 @@ class _Summary:
         accesses = self._accesses
         values, sectors = accesses.values, accesses.sectors
         return Extra(self.flow, values, sectors, self.reports, self._of_records)
-
-    @cached_property
-    def _serves(self) -> Serves:
-        return Serves(self._extra.uses)
 
     @cached_property
     def _needless(self) -> frozenset[int]:

@@ -149,16 +149,21 @@ DECODE = (
     "LOP3.LUT R6, R2, 0x7, RZ, 0xc0, !PT",
     "LEA R7, R5, R6, 0x3",
     "FMUL R3, R7, R10",
+    "STG.E desc[UR4][R8.64], R3",
 )
 
 
 def test_numbers_that_integer_instructions_make() -> None:
     found = extra(*DECODE)["unpacked"]
     assert (found.count, found.parts) == (4, 1)
-    few = (DECODE[0], "PRMT R7, R2, 0x7770, RZ", "FMUL R3, R7, R10")
+    few = (DECODE[0], "PRMT R7, R2, 0x7770, RZ", "FMUL R3, R7, R10", STORED)
     assert count("unpacked", *few) == 0
-    address = (*DECODE[:5], "LDG.E R3, desc[UR4][R7.64]")
+    address = (*DECODE[:5], "LDG.E R3, desc[UR4][R7.64]", STORED)
     assert count("unpacked", *address) == 0, "an address is no number"
+    index = (*DECODE[:5], "IMAD R10, R7, R11, RZ", "LDG.E R3, desc[UR4][R10.64]", STORED)
+    assert count("unpacked", *index) == 0, "nor what an address is made of"
+    mixed = (DECODE[0], "IMAD.WIDE.U32 R4, R2, -0x2daee0ad, RZ", *DECODE[2:])
+    assert count("unpacked", *mixed) == 0, "random numbers are made, and not taken apart"
 
 
 ACCUMULATED = ("LDS R4, [R20]", "LDG.E R5, desc[UR4][R8.64]", "FADD R4, R4, R5", "STS [R20], R4")
@@ -203,6 +208,8 @@ def test_lanes_that_calculate_the_same() -> None:
     assert count("alike", *same) == 1
     own = loop("LDG.E R4, desc[UR4][R32.64]", "FADD R5, R4, R5", before=(*ELEMENT, "MOV R5, RZ"))
     assert count("alike", *own) == 0
+    product = loop("HMMA.16816.F32 R4, R12, R16, RZ", "FADD R5, R4, R5", before=("MOV R5, RZ",))
+    assert count("alike", *product) == 0, "each lane has other elements of it"
     shuffled = loop("SHFL.BFLY PT, R4, R5, 0x1, 0x1f", "FADD R5, R4, R5", before=("MOV R5, RZ",))
     assert count("alike", *shuffled) == 0
 

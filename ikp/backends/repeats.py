@@ -15,6 +15,7 @@ from ikp.session.known_launch import SlowError, now
 
 if TYPE_CHECKING:
     from ikp.backends.loaded import Module
+    from ikp.session.handed import Held
 
 
 class Repeat:
@@ -42,22 +43,23 @@ class Repeat:
         again = getattr(request, "again", None)
         self._request = None if again is None else weakref.ref(request)
         self._shape, self._device, self.module = shape, device, module
-        self._behind: dict[int, tuple[int, ...]] = {}  # by bytes of slots
+        self._behind: dict[tuple[int, bool], tuple[int, ...]] = {}
+        """Launch parameters behind the address: by bytes of a buffer, and whether it records."""
 
     @property
     def lasts(self) -> bool:
         """Whether there is anything to use again: the session keeps its request for the buffer."""
         return self._request is not None
 
-    def take(self, stream: int) -> tuple[Any, tuple[int, ...]] | None:
+    def take(self, stream: int) -> tuple[Held, tuple[int, ...]] | None:
         """Take the buffer of a launch that no CUDA graph captures.
 
         Args:
             stream: the driver's handle.
 
         Returns:
-            The buffer's tensor, and the launch parameters in words of 64 bits; None where the
-            session records no launch now.
+            The buffer's memory, to be held until the launch is made, and the launch parameters in
+            words of 64 bits; None where the session records no launch now.
 
         Raises:
             SlowError: the launch is to be recorded as the first one was.
@@ -68,18 +70,19 @@ class Repeat:
         before = now.device, now.stream
         now.device, now.stream = self._device, 0 if stream == PER_THREAD else stream
         try:
-            taken = request.again(request)
+            held = request.again(request)
         finally:
             now.device, now.stream = before
-        if taken is None:
+        if held is None:
             return None
-        data, slots_bytes = taken
-        behind = self._behind.get(slots_bytes)
+        notice = held.ikp_notice
+        key = held.nbytes, notice is not None
+        behind = self._behind.get(key)
         if behind is None:
-            found = self.module.words_behind(int(data.numel()), slots_bytes > 0, *self._shape)
-            behind = self._behind[slots_bytes] = found
-        notice = data.ikp_notice
+            grid, warps, selection = self._shape
+            behind = self.module.words_behind(*key, grid, warps, selection)
+            self._behind[key] = behind
         if notice is not None:
             notice.asks = False  # torch for the stream
             notice.launched(stream, captured=False)
-        return data, (data.data_ptr(), *behind)
+        return held, (held.address, *behind)

@@ -18,6 +18,7 @@ from ikp.errors import UsageError
 from ikp.profiling._life import Life, check_here
 from ikp.profiling.steps import Cycles, Phase, Schedule
 from ikp.session.current import current_rank
+from ikp.session.handed import Held
 from ikp.session.known_launch import SlowError
 from ikp.session.memory import BufferSize
 from ikp.session.recorder import BufferRequest, provenance
@@ -244,7 +245,7 @@ class profile(Life):
         enabled = enabled and phase is Phase.ACTIVE
         return recording.buffer(asked, enabled=enabled, rank=current_rank())
 
-    def _again(self, asked: BufferRequest) -> tuple[Any, int] | None:
+    def _again(self, asked: BufferRequest) -> Held | None:
         """Take another buffer; see ``BufferRequest.again``."""
         recording = self._recording
         if recording is None:

@@ -8,6 +8,7 @@ segment, before a launch asks for one.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -24,7 +25,8 @@ _pinned: dict[int, Tensor] = {}
 
 def made_ahead(data: Tensor) -> Tensor:
     """Return the memory of a segment, with the tensor made that ``hand_out`` is to return of it."""
-    data.ikp_handed = data.as_subclass(_kind())
+    if "ikp_handed" not in data.__dict__:
+        data.ikp_handed = data.as_subclass(_kind())
     return data
 
 
@@ -43,6 +45,25 @@ def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
     return handed
 
 
+class Held:
+    """The memory of one segment, as a launcher of ikp's holds it until its launch is made.
+
+    It is no tensor: where one goes, torch gives Python's lock to another thread.
+
+    Args:
+        data: the memory.
+        nbytes: of the memory.
+        label: of the buffer.
+        opening: the opening of the session that reads it; None where no kernel records into it.
+    """
+
+    __slots__ = ("__weakref__", "address", "ikp_notice", "nbytes")
+
+    def __init__(self, data: Tensor, nbytes: int, label: str, opening: Opening | None) -> None:
+        self.address, self.nbytes = int(data.data_ptr()), nbytes
+        self.ikp_notice = None if opening is None else Notice(data, label, opening)
+
+
 class Notice:
     """A buffer's notice of its launches: streams, graph captures, and a launch after the session.
 
@@ -50,9 +71,14 @@ class Notice:
     for its address when it launches; the notice is taken there.
     """
 
+    __slots__ = (
+        *("_data", "_label", "_stream", "_warned", "asks", "captured"),
+        *("opening", "request", "segment", "streams"),
+    )
+
     def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
         self._data, self._label, self.opening = data, label, opening
-        self._stream = launch_stream(data.device) if data.is_cuda else None
+        self._stream: Callable[[], tuple[int, bool]] | None = None  # of a GPU's launch, once asked
         self._warned = False
         self.segment: Segment | None = None  # that the session reads
         self.request: Any = None  # the ``BufferRequest`` that it was taken by
@@ -64,7 +90,10 @@ class Notice:
         """Note a launch: warn if its records are lost, and then keep the memory for good."""
         if not self.asks:
             return
-        stream, captured = (0, False) if self._stream is None else self._stream()
+        if self._stream is None:
+            data = self._data
+            self._stream = launch_stream(data.device) if data.is_cuda else _none
+        stream, captured = self._stream()
         self.launched(stream, captured=captured)
         opening = self.opening
         if opening.lasts and opening.pid == os.getpid():
@@ -85,7 +114,7 @@ class Notice:
         if captured:
             self.captured = True
             _pinned[self._data.untyped_storage().data_ptr()] = self._data
-            if self._stream is not None:
+            if self._data.is_cuda:
                 note_capture(stream, self)
 
     @property
@@ -109,6 +138,11 @@ class Notice:
             f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
             "it records is lost. Take a buffer for each launch, inside the session."
         )
+
+
+def _none() -> tuple[int, bool]:
+    """Return the stream of a launch on the host, which has none, and that none is captured."""
+    return 0, False
 
 
 @cache

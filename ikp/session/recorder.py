@@ -17,7 +17,7 @@ from typing import Any
 
 from ikp import registry
 from ikp.core import abi
-from ikp.core.abi import LAUNCH_HEADER_BYTES, OverflowMode
+from ikp.core.abi import OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.decoding.open_ranges import until, with_open
 from ikp.core.host_clock import HostClock
@@ -33,7 +33,7 @@ from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
 from ikp.session.drain import Drain
 from ikp.session.faults import failures, fault, lost, streams
-from ikp.session.handed import hand_out
+from ikp.session.handed import Held, hand_out
 from ikp.session.harvest import Harvest, Taken
 from ikp.session.known_launch import ask_torch
 from ikp.session.memory import BufferSize
@@ -60,10 +60,10 @@ class BufferRequest:
     backend: str | None = None
     kernel: str = ""  # the full name of the launched kernel
     found: Found | None = None
-    again: Callable[[BufferRequest], tuple[Tensor, int] | None] | None = None
+    again: Callable[[BufferRequest], Held | None] | None = None
     """Takes another buffer for a kernel without verbs, where the session keeps the request as long
-    as it is open: the tensor and the bytes of its slots, 0 where recording is off. None where the
-    session records no launch now. Raises a SlowError where it has ended."""
+    as it is open. Returns None where the session records no launch now, and raises a SlowError
+    where it has ended."""
 
     @property
     def launch(self) -> object:
@@ -157,24 +157,23 @@ class Recording:
             BufferError: no memory, no GPU, or a CUDA graph is being captured.
             PluginError: the backend can't be loaded.
         """
-        segment, handed, found = self._take(asked, enabled, rank)
+        segment, found = self._take(asked, enabled, rank)
+        handed = hand_out(segment.data, asked.label, self.opening if enabled else None)
         prof = found.argument(segment, handed)
         if prof is not None:  # else the adapter has warned why
-            self._keep_taken(segment, handed, found)
+            self._keep_taken(segment, handed, asked, found)
         return prof
 
-    def memory(
-        self, asked: BufferRequest, *, enabled: bool, rank: int | None
-    ) -> tuple[Tensor, int]:
-        """Return what ``buffer`` does for a kernel without verbs: a tensor, and bytes of slots."""
-        segment, handed, found = self._take(asked, enabled, rank)
-        self._keep_taken(segment, handed, found)
-        return handed, found.ready.kind.nbytes - LAUNCH_HEADER_BYTES if enabled else 0
+    def memory(self, asked: BufferRequest, *, enabled: bool, rank: int | None) -> Held:
+        """Return what ``buffer`` does for a kernel without verbs: memory that no program holds."""
+        segment, found = self._take(asked, enabled, rank)
+        nbytes, opening = found.ready.kind.nbytes, self.opening if enabled else None
+        held = Held(segment.data, nbytes, asked.label, opening)
+        self._keep_taken(segment, held, asked, found)
+        return held
 
-    def _take(
-        self, asked: BufferRequest, enabled: bool, rank: int | None
-    ) -> tuple[Segment, Tensor, Found]:
-        """Take a segment; return it, the tensor that the program holds, and what was found."""
+    def _take(self, asked: BufferRequest, enabled: bool, rank: int | None) -> tuple[Segment, Found]:
+        """Take a segment; return it, and what was found."""
         found = asked.found
         if found is None or not found.settled.holds():
             settled = self.wishes.settle(asked.backend, asked.device, asked.selection)
@@ -201,15 +200,15 @@ class Recording:
             rank,
             asked.kernel,
         )
-        handed = hand_out(data, asked.label, self.opening if enabled else None)
-        notice = handed.ikp_notice
+        return segment, found
+
+    def _keep_taken(
+        self, segment: Segment, handed: Tensor | Held, asked: BufferRequest, found: Found
+    ) -> None:
+        """Note a segment that a launch is to record into, and what holds its memory until then."""
+        harvest, notice = found.place.harvest, handed.ikp_notice
         if notice is not None:
             notice.segment, notice.request = segment, asked
-        return segment, handed, found
-
-    def _keep_taken(self, segment: Segment, handed: Tensor, found: Found) -> None:
-        """Note a segment that a launch is to record into."""
-        harvest, notice = found.place.harvest, handed.ikp_notice
         taken = Taken(segment, weakref.ref(handed), notice, found.ready.kind, launch=found.launch)
         if found.settled.spec.overflow is OverflowMode.STREAM and segment.enabled:
             taken.drain = Drain.begin(found.place.service, segment)

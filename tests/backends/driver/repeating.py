@@ -42,16 +42,15 @@ class Request:
 
 
 class Memory:
-    """The tensor of a buffer."""
+    """The memory of a buffer."""
+
+    nbytes = 1 << 20
 
     def __init__(self, at: int, notice: Notice) -> None:
-        self._at, self.ikp_notice = at, notice
-
-    def data_ptr(self) -> int:
-        return self._at
+        self.address, self.ikp_notice = at, notice
 
     def numel(self) -> int:
-        return 1 << 20
+        return self.nbytes
 
 
 class Kept(Session):
@@ -66,16 +65,16 @@ class Kept(Session):
     def buffer(self, label: str, **options: object) -> Any:
         super().buffer(label, **options)
         made = Prof(str(Spec()))
-        made.data, _ = self.again(self.request)
-        made.address = made.data.data_ptr()
+        made.data = self.again(self.request)
+        made.address = made.data.address
         return made
 
-    def again(self, request: object) -> tuple[Any, int]:
+    def again(self, request: object) -> Any:
         notice = Notice(request)
         made = Memory((1 << 33) + KIB * len(self.buffers), notice)
         self.buffers.append(weakref.ref(made))
         self.streams.append(notice.streams)
-        return made, Prof.slots_bytes
+        return made
 
 
 class Keeping(Launcher):

@@ -73,6 +73,7 @@ def test_a_launch_like_an_earlier_one_takes_a_buffer_of_its_own_and_no_more(seen
         recording: Any = prof._recording
         segments = recording.segments
         assert {each.data.data_ptr() for each in segments} == addresses
+        assert all(each.is_over(0) for each in recording._taken), "it may be read back"
         assert len({(each.label, each.kernel, each.nbytes, each.rank) for each in segments}) == 1
         assert seen.functions == [MARKED] * 5
     assert Counter(each.label for each in prof.trace.launches) == {}, "none has run"

@@ -35,6 +35,7 @@ from ikp.probes.patch import patch
 from ikp.sass.assembly.assembler import NOP, assemble
 from ikp.sass.assembly.chips import CHIPS, HOPPER
 from ikp.sass.cubins.cubin import Cubin
+from tests.products import pairwise
 from tests.sass.assembled import cubin
 from tests.sass.emulate import LANES, HazardError, Machine, Warp
 
@@ -258,13 +259,17 @@ def test_the_decoder_reads_what_they_leave(
     assert sorted(names) == sorted((["inner"] * 3 + ["outer", "whole"]) * slots)
 
 
-@pytest.mark.parametrize("by_words", [False, True])
-@pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("held", [False, True])
-@pytest.mark.parametrize("quads", [(8,), (8, 12, 16)])
-@pytest.mark.parametrize("grid", [(3, 2, 2), (5, 1, 1)])
-@pytest.mark.parametrize(("warps", "sure"), [(4, False), (6, True), (3, True), (16, False)])
-def test_pairs_may_name_addresses(grid, quads, held, together, by_words, warps, sure, monkeypatch):
+@pytest.mark.parametrize(
+    ("launched", "grid", "quads", "held", "together", "by_words"),
+    pairwise(
+        [(4, False), (6, True), (3, True), (16, False)],
+        [(3, 2, 2), (5, 1, 1)],
+        [(8,), (8, 12, 16)],
+        *[[False, True]] * 3,
+    ),
+)
+def test_pairs_may_name_addresses(launched, grid, quads, held, together, by_words, monkeypatch):
+    warps, sure = launched
     here = sys.modules[__name__]
     for name, value in (("BY_WORDS", by_words), ("TOGETHER", together), ("HELD", held)):
         monkeypatch.setattr(here, name, value)

@@ -77,7 +77,7 @@ class _Report:
     ikp: str
     packages: dict[str, str | None]
     plugins: tuple[tuple[Plugin, Check], ...]
-    gpus: gpu.Found
+    gpus: gpu.GpusFound
     environment: dict[str, str | None]
 
     @property

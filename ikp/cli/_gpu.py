@@ -27,7 +27,7 @@ _LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class GpusFound:
     """GPUs that a kernel could run on, and the driver.
 
     ``note`` says why this process can't use a GPU that the machine has; ``problems`` are errors of
@@ -55,17 +55,17 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "").lower() in _YES
 
 
-def find() -> Found:
+def find() -> GpusFound:
     """Return the GPUs that torch can use; without torch, those that ``nvidia-smi`` lists."""
     listed = _nvidia_smi()
     driver = listed[0][1] if listed else None
     if find_spec("torch") is None:
-        return Found(tuple(name for name, _ in listed), driver)
+        return GpusFound(tuple(name for name, _ in listed), driver)
     try:
         names = _torch_names()
     except Exception as error:  # noqa: BLE001 - any error of a broken torch is reported
-        return Found(driver=driver, problems=(f"torch: {type(error).__name__}: {error}",))
-    return Found(names, driver, _note(names, listed))
+        return GpusFound(driver=driver, problems=(f"torch: {type(error).__name__}: {error}",))
+    return GpusFound(names, driver, _note(names, listed))
 
 
 def _torch_names() -> tuple[str, ...]:

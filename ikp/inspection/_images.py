@@ -38,7 +38,7 @@ _RUN_TIME = "(id known at run time)"
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class PtxMarks:
     """The records that a PTX text stores."""
 
     names: dict[int, str]  # region id -> name
@@ -70,7 +70,7 @@ class Marks:
         return self.names.get(region) or fallback_name(region)
 
 
-def read_marks(ptx: str) -> Marks:
+def read_marks(ptx: str) -> PtxMarks:
     """Return the marks in a PTX text; none in a text without them.
 
     Raises:
@@ -96,16 +96,16 @@ def read_marks(ptx: str) -> Marks:
         if found := _TAG.search(ptx, mark.end(), end):
             tag = int(found[1], 16)
             tags[tag] = names.get(tag & REGION_MASK) or fallback_name(tag & REGION_MASK)
-    return Marks(names, tags, len(places), sometimes=frozenset(sometimes))
+    return PtxMarks(names, tags, len(places), sometimes=frozenset(sometimes))
 
 
-def _of_machine(said: dict[str, Any]) -> Marks:
+def _of_machine(said: dict[str, Any]) -> PtxMarks:
     names = merge({region_id(name): name} for name in said["names"])
     ours = tuple((first, last) for first, last in said["ours"])
     own, shared = said["names"][0], said.get("shared")
     first, last = said.get("plain") or (0, 0)
     registers, _ = said.get("registers") or (None, None)
-    return Marks(
+    return PtxMarks(
         *(names, {}, len(names), ours, (first, last), own, shared, registers), named_by_code=True
     )
 

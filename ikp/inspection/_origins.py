@@ -43,7 +43,7 @@ _States = dict[_State, list[tuple[int, _State]]]
 instructions up to there: one, or several in a row that concern no value and no guard."""
 
 
-class Step(NamedTuple):
+class OriginStep(NamedTuple):
     """Instructions that are executed one after the other, and the values' places around them."""
 
     instructions: range
@@ -62,14 +62,14 @@ class Origins:
         """The instructions that define the values, for each combination of them."""
         return {state.places for state in self.states if state.done}
 
-    def way(self, places: tuple[Place, ...]) -> Iterator[Step]:
+    def way(self, places: tuple[Place, ...]) -> Iterator[OriginStep]:
         """Yield each step of the paths from where ``places`` were all defined."""
         work = [state for state in self.states if state.places == places]
         seen = set(work)
         while work:
             state = work.pop()
             for end, after in self.states[state]:
-                yield Step(range(state.at, end), state.places, after.places)
+                yield OriginStep(range(state.at, end), state.places, after.places)
                 if after not in seen:
                     seen.add(after)
                     work.append(after)

@@ -16,7 +16,7 @@ from ikp.inspection import _images as ptx_names
 from ikp.inspection import _source as source
 from ikp.inspection._find_records import find
 from ikp.inspection._holding import Holding
-from ikp.inspection._images import Marks, codes, images
+from ikp.inspection._images import PtxMarks, codes, images
 from ikp.inspection._record import FoundRecords, Record
 from ikp.inspection._whereabouts import Places
 from ikp.inspection.report import (
@@ -79,7 +79,7 @@ def report(found: Iterable[Image], name: str | None = None, where: str = "") -> 
     return Report(tuple(kernels))
 
 
-def lost_ranges(flow: Flow, found: FoundRecords, marks: Marks, image: Image) -> tuple[str, ...]:
+def lost_ranges(flow: Flow, found: FoundRecords, marks: PtxMarks, image: Image) -> tuple[str, ...]:
     """Return in words which ranges that a source names lost what they are about, or part of it."""
     if marks.named_by_code:
         return ()
@@ -102,7 +102,7 @@ class _Findings:
 
     flow: Flow
     found: FoundRecords
-    marks: Marks
+    marks: PtxMarks
     image: Image
 
     def kernel(self) -> KernelReport:
@@ -133,9 +133,9 @@ class _Findings:
         return Holding(self.flow, self.image.ptx, self._own) if self.marks.named_by_code else None
 
     @cached_property
-    def _records(self) -> dict[tuple[str, str, source.Source | None], list[Record]]:
+    def _records(self) -> dict[tuple[str, str, source.SourceSpan | None], list[Record]]:
         """The records of each range of the source, in the order of their first stores."""
-        groups: dict[tuple[str, str, source.Source | None], list[Record]] = defaultdict(list)
+        groups: dict[tuple[str, str, source.SourceSpan | None], list[Record]] = defaultdict(list)
         for record in self.found.records:
             first = record.spans[0]
             kind = ptx_names.kind(record.tag, instant=first.start == first.end)
@@ -149,7 +149,7 @@ class _Findings:
             for key, records in self._records.items()
         ]
 
-    def _source(self, record: Record) -> source.Source | None:
+    def _source(self, record: Record) -> source.SourceSpan | None:
         if self._holding is not None:
             return self._holding.source(self.marks.name(record.tag))
         instructions = self.flow.code.instructions

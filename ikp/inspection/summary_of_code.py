@@ -24,7 +24,7 @@ from ikp.inspection._excess import Excess
 from ikp.inspection._expansions import lines
 from ikp.inspection._extra import Extra
 from ikp.inspection._find_records import find
-from ikp.inspection._images import Marks, codes
+from ikp.inspection._images import PtxMarks, codes
 from ikp.inspection._plain_kernel import plain_facts
 from ikp.inspection._record import FoundRecords, Record
 from ikp.inspection._sureness import Sureness
@@ -99,7 +99,7 @@ class _Summary:
     """Sums up one kernel."""
 
     flow: Flow
-    marks: Marks
+    marks: PtxMarks
     shape: Shape
     first_parameter: int
     reports: frozenset[int] = frozenset()  # calls that report a failed check

@@ -103,7 +103,7 @@ _Named = TypeVar("_Named")
 
 
 @dataclass(slots=True)
-class _Names:
+class _ScopedNames:
     """Labels and branch tables, each by its scope and name."""
 
     labels: dict[tuple[int, str], int] = field(default_factory=dict)  # the instruction that follows
@@ -200,7 +200,7 @@ def _read(
     at: list[int] = []
     parsed: list[Parsed] = []
     inside: list[tuple[int, ...]] = []  # the scopes around each instruction, outer ones first
-    names = _Names()
+    names = _ScopedNames()
     scopes: list[int] = []
     for number in range(head + 1, end):
         part = parts[number]
@@ -239,7 +239,7 @@ def _parsed(part: Statement, name: str) -> Parsed:
 
 
 def _words(
-    made: Parsed, around: tuple[int, ...], names: _Names, count: int, name: str
+    made: Parsed, around: tuple[int, ...], names: _ScopedNames, count: int, name: str
 ) -> tuple[str, str, str]:
     """Return guard, opcode and operands; a jump's operands are the numbers of its targets."""
     guard = ("!" if made.negated else "") + made.guard
@@ -253,7 +253,7 @@ def _words(
     return guard, made.op, ", ".join(operands)
 
 
-def _place(label: str, around: tuple[int, ...], names: _Names, count: int, name: str) -> str:
+def _place(label: str, around: tuple[int, ...], names: _ScopedNames, count: int, name: str) -> str:
     """Return the number of the instruction behind a label."""
     to = _found(names.labels, label, around)
     if to is None or to >= count:

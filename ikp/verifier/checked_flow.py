@@ -12,15 +12,15 @@ from itertools import chain
 from ikp.sass.disassembly.resources import BITS, UP, UR, R, members
 from ikp.verifier.declared import Declared
 from ikp.verifier.in_flight import STARTED, Flight, Waits
-from ikp.verifier.matched_code import Matched, names
-from ikp.verifier.patched_graph import ENDS, Graph
+from ikp.verifier.matched_code import MatchedCode, names
+from ikp.verifier.patched_graph import ENDS, PatchedGraph
 from ikp.verifier.register_values import HIGH, LOST, LOW, OTHER, Rules, Values, restores
 
 _STAYS = UR.all | UP.all | ((1 << BITS) - 1) << BITS  # what threads read where others leave
 State = tuple[Values, Flight]
 
 
-class Flow:
+class CheckedFlow:
     """What the patched code does.
 
     Args:
@@ -32,10 +32,14 @@ class Flow:
     """
 
     def __init__(
-        self, code: Matched, tables: dict[int, list[int]], asserts: set[int], declared: Declared,
+        self,
+        code: MatchedCode,
+        tables: dict[int, list[int]],
+        asserts: set[int],
+        declared: Declared,
         base: int,
-    ) -> None:  # fmt: skip
-        self.graph = Graph(code, tables, asserts)
+    ) -> None:
+        self.graph = PatchedGraph(code, tables, asserts)
         self.code, self.ours, self.count = code, self.graph.ours, self.graph.count
         self.rules = Rules(self.graph, declared, base)
         self.waits = Waits(self.graph, declared.registers)

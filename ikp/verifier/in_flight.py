@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ikp.sass.disassembly.resources import UR, P, R
 from ikp.verifier.inserted_code import Inserted
 from ikp.verifier.matched_code import names
-from ikp.verifier.patched_graph import Graph
+from ikp.verifier.patched_graph import PatchedGraph
 
 _QUEUES = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
 _SLOW = re.compile(
@@ -31,7 +31,7 @@ class Waits:
         registers: how many each thread has.
     """
 
-    def __init__(self, graph: Graph, registers: int) -> None:
+    def __init__(self, graph: PatchedGraph, registers: int) -> None:
         self.graph, self.code, self.effects = graph, graph.code, graph.effects
         self.count, self.registers = graph.count, registers
 

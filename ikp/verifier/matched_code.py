@@ -48,7 +48,7 @@ def _bare(word: int, field: DistanceField) -> int:
     return word
 
 
-class Matched:
+class MatchedCode:
     """A patched kernel's code, and the original instruction at each place; -1: inserted.
 
     Args:

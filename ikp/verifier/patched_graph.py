@@ -8,14 +8,14 @@ from ikp.sass.cubins import instruction as enc
 from ikp.sass.disassembly.effects import Effects, effects
 from ikp.sass.disassembly.resources import EVERYTHING, P, R
 from ikp.verifier.inserted_code import decode
-from ikp.verifier.matched_code import TABLED, Matched, conditions, led
+from ikp.verifier.matched_code import TABLED, MatchedCode, conditions, led
 
 _EXIT, _BSYNC, _MEETS = 0x94D, 0x941, (0x355, 0x356, 0x955, 0x956)
 _LEAVES, ENDS, LOADS = (0x343, 0x943), (0x95B, 0x95C), (0xAB9, 0x7AC)
 _DOES = (1 << 105) - 1  # an instruction's bits without its scheduling
 
 
-class Graph:
+class PatchedGraph:
     """The patched code as a graph. A node is a place; or, one code's length farther, the same place
     for threads that surely leave at the EXIT behind it, which may run code that others skip.
 
@@ -25,7 +25,7 @@ class Graph:
         asserts: original calls that never return.
     """
 
-    def __init__(self, code: Matched, tables: dict[int, list[int]], asserts: set[int]) -> None:
+    def __init__(self, code: MatchedCode, tables: dict[int, list[int]], asserts: set[int]) -> None:
         self.code, self.count = code, len(code.new)
         self.ours = {
             at: decode(each, code.sm) for at, each in enumerate(code.new) if code.origin[at] < 0
@@ -33,7 +33,7 @@ class Graph:
         self.effects = self._effects(asserts)
         self.ways = {at: to for at in self.ours if (to := code.after_inserted(at)) != [at + 1]}
         for start, places in code.parts:
-            self.ways |= _Part(code, places, {} if start else tables, asserts).ways()
+            self.ways |= _PlainCopy(code, places, {} if start else tables, asserts).ways()
         self.leaving = self._leaving()
         self.same = {at for at in self.ours if self._makes_the_same(at)}
         self._divide()
@@ -128,11 +128,11 @@ def _block(head: int, tos: dict[int, list[int]], heads: set[int]) -> list[int]:
     return block
 
 
-class _Part:
+class _PlainCopy:
     """A part of the code that has all original instructions, and where each of these leads."""
 
     def __init__(
-        self, code: Matched, places: list[int], tables: dict[int, list[int]], asserts: set[int]
+        self, code: MatchedCode, places: list[int], tables: dict[int, list[int]], asserts: set[int]
     ) -> None:
         self.code, self.places, self.tables, self.asserts = code, places, tables, asserts
         self.returns = [places[call] + 1 for call in code.calls]

@@ -9,7 +9,7 @@ from ikp.sass.disassembly.resources import UP, UR, P, members
 from ikp.verifier.declared import Declared
 from ikp.verifier.inserted_code import Inserted, decode
 from ikp.verifier.matched_code import names
-from ikp.verifier.patched_graph import LOADS, Graph
+from ikp.verifier.patched_graph import LOADS, PatchedGraph
 
 ZERO, NUMBER, SIZE, LOW, HIGH, ROOM, OTHER, LOST, MEMORY, MORE = range(10)
 """What inserted code has put into a register: a number; the cell's size or address; a predicate
@@ -29,7 +29,7 @@ class Rules:
         base: where parameters begin in the constants.
     """
 
-    def __init__(self, graph: Graph, declared: Declared, base: int) -> None:
+    def __init__(self, graph: PatchedGraph, declared: Declared, base: int) -> None:
         self.graph, self.code, self.effects = graph, graph.code, graph.effects
         self.declared, self.base = declared, base
 

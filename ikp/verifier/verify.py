@@ -23,9 +23,9 @@ from ikp.sass.cubins.attributes import HOLDS_PLACES, Attribute
 from ikp.sass.cubins.attributes import AttributeCode as Known
 from ikp.sass.cubins.elf import Elf, ProgramHeader, Section, SectionKind
 from ikp.sass.disassembly.listing import Code, Instruction, parse
-from ikp.verifier.checked_flow import Flow
+from ikp.verifier.checked_flow import CheckedFlow
 from ikp.verifier.declared import Declared, VerifyError
-from ikp.verifier.matched_code import Matched
+from ikp.verifier.matched_code import MatchedCode
 
 _MOST, _ASSERTS, _BEFORE = 3, ("__assertfail", "__assert_fail"), 128
 _DEBUGGING = (".debug_line", ".debug_frame", ".nv_debug_line_sass")  # no kernel runs by these
@@ -75,11 +75,11 @@ def _faults(old: Elf, new: Elf, text: str | Code, declared: Declared) -> Iterato
         code.origin[each.branch // 16]: [to // 16 for to in each.targets]
         for each in found.branches()
     }
-    flow = Flow(code, tables, _asserts(facts, code.text), declared, facts.parameters[0])
+    flow = CheckedFlow(code, tables, _asserts(facts, code.text), declared, facts.parameters[0])
     yield from flow.check()
 
 
-def _matched(old: Elf, new: Elf, text: str | Code, declared: Declared) -> Matched:
+def _matched(old: Elf, new: Elf, text: str | Code, declared: Declared) -> MatchedCode:
     name = f".text.{declared.kernel}"
     listed = parse(text) if isinstance(text, str) else [text]
     printed = next((each for each in listed if each.name == declared.kernel), None)
@@ -92,7 +92,7 @@ def _matched(old: Elf, new: Elf, text: str | Code, declared: Declared) -> Matche
     linked = {int(each) for some in at for each in some}
     sm = old.flags & 0xFF if old.abi == 7 else old.flags >> 8 & 0xFFFF
     functions = set((mine["value"] // 16).tolist())
-    return Matched(printed, old_words, new_words, sm, linked, functions, declared)
+    return MatchedCode(printed, old_words, new_words, sm, linked, functions, declared)
 
 
 def _words(code: bytes) -> list[int]:
@@ -109,7 +109,7 @@ def _section(elf: Elf, name: str) -> Section:
 class _Facts:
     """A cubin beside a kernel's code; ``code`` is None for the plain one."""
 
-    def __init__(self, elf: Elf, kernel: str, code: Matched | None = None) -> None:
+    def __init__(self, elf: Elf, kernel: str, code: MatchedCode | None = None) -> None:
         self.elf, self.kernel, self.code = elf, kernel, code
         self.symbols, self.names = elf.symbols().tolist(), elf.symbol_names()
         self.text = elf.sections.index(_section(elf, f".text.{kernel}"))

@@ -17,7 +17,7 @@ from ikp.version import __version__
 def healthy(monkeypatch):
     """Every plugin loads and there is no GPU, whatever this machine has."""
     monkeypatch.setattr(doctor, "check", lambda _: Check(True))
-    monkeypatch.setattr(gpu, "find", gpu.Found)
+    monkeypatch.setattr(gpu, "find", gpu.GpusFound)
     for name in doctor.VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
@@ -65,7 +65,9 @@ def test_broken_is_a_fault(healthy, monkeypatch):
 
 
 def test_a_broken_torch_is_a_fault(healthy, monkeypatch):
-    monkeypatch.setattr(gpu, "find", lambda: gpu.Found(problems=("torch: OSError: no libcudart",)))
+    monkeypatch.setattr(
+        gpu, "find", lambda: gpu.GpusFound(problems=("torch: OSError: no libcudart",))
+    )
     result = invoke()
     assert (result.exit_code, "torch: OSError: no libcudart" in result.stderr) == (1, True)
 
@@ -164,7 +166,7 @@ def test_what_it_says_of_triton_without_a_gpu_is_so(interpret, tmp_path, monkeyp
     pytest.importorskip("triton")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("TRITON_INTERPRET", interpret)
-    (claim, *_) = gpu.Found().lines()
+    (claim, *_) = gpu.GpusFound().lines()
     script = tmp_path / "one.py"
     script.write_text(KERNEL)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
@@ -177,7 +179,7 @@ def test_what_it_says_of_triton_without_a_gpu_is_so(interpret, tmp_path, monkeyp
 
 
 def test_a_gpu_beside_the_interpreter_is_told_to_be_unused(monkeypatch):
-    found = gpu.Found(("NVIDIA H200",), "580.1")
+    found = gpu.GpusFound(("NVIDIA H200",), "580.1")
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     assert found.lines() == ["NVIDIA H200 (driver 580.1)"]
     monkeypatch.setenv("TRITON_INTERPRET", "yes")

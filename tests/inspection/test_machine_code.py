@@ -177,7 +177,7 @@ def test_a_range_that_does_not_hold_what_it_names_is_told(inspected) -> None:
     from ikp.inspection import _images as ptx_names
 
     wrong = {region_id(name): ids[name] for name in made.names}
-    said = ptx_names.Marks(wrong, {}, len(wrong), made.ours, named_by_code=True)
+    said = ptx_names.PtxMarks(wrong, {}, len(wrong), made.ours, named_by_code=True)
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(ptx_names, "read_marks", lambda _: said)
         (warning,) = inspected(made, "matmul").warnings

@@ -39,7 +39,7 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Excerpt:
+class SourceExcerpt:
     """Lines of one file around those that a finding names; or why there are none."""
 
     place: str  # "/src/matmul.py:93"
@@ -47,7 +47,7 @@ class Excerpt:
     why_not: str = ""
 
 
-def excerpts(places: Sequence[str], trace: Trace) -> list[Excerpt]:
+def excerpts(places: Sequence[str], trace: Trace) -> list[SourceExcerpt]:
     """Return the lines around each place, ``"/src/matmul.py:93"``; near ones are one excerpt."""
     named: dict[str, list[int]] = {}
     for place in places:
@@ -72,20 +72,20 @@ def _neighbours(numbers: list[int]) -> list[list[int]]:
     return groups
 
 
-def _excerpt(file: str, numbers: list[int], trace: Trace) -> Excerpt:
+def _excerpt(file: str, numbers: list[int], trace: Trace) -> SourceExcerpt:
     place = f"{file}:{', '.join(map(str, numbers))}"
     path = Path(file)
     if why_not := _distrust(path, trace):
-        return Excerpt(place, why_not=why_not)
+        return SourceExcerpt(place, why_not=why_not)
     try:
         text = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except (OSError, ValueError) as error:
-        return Excerpt(place, why_not=f"the file can't be read: {type(error).__name__}.")
+        return SourceExcerpt(place, why_not=f"the file can't be read: {type(error).__name__}.")
     if numbers[0] < 1 or numbers[-1] > len(text):
-        return Excerpt(place, why_not=f"the file has {len(text):,} lines.")
+        return SourceExcerpt(place, why_not=f"the file has {len(text):,} lines.")
     first, last = max(1, numbers[0] - _AROUND), min(len(text), numbers[-1] + _AROUND)
     lines = (SourceLine(i, text[i - 1][:_WIDEST], i in numbers) for i in range(first, last + 1))
-    return Excerpt(place, tuple(lines))
+    return SourceExcerpt(place, tuple(lines))
 
 
 def _distrust(path: Path, trace: Trace) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ikp.analysis.explain.screen import finding_lines
-from ikp.analysis.page._excerpts import Excerpt, excerpts
+from ikp.analysis.page._excerpts import SourceExcerpt, excerpts
 from ikp.analysis.page._picture import Picture, picture_of
 from ikp.analysis.page._warp_lanes import Interval, panel_of, rows_of, slot_of
 from ikp.analysis.render import duration
@@ -44,7 +44,7 @@ class FindingPart:
     rationale: str
     pictures: list[Picture]
     undrawn: str  # why there is no picture, or none of the other trace
-    excerpts: list[Excerpt]
+    excerpts: list[SourceExcerpt]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from ikp.exporters.perfetto._schema import (
     Gpu,
     Interned,
     Packet,
-    Stage,
+    RenderStage,
 )
 from ikp.exporters.protobuf.shapes import Message, Times
 from ikp.exporters.protobuf.varints import BYTES, VARINT, Numbers, encoded_varint, in_field, tag
@@ -66,14 +66,14 @@ def render_stages(
         queue = np.array([queues[groups[each]] for each in some], np.int64)
         stage = np.array([stages[one.label, one.kernel] for one in part], np.int64)
         event = (
-            *_number(Stage.EVENT_ID, first_event + np.array(some, np.int64)),
-            *_number(Stage.DURATION, end - start),
-            tag(Stage.CONTEXT, VARINT) + encoded_varint(_CONTEXT),
-            *_number(Stage.GPU_ID, queue),
-            *_number(Stage.HW_QUEUE_IID, 1 + queue),
-            *_number(Stage.STAGE_IID, stage),
-            *_number(Stage.KERNEL_IID, stage),
-            Message(tag(Stage.LAUNCH, BYTES), tuple(_launch(part))),
+            *_number(RenderStage.EVENT_ID, first_event + np.array(some, np.int64)),
+            *_number(RenderStage.DURATION, end - start),
+            tag(RenderStage.CONTEXT, VARINT) + encoded_varint(_CONTEXT),
+            *_number(RenderStage.GPU_ID, queue),
+            *_number(RenderStage.HW_QUEUE_IID, 1 + queue),
+            *_number(RenderStage.STAGE_IID, stage),
+            *_number(RenderStage.KERNEL_IID, stage),
+            Message(tag(RenderStage.LAUNCH, BYTES), tuple(_launch(part))),
         )
         parts = (
             IN_SEQUENCE,

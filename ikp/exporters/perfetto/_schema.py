@@ -45,7 +45,7 @@ class Event(IntEnum):
     CORRELATION_ID = 52
 
 
-class Stage(IntEnum):
+class RenderStage(IntEnum):
     """Fields of ``GpuRenderStageEvent``, and of the messages in it."""
 
     EVENT_ID = 1

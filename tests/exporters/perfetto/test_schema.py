@@ -20,7 +20,7 @@ KERNELS = "InternedComputeKernel"
 if hasattr(protos, KERNELS):  # older packages do not know kernels
     stage = protos.GpuRenderStageEvent
     MESSAGES |= {
-        schema.Stage: stage,
+        schema.RenderStage: stage,
         schema.ComputeLaunch: stage.ComputeKernelLaunch,
         schema.ComputeArg: stage.ExtraComputeArg,
     }

@@ -41,7 +41,7 @@ test: test-newest test-interp test-oldest test-oldest-interp ## Run every test t
 test-newest: test-newest-code test-newest-languages test-newest-others ## ... all but the interpreter's, with the newest dependencies
 test-newest-code: PART := $(CODE)
 test-newest-languages: PART := $(LANGUAGES)
-test-newest-others: PART := $(addprefix --ignore=,$(CODE) $(LANGUAGES))
+test-newest-others: PART := tests $(addprefix --ignore=,$(CODE) $(LANGUAGES))
 test-newest-code test-newest-languages test-newest-others: $(NEWEST)
 	.venv/$(PYTEST) -m "not gpu and not interp" $(PART) $(PYTEST_ARGS)
 

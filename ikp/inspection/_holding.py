@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import PurePath
 
 from ikp.inspection._record import Record
-from ikp.inspection._source import SourceSpan
+from ikp.inspection._source import Source
 from ikp.probes.points.lines_of import AboutLines, inlined
 from ikp.probes.points.naming import original
 from ikp.probes.points.sese_regions import Regions
@@ -95,16 +95,16 @@ class Holding:
         others = tuple(at for at in inside if at not in own)
         return RangeInstructions(own, others, _short(found, len(own), self._awaits(record)))
 
-    def source(self, name: str) -> SourceSpan | None:
+    def source(self, name: str) -> Source | None:
         """Return the source lines in a name, or of the source's range of that name."""
         found = _NAME.match(name)
         if found is None or not found["file"]:
             named = self._named_so(found["what"]) if found else []
             alone = named[0] if len(named) == 1 else None
-            return SourceSpan(alone.file, alone.first, alone.last) if alone else None
+            return Source(alone.file, alone.first, alone.last) if alone else None
         file = next((f for f in self._files if PurePath(f).name == found["file"]), found["file"])
         spans = _lines(found["lines"])
-        return SourceSpan(file, min(spans)[0], max(last for _, last in spans)) if spans else None
+        return Source(file, min(spans)[0], max(last for _, last in spans)) if spans else None
 
     def _waits(self, found: re.Match[str], record: Record, inside: list[int]) -> RangeInstructions:
         """Return a wait's own loads: its second clock read waits for them, no code between."""

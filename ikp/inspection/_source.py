@@ -1,4 +1,4 @@
-"""``SourceSpan``: the lines of source code that a range encloses, and the calls in them."""
+"""``Source``: the lines of source code that a range encloses, and the calls in them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"(^|\.)(start|end)_async$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SourceSpan:
+class Source:
     """Lines ``first`` to ``last`` of a file, and the calls in them where the file is there."""
 
     file: str
@@ -63,7 +63,7 @@ class SourceSpan:
         return any(_TOKEN.search(call) for call in self.calls)
 
 
-def between(start: Instruction, end: Instruction) -> SourceSpan | None:
+def between(start: Instruction, end: Instruction) -> Source | None:
     """Return the lines of a range, from where its clock reads are; None if that isn't known.
 
     A ``with`` statement's reads are both at its first line: its body is looked up in the file. A
@@ -76,7 +76,7 @@ def between(start: Instruction, end: Instruction) -> SourceSpan | None:
         last = first
     inside = _body(first.file, first.number) if first.number == last.number else None
     numbers = inside or (first.number, last.number)
-    return SourceSpan(first.file, *numbers, calls=_calls(first.file, *numbers))
+    return Source(first.file, *numbers, calls=_calls(first.file, *numbers))
 
 
 def lines_of(instructions: list[Instruction]) -> str:
@@ -85,7 +85,7 @@ def lines_of(instructions: list[Instruction]) -> str:
     for instruction in instructions:
         for line in instruction.lines[:1]:
             numbers.setdefault(line.file, []).append(line.number)
-    return ", ".join(str(SourceSpan(file, min(ns), max(ns))) for file, ns in numbers.items())
+    return ", ".join(str(Source(file, min(ns), max(ns))) for file, ns in numbers.items())
 
 
 def calls_none(line: Line, calls: re.Pattern[str]) -> bool:

@@ -133,9 +133,9 @@ class _Findings:
         return Holding(self.flow, self.image.ptx, self._own) if self.marks.named_by_code else None
 
     @cached_property
-    def _records(self) -> dict[tuple[str, str, source.SourceSpan | None], list[Record]]:
+    def _records(self) -> dict[tuple[str, str, source.Source | None], list[Record]]:
         """The records of each range of the source, in the order of their first stores."""
-        groups: dict[tuple[str, str, source.SourceSpan | None], list[Record]] = defaultdict(list)
+        groups: dict[tuple[str, str, source.Source | None], list[Record]] = defaultdict(list)
         for record in self.found.records:
             first = record.spans[0]
             kind = ptx_names.kind(record.tag, instant=first.start == first.end)
@@ -149,7 +149,7 @@ class _Findings:
             for key, records in self._records.items()
         ]
 
-    def _source(self, record: Record) -> source.SourceSpan | None:
+    def _source(self, record: Record) -> source.Source | None:
         if self._holding is not None:
             return self._holding.source(self.marks.name(record.tag))
         instructions = self.flow.code.instructions

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypedDict
 
-from ikp.inspection._source import SourceSpan
+from ikp.inspection._source import Source
 from ikp.json_schema import headed
 from ikp.printing import Printed, as_json
 from ikp.sass.disassembly.listing import Instruction
@@ -46,7 +46,7 @@ class CodeRange:
 
     name: str
     kind: str  # "range" or "instant"
-    source: SourceSpan | None
+    source: Source | None
     copies: tuple[Copy, ...]
 
     def counts(self, work: Work) -> tuple[int, int]:

@@ -153,6 +153,27 @@ def test_make_installs_the_plugin_with_ikp() -> None:
         assert steps.stdout.count("-e plugins/ikp-amd") == 2, "by uv, and by pip where it fails"
 
 
+def test_each_folder_of_tests_is_in_one_part_of_the_suite() -> None:
+    command = ["make", "--dry-run", "--always-make", "test-newest"]
+    steps = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    parts = [line.split('"')[2].split() for line in steps.splitlines() if "pytest -m" in line]
+    left_out = [{each.removeprefix("--ignore=") for each in part if "=" in each} for part in parts]
+    folders = {*map(str, project_tests())}
+    for folder in folders:
+        around = {folder, folder.partition("/")[0]}
+        found = [
+            bool(around & {*part}) and folder not in out
+            for part, out in zip(parts, left_out, strict=True)
+        ]
+        assert sum(found) == 1, folder
+
+
+def project_tests() -> list[Path]:
+    """Return the folders of tests, a plugin's whole, relative to the checkout."""
+    own = [each.parent for each in (ROOT / "tests").glob("*/*.py")]
+    return [each.relative_to(ROOT) for each in (*own, *(ROOT / "plugins").glob("*/tests"))]
+
+
 def test_the_installed_version_is_the_one_in_the_source() -> None:
     assert metadata.version("ikp") == ikp.__version__, "reinstall: make install"
 

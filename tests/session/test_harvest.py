@@ -130,7 +130,7 @@ def test_a_share_of_what_a_device_has_left_is_not_short(
         assert len(held(prof)) == 40
         assert len(asked) == 1, "it takes its time"
         truths += [launch(host, prof) for _ in range(40)]
-        assert len(held(prof)) <= 41, "their sizes are given: none will be smaller"
+        assert 20 < len(held(prof)) <= 41, "their sizes are given: none will be smaller"
     assert_holds(prof.trace, *truths)
 
 

@@ -132,10 +132,14 @@ class Harvest:
             if not self._waiting:
                 self._watched = False
                 return None
-        fuller = self.crowded and 2 * self._unread > self._most()
+        fuller = self._is_fuller()
         if not self._paused and (self._look_again() or fuller):
             self._begin(*default_stream(self._device), settled=not fuller)
-        return _FULLER_S if fuller else SETTLED_S
+        return _FULLER_S if fuller and self._group else SETTLED_S
+
+    def _is_fuller(self) -> bool:
+        """Return whether half of what may be unread is: launches are read before they settle."""
+        return self.crowded and 2 * self._unread > self._most()
 
     def _look_again(self) -> bool:
         """Return whether it is time to look for launches that have settled."""
@@ -211,7 +215,8 @@ class Harvest:
         short = self._unread > self._most()
         if self._paused or not (short or self._look_again()) or self._captures():
             return
-        self._begin(*current_stream(self._device), short=short)
+        fuller = self._is_fuller()
+        self._begin(*current_stream(self._device), short=short, settled=not fuller)
         if self._unread > self._most() + BEGIN_BYTES:
             self._wait()
 

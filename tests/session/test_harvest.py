@@ -278,6 +278,31 @@ def test_a_failed_gpu_is_no_error_of_the_next_launch(
     assert_holds(prof.trace, *truths)
 
 
+def test_what_can_not_be_read_is_not_looked_for_all_the_time(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HostStorage, "lasts", False)
+    monkeypatch.setattr(harvest, "is_capturing", lambda _: False)
+    for name in ("default_stream", "current_stream"):
+        monkeypatch.setattr(harvest, name, lambda _: (None, 0))
+    monkeypatch.setattr(harvest, "free_bytes", lambda _: SHARE * 40 * SIZE)
+    with ikp.profile() as prof:
+        mine = [prof.buffer("mine", size=SIZE) for _ in range(30)]
+        places: Any = prof._recording._places  # type: ignore[union-attr]
+        (place,) = places.values()
+        place.service.look()
+        assert place.harvest._is_fuller()
+        assert place.harvest._watch() == harvest.SETTLED_S, "the program holds them"
+        truths = [host.run(each, work()) for each in mine]
+        for each in mine:
+            each.data.data_ptr()
+        del mine, each
+        place.harvest._group.append(place.harvest._waiting[0])
+        assert place.harvest._watch() == harvest._FULLER_S, "some are being read"
+        place.harvest._group.clear()
+    assert_holds(prof.trace, *truths)
+
+
 class Event:
     """Comes when it is told to."""
 

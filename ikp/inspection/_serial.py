@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Final
 
 from ikp.core.extra_work import ExtraWork
 from ikp.inspection._work import Often, line_of
 from ikp.sass.control_flow.flow import Flow, Loop
-from ikp.sass.dataflow.def_use import DefUse
+from ikp.sass.dataflow.def_use import DefUse, bits_of
 from ikp.sass.disassembly.effects import operand
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import R, span
+from ikp.sass.disassembly.resources import R, members, span
 
 _REGISTERS: Final = span(R.first, R.count)
 _CYCLES: Final = {"FADD": 4, "FFMA": 4, "HADD2": 5, "HFMA2": 5, "FMNMX": 4, "DADD": 8, "DFMA": 8}
@@ -103,7 +104,7 @@ class Serial:
             if end in inside:
                 return end
             sums = [one for one in inside if self._is_sum(one, loop)]
-            if len(sums) == 1 and self._carries(sums[0], loop, end):
+            if len(sums) == 1 and self._origins(loop)[sums[0]] >> end & 1:
                 return sums[0]
         return None
 
@@ -111,18 +112,24 @@ class Serial:
         each = self.flow.code.instructions[at]
         return each.op in _CYCLES and not each.guard and self.flow.loop_of(at) == loop
 
-    def _carries(self, at: int, loop: Loop, end: int) -> bool:
-        """Whether an addition is a link of the chain that ends at another one."""
-        seen, work = set[int](), [at]
-        while work:
-            one = work.pop()
-            for source in self.uses.sources(one, _REGISTERS) & loop.body:
-                if source == end:
-                    return True
-                if source not in seen and source < one and self._is_sum(source, loop):
-                    seen.add(source)
-                    work.append(source)
-        return False
+    def _origins(self, loop: Loop) -> dict[int, int]:
+        """Return what each addition of a loop adds up through additions before it, as bits.
+
+        A chain ends at one of these. An unrolled loop may have thousands of additions in a chain.
+        """
+        if loop.header not in self._known:
+            inside, found = bits_of(loop.body), dict[int, int]()
+            for at in sorted(loop.body):
+                if self._is_sum(at, loop):
+                    own = self.uses.source_bits(at, _REGISTERS) & inside
+                    earlier = (one for one in members(own) if one < at and one in found)
+                    found[at] = reduce(or_, (found[one] for one in earlier), own)
+            self._known[loop.header] = found
+        return self._known[loop.header]
+
+    @cached_property
+    def _known(self) -> dict[int, dict[int, int]]:
+        return {}
 
     def searches(self) -> tuple[list[int], list[int]]:
         """Return the loads of searches."""

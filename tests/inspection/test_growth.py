@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 _FEW, _TIMES = 12, 6
 _HEAD = """.reg .b64 %a<3>; .reg .f32 %f<4>; .reg .b32 %n<2>; .reg .pred %q, %r;
 ld.param.u64 %a0, [p]; cvta.to.global.u64 %a1, %a0; mov.f32 %f1, 0f00000000; mov.u32 %n1, 0;
-again:
+again: .pragma "nounroll";
 """
 _END = "add.u32 %n1, %n1, 1; setp.lt.u32 %q, %n1, 100; @%q bra again; ret;"
 _STRAIGHT = """ld.volatile.global.f32 %f0, [%a1+{at}]; add.f32 %f1, %f1, %f0;

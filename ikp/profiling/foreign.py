@@ -1,4 +1,4 @@
-"""torch's private names for ``--host``; a missing one turns that, or NVTX ranges in it, off."""
+"""torch's private names for ``--host``: profiles of all threads, NVTX ranges, marks of launches."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Sessions' memory for records: sized, handed out, read back. Torch is imported at first use."""
+"""Sessions: which one records a launch, its buffer, read-back. Torch is imported at first use."""

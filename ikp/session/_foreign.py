@@ -1,4 +1,4 @@
-"""torch's private name that each launch by hand asks twice; a missing one costs time alone."""
+"""torch's private function for its current stream's handle; without it, launches take longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drain of a stream: a launch's records, copied to the host while its kernel runs.
+"""``Drain``: copies a launch's records to the host while its kernel still runs (a stream).
 
 The device's service looks at the counts of all warps every millisecond, and copies the slots once a
 quarter of one is new. A copy needs no kernel and waits for none. Nor does the kernel wait for it:

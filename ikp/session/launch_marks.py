@@ -1,4 +1,4 @@
-"""Marks of launches in torch.profiler's recording, which find the record of each launch.
+"""Numbered ranges in torch.profiler's recording, right before launches, to find each one there.
 
 A mark is a range of the host, in the launching thread, right before the call that launches. The
 range has the launch's number in its name. A reader takes the next launch of that thread.

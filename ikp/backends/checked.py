@@ -1,4 +1,4 @@
-"""The A/B check of a launch: a patched kernel and the plain one run, and their results compared."""
+"""The A/B check of a launch: patched and plain kernel run in another process, results compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Further runs of a recorded launch's kernel, on copies of its memory: address probes, and trials.
+"""Runs a launch's kernel again, in another process: for addresses, or without some instructions.
 
 With address probes the kernel runs once more; trials time it without its suspects, one by one. Each
 loaded module has at most one run of each kind.

@@ -1,4 +1,4 @@
-"""``LaunchGrid``: flags and selection by which a launch's kernel is patched; ``sampled`` blocks."""
+"""``LaunchGrid``: what of a launch's grid decides its kernel's patch; ``sampled`` picks blocks."""
 
 from __future__ import annotations
 

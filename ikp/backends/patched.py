@@ -1,4 +1,4 @@
-"""A launch to record by machine code: its plan, its buffer and the patch made for it."""
+"""A launch recorded by probes in its cubin or PTX: takes its buffer, patches, adds its facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``timed``: times of recorded and of plain launches of one kernel, by events around each.
+"""``timed``: events around the program's own launches; medians of recorded and plain ones.
 
 The plain launches are the program's own, after the chosen ones. The difference of both medians is
 what recording took: what an event takes is in both.

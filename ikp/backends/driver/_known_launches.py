@@ -1,4 +1,4 @@
-"""Recorded launches at the driver that later ones repeat."""
+"""``KnownLaunches``: finds the recorded launch that a launch at the driver repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes a launch's buffer: torch makes no CUDA call within the launch.
+"""``take``: a launch's buffer; another thread takes it where torch would call CUDA for it.
 
 The CUDA runtime launches a kernel by a call of the driver, inside its own call. CUPTI makes one
 record of the two. But where another call of the runtime has begun and ended inside, in that thread,

@@ -1,4 +1,4 @@
-"""Hooks on Triton: passes over marked code, region names of loaded kernels, trials without records.
+"""Hooks on Triton: passes over marked code, regions of loaded kernels, autotuning unrecorded.
 
 The first two are Triton's own hooks, chained with other tools' hooks. They act on kernels that
 ``ikp.init`` marked, and change no other kernel's code or cache key.

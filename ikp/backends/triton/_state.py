@@ -1,4 +1,4 @@
-"""The spec of each Triton kernel while it is compiled, from its ``init`` to its other verbs.
+"""The recording options (``Spec``) of each Triton kernel being compiled, from ``init`` on.
 
 A kernel is compiled as one tree. The compiler makes a new code generator for every jitted helper,
 and passes all of them the same options object. That object identifies the compilation, so ``init``

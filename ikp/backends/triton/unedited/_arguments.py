@@ -1,4 +1,4 @@
-"""A launch's arguments: as bytes of the kernel's parameters; pointers named by their addresses."""
+"""A Triton launch's arguments: their values as text for the trace, and names by addresses."""
 
 from __future__ import annotations
 

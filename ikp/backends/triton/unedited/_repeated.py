@@ -1,4 +1,4 @@
-"""The launches of one kernel in one session: most of them repeat an earlier one."""
+"""``KernelLaunches``: recorded launches of one kernel in a session, which later ones repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Everything``: the launcher that records all kernels of a program, hooked into Triton."""
+"""``Everything``: ``ikp run``'s launcher of all kernels of Triton's; it bounds records' memory."""
 
 from __future__ import annotations
 

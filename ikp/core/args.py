@@ -1,4 +1,4 @@
-"""Arguments of events: named columns of numbers or texts, with gaps; flows are kept as such.
+"""Arguments of events: columns of numbers or texts, with gaps; arrows (flows) between events.
 
 Flows are arrows from one event to another. An event that arrows start from has a number of its own,
 its argument ``flow_out``. An event at which an arrow ends has the number of the event that the

@@ -1,4 +1,4 @@
-"""Figures of a kernel, as JSON in provenance: lanes' addresses, times of launches and of trials.
+"""Figures of runs, as JSON in provenance: addresses, times, graph replays, instructions left out.
 
 Each is a text under one of these prefixes + the launch's label:
 

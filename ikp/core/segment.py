@@ -1,4 +1,4 @@
-"""A segment, the memory of one launch's records, with its spec and its selection of warps.
+"""``Segment``: memory of a launch's records; ``Spec``: compile-time options; ``Selection``: warps.
 
 A spec is fixed when the kernel is compiled; a selection, when it is launched. A selection says
 which warps and blocks record: the others have no slot, and all memory is divided among the slots.

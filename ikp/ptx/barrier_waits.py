@@ -1,4 +1,4 @@
-"""Inserts waits behind barriers in PTX, so that no clock is read between a barrier and its wait.
+"""Inserts waits behind PTX barriers, so that a clock read there comes after the wait, not before.
 
 A barrier blocks a warp where the warp next reaches memory: a clock read behind it would show the
 time before the wait. The instruction that ``bar.warp.sync`` becomes is held back by it, too, if the

@@ -1,4 +1,4 @@
-"""The layout of a segment, by its launch header, and the part of it that the host copied."""
+"""``SegmentSource``: a segment's bytes and the host's facts; ``SegmentLayout``, by its header."""
 
 from __future__ import annotations
 

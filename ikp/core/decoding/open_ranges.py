@@ -1,4 +1,4 @@
-"""Ranges that were open when a stream was read: what its warps published, and had not recorded.
+"""Open ranges of a kernel that is read while it runs: decoded as ranges that end at that time.
 
 Each becomes an instant at its start, is decoded with the records of its slot, and then a range that
 ends when the stream was read. It has a name of its own: the range's, with ``OPEN`` behind it.

@@ -1,4 +1,4 @@
-"""Records of a stream: a ring in each slot, copied while its warp overwrites it.
+"""``StreamReader``: records of a kernel that still runs, from copies of rings it overwrites.
 
 A warp stores record ``n``, then publishes the count ``n + 1`` in its slot's header. The host copies
 headers, slots, and headers again, with a pause between the copies that is longer than a store's way

@@ -1,4 +1,4 @@
-"""The intra-kernel profiler for Triton, Gluon and CuTe DSL: all public names, imported lazily.
+"""An intra-kernel profiler for Triton, Gluon, CuTe DSL and CUDA C++: its names, imported lazily.
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
 ``no_token``, ``role``, ``finish``. On the host: ``profile``, ``capture``, ``calibrate``,

@@ -1,4 +1,4 @@
-"""Feature probes of other packages' undocumented names; a feature whose names are gone is off.
+"""Checks that other packages' undocumented names exist; a feature whose names are gone is off.
 
 ``ikp`` works inside compilers, on names that are not part of their API. Each is listed in a module
 ``foreign`` beside its users, under the feature that needs it. A feature whose names do not all

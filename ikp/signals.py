@@ -1,4 +1,4 @@
-"""Deferral of the program's signal handlers while ikp works in the main thread.
+"""The program's signal handlers: deferred during ikp's work; ``pass_on`` re-raises their errors.
 
 An error that a handler raises belongs to the program: a time limit, a Ctrl-C, a test that is to
 fail. Python runs handlers between any two instructions of the main thread, so in the middle of

@@ -110,26 +110,29 @@ def short_line(each: AccessFigures) -> str:
 
 def _lines(table: AccessTable, wide: int | None) -> Iterator[Line]:
     for label, found in table.kernels.items():
-        sampled = f"{found.blocks:,} of {found.of_blocks:,} blocks ({found.warps:,} warps)"
-        yield f"{shortened(label)}: the addresses of {sampled}; {found.checked}", "bold"
-        shown = sorted((e for e in found.accesses if e.executed), key=lambda e: -excess(e))
-        inner = None if wide is None else wide - len(_INDENT)
-        head, lines = lay_out(_COLUMNS, _rows(shown), inner)
-        yield _INDENT + head, "bold"
-        yield from ((_INDENT + line, "") for line in lines)
-        never = len(found.accesses) - len(shown)
-        if never:
-            yield f"{_INDENT}and {never:,} that no sampled warp executed", "dim"
-        if dropped := sum(each.dropped for each in found.accesses):
-            share = dropped / sum(each.executed for each in found.accesses)
-            yield f"{_INDENT}the addresses of {100 * share:.0f} % of the lanes had no room", "dim"
-        for text, why in found.left_out:
-            yield f"{_INDENT}left out: {printable(text)}: {printable(why)}", "yellow"
+        yield from _of_kernel(label, found, wide)
     for label, why in table.refused.items():
         yield f"{shortened(label)}: no addresses: {printable(why)}", "yellow"
     if table.kernels:
         yield "", ""
         yield _NOTE, "dim"
+
+
+def _of_kernel(label: str, found: AddressFigures, wide: int | None) -> Iterator[Line]:
+    sampled = f"{found.blocks:,} of {found.of_blocks:,} blocks ({found.warps:,} warps)"
+    yield f"{shortened(label)}: the addresses of {sampled}; {found.checked}", "bold"
+    shown = sorted((e for e in found.accesses if e.executed), key=lambda e: -excess(e))
+    inner = None if wide is None else wide - len(_INDENT)
+    head, lines = lay_out(_COLUMNS, _rows(shown), inner)
+    yield _INDENT + head, "bold"
+    yield from ((_INDENT + line, "") for line in lines)
+    if never := len(found.accesses) - len(shown):
+        yield f"{_INDENT}and {never:,} that no sampled warp executed", "dim"
+    if dropped := sum(each.dropped for each in found.accesses):
+        share = dropped / sum(each.executed for each in found.accesses)
+        yield f"{_INDENT}the addresses of {100 * share:.0f} % of the lanes had no room", "dim"
+    for text, why in found.left_out:
+        yield f"{_INDENT}left out: {printable(text)}: {printable(why)}", "yellow"
 
 
 def _rows(shown: Sequence[AccessFigures]) -> list[list[str]]:

@@ -26,17 +26,26 @@ def _window(ctx: click.Context, param: click.Parameter, text: str | None) -> Win
     """Return both times in nanoseconds."""
     if text is None:
         return None
-    ends = text.split(":")
-    found = [written_time(one) for one in ends]
-    given = [one for one in ends if one.strip()]
-    if len(ends) != 2 or not given or len(given) > sum(map(bool, found)):
+    begin, end = _bounds(text)
+    if begin is None and end is None:
         raise click.BadParameter(
             f"{text!r} is no window: give two times, such as 10us:250us.", ctx, param
         )
-    unit = found[1].unit if found[1] else None
-    begin, end = (_ns(one, unit) if one else None for one in found)
     if begin is not None and end is not None and begin > end:
         raise click.BadParameter(f"{text!r} ends before it begins.", ctx, param)
+    return begin, end
+
+
+def _bounds(text: str) -> Window:
+    """Return both bounds of a window in nanoseconds; None and None where it is none."""
+    ends = text.split(":")
+    found = [written_time(one) for one in ends]
+    if len(ends) != 2 or any(
+        one.strip() and not time for one, time in zip(ends, found, strict=True)
+    ):
+        return None, None
+    unit = found[1].unit if found[1] else None
+    begin, end = (_ns(one, unit) if one else None for one in found)
     return begin, end
 
 

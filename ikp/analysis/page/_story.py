@@ -89,6 +89,13 @@ def ranking_of(trace: Trace, shown: Sequence[str]) -> Ranking:
     return Ranking(rows, f"and {len(rest):,} more, {share:.1f} % together" if rest else "")
 
 
+def _gone(earlier: Verdict | None, verdict: Verdict) -> list[Finding]:
+    """Return findings on the trace before that the other one no longer has."""
+    there = {one.id for one in verdict.every}
+    every = () if earlier is None else earlier.every
+    return [one for one in every if one.id not in there][:_MOST_GONE]
+
+
 def story_of(trace: Trace, before: Trace | None, *, sources: bool) -> Story:
     """Return what was found in the kernel that took longest, drawn beside the trace before."""
     verdict, launch = explained(trace)
@@ -101,11 +108,8 @@ def story_of(trace: Trace, before: Trace | None, *, sources: bool) -> Story:
     drawer = _Drawer(sources)
     were = {one.id: one for one in reversed(earlier.every)} if earlier else {}
     findings = [drawer.part(one, side, other, was=were.get(one.id)) for one in verdict.every]
-    left = []
-    if earlier is not None and other is not None:
-        there = {one.id for one in verdict.every}
-        lost = [one for one in earlier.every if one.id not in there][:_MOST_GONE]
-        left = [drawer.part(one, other, side) for one in lost]
+    lost = _gone(earlier, verdict)
+    left = [drawer.part(one, other, side) for one in lost] if other is not None else []
     drawn = any(one.pictures for one in (*findings, *left))
     usual, undrawn = ([], "") if drawn else median_block(side, other)
     of = verdict.launch

@@ -1,4 +1,4 @@
-"""From the tables that address probes fill to figures: sectors, bank conflicts, reuse by block."""
+"""Turns tables that address probes fill into figures: sectors, bank conflicts, reuse by block."""
 
 from __future__ import annotations
 

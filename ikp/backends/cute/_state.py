@@ -1,4 +1,4 @@
-"""The state of each CuTe kernel while it is traced: spec, totals, places, open ranges as a value.
+"""The state of each CuTe kernel while it is traced: ``Spec``, totals, places, open ranges as value.
 
 CuTe runs a kernel's Python while it builds the kernel's operation, helpers inlined. The operation
 around the insertion point identifies the kernel. CuTe carries ``CuteContext``, the value of the

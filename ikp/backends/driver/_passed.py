@@ -1,4 +1,4 @@
-"""A launch's shape and its parameters' bytes, copied so that another process can repeat it."""
+"""A driver launch's shape and parameter bytes: to repeat it elsewhere, and as the trace's text."""
 
 from __future__ import annotations
 

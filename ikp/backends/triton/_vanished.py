@@ -1,4 +1,4 @@
-"""A warning, at load time, of marks that Triton's compiler dropped from a kernel; cached ones, too.
+"""Checks a loading kernel: warns of marks that Triton dropped, and of code that passes missed.
 
 A compiler may drop marks with the code around them, or because no operation needs them. It unrolls
 and copies loops, so the check compares which regions are present, and not how often.

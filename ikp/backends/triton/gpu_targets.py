@@ -1,4 +1,4 @@
-"""The GPUs that Triton compiles for: NVIDIA's, and those that a plugin registers a target of.
+"""The plugin's target for GPUs, other than NVIDIA's, that Triton compiles for; wraps its stages.
 
 Triton names each kind by its backend for it: ``options.backend_name``.
 """

@@ -1,4 +1,4 @@
-"""Memory accesses by their lanes' addresses: sectors, cycles of shared memory, and reuse."""
+"""``Accesses``: memory accesses by lane addresses computed from code: sectors, cycles, reuse."""
 
 from __future__ import annotations
 

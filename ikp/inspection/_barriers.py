@@ -1,4 +1,6 @@
-"""Barriers of a block that order nothing: no access before one meets an access behind it.
+"""``needless_barriers``: ``BAR.SYNC`` that order no accesses: all of them could go together.
+
+No access before such a barrier meets one behind it.
 
 A barrier orders two accesses where one of them writes, and no other barrier is between. Any two
 accesses of one memory space may meet, but for those of shared memory where all addresses are known,

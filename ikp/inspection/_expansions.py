@@ -1,4 +1,4 @@
-"""Source lines by the instructions that they take, and the slow functions in them.
+"""``lines``: the source lines of most instructions, with divisions, roots and powers in them.
 
 A compiler expands divisions, roots and powers into sequences with marks that nothing else has: a
 conversion that rounds up (``I2F.RP``) begins the division of integers, ``FCHK`` checks a division

@@ -1,4 +1,4 @@
-"""``GatheredFinder``: records of one store, each by a thread that keeps one record.
+"""``GatheredFinder``: finds stores by which several threads of a warp store one record each.
 
 All of a warp's threads compute the words of all records, and each thread keeps those of one: of the
 first record, until it selects those of its own, by a mask that is set in one thread alone. So from

@@ -1,4 +1,4 @@
-"""``Holding``: a range's instructions by index: those that its name says, by kind and line; others.
+"""``Holding``: splits a range's instructions: those of the kind and lines in its name, and others.
 
 A name of a range in finished machine code says what it does, and at which lines:
 ``wgmma x4 @matmul.py:93``. Or the kernel's source has a range of that name, which has lines.

@@ -1,4 +1,6 @@
-"""Iterations behind a triangular mask: those of a loop in which all lanes' results are thrown away.
+"""``Masks``: how many of a loop's iterations a triangular mask lets through.
+
+In the others, all lanes' results are thrown away.
 
 A loop that compares a block's rows, which no iteration changes, with columns that each iteration
 moves, and selects a constant where they don't compare, has iterations of which nothing is used.

@@ -1,4 +1,4 @@
-"""Resources of a kernel without records: stack, spills, shared memory, limit of registers."""
+"""``CodeFacts`` of the plain cubin, if kept: stack, spills, shared memory, limit of registers."""
 
 from __future__ import annotations
 

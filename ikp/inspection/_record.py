@@ -1,4 +1,4 @@
-"""What there is of ikp in machine code: records, with their stores and their clock reads."""
+"""Data classes for records found in machine code: their stores, clock reads, code between these."""
 
 from __future__ import annotations
 

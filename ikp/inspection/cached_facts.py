@@ -1,4 +1,4 @@
-"""``CodeFacts`` of an image's kernels, cached on disk: a disassembler takes a second.
+"""``CodeFacts`` of a cubin's kernels, cached on disk: a disassembler takes a second.
 
 A file for each cubin and its names; who can't write it computes it again.
 """

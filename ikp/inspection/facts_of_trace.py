@@ -1,4 +1,6 @@
-"""Which kernels a trace's launches were, and what it keeps of their machine code.
+"""``facts_of_trace``: facts on the machine code of each launch label, for a trace's provenance.
+
+A label's kernel must be found first.
 
 A launch whose kernel was recorded in its machine code says where that lies. Of others, the kernels
 that this process has loaded are known, and the names of the ranges in each: a launch is of the one

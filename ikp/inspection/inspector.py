@@ -1,4 +1,4 @@
-"""``ikp.inspect``: what the ranges of a compiled kernel really hold."""
+"""``ikp.inspect``: the ``Report`` on which instructions the ranges of a compiled kernel hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the machine code that a trace was recorded with is the plain kernels' and records."""
+"""For ``ikp verify``: each patched cubin that a trace names, checked against the plain one kept."""
 
 from __future__ import annotations
 

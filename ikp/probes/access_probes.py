@@ -1,4 +1,4 @@
-"""Address probes: a kernel in whose sampled warps each lane stores its addresses before an access.
+"""``patch_accesses``: makes a kernel whose sampled warps store lanes' addresses before accesses.
 
 Such a kernel makes no records of time: it runs once, on copies of a launch's memory.
 """

@@ -1,4 +1,4 @@
-"""A cache of verified patches and refusals, so that a kernel that was patched before is not again.
+"""A cache on disk of verified patches and refusals of kernels, by cubin, options and sources.
 
 A patch was verified when it was made. It is used again for the same cubin, options, sources of the
 kernel and of ikp, and disassembler. Its cache entry is sealed, and has the hash of its machine

@@ -1,4 +1,7 @@
-"""The data of a patch: patched cubin, range names, registers, cell. It imports no patching code."""
+"""``Patch``: a patched cubin as data, with its range names, notes and declared differences.
+
+It imports no patching code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registers of probes: reserved ones, uniform or per thread, and those that are free at one point.
+"""Data classes for registers of probe code: reserved ones, and those that are free at one point.
 
 Where uniform registers run out, part of a frame is in per-thread registers. Values that never
 change may lie there: all threads of a warp have them alike, converged or diverged. The cursor is

@@ -1,4 +1,7 @@
-"""Code before an EXIT that stores the slot header: its registers; threads that go on skip it."""
+"""Placement of a warp's header store before an EXIT: its registers, waits, and a skip around it.
+
+Threads that an EXIT lets go on skip the code.
+"""
 
 from __future__ import annotations
 

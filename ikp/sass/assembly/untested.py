@@ -1,4 +1,4 @@
-"""Whether code may be inserted for chips on which it was never run."""
+"""``untested_asked``: whether ``IKP_UNTESTED_CHIPS`` permits inserted code on untested chips."""
 
 from __future__ import annotations
 

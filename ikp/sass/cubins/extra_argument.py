@@ -1,4 +1,7 @@
-"""``ExtraArgument``: a launch's further argument. This imports nothing that reads cubins."""
+"""``ExtraArgument``: ordinal, offset and size of the argument in which a launcher passes a buffer.
+
+It imports nothing that reads cubins.
+"""
 
 from __future__ import annotations
 

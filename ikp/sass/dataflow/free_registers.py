@@ -1,4 +1,6 @@
-"""Registers, predicates and scoreboards that inserted code may use, and barriers still pending.
+"""Registers, predicates and scoreboards free for inserted code; ``BAR.SYNC`` waits still pending.
+
+Inserted code can reserve registers for values that it keeps.
 
 A barrier is pending between its issue and its wait: it blocks a warp not where it issues, but where
 the warp next reaches memory. Reads of the clock, arithmetic and branches go on (measured on an H100

@@ -1,4 +1,4 @@
-"""A patched kernel followed along all paths: what its inserted instructions do to it.
+"""``CheckedFlow``: follows all paths; yields inserted instructions that may change the kernel.
 
 A state says of each register what inserted code has put there, and which registers are in flight,
 for which scoreboard.

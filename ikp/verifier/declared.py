@@ -1,4 +1,7 @@
-"""The differences that a patch declares: registers, insertions, cell. And ``VerifyError``."""
+"""``Declared``: how a patch differs from the plain kernel: registers, insertions, the cell's place.
+
+The cell is constants that say where a launch records. ``VerifyError``: a patch was refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registers in flight: whose results have not arrived, or whose values have not been read, yet."""
+"""``Waits``: registers that issued instructions have yet to write or read, and too early uses."""
 
 from __future__ import annotations
 

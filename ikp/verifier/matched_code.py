@@ -1,4 +1,4 @@
-"""A kernel's patched code, matched with the plain one's.
+"""``MatchedCode``: where original instructions are in patched code; yields missing or changed ones.
 
 A place is the number of an instruction of the patched code. Sets of registers are bits of an
 integer, as in ``ikp.sass.disassembly.resources``.

@@ -1,4 +1,7 @@
-"""What inserted code has put into registers: numbers, the cell's size and address, a guard."""
+"""``Rules``: values that inserted code puts into registers, and its unsafe reads and stores.
+
+Values are numbers, the cell's size and address, and a guard.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles for ``proton-viewer`` (``.hatchet``): a tree of launches and regions, with sums.
+"""``.hatchet`` profiles for ``proton-viewer``: self times in a tree of launch labels and regions.
 
 Where a launch has no timeline, the nesting of its ranges is not known: its regions are side by
 side.

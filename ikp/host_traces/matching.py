@@ -1,4 +1,4 @@
-"""Matches launches with another profiler's kernel records: by time, or by order of launch.
+"""Matches launches with another profiler's kernel records: by number, by time, or by order.
 
 A record of CUPTI's holds the launch, first warp to last, with less than a microsecond around it.
 """

@@ -1,4 +1,7 @@
-"""The first view of ``ikp view``: whether a file is a trace, and which launch it opens on."""
+"""``first_look``: what ``ikp view`` opens on: a launch, the UI's parameters, lines for the user.
+
+A file that is no trace is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part of a trace file too large for the UI: its launch, SMs, blocks, window; and its file."""
+"""``TracePart``: launch, SMs, blocks or window of a trace file, read and written alone."""
 
 from __future__ import annotations
 

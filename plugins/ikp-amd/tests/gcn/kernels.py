@@ -1,4 +1,4 @@
-"""Kernels for what is particular to AMD GPUs."""
+"""Triton kernels for AMD tests: a range of the whole kernel, records by hand, a wrong argument."""
 
 import triton
 import triton.language as tl

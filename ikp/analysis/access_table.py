@@ -1,4 +1,4 @@
-"""The table and JSON of address probes: what each access costs, the largest excess first."""
+"""JSON and table of address probes: what each access costs; in the table, largest excess first."""
 
 from __future__ import annotations
 

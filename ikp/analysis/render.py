@@ -1,4 +1,4 @@
-"""A :class:`~ikp.analysis.stats.Stats` as a table: of text, or for rich."""
+"""A :class:`~ikp.analysis.stats.Stats` as a table of text, or for rich; and durations as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Limits on how much a figure may grow (``"dot.p50=+3%"``): parsed, and checked with confidence."""
+"""Limits on how much a figure may grow (``"dot.p50=+3%"``), parsed and checked; and ``Compared``:
+how any figure of two samples differs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Findings within a launch's roofs: bounds are capped, and findings with too little left dropped.
+"""Findings held to a launch's roofs: bounds capped; those that a roof rules out, or leaves too
+little, dropped.
 
 Findings that are counted have bounds by the roofs that their change leaves where they are. Where
 many records were lost, a finding is less sure.

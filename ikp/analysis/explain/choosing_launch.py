@@ -1,4 +1,4 @@
-"""The launch of a verdict: of the label that took longest, the launch of median duration."""
+"""The launch of a verdict: by number, or of median duration, of a label named or longest in all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a kernel's further runs on copied memory found: costly accesses, and bounds that were tried.
+"""What a trace says of a kernel's further runs on copied memory: costly accesses, and the time won
+without some instructions.
 
 ``ikp run --probe addresses`` and ``--try`` make such runs; the trace has what they found.
 """

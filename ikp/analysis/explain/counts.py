@@ -1,4 +1,6 @@
-"""A verdict's counts: kernels by the time of their launches, a launch's instructions by unit."""
+"""A verdict's counts: kernels by the time of their launches; a launch's instructions by unit, and
+by what they serve.
+"""
 
 from __future__ import annotations
 

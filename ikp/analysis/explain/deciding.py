@@ -1,4 +1,4 @@
-"""Causes and symptoms: findings whose evidence decides, and places where time goes for any reason.
+"""Findings split into causes, whose evidence decides, and symptoms, where time goes for any reason.
 
 A wait that other warps may hide, or work that results may need, is a symptom: nothing in the trace
 says that a change would win its time. What is *possible* for its share alone, and is a fault in any

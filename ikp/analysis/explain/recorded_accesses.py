@@ -1,4 +1,6 @@
-"""Costs of accesses whose addresses the machine code does not say, from recorded addresses."""
+"""A range's facts, with costs from recorded addresses for accesses whose addresses the machine code
+does not say.
+"""
 
 from __future__ import annotations
 

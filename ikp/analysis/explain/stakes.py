@@ -1,4 +1,6 @@
-"""The bound of a finding: time at stake in ns, as a share and in words; the least that counts."""
+"""``finding``, which makes a finding with its bound from the time at stake; the least time that
+counts, and the order of findings.
+"""
 
 from __future__ import annotations
 

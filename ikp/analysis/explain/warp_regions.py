@@ -1,4 +1,5 @@
-"""What each warp did in each region, summed: most that findings ask of all ranges is a sum of it.
+"""``WarpRegions``: the count, time and self time of each warp's ranges in each region, which
+findings sum up.
 
 Ranges are read once, so many at a time that what is made of them stays in the cache; a warp has few
 regions, so these sums are a small part of the ranges.

@@ -1,4 +1,4 @@
-"""SVG paths of curves, bands and steps, with scales; among them a region's times by iteration."""
+"""SVG paths of lines, bands and steps; histograms; a region's durations, also by iteration."""
 
 from __future__ import annotations
 

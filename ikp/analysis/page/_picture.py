@@ -1,4 +1,4 @@
-"""A ``Panel`` as SVG: x in percent of its interval, so that no width is fixed; y in pixels."""
+"""``Picture``: a ``Panel``'s boxes as numbers and texts, which the page's template makes SVG of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Finding ``bookkeeping``: most instructions make addresses and conditions, and take the time.
+"""Finding ``bookkeeping``: addresses, conditions and moves are most instructions, and take the
+time.
 
 What instructions serve follows from who reads their results. What a loop does for itself is no
 fault where there is time for it: only where no other unit is as near its rate.

@@ -1,4 +1,6 @@
-"""Finding ``busy-lines``: the lines that issue most instructions, where a unit has no time left."""
+"""Finding ``busy-lines``: one source line issues 30 % or more of all instructions, where arithmetic
+units, or issue slots, are near their rate.
+"""
 
 from __future__ import annotations
 

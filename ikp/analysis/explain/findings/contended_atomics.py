@@ -1,4 +1,6 @@
-"""Finding ``atomics``: many atomics on global memory: at few addresses, at any, or for long."""
+"""Finding ``atomics``: atomics on global memory, many at few addresses or at any, in
+compare-and-swap loops, or for long.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Findings on instructions that serve no result, or that fewer could do: a table of kinds.
+"""Findings on instructions that serve no result, or that fewer could do, such as ``unfused-sums``
+and ``checks``: a table of kinds.
 
 Each kind is counted in the machine code, times executions. At stake is the time of the code with
 these instructions, by the part of it that they issue, below the roofs that the change leaves.

@@ -1,4 +1,6 @@
-"""Findings on CTA slots without a block: late starts, block switches, the tail, too few blocks."""
+"""Findings on CTA slots ("lanes") without a block: late starts, block switches, short blocks, the
+tail, SMs without any.
+"""
 
 from __future__ import annotations
 

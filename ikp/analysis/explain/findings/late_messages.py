@@ -1,4 +1,4 @@
-"""Finding ``late-message``: warps wait for another launch's message, often another rank's."""
+"""Finding ``late-message``: waits that began before another launch, or rank, sent their message."""
 
 from __future__ import annotations
 

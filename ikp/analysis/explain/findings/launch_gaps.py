@@ -1,4 +1,6 @@
-"""Finding ``launch-gaps``: launches of up to 20 us with gaps of 3 % of the time or more between."""
+"""Finding ``launch-gaps``: a label's launches of up to 20 us, whose gaps are up to 200 us and 3 %
+of the time or more.
+"""
 
 from __future__ import annotations
 

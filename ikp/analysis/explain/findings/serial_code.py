@@ -1,4 +1,5 @@
-"""Findings ``serial-sums`` and ``linear-search``: code that makes one step after another.
+"""Findings ``serial-sums`` and ``linear-search``: additions that each wait for the last, and
+searches element by element.
 
 An addition waits for the one before: so many sums take so many cycles in any schedule. A search
 that goes one element further each time waits for as many loads as it takes steps.

@@ -1,4 +1,6 @@
-"""Findings on accesses to memory: ``bank-conflicts``, ``narrow-loads`` and ``slow-memory``."""
+"""Findings ``bank-conflicts``, ``narrow-loads`` and ``slow-memory``, by the measured time of code
+that accesses memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding ``small-tiles``: products that use each byte that they copy too few times."""
+"""Finding ``small-tiles``: tensor cores do too few operations for each byte copied to an SM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Finding ``unstaged-loads``: operands of products that come from L1 each time, not from registers.
+"""Finding ``unstaged-loads``: multiply-adds that load operands each time, from global or shared
+memory, instead of from registers.
 
 Each sum of products asks global memory for its operands, and the same bytes are asked for by many
 lanes and warps: what tiles in shared memory and registers are for.

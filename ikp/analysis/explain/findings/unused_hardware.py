@@ -1,4 +1,5 @@
-"""Findings ``unused-shared-memory`` and ``single-warp-products``: what a launch's shape leaves out.
+"""Findings ``unused-shared-memory`` and ``single-warp-products``: shared memory that no block uses,
+and products (MMA) of warps in place of warpgroups.
 
 Shared memory that no block uses is taken from L1, or from other blocks. On sm_90 products of single
 warps reach about 60 % of the rate of a warpgroup's.

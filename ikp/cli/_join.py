@@ -1,4 +1,4 @@
-"""``ikp join``: a trace and those of other profilers in one file, on one axis."""
+"""``ikp join``: writes a trace and torch.profiler's of the same run into one file, on one axis."""
 
 from __future__ import annotations
 

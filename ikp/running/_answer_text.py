@@ -1,4 +1,6 @@
-"""An answer as lines of stderr's width: at most 100 columns, and 80 where it has none."""
+"""An ``Answer`` of ``ikp run`` as text that fits stderr: kernels by time, the verdict, and commands
+to type next.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The processes of one ``ikp run``: names of their traces, notes of each, lines on all of them."""
+"""The processes of one ``ikp run``: paths of their traces, notes that each leaves for the first,
+the first one's lines on all.
+"""
 
 from __future__ import annotations
 

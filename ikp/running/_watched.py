@@ -1,4 +1,6 @@
-"""The interface of a launcher of ``ikp run``, which a language's backend implements."""
+"""``Watched``: the interface of each backend's launcher, which makes a program's own launches under
+``ikp run``, recorded or plain.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``Options``: what ``ikp run`` was asked for, as the program's process gets it."""
+"""``Options`` of ``ikp run``: as text for the program's process, checked, and made into the plan,
+the session and the launcher.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The Python children of a program under ``ikp run``: their start-up imports ikp's hook, too.
+"""The Python children of a program under ``ikp run``, whose start-up imports ikp's hook, too; and
+``Family``: notes of all processes.
 
 A child that Python starts gets three environment variables, and so comes by ``sitecustomize`` as
 the program did. Only commands that are Python, or scripts for it, get them: no other command sees

@@ -67,18 +67,19 @@ def has_own_shared(values: LaneValues, ours: Collection[int] = ()) -> bool:
     if warps < 2 or not some or flow.code.of("LD", "ST", "CALL"):
         return False
     found: list[NDArray[np.int64]] = []
+    block = slice(warps * LANES)  # the first one: what it shares, others do
     for at in some:
         bits = values.address(at).bits
         moves = any(values.moves(at, each.header) for each in flow.loops if at in each.body)
         if bits is None or moves or code[at].op not in ("LDS", "STS", "ATOMS"):
             return False
         some_words = np.arange(max(lane_bytes(code[at].opcode) // _WORD, 1))
-        words = (bits[:, None] // _WORD + some_words)[values.active(at)]
-        owner = (np.arange(len(bits)) // LANES)[values.active(at)]
+        active = values.active(at)[block]
+        words = (bits[block, None] // _WORD + some_words)[active]
+        owner = (np.arange(len(active)) // LANES)[active]
         found.append(np.stack([owner.repeat(len(some_words)), words.ravel()]))
     pairs = np.unique(np.concatenate(found, axis=1), axis=1)
-    first = pairs[0] < warps  # of one block
-    return len(np.unique(pairs[1][first])) == int(first.sum())
+    return len(np.unique(pairs[1])) == pairs.shape[1]
 
 
 _SHARED: Final = ("LDS", "STS", "ATOMS", "LDSM", "STSM", "LDGSTS")

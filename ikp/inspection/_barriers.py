@@ -79,7 +79,7 @@ def has_own_shared(values: LaneValues, ours: Collection[int] = ()) -> bool:
         owner = (np.arange(len(active)) // LANES)[active]
         found.append(np.stack([owner.repeat(len(some_words)), words.ravel()]))
     pairs = np.unique(np.concatenate(found, axis=1), axis=1)
-    return len(np.unique(pairs[1])) == pairs.shape[1]
+    return len(np.unique(pairs[1])) == int(pairs.shape[1])
 
 
 _SHARED: Final = ("LDS", "STS", "ATOMS", "LDSM", "STSM", "LDGSTS")

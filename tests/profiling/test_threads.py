@@ -53,9 +53,12 @@ def in_a_thread(body: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_threads_that_take_buffers_of_one_session_at_once_get_each_its_own(host: Host) -> None:
-    threads, each = 8, 20
-    with ikp.profile(buffer_size=16 << 20) as prof:  # a chunk of memory serves four of them
+def test_threads_that_take_buffers_of_one_session_at_once_get_each_its_own(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, each, size = 8, 20, 16 << 10
+    monkeypatch.setattr("ikp.session.arena.CHUNK_BYTES", 4 * size)  # as of 16 MiB by default
+    with ikp.profile(buffer_size=size) as prof:
 
         def launch(number: int) -> None:
             for step in range(each):

@@ -30,7 +30,7 @@ from ikp.session.storage import current_stream, default_stream, is_capturing
 
 BEGIN_BYTES = 256 << 20
 """Bytes of all buffers up to which memory is never short."""
-UNREAD_BYTES = 1792 << 20
+UNREAD_BYTES = 1536 << 20
 """Bytes up to which memory is not short if they are a small share of the device's free memory."""
 _AT_ONCE = 64
 _TOGETHER = 16

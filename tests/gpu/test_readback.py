@@ -9,6 +9,7 @@ pytest.importorskip("triton")
 
 import ikp  # noqa: E402
 from ikp.core import abi  # noqa: E402
+from ikp.session.harvest import BEGIN_BYTES, UNREAD_BYTES  # noqa: E402
 from ikp.session.memory import DEFAULT_BYTES  # noqa: E402
 from tests.gpu import kernels  # noqa: E402
 from tests.gpu.test_triton import steps  # noqa: E402
@@ -54,7 +55,8 @@ def test_a_long_session_takes_a_bounded_part_of_the_memory(out: torch.Tensor) ->
         assert torch.cuda.memory_allocated() == allocated, "it is not torch's"
     peak = before - least
     print(f"peak {peak / 2**30:.2f} GiB of {LAUNCHES * DEFAULT_BYTES['timeline'] / 2**30:.1f}")
-    assert peak < 2 << 30
+    # A launch waits from a quarter of a GiB above the bound on; a chunk has room for more.
+    assert peak < UNREAD_BYTES + 3 * BEGIN_BYTES
     check(prof.trace)
     assert [each.label for each in prof.trace.launches] == [f"launch {i}" for i in range(LAUNCHES)]
 

@@ -1,4 +1,6 @@
-"""``ExcessFacts``: what a range's machine code does more often, or wider, than its results need."""
+"""``ExcessFacts``: excess work of a range's machine code: swaps in loops, widened or split
+operands, code of few threads, masked or repeated iterations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Imports of installed packages that files in the program's folder shadow, such as ``perfetto.py``.
+"""A context in which imports find installed packages, though the program's folder has files of the
+same names, such as ``perfetto.py``.
 
 A program finds modules in its own folder first, and so would ikp. So while ikp works, that folder
 is not searched, and modules that the program has imported under such a name are taken out of

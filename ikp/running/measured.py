@@ -1,4 +1,6 @@
-"""Detection of Nsight Compute (``ncu``): under it kernels run plain, for true figures."""
+"""Detection of Nsight Compute (``ncu``), by environment variables: under ``ncu``, ``ikp run``
+records nothing, so that ``ncu`` measures plain kernels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The user's source line of a verb's call, found by the stack, and the statements around it."""
+"""The user's source line that calls a verb, found by the stack; the loops and branches around that
+line, and values in its f-strings.
+"""
 
 from __future__ import annotations
 

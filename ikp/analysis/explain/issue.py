@@ -1,4 +1,5 @@
-"""A region's median self time in cycles, and the share of it that issuing its instructions takes.
+"""A region's median self time in cycles, and the share of that time that one warp needs to issue
+the region's instructions.
 
 The machine code says the latter: a range that takes no longer than its instructions waits for
 nothing, and other warps can't make it faster. Neither counts ranges inside of it.

@@ -1,4 +1,6 @@
-"""Salvage of a damaged file: its chunks whose checksums are right, at any place in the file."""
+"""Salvage of a damaged ``.pftrace``, on request: traces from the chunks whose checksums are right,
+and what is lost of each trace.
+"""
 
 from __future__ import annotations
 

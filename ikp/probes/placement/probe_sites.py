@@ -1,4 +1,6 @@
-"""Probe sites: positions in a kernel where probe code is inserted, and the code at each."""
+"""``Site`` and ``SiteCode``: a position for probe code in a kernel's machine code, and the steps
+and registers of the code there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Finding ``block-order``: blocks that run at once share no data, though blocks far apart do.
+"""Finding ``block-order``: by the counted addresses of loads, blocks that run at once share no
+data, though blocks far apart do.
 
 Then each byte comes from memory again and again: what one block has brought into L2 is gone when
 another block asks for it.

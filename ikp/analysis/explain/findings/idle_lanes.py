@@ -1,5 +1,5 @@
-"""Findings on CTA slots ("lanes") without a block: late starts, block switches, short blocks, the
-tail, SMs without any.
+"""Findings on CTA slots ("lanes") without a block: late starts, block switches, blocks shorter
+than starting them takes, the tail, SMs without blocks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The verbs that marked kernels call: ranges opened and closed inside an expression.
+"""The verbs that marking writes into a kernel's source: ranges of calls inside expressions, of
+iterations, of functions, and of the whole kernel.
 
 A range around a call opens when the call's last argument is evaluated and closes when the call has
 returned, so the range holds the call and not the arithmetic of its arguments::

@@ -1,4 +1,6 @@
-"""``KernelLaunches``: recorded launches of one kernel in a session, which later ones repeat."""
+"""``KernelLaunches``: a kernel's earlier launches in a session, whose preparation later launches
+of the same grid and stream reuse, to be recorded faster.
+"""
 
 from __future__ import annotations
 

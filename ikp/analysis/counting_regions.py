@@ -73,7 +73,7 @@ def stats(trace: Trace, by: str | None = None, *, histogram: bool = False) -> St
     groups = Groups.of(trace, [e.launch for e in evidence], by)
     rows = _range_rows(trace, groups, evidence, own) + _instant_rows(trace, groups, evidence)
     rows += _total_rows(trace, groups, evidence)
-    residence = groups.residence(evidence, inside)
+    residence = groups.residence(trace, evidence, inside)
     spread = tuple(_histograms(trace, groups, evidence)) if histogram else ()
     if by_events(by):
         order = {unit: place for place, unit in enumerate(groups.units)}
@@ -134,16 +134,24 @@ class Groups:
         label, unit = divmod(place, len(self.units))
         return label, self.units[unit], self.names[name], int(self.residence_ns[place])
 
-    def residence(self, evidence: tuple[Evidence, ...], inside: Ints) -> tuple[Residence, ...]:
-        """Return how long the warps of each place ran, and how long in no range."""
+    def residence(
+        self, trace: Trace, evidence: tuple[Evidence, ...], inside: Ints
+    ) -> tuple[Residence, ...]:
+        """Return how long the warps of each place ran, and how long in no range.
+
+        The latter is not known of a place where a warp ran that has totals. Other launches of the
+        label don't matter, so that files counted one by one have the same figures.
+        """
         ranged = sum_by(self.of_slot, inside, len(self.residence_ns))
+        of_totals = np.array([launch.mode == "totals" for launch in trace.launches], bool)
+        unknown = set(self.of_slot[of_totals[trace.slots.launch]].tolist())
         warps = np.bincount(self.of_slot, minlength=len(self.residence_ns))
         found = []
         for place in np.flatnonzero(warps).tolist():
             label, unit = divmod(place, len(self.units))
-            ran, of_label = int(self.residence_ns[place]), evidence[label]
-            free = None if "totals" in of_label.modes else ran - int(ranged[place])
-            found.append(Residence(of_label.launch, self.units[unit], int(warps[place]), ran, free))
+            ran, launch = int(self.residence_ns[place]), evidence[label].launch
+            free = None if place in unknown else ran - int(ranged[place])
+            found.append(Residence(launch, self.units[unit], int(warps[place]), ran, free))
         return tuple(found)
 
 

@@ -81,8 +81,8 @@ class Residence:
     """The time that shares are of: how long the warps of one label (and group) ran.
 
     ``in_no_range_ns`` is the part of ``residence_ns`` at which no range of the warp was open; None
-    where totals were recorded, which don't say which ranges overlapped. Dropped ranges count as not
-    open.
+    where one of these warps has totals, which don't say which ranges overlapped. Dropped ranges
+    count as not open.
     """
 
     launch: str

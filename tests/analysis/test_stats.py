@@ -258,6 +258,15 @@ def test_time_in_no_range_is_known_for_each_group():
     assert "block 1  70.0 % in no range" in str(table)
 
 
+def test_time_in_no_range_is_not_known_just_where_a_warp_has_totals():
+    launches = (launch("a"), launch("a", mode="totals"))
+    made = trace([(0, 0, 0, 100)], launches=launches, slots=[(0, 0), (0, 1), (1, 1)])
+    found = {one.group: one.in_no_range_ns for one in made.stats(by="block").residence}
+    assert found == {"block 0": 900, "block 1": None}
+    alone = trace([(0, 0, 0, 100)], launches=launches, slots=[(0, 0)])
+    assert [one.in_no_range_ns for one in alone.stats().residence] == [900]
+
+
 def test_the_largest_rows_and_how_many_there_were():
     made = trace([(0, 0, 0, 10), (1, 1, 0, 30), (2, 2, 0, 20)])
     assert [row.region for row in made.stats().top(2)] == ["dot", "tile done"]

@@ -364,11 +364,18 @@ class Extra:
         )
 
     def _in_memory(self) -> tuple[set[int], list[int]]:
-        """Return sums that each iteration of a loop loads from one address and stores there."""
+        """Return sums that each iteration of a loop loads from one address and stores there.
+
+        A loop with a barrier has none in shared memory: the number that it loads may be another
+        thread's, as in a reduction of a block.
+        """
         stores, both = [], set[int]()
+        barriers = {*self.flow.code.of("BAR", "SYNCS", "WARPSYNC")}
         for at, each in self._each("STS", "STG"):
             loop = self.flow.loop_of(at)
             if loop is None or not self._is_still(at, each, loop.body):
+                continue
+            if each.op == "STS" and loop.body & barriers:
                 continue
             place = each.operands[0]
             loads = self._loads_summed(at, each, loop.body)

@@ -177,6 +177,8 @@ def test_sums_in_memory() -> None:
     assert count("in memory", *loop(*elsewhere)) == 0
     replaced = (ACCUMULATED[0], ACCUMULATED[1], "STS [R20], R5")
     assert count("in memory", *loop(*replaced)) == 0
+    reduced = (*ACCUMULATED, "BAR.SYNC.DEFER_BLOCKING 0x0")
+    assert count("in memory", *loop(*reduced)) == 0, "another thread may have stored it"
 
 
 def test_loads_past_the_first_cache() -> None:

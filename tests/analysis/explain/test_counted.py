@@ -333,6 +333,8 @@ def test_operands_that_come_from_l1_each_time() -> None:
     facts = replace(loads, mix=mix, accesses=some, sums=60.0)
     assert found(facts, "unstaged-loads") is not None
     assert found(replace(facts, sums=600.0), "unstaged-loads") is None, "ten sums for a load"
+    sparse = replace(facts, accesses=(replace(some[0], depends="lwid"),))
+    assert found(sparse, "unstaged-loads") is None, "who else needs such a row is not known"
     shared = AccessFacts("load.shared.16", 60, "", 4.0, 4.0)
     tiled = replace(facts, accesses=(*some, shared))
     assert found(tiled, "unstaged-loads") is None, "operands come from shared memory"
@@ -381,8 +383,9 @@ def test_barriers_that_order_nothing() -> None:
             scene.add(Warp(block, warp, block, 0, 10_000, ranges))
     trace = scene.trace(device="NVIDIA H200")
     work = RangeFacts("compute", mix={"fma": (100, 0, 0)})
-    for needless, told in ((1.0, True), (0.0, False)):
-        wait = RangeFacts("wait:barrier", mix={"barrier": (1, 0, 0)}, needless=needless)
+    own, made = "/src/k.cu:9", "/lib/triton/language/standard.py:293"
+    for needless, line, told in ((1.0, own, True), (0.0, own, False), (1.0, made, False)):
+        wait = RangeFacts("wait:barrier", line=line, mix={"barrier": (1, 0, 0)}, needless=needless)
         code = CodeFacts("sm_90a", 64, ranges={"a": work, "barrier @k.cu:9": wait})
         findings = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain().every
         names = [one.id for one in findings]

@@ -66,8 +66,13 @@ def _waits(launch: Prepared, regions: list[int]) -> tuple[float, float]:
     return float(took.sum()) / max(launch.warp_time, 1), float(least.mean())
 
 
+_MADE: Final = "/triton/language/"
+"""Where barriers of Triton's own functions have their lines, such as those of ``tl.sum``: its
+compiler puts them in, and no edit of the kernel takes one of them out."""
+
+
 def needless(launch: Prepared) -> list[int]:
-    """Return the regions that are nothing but such barriers."""
+    """Return the regions that are nothing but such barriers, which the kernel's source has."""
     facts = launch.facts.ranges if launch.facts else {}
     waits = launch.regions([Activity.WAIT_BARRIER]).tolist()
     known = ((region, facts.get(launch.names[region])) for region in waits)
@@ -75,4 +80,5 @@ def needless(launch: Prepared) -> list[int]:
 
 
 def _only_needless(one: RangeFacts) -> bool:
-    return one.needless > 0 and one.needless >= sum(one.mix.get("barrier", ()))
+    every = sum(one.mix.get("barrier", ()))
+    return _MADE not in one.line and one.needless > 0 and one.needless >= every

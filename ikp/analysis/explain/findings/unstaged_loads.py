@@ -29,8 +29,8 @@ _L1: Final = 0.3
 """Share of L1's rate from which on it may be the limit; all warps wait for it in turn."""
 _SURE: Final = 0.5
 _OWN: Final = 0.4
-"""Part of the loads' cycles that bring what no other thread needs, from which on to stage is in
-vain."""
+"""Part of the loads' cycles that bring what no other thread needs, or whose addresses are made of
+loaded numbers, so that who else needs it is not known: from here on to stage may be in vain."""
 _PART: Final = 0.6
 """Part of L1's cycles that such loads are, at least."""
 
@@ -50,7 +50,7 @@ def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
     whole = l1_cycles(every)
     cycles = l1_cycles(loads)
     count = sum(n for _, _, n in loads)
-    own = l1_cycles(each for each in loads if is_own(each[1]))
+    own = l1_cycles(each for each in loads if is_own(each[1]) or "d" in each[1].depends)
     if not sums or count < _LOADS * sums or cycles < _PART * whole or own >= _OWN * cycles:
         return
     saved = 1 - nearest(launch, ("L1", "L2", "issue", "integer"))

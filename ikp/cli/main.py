@@ -25,8 +25,9 @@ _READING = ("stats", "explain", "diff", "report", "view", "join", "convert", "me
 
 _HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
 
-You put one line around a piece of a Triton kernel and run it; ikp turns what the warps recorded
-into a Perfetto trace and a table of numbers.
+ikp records the kernels of a program that you run, in any language, unedited; or ranges that you put
+into kernels of Triton, Gluon and CuTe DSL. What warps recorded becomes a Perfetto trace, tables and
+a verdict.
 
 \b
 What to do first:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from ikp.core.run_figures import replays_of
 from ikp.running import _choices as choices
 from ikp.running.run_options import MIB, Options
-from ikp.running.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
+from ikp.running.startup.sitecustomize import (
+    NO_KERNEL,
+    NO_KERNELS,
+    put,
+    say,
+    say_nothing_written,
+)
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
@@ -45,7 +51,7 @@ def report(
         say(line)
     if not launcher.recorded:
         if not (launcher.plain or followed):
-            say(NO_KERNEL)
+            say(NO_KERNEL if options.follow == "none" else NO_KERNELS)
         say_nothing_written(options.path)
         return
     if trace is None:

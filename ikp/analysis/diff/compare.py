@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isnan
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,10 +22,8 @@ from ikp.analysis.diff.difference import (
     Row,
 )
 from ikp.analysis.diff.limits import Compared, held, parse
+from ikp.core.trace import Trace
 from ikp.errors import UsageError
-
-if TYPE_CHECKING:
-    from ikp.core.trace import Trace
 
 CONFIDENCE: Final = 0.95
 UNITS: Final = ("ns", "cycles")
@@ -86,9 +84,14 @@ def diff(
 
 
 def _traces(side: Trace | Iterable[Trace]) -> Sequence[Trace]:
-    found = list(side) if isinstance(side, Iterable) else [side]
+    given: Any = side  # a path, by mistake
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    found = list(given) if several else [given]
     if not found:
         raise UsageError("a side has no trace: give one, or several runs of the same.")
+    for one in found:
+        if not isinstance(one, Trace):
+            raise UsageError(f"{one!r} is no trace: ikp.load(path) reads a file.")
     return found
 
 

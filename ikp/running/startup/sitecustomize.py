@@ -49,13 +49,14 @@ AWAITED = ("triton", "torch._inductor.runtime.triton_heuristics")
 """A program that launches a Triton kernel imports one of these before the class to step into."""
 DRIVEN = ("torch", "cuda", "cutlass", "cupy", "tilelang", "numba", "jax", "pycuda", "tvm_ffi")
 """A program that comes to the CUDA driver otherwise imports one of these, after ikp steps in."""
+NO_GPU = " Where there is no GPU, TRITON_INTERPRET=1 runs Triton kernels on the CPU."
 NO_KERNEL = (
-    "no Triton or Gluon kernel was launched in this process. Kernels of child processes are not "
-    "seen: put `ikp run` in front of the child's own command."
+    "no kernel that ikp records was launched in this process. With --follow none, kernels of child "
+    f"processes are not seen.{NO_GPU}"
 )
 NO_KERNELS = (
     "no kernel that ikp records was launched in this process, nor in a Python process that it "
-    "started. What shells and other programs start is recorded with --follow all."
+    f"started. What shells and other programs start is recorded with --follow all.{NO_GPU}"
 )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -348,6 +349,10 @@ def test_nothing_recorded_is_no_difference():
     assert ikp.diff(bare, bare).kernels == ()
     with pytest.raises(UsageError, match="no trace"):
         ikp.diff([], empty)
+    for file in ("a.pftrace", Path("a.pftrace")):
+        for side in (file, [file]):
+            with pytest.raises(UsageError, match=r"a\.pftrace'\)? is no trace: ikp\.load\(path\)"):
+                ikp.diff(side, empty)
 
 
 # Which launch with which.

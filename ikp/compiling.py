@@ -169,15 +169,23 @@ def _glibc() -> str:
         return ""
 
 
-def _target(name: str, key: bytes) -> Path | None:
-    """Return the path of a library in the cache; None without a home folder."""
+def cache_folder() -> Path | None:
+    """Return the folder of ikp's cache, which may not be there yet; None without a home folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
     if not cache.is_absolute():  # XDG's rules ignore a relative path
         try:
             cache = Path.home() / ".cache"
         except RuntimeError:
             return None
-    return cache / "ikp" / f"{Path(name).stem}-{hashlib.sha256(key).hexdigest()[:32]}" / name
+    return cache / "ikp"
+
+
+def _target(name: str, key: bytes) -> Path | None:
+    """Return the path of a library in the cache; None without a home folder."""
+    cache = cache_folder()
+    if cache is None:
+        return None
+    return cache / f"{Path(name).stem}-{hashlib.sha256(key).hexdigest()[:32]}" / name
 
 
 def _is_whole(target: Path, key: bytes) -> bool:

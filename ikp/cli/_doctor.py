@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
+import shutil
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Final, TypedDict
 
 import click
@@ -15,7 +18,9 @@ from ikp.cli import _gpu as gpu
 from ikp.cli._format_option import format_option
 from ikp.cli._plugins import Check, Plugin, aligned, check, registered
 from ikp.cli._reading import next_command
+from ikp.compiling import cache_folder, compiler
 from ikp.errors import PluginError
+from ikp.inspection.tools_found import tools_found
 from ikp.json_schema import headed
 from ikp.printing import as_json
 from ikp.terminal import message
@@ -55,6 +60,13 @@ class GpusJson(TypedDict):
     problems: list[str]
 
 
+class CacheJson(TypedDict):
+    """The folder of ikp's compiled helpers and patched kernels."""
+
+    folder: str | None
+    writable: bool
+
+
 class DoctorJson(TypedDict):
     """The JSON of ``ikp doctor``, without the head."""
 
@@ -62,6 +74,8 @@ class DoctorJson(TypedDict):
     system: str
     ikp: str
     packages: dict[str, str | None]
+    tools: dict[str, str | None]
+    cache: CacheJson
     plugins: list[PluginJson]
     gpus: GpusJson
     environment: dict[str, str | None]
@@ -76,6 +90,8 @@ class _Report:
     system: str
     ikp: str
     packages: dict[str, str | None]
+    tools: dict[str, str | None]
+    cache: Path | None
     plugins: tuple[tuple[Plugin, Check], ...]
     gpus: gpu.GpusFound
     environment: dict[str, str | None]
@@ -100,6 +116,8 @@ def _examine() -> _Report:
         system=platform.platform(),
         ikp=__version__,
         packages={name: _version(name) for name in (*_languages(), *_PACKAGES)},
+        tools={**tools_found(), "C compiler": _compiler()},
+        cache=cache_folder(),
         plugins=tuple((plugin, check(plugin)) for plugin in registered()),
         gpus=gpu.find(),
         environment={name: os.environ.get(name) for name in VARIABLES},
@@ -111,6 +129,21 @@ def _languages() -> list[str]:
         return list(registry.distributions())
     except PluginError:  # the check of the plugins reports it
         return []
+
+
+def _compiler() -> str | None:
+    try:
+        return shutil.which(shlex.split(compiler())[0])
+    except (ValueError, IndexError):  # CC is no command
+        return None
+
+
+def _can_be_written(folder: Path | None) -> bool:
+    """Return whether files can be put into a folder, or the folder can be made."""
+    if folder is None:
+        return False
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def _version(package: str) -> str | None:
@@ -137,12 +170,17 @@ def command(output: str) -> None:
         raise SystemExit(1)
 
 
+_NOT_KEPT: Final = " (can't be written: each process patches and compiles anew)"
+
+
 def _as_text(report: _Report) -> str:
     rows = [
         ("ikp", report.ikp),
         ("Python", report.python),
         ("system", report.system),
         *((name, found or "not installed") for name, found in report.packages.items()),
+        *((name, found or "not found") for name, found in report.tools.items()),
+        ("cache", f"{report.cache or 'none'}{'' if _can_be_written(report.cache) else _NOT_KEPT}"),
         *(_plugin_row(plugin, result) for plugin, result in report.plugins),
         *(("GPU", line) for line in report.gpus.lines()),
         *(
@@ -164,6 +202,11 @@ def _as_json(report: _Report) -> str:
         "system": report.system,
         "ikp": report.ikp,
         "packages": report.packages,
+        "tools": report.tools,
+        "cache": {
+            "folder": None if report.cache is None else str(report.cache),
+            "writable": _can_be_written(report.cache),
+        },
         "plugins": [_plugin_json(plugin, result) for plugin, result in report.plugins],
         "gpus": {
             "names": list(report.gpus.names),

@@ -49,6 +49,23 @@ def test_json_holds_the_same(healthy, monkeypatch):
     assert report["problems"] == []
 
 
+def test_tools_and_the_cache_are_looked_for(healthy, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", sys.executable)
+    found = json.loads(invoke("--format", "json").stdout)
+    assert found["cache"] == {"folder": str(tmp_path / "ikp"), "writable": True}
+    assert found["tools"]["C compiler"] == sys.executable
+    monkeypatch.setattr("ikp.inspection.tools_found.TOOLS", ("nvdisasm-of-nowhere",))
+    monkeypatch.setenv("CC", "no-such-compiler")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    words = [line.split() for line in invoke().stdout.splitlines()]
+    assert ["nvdisasm-of-nowhere", "not", "found"] in words
+    assert ["C", "compiler", "not", "found"] in words
+    (cache,) = (line for line in words if line[0] == "cache")
+    assert cache[2:5] == ["(can't", "be", "written:"]
+
+
 def test_absent_is_told_and_is_no_fault(healthy, monkeypatch):
     lacks = Check(False, absent=True, error="no triton. Do: pip install 'ikp[triton]'")
     monkeypatch.setattr(doctor, "check", lambda _: lacks)

@@ -92,7 +92,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the paths to the objects of a document whose names are fields: a few of each list."""
     if isinstance(value, list):
         return [found for i, each in enumerate(value[:1]) for found in places(each, (*path, i))]
-    free = ("packages", "environment", "recorded", "left_out")
+    free = ("packages", "tools", "environment", "recorded", "left_out")
     if not isinstance(value, dict) or (path and path[-1] in free):
         return []
     inner = [found for name, each in value.items() for found in places(each, (*path, name))]

@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -131,6 +132,14 @@ def compiler() -> str:
     return found or shutil.which("clang") or (sysconfig.get_config_var("CC") or "cc")
 
 
+def compiler_path() -> str | None:
+    """Return the path of the C compiler's program; None where there is none."""
+    try:
+        return shutil.which(shlex.split(compiler())[0])
+    except (ValueError, IndexError):  # CC is no command: running it raises the error
+        return None
+
+
 def compile_c(*arguments: str | Path) -> None:
     """Run the C compiler.
 
@@ -152,12 +161,10 @@ def compile_c(*arguments: str | Path) -> None:
 def _surroundings() -> list[str]:
     """Return the part of the cache key beside source and options: compiler, machine and libc."""
     found = [compiler(), os.uname().machine, _glibc()]
-    try:
-        program = Path(shutil.which(shlex.split(compiler())[0]) or "").resolve()
+    with suppress(OSError):  # without a compiler, running it raises the error
+        program = Path(compiler_path() or "").resolve()
         seen = program.stat()
         found += [str(program), str(seen.st_size), str(seen.st_mtime_ns)]
-    except (ValueError, IndexError, OSError):  # no compiler: running it raises the error
-        pass
     return found
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
-import shutil
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +16,7 @@ from ikp.cli import _gpu as gpu
 from ikp.cli._format_option import format_option
 from ikp.cli._plugins import Check, Plugin, aligned, check, registered
 from ikp.cli._reading import next_command
-from ikp.compiling import cache_folder, compiler
+from ikp.compiling import cache_folder, compiler_path
 from ikp.errors import PluginError
 from ikp.inspection.tools_found import tools_found
 from ikp.json_schema import headed
@@ -116,7 +114,7 @@ def _examine() -> _Report:
         system=platform.platform(),
         ikp=__version__,
         packages={name: _version(name) for name in (*_languages(), *_PACKAGES)},
-        tools={**tools_found(), "C compiler": _compiler()},
+        tools={**tools_found(), "C compiler": compiler_path()},
         cache=cache_folder(),
         plugins=tuple((plugin, check(plugin)) for plugin in registered()),
         gpus=gpu.find(),
@@ -129,13 +127,6 @@ def _languages() -> list[str]:
         return list(registry.distributions())
     except PluginError:  # the check of the plugins reports it
         return []
-
-
-def _compiler() -> str | None:
-    try:
-        return shutil.which(shlex.split(compiler())[0])
-    except (ValueError, IndexError):  # CC is no command
-        return None
 
 
 def _can_be_written(folder: Path | None) -> bool:

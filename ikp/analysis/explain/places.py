@@ -66,6 +66,11 @@ def _line(launch: Prepared, name: str) -> str:
     return found[1] if found else ""
 
 
+def short_line(line: str, otherwise: str = "") -> str:
+    """Return a source line by its file's own name, ``matmul.py:93``; another text for none."""
+    return line.rpartition("/")[2] or otherwise
+
+
 def time_in(launch: Prepared, ranges: Iterable[RangeWork], kernel: str) -> float:
     """Return the self time of some ranges together, each counted once."""
     return sum(self_time(launch, one, kernel) for one in {one.name: one for one in ranges}.values())

@@ -5,7 +5,7 @@ Times count from the launch's first start, in nanoseconds, but for those called 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from math import prod
@@ -178,6 +178,10 @@ class Prepared:
     def took_by_region(self) -> Ints:
         """The time of each region, with what is in it."""
         return self._of_regions(self.by_warp.took)
+
+    def share_in(self, regions: NDArray[np.intp] | Sequence[int]) -> float:
+        """Return the part of the warps' time that is self time of some regions."""
+        return float(self.own_by_region[regions].sum()) / max(self.warp_time, 1)
 
     def _of_regions(self, values: Ints) -> Ints:
         return sum_by(self.by_warp.region, values, len(self.names))

@@ -20,7 +20,7 @@ def copy_issue(launch: Prepared) -> Iterator[Finding]:
     """Yield findings on regions in which warps with other work, too, take long to issue copies."""
     shares = group_shares(launch)
     for region in launch.regions([Activity.COPY]).tolist():
-        share = float(launch.own_by_region[region]) / max(launch.warp_time, 1)
+        share = launch.share_in([region])
         known = launch.facts.ranges.get(launch.names[region]) if launch.facts else None
         # Copies by the copy engine don't say their bytes. A producer's time to issue is its own.
         if known is None or not known.bytes or len(shares.recorded) > 1 or share < _LONG:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
-from ikp.analysis.explain.places import self_time, where_of
+from ikp.analysis.explain.places import self_time, short_line, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -67,8 +67,7 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
     saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), words.gone * share))
     if max(share, time / words.times) < words.least or not enough(launch, saved * launch.duration):
         return
-    line = some[0][1].line
-    place = line.rpartition("/")[2] or some[0][0].name
+    place = short_line(some[0][1].line, some[0][0].name)
     said = {"line": place, "each": f"{count / max(parts, 1e-9):.0f}"}
     said["share"] = f"{100 * share:.0f} %"
     yield finding(
@@ -86,7 +85,7 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
 
 
 def _weighed(work: CountedWork) -> float:
-    """Return all instructions, of loops whose trips are not known as many as extra ones count."""
+    """Return how many instructions the launch issues, loops without known trips as in ``extra``."""
     return sum(one.executions * sum(one.facts.serves.values()) for one in work.ranges)
 
 

@@ -96,7 +96,7 @@ def _by_latency(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         return
     waits = launch.regions([Activity.WAIT_MEMORY]).tolist()
     long = [region for region in waits if _median(launch, region) >= _LATENCY]
-    share = float(sum(launch.own_by_region[long])) / max(launch.warp_time, 1)
+    share = launch.share_in(long)
     saved = 1 - nearest(launch)
     if not long or share < _LONG or not enough(launch, saved * launch.duration):
         return

@@ -12,7 +12,7 @@ from typing import Final
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.findings.extra_instructions import extra_of
-from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.places import short_line, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -45,14 +45,14 @@ def _uncached(launch: Prepared) -> Iterator[Finding]:
     count = sum(one.executions * each.count for one, each in some)
     loads = [each for each in work.accesses() if each[1].unit.startswith("load.global")]
     again = any(_is_asked_again(one) for _, one, _ in loads if one.line in lines)
-    waits = float(launch.own_by_region[launch.regions(_LOADS)].sum()) / max(launch.warp_time, 1)
+    waits = launch.share_in(launch.regions(_LOADS))
     whole = sum(n for _, _, n in loads)
     if not some or not again or waits < _PART or count < _MOST * whole:
         return
     saved = min(waits, 1 - nearest(launch, ("L1", "L2")))
     if not enough(launch, saved * launch.duration):
         return
-    place = some[0][1].line.rpartition("/")[2] or some[0][0].name
+    place = short_line(some[0][1].line, some[0][0].name)
     yield finding(
         launch,
         "uncached-loads",
@@ -86,14 +86,14 @@ def _large_loop(launch: Prepared) -> Iterator[Finding]:
         return
     large = max(loops, key=lambda one: sum(one.mix.values()))
     size = _BYTES * sum(large.mix.values())
-    waits = float(launch.own_by_region[launch.regions(_LOADS)].sum()) / max(launch.warp_time, 1)
+    waits = launch.share_in(launch.regions(_LOADS))
     saved = min(1 - nearest(launch), 1 - waits)
     if size < _LARGE or not enough(launch, saved * launch.duration):
         return
     yield finding(
         launch,
         "large-loop",
-        title=f"the loop at {large.line.rpartition('/')[2]} is {size >> 10} KiB of code: more than "
+        title=f"the loop at {short_line(large.line)} is {size >> 10} KiB of code: more than "
         "an SM's caches for instructions hold, so that each iteration fetches it anew",
         number=Number("bytes of the loop's code", float(size), "count"),
         at_stake=saved * launch.duration,

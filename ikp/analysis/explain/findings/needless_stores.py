@@ -11,7 +11,7 @@ from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, counted_work, is_fixed, moved_bytes
 from ikp.analysis.explain.findings.extra_instructions import extra_of
-from ikp.analysis.explain.places import self_time, where_of, where_of_accesses
+from ikp.analysis.explain.places import short_line, time_in, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -35,14 +35,13 @@ def _summed(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on a sum that each iteration loads and stores."""
     some = extra_of(work, "in memory")
     stores = sum(one.executions * each.parts for one, each in some)
-    time = sum(self_time(launch, one, work.kernel) for one, _ in some) / max(launch.warp_time, 1)
+    time = time_in(launch, (one for one, _ in some), work.kernel) / max(launch.warp_time, 1)
     if stores < _TIMES * launch.grid_warps or time < _PART:
         return
     saved = min(time * _CHAIN, 1 - nearest(launch, ("L1", "issue")))
     if not enough(launch, saved * launch.duration):
         return
-    line = some[0][1].line
-    place = line.rpartition("/")[2] or some[0][0].name
+    place = short_line(some[0][1].line, some[0][0].name)
     yield finding(
         launch,
         "repeated-stores",
@@ -74,7 +73,7 @@ def _written_back(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     lines = {each.line for _, each in some}
     stores = sum(one.executions * each.parts for one, each in some)
     own = [each for each in work.accesses() if ".global." in each[1].unit]
-    back = [each for each in own if each[1].unit.startswith("store.g") and _of(each[1].line, lines)]
+    back = [each for each in own if each[1].unit.startswith("store.g") and each[1].line in lines]
     if not some or not stores or not back:
         return
     part = min(2 * moved_bytes(back) / max(moved_bytes(own), 1.0), 1.0)
@@ -96,10 +95,6 @@ def _written_back(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         suggestion="store what changes alone, under a mask (tl.store(..., mask=changed), or an if "
         "around the store), without loading the rest; or write to the changed rows by index",
     )
-
-
-def _of(line: str, lines: set[str]) -> bool:
-    return line in lines
 
 
 def _stored_again(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
@@ -127,8 +122,7 @@ def _stored_again(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         "may be of a store's address can't be made before it, so few loads are under way. "
         "Refuted if another thread reads the values meanwhile.",
         where=where_of_accesses(launch, fixed),
-        suggestion="keep the sum in a register, and store it once behind the loop; __restrict__ on "
-        "pointers, so that loads can pass stores",
+        suggestion=_REGISTER,
     )
 
 

@@ -40,7 +40,7 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     if room.waves is None or room.fewest is None:
         return
     regions = launch.regions(_MEMORY)
-    share = float(launch.own_by_region[regions].sum()) / max(launch.warp_time, 1)
+    share = launch.share_in(regions)
     full = room.warps / room.possible
     at_stake = share * (1 - room.fewest / room.waves) * launch.duration
     alone = full <= _EMPTY and not launch.regions([Activity.MMA]).size
@@ -88,7 +88,7 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
     full = room.warps / room.possible
     most = max(full, asked_of_memory(launch) or 0.0, nearest(launch))
     waits = launch.regions([*_MEMORY, Activity.WAIT_COPY])
-    waiting = float(launch.own_by_region[waits].sum()) / max(launch.warp_time, 1)
+    waiting = launch.share_in(waits)
     sure = counted_work(launch) is not None and nearest(launch) < _FAR
     if launch.facts is None or full > _EMPTY or not enough(launch, (1 - most) * launch.duration):
         return

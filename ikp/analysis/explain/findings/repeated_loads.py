@@ -15,7 +15,7 @@ from ikp.analysis.explain.counted_work import (
     l1_cycles,
     moved_bytes,
 )
-from ikp.analysis.explain.places import where_of_accesses
+from ikp.analysis.explain.places import short_line, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_own, nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -156,7 +156,7 @@ def _third(loads: list[Access]) -> list[Access]:
 
 
 def _at(each: Access) -> str:
-    line = each[1].line.rpartition("/")[2]
+    line = short_line(each[1].line)
     return f"{each[0].name} ({line})" if line and line not in each[0].name else each[0].name
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
 from ikp.analysis.explain.findings.extra_instructions import extra_of
 from ikp.analysis.explain.issue import cycles_of
-from ikp.analysis.explain.places import self_time, where_of
+from ikp.analysis.explain.places import self_time, short_line, time_in, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -55,7 +55,7 @@ def _sums(launch: Prepared) -> Iterator[Finding]:
     if not enough(launch, saved * launch.duration):
         return
     one, chain, part = found[0]
-    place = chain.line.rpartition("/")[2] or one.name
+    place = short_line(chain.line, one.name)
     yield finding(
         launch,
         "serial-sums",
@@ -103,8 +103,7 @@ def _search(launch: Prepared) -> Iterator[Finding]:
     if work is None:
         return
     some = [(one, each, _steps(launch, work, one, each)) for one, each in extra_of(work, "search")]
-    share = sum(self_time(launch, one, work.kernel) for one, _, _ in some)
-    share /= max(launch.warp_time, 1)
+    share = time_in(launch, (one for one, _, _ in some), work.kernel) / max(launch.warp_time, 1)
     steps = sum(each for _, _, each in some)
     if steps < _STEPS or share < _PART:
         return
@@ -112,7 +111,7 @@ def _search(launch: Prepared) -> Iterator[Finding]:
     if not enough(launch, saved * launch.duration):
         return
     one, each, _ = some[0]
-    place = each.line.rpartition("/")[2] or one.name
+    place = short_line(each.line, one.name)
     yield finding(
         launch,
         "linear-search",

@@ -34,7 +34,7 @@ def serial_threads(launch: Prepared) -> Iterator[Finding]:
     one = some[0]
     excess = one.facts.excess
     waits = launch.regions([Activity.WAIT_BARRIER])
-    waiting = float(launch.own_by_region[waits].sum()) / max(launch.warp_time, 1)
+    waiting = launch.share_in(waits)
     each = sum(two.facts.excess.serial * _blocks(launch, two) for two in some)
     cycles = each * _CYCLES / work.cycles_per_ns
     took = launch.block_end - launch.block_start

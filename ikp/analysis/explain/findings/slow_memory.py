@@ -69,7 +69,7 @@ def _alone(launch: Prepared, region: int) -> bool:
 
 
 def _share(launch: Prepared, region: int) -> float:
-    return float(launch.own_by_region[region]) / max(launch.warp_time, 1)
+    return launch.share_in([region])
 
 
 def _needed(launch: Prepared, known: RangeFacts) -> float:
@@ -169,7 +169,7 @@ def _few_bytes(launch: Prepared) -> Iterator[Finding]:
     under_way = warp * min(room.warps, work.peak.warps)
     needed = _LATENCY_NS * work.peak.gb_per_s / work.peak.sms
     waits = launch.regions([Activity.WAIT_MEMORY])
-    share = float(launch.own_by_region[waits].sum()) / max(launch.warp_time, 1)
+    share = launch.share_in(waits)
     saved = 1 - nearest(launch)
     if under_way >= needed or share < _MOSTLY or not enough(launch, saved * launch.duration):
         return

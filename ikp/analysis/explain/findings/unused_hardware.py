@@ -78,7 +78,7 @@ def _carved_out(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     taken = (launch.facts.shared or 0) + _SYSTEM if launch.facts else 0
     given = int(text) / 100 * _SM if text.isdecimal() else 0.0
     idle = given - taken * max(_blocks(launch), 1)
-    waits = float(launch.own_by_region[launch.regions(_LOADS)].sum()) / max(launch.warp_time, 1)
+    waits = launch.share_in(launch.regions(_LOADS))
     if idle < _SM / 4 or waits < _PART or share_of(launch, "DRAM") > 1 - waits:
         return
     saved = min(waits, 1 - nearest(launch, ("L1", "L2")))

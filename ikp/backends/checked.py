@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,8 +43,9 @@ def checked(
     prof: Any,
     words: Sequence[int],
     launched: Callable[[], PlainLaunch],
+    session: weakref.ref[Session] | None = None,
 ) -> CheckResult | None:
-    """Compare a kernel with probes with the plain one, once for each module.
+    """Compare a kernel with probes with the plain one, once for each module in a session.
 
     Nothing is launched in this process: the caller launches the kernel that the verdict allows.
 
@@ -53,15 +55,17 @@ def checked(
         prof: the buffer that it records into.
         words: the launch parameters with the buffer's address.
         launched: returns the launch of the plain kernel.
+        session: the one that records the launch. A later session's trace has a check of its own.
 
     Returns:
         The check's verdict; None where an earlier launch was compared, and the kernel may run.
     """
-    if module.checked:
+    run = "check", session
+    if module.refused is not None or run in module.further:
         return module.refused
     if cuda.capturing(stream):
         return CheckResult("not checked: a CUDA graph captures its launch")
-    module.checked = True
+    module.further.add(run)
     try:
         wait_for_earlier()
         verdict = check(_request(module, prof, words, launched()))

@@ -1,7 +1,7 @@
 """Runs a launch's kernel again, in another process: for addresses, or without some instructions.
 
 With address probes the kernel runs once more; trials time it without its suspects, one by one. Each
-loaded module has at most one run of each kind.
+loaded module has at most one run of each kind in a session.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ctypes
 import math
 import statistics
 import struct
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ikp.backends.patched import RecordedLaunch
     from ikp.probes.access_probes import AccessSite, AddressPatch
     from ikp.probes.suspects import Trial
+    from ikp.session.current import Session
     from ikp.unedited.plan import Plan
 
 
@@ -42,17 +44,19 @@ _TRIES: Final = 4
 
 def run_once(
     module: Module,
-    what: str,
+    kind: str,
+    session: weakref.ref[Session] | None,
     stream: int,
     shown: str,
     launched: Callable[[], PlainLaunch],
     run: Callable[[PlainLaunch], _Found],
 ) -> _Found | str | None:
-    """Make a further run of a launch's kernel, if it is the module's first one of its kind.
+    """Make a further run of a launch's kernel, if it is the first one of its kind in a session.
 
     Args:
         module: the patched kernel that is launched.
-        what: the kind of run.
+        kind: of the run.
+        session: the one that records the launch.
         stream: the driver's handle.
         shown: the kernel's name in traces, where that is not its symbol.
         launched: returns the launch of the plain kernel.
@@ -61,11 +65,11 @@ def run_once(
     Returns:
         What was found; why nothing was; None where an earlier launch had such a run.
     """
-    if what in module.further:
+    if (kind, session) in module.further:
         return None
     if cuda.capturing(stream):
         return "a CUDA graph captures its launch."
-    module.further.add(what)
+    module.further.add((kind, session))
     try:
         wait_for_earlier()
         launch = launched()
@@ -108,8 +112,11 @@ def probe_addresses(
     ptx: str,
     shown: str,
     launched: Callable[[], PlainLaunch],
+    session: weakref.ref[Session] | None = None,
 ) -> AddressFigures | str | None:
-    """Run a launch's kernel with address probes, once for each module, in another process.
+    """Run a launch's kernel with address probes, once for a module in a session.
+
+    It runs in another process.
 
     Args:
         module: the patched kernel that is launched.
@@ -119,6 +126,7 @@ def probe_addresses(
         ptx: the plain kernel's PTX, "" if not known.
         shown: the kernel's name in traces, where that is not its symbol.
         launched: returns the launch of the plain kernel.
+        session: the one that records the launch.
 
     Returns:
         The figures; why there are none; None where an earlier launch of the kernel was probed.
@@ -127,7 +135,7 @@ def probe_addresses(
     def run(launch: PlainLaunch) -> AddressFigures:
         return _run(launch, prof, plan, ptx)
 
-    return run_once(module, "addresses", stream, shown, launched, run)
+    return run_once(module, "addresses", session, stream, shown, launched, run)
 
 
 def _run(launch: PlainLaunch, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
@@ -184,8 +192,11 @@ def try_suspects(
     most: int,
     shown: str,
     launched: Callable[[], PlainLaunch],
+    session: weakref.ref[Session] | None = None,
 ) -> TriedSuspects | str | None:
-    """Time a launch's kernel without its suspects, once for each module, in another process.
+    """Time a launch's kernel without its suspects, once for a module in a session.
+
+    It runs in another process.
 
     Args:
         module: the patched kernel that is launched.
@@ -194,6 +205,7 @@ def try_suspects(
         most: how many suspects are tried.
         shown: the kernel's name in traces, where that is not its symbol.
         launched: returns the launch of the plain kernel.
+        session: the one that records the launch.
 
     Returns:
         The times; why there are none; None where an earlier launch of the kernel was tried.
@@ -202,7 +214,7 @@ def try_suspects(
     def run(launch: PlainLaunch) -> TriedSuspects:
         return _tried(launch, prof, most)
 
-    return run_once(module, "suspects", stream, shown, launched, run)
+    return run_once(module, "suspects", session, stream, shown, launched, run)
 
 
 def _tried(launch: PlainLaunch, prof: Any, most: int) -> TriedSuspects:
@@ -269,8 +281,10 @@ def run_further(
         shown: the kernel's name in traces, where that is not its symbol.
         launched: returns the launch of the plain kernel.
     """
-    plan = launch.plan
+    plan, session = launch.plan, launch.session
     if plan.probe:
-        launch.addresses = probe_addresses(module, stream, prof, plan, ptx(), shown, launched)
+        launch.addresses = probe_addresses(
+            module, stream, prof, plan, ptx(), shown, launched, session
+        )
     if plan.tries:
-        launch.tried = try_suspects(module, stream, prof, plan.tries, shown, launched)
+        launch.tried = try_suspects(module, stream, prof, plan.tries, shown, launched, session)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from ikp.warning import warn
 
 if TYPE_CHECKING:
     from ikp.probes.made_patch import Patch
+    from ikp.session.current import Session
 
 _MOST_SHAPES = 256
 """The most grids and sizes of buffers for which launch parameters are kept."""
@@ -44,9 +46,10 @@ class Module:
     function: int
     cell: int  # the launch parameters' address in device memory; 0 where they are an argument
     context: tuple[int, int] = (0, 0)  # its handle, and a number that no other context has
-    checked: bool = False  # it was compared with the plain kernel
     refused: CheckResult | None = None  # of the A/B check, where the kernel must not run
-    further: set[str] = field(default_factory=set)  # kinds of further runs that were made
+    further: set[tuple[str, weakref.ref[Session] | None]] = field(default_factory=set)
+    """The further runs of it: the kind of each, and the session that has its result. References to
+    two sessions differ, also where the second one has the first one's address."""
     launcher: Any = None  # the language's, which passes the launch parameters, where it has one
     _behind: dict[tuple[Any, ...], tuple[int, ...]] = field(default_factory=dict)
 

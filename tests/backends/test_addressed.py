@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -43,9 +44,13 @@ def one_lane(request: Request) -> bytes:
     return words.tobytes()
 
 
+class Session:
+    """A session, which is known by reference."""
+
+
 @pytest.fixture
 def probing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
-    """Return what probes two launches of a module."""
+    """Return what probes two launches of a module in one session, and one in each later session."""
 
     def two(
         verdict: CheckResult,
@@ -54,6 +59,7 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
         places: tuple[int, ...] = (1 << 33,),
         *,
         capturing: bool = False,
+        later: Sequence[Session] = (),
     ) -> list[object]:
         asked, freed, free = list[Request](), list[int](), iter(places)
 
@@ -73,8 +79,11 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
         shape = LaunchConfiguration((BLOCKS, 1, 1), (WARPS * LANES, 1, 1), 0)
         launched = PlainLaunch("k", cubin, shape, [(0, bytes(8)), (8, bytes(4))])
         prof = SimpleNamespace(address=1 << 34)
+        first = Session()
+        sessions = [weakref.ref(each) for each in (first, first, *later)]
         made = [
-            probe_addresses(module, 0, prof, PLAN, "", "shown", lambda: launched) for _ in range(2)
+            probe_addresses(module, 0, prof, PLAN, "", "shown", lambda: launched, each)
+            for each in sessions
         ]
         assert freed == [*places] or not asked
         return [*made, *asked]
@@ -95,6 +104,13 @@ def test_a_kernel_is_probed_once_and_its_tables_become_figures(
     assert request.recorded.constants == {CELL: cell} and request.plain.constants == {}
     assert request.result in request.beside and request.recorded.cubin != PLAIN
     assert (request.plain.cubin, request.buffers) == (PLAIN, (OUT,))
+
+
+def test_each_session_has_figures_of_its_own(probing: Callable[..., list[object]]) -> None:
+    places, later = (1 << 33, 1 << 35, 1 << 36), [Session(), Session()]
+    first, again, *found = probing(EQUAL, one_lane, places=places, later=later)
+    assert again is None and len(found) == 2 + 3
+    assert first == found[0] == found[1] and isinstance(first, AddressFigures)
 
 
 def test_a_buffer_lies_in_one_window_of_addresses(probing: Callable[..., list[object]]) -> None:

@@ -53,7 +53,8 @@ class KnownLaunches:
         """
         argument = repeat.module.patch.argument
         found = meant.verdict or meant.addresses or meant.tried
-        if found or argument is None or meant.session is None or not repeat.lasts:
+        others = meant.drop is None  # of another launcher, which repeats its launches itself
+        if found or argument is None or others or meant.session is None or not repeat.lasts:
             return
         if len(self._known) >= _MOST:
             self._known.clear()

@@ -474,7 +474,7 @@ class Launches:
         how = partial(self._launched, kernel, launch)
         if meant.plan.check:
             words = made.words(prof, grid, warps, chosen)
-            meant.verdict = checked(made, stream, prof, words, how)
+            meant.verdict = checked(made, stream, prof, words, how, meant.session)
         run_further(made, stream, prof, meant, partial(ptx_of, kernel), kernel.shown, how)
         if meant.tell is not None:
             meant.tell(meant)

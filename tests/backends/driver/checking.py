@@ -52,10 +52,20 @@ PLACES = (SEGMENT + 16, SEGMENT + 1024, OWN + 8, SEGMENT + 2048 + 64)
 """What the kernel writes."""
 
 
+class OneSession(Launcher):
+    """Records in one session until it is told to begin another."""
+
+    def begin(self) -> None:
+        self.session = Session()
+
+    def chosen(self, kernel: Any, capture: int | None = None) -> Session | None:
+        return None if super().chosen(kernel, capture) is None else self.session
+
+
 class Program:
     """A program that launches one kernel in many ways."""
 
-    def __init__(self, launcher: Launcher, image: Path, name: str) -> None:
+    def __init__(self, launcher: OneSession, image: Path, name: str) -> None:
         self.launcher = launcher
         self.library = ctypes.CDLL("libcuda.so.1")
         os.environ |= {"FAKE_RUN": "1", "FAKE_PARENT": str(os.getpid()), "FAKE_CHILD": "runs"}
@@ -120,15 +130,19 @@ class Program:
         config = Config(three(12, 1, 1), three(64, 1, 1), 0, 5, ctypes.addressof(attributes), 1)
         self.library.cuLaunchKernelEx(ctypes.byref(config), self.function, self.each, None)
 
-    def said(self, launch: Any, child: str = "", **env: str) -> dict[str, Any]:
+    def said(
+        self, launch: Any, child: str = "", *, again: bool = False, **env: str
+    ) -> dict[str, Any]:
         """Return what a launch in a new module comes to.
 
-        ``child`` is what is to happen in the process that checks it: a new one then.
+        ``child`` is what is to happen in the process that checks it: a new one then. ``again``
+        launches once more, in another session.
         """
         if child or env:
             end_all()
             os.environ |= {"FAKE_CHILD": child or "runs", **env}
         loaded.modules._loaded.clear()
+        self.launcher.begin()
         Session.facts.clear()
         self.launcher.failed.clear()
         self.launcher.plain.clear()
@@ -138,6 +152,12 @@ class Program:
         self.library.fake_clear()
         began = time.monotonic()
         launch()
+        later = dict[str, str]()
+        if again:
+            Session.facts.clear()
+            self.launcher.begin()
+            launch()
+            later |= Session.facts
         if child or env:
             end_all()
             os.environ["FAKE_CHILD"] = "runs"
@@ -147,6 +167,7 @@ class Program:
             "log": self.library.fake_log().decode().splitlines(),
             "memory": {byte for place in places for byte in ctypes.string_at(place, 32)},
             "check": Session.facts.get("check of adds"),
+            "later check": later.get("check of adds"),
             "arguments": json.loads(Session.facts.get("parameters of adds", "{}")),
             "plain": list(self.launcher.plain),
             "pid": [each._pid for each in _processes.values()],
@@ -156,7 +177,7 @@ class Program:
 def main(image: Path, name: str) -> None:
     """Launch a kernel in many ways."""
     hooks.install()
-    launcher, said = Launcher(), dict[str, Any]()
+    launcher, said = OneSession(), dict[str, Any]()
     stub: Any = ModuleType("torch")
     stub.cuda = SimpleNamespace(stream=lambda _: nullcontext())
     stub.distributed = sys.modules["torch.distributed"] = ModuleType("torch.distributed")
@@ -170,6 +191,7 @@ def main(image: Path, name: str) -> None:
         stub.cuda.memory_snapshot = program.snapshot
         said["first"] = program.said(program.launch)
         said["twice"] = program.said(lambda: (program.launch_for(5), program.launch_for(6)))
+        said["two sessions"] = program.said(program.launch, again=True)
         said["packed"] = program.said(program.launch_packed)
         said["together"] = program.said(program.launch_together)
         made = loaded.modules._patches

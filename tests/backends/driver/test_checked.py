@@ -67,6 +67,10 @@ def test_the_next_launch_is_not_compared(said: dict) -> None:
     assert said["first"]["pid"] == twice["pid"] == said["attributes"]["pid"] != []
 
 
+def test_a_later_session_has_a_check_of_its_own(said: dict) -> None:
+    assert said["two sessions"]["later check"] == EQUAL
+
+
 def test_each_session_has_the_arguments_of_its_own_first_launch(said: dict) -> None:
     assert [said[name]["arguments"]["33"] for name in ("first", "twice")] == ["00", "05"]
 

@@ -384,6 +384,7 @@ class Launcher:
                 label=label,
                 facts=None if session is None else session.facts,
                 taken=taken,
+                session=known,
             )
             if plan.level == BEST:
                 launch.plan = at_level(plan, "machine")

@@ -120,7 +120,8 @@ def _run(
 
     if launch.plan.check:
         words = module.words(prof, grid, module.patch.warps, chosen)
-        launch.verdict = checked(module, stream, prof, words, launched) or launch.verdict
+        verdict = checked(module, stream, prof, words, launched, launch.session)
+        launch.verdict = verdict or launch.verdict
         if launch.verdict is not None and launch.verdict.refused:
             return plain(x, y, z, stream, function, *rest)
     run_further(

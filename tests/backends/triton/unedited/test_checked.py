@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -144,9 +144,13 @@ SCRATCH = Buffer("argument 1", 1 << 20, 64)
 OUT = Buffer("out", 4096, 16)
 
 
+class Recorder:
+    """A session, which is known by reference."""
+
+
 @pytest.fixture
 def checking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[CheckResult | None]]:
-    """Return what checks two launches of a module."""
+    """Return what checks two launches of a module in each session."""
 
     def two(
         checks: Checks,
@@ -154,6 +158,7 @@ def checking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[CheckResult 
         *,
         capturing: bool = False,
         wait: Callable[[], object] = lambda: None,
+        sessions: Sequence[Recorder] = (Recorder(),),
     ) -> list[CheckResult | None]:
         used = list[int]()
         monkeypatch.setattr(checked, "check", checks.check)
@@ -166,8 +171,13 @@ def checking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[CheckResult 
         launched = checked.PlainLaunch(
             "k", b"plain", LaunchConfiguration((1, 1, 1), (32, 1, 1), 0), values
         )
-        made = [checked.checked(module, 0, PROF, (5, 6), lambda: launched) for _ in range(2)]
-        assert used == ([] if capturing else [7]), "a thread has no context of its own"
+        made = [
+            checked.checked(module, 0, PROF, (5, 6), lambda: launched, weakref.ref(each))
+            for each in sessions
+            for _ in range(2)
+        ]
+        compared = 0 if capturing else 1 if module.refused else len(sessions)
+        assert used == [7] * compared, "a thread has no context of its own"
         return made
 
     return two
@@ -187,6 +197,17 @@ def test_a_module_is_checked_once(checking: Callable[..., list[CheckResult | Non
     assert (request.plain.cubin, request.recorded.cubin) == (b"plain", b"patched")
     told = {"ikp_buffer": (5).to_bytes(8, "little") + (6).to_bytes(8, "little")}
     assert request.recorded.constants == told and not request.plain.constants
+
+
+def test_each_session_has_a_check_of_its_own(
+    checking: Callable[..., list[CheckResult | None]],
+) -> None:
+    checks, sessions = Checks(EQUAL), [Recorder(), Recorder()]
+    assert checking(checks, module(), sessions=sessions) == [EQUAL, None, EQUAL, None]
+    assert len(checks.asked) == 2
+    refused = Checks(REFUSED)
+    assert checking(refused, module(), sessions=sessions) == [REFUSED] * 4
+    assert len(refused.asked) == 1
 
 
 def test_a_module_that_was_refused_stays_so(

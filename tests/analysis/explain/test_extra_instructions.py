@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ikp.analysis.explain.findings.extra_instructions import _KINDS
+from ikp.analysis.explain.findings.needless_instructions import _KINDS
 from ikp.analysis.explain.verdict import Finding
 from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, LoopFacts, RangeFacts
 from ikp.core.extra_work import ExtraWork

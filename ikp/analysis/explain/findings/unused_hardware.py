@@ -1,23 +1,41 @@
-"""Findings ``unused-shared-memory`` and ``single-warp-products``: shared memory that no block uses,
-and products (MMA) of warps in place of warpgroups.
+"""Findings on hardware that a kernel leaves unused: shared memory, warpgroup MMA, TMA, caches.
 
-Shared memory that no block uses is taken from L1, or from other blocks. On sm_90 products of single
-warps reach about 60 % of the rate of a warpgroup's.
+``unused-shared-memory``: what no block uses is taken from L1, or from other blocks.
+``single-warp-products``: on sm_90 products of single warps reach about 60 % of the rate of a
+warpgroup's. ``copy-issue``: warps take long to issue copies lane by lane (``cp.async``, not TMA).
+
+``uncached-loads``: loads that are volatile, or marked to pass L1 by, ask L2 each time.
+``large-loop``: a loop whose code is larger than the caches for instructions is fetched anew in each
+iteration. ``block-order``: by the counted addresses of loads, blocks that run at once share no
+data, though blocks far apart do; what one block has brought into L2 is gone when another block asks
+for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Final
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
-from ikp.analysis.explain.places import time_in, where_of
+from ikp.analysis.explain.counted_work import (
+    SECTOR,
+    Access,
+    CountedWork,
+    RangeWork,
+    counted_work,
+    lane_bytes,
+    sectors,
+)
+from ikp.analysis.explain.findings.needless_instructions import extra_of
+from ikp.analysis.explain.issue import cycles_of
+from ikp.analysis.explain.places import short_line, time_in, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest, share_of
+from ikp.analysis.explain.shares import group_shares
 from ikp.analysis.explain.stakes import enough, finding
-from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.code_facts import CARVE_OUT
+from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.core.code_facts import CARVE_OUT, AccessFacts
 
 _MUCH: Final = 16 << 10
 """Bytes of shared memory of a block from which on unused ones cost other blocks, or L1."""
@@ -152,3 +170,226 @@ def _products(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         suggestion="num_warps=4 (or 8 with tiles of 128 rows) and tiles of 64 rows or more, so "
         "that Triton makes wgmma; CUTLASS's GMMA atoms in place of wmma and mma.sync",
     )
+
+
+_LONG: Final = 0.15
+"""Share of the warps' time from which on issuing copies is a finding."""
+
+
+def copy_issue(launch: Prepared) -> Iterator[Finding]:
+    """Yield findings on regions in which warps with other work, too, take long to issue copies."""
+    shares = group_shares(launch)
+    for region in launch.regions([Activity.COPY]).tolist():
+        share = launch.share_in([region])
+        known = launch.facts.ranges.get(launch.names[region]) if launch.facts else None
+        # Copies by the copy engine don't say their bytes. A producer's time to issue is its own.
+        if known is None or not known.bytes or len(shares.recorded) > 1 or share < _LONG:
+            continue
+        if enough(launch, share * launch.duration):
+            yield _slow_issue(launch, region, share, known.bytes)
+
+
+def _slow_issue(launch: Prepared, region: int, share: float, size: int) -> Finding:
+    rows = launch.of_region([region])
+    name, took = launch.names[region], cycles_of(launch, region)
+    cycles = f"{took:,.0f} cycles for {size:,} bytes of a warp, " if took else ""
+    return finding(
+        launch,
+        "copy-issue",
+        title=f"issuing copies in {name} takes {cycles}{100 * share:.0f} % of the warps' time",
+        number=Number(f"{name}, of the warps' time", share, "share"),
+        at_stake=share * launch.duration,
+        without=f"with the copies of {name} issued by one thread, in no time",
+        confidence="possible",
+        rationale="each lane copies for itself, through the queue of loads and stores, which takes "
+        "128 bytes a cycle of an SM; how much of it products hide is not known.",
+        where=Where(
+            regions=(name,),
+            warps=launch.warps(rows),
+            window_ns=launch.window(rows),
+            count=len(rows),
+        ),
+        suggestion="let the copy engine do it (TMA, tensor descriptors): one thread asks for a "
+        "tile; one more stage, so that copies are issued while products run; larger tiles, "
+        "copied less often",
+    )
+
+
+_READING: Final = (Activity.WAIT_MEMORY, Activity.LOAD)
+_UNCACHED_PART: Final = 0.3
+"""Part of the warps' time in loads from which on their cache is a cause."""
+_MOST: Final = 0.5
+"""Part of the loads that pass L1 by, and of sectors that blocks share."""
+_LARGE: Final = 128 << 10
+"""Bytes of code that the caches of an SM hold, on sm_90."""
+_BYTES: Final = 16
+"""Bytes of an instruction."""
+
+
+def missed_caches(launch: Prepared) -> Iterator[Finding]:
+    """Yield findings on loads that pass L1 by, and on loops that are larger than code's caches."""
+    yield from _uncached(launch)
+    yield from _large_loop(launch)
+
+
+def _uncached(launch: Prepared) -> Iterator[Finding]:
+    work = counted_work(launch)
+    if work is None:
+        return
+    some = extra_of(work, "uncached")
+    lines = {each.line for _, each in some}
+    count = sum(one.executions * each.count for one, each in some)
+    loads = [each for each in work.accesses() if each[1].unit.startswith("load.global")]
+    again = any(_is_asked_again(one) for _, one, _ in loads if one.line in lines)
+    waits = launch.share_in(launch.regions(_READING))
+    whole = sum(n for _, _, n in loads)
+    if not some or not again or waits < _UNCACHED_PART or count < _MOST * whole:
+        return
+    saved = min(waits, 1 - nearest(launch, ("L1", "L2")))
+    if not enough(launch, saved * launch.duration):
+        return
+    place = short_line(some[0][1].line, some[0][0].name)
+    yield finding(
+        launch,
+        "uncached-loads",
+        title=f"{place} loads past L1, though the same bytes are asked for again: {count:,.0f} "
+        f"loads, and {100 * waits:.0f} % of the warps' time is in loads",
+        number=Number("loads past L1, of all", min(count / max(whole, 1.0), 1.0), "share"),
+        at_stake=saved * launch.duration,
+        without="with L1",
+        confidence="likely",
+        rationale="counted: loads marked STRONG (volatile, ld.cg, ld.cv) in no loop that waits for "
+        "their value, whose addresses other warps, or iterations, ask for, too. Refuted if other "
+        "blocks write there meanwhile.",
+        where=where_of(launch, [one for one, _ in some], [each.line for _, each in some]),
+        suggestion="no volatile, const __restrict__ pointers, __ldg or plain loads in place of "
+        "__ldcg and __ldcv; no cache_modifier='.cg' or '.cv' in tl.load",
+    )
+
+
+def _is_asked_again(one: AccessFacts) -> bool:
+    """Whether iterations, warps or blocks ask for the same sectors."""
+    if one.cost is None:
+        return False
+    alike = one.in_loop and "i" not in one.depends
+    return alike or "w" not in one.depends or (one.blocks_share or 0.0) >= _MOST
+
+
+def _large_loop(launch: Prepared) -> Iterator[Finding]:
+    facts = launch.facts
+    loops = [one for one in facts.loops if one.depth] if facts else []
+    if not loops:
+        return
+    large = max(loops, key=lambda one: sum(one.mix.values()))
+    size = _BYTES * sum(large.mix.values())
+    waits = launch.share_in(launch.regions(_READING))
+    saved = min(1 - nearest(launch), 1 - waits)
+    if size < _LARGE or not enough(launch, saved * launch.duration):
+        return
+    yield finding(
+        launch,
+        "large-loop",
+        title=f"the loop at {short_line(large.line)} is {size >> 10} KiB of code: more than "
+        "an SM's caches for instructions hold, so that each iteration fetches it anew",
+        number=Number("bytes of the loop's code", float(size), "count"),
+        at_stake=saved * launch.duration,
+        without="with a loop that fits",
+        confidence="likely",
+        rationale="counted: instructions of the loop, 16 bytes each. Refuted if the loop makes one "
+        "iteration.",
+        where=Where(lines=(large.line,)),
+        suggestion="unroll less (#pragma unroll 8; no tl.static_range over many iterations), and "
+        "call functions rather than inline them many times",
+    )
+
+
+_APART: Final = 0.1
+"""Share of sectors up to which neighbouring blocks share nothing."""
+_AGAIN: Final = 0.4
+"""Share of sectors from which on blocks at equal distances over the grid ask for the same ones."""
+_LEAST: Final = 0.35
+"""Share of the launch that the bytes need at memory's rate, from which on they explain its time."""
+_FEW: Final = 256
+"""Blocks up to which most of a grid runs at once."""
+
+
+def block_order(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on loads that neighbours don't share, and others do."""
+    work = counted_work(launch)
+    if work is None or prod(launch.launch.grid) <= _FEW:
+        return
+    some = [
+        (one, access, _asked(access) * SECTOR * requests)
+        for one, access, requests in work.accesses()
+        if access.unit.startswith(("load.global", "copy.global"))
+        and _comes_again(access)
+        and _footprint(launch, one, access) >= _PART_OF_L2 * work.peak.l2_mb * 1e6
+    ]
+    size = sum(each for _, _, each in some)
+    share = size / work.peak.gb_per_s / launch.duration
+    saved = min(1 - nearest(launch, ("L2", "DRAM", "L1")), share)
+    own = share_of(launch, "DRAM")
+    if share + own > _ALL and own > share:
+        return  # memory is busy with what comes once, and L2 serves these loads
+    if not some or share < _LEAST or not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda each: -each[2])
+    yield _unshared(launch, some, size, min(share, 1.0), saved)
+
+
+_ALL: Final = 1.05
+"""Share of memory's rate that nothing exceeds."""
+
+
+def _asked(access: AccessFacts) -> float:
+    """Return the sectors of a request, without those of lanes that are masked off."""
+    if access.own is None:
+        return sectors(access)
+    return min(sectors(access), access.own * lane_bytes(access.unit))
+
+
+def _unshared(
+    launch: Prepared,
+    some: list[Access],
+    size: float,
+    share: float,
+    saved: float,
+) -> Finding:
+    again = some[0][1].reused_share or 0.0
+    return finding(
+        launch,
+        "block-order",
+        title=f"blocks that run at once share nothing of what {some[0][0].name} loads, though "
+        "blocks far apart load the same: L2 misses by the order of blocks",
+        number=Number("bytes over memory's rate, of the launch", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with neighbouring blocks that share what they load, in L2",
+        confidence="likely",
+        rationale=f"counted: {size / 1e6:,.0f} MB are loaded at addresses that neighbouring blocks "
+        f"don't share and blocks far apart do ({100 * again:.0f} % of their sectors); from memory "
+        f"they take {100 * share:.0f} % of the launch. Refuted if all of it fits into L2.",
+        where=where_of_accesses(launch, some),
+        suggestion="let blocks that run at once work on the same rows and columns: groups of tiles "
+        "(GROUP_SIZE_M, a swizzle), or the dimension that reuses data as the fastest one",
+    )
+
+
+def _footprint(launch: Prepared, one: RangeWork, access: AccessFacts) -> float:
+    """Return the bytes that an access touches in all, about.
+
+    That is its span, for each instruction, in each iteration; addresses are those of four warps.
+    """
+    trips = max(one.executions / max(launch.grid_warps, 1), 1.0) if "i" in access.depends else 1.0
+    each = max(access.count, 1.0) * max(launch.launch.warps_per_block / _WARPS, 1.0)
+    return (access.span or 0) * trips * each
+
+
+_WARPS: Final = 4
+_PART_OF_L2: Final = 0.5
+"""Part of L2 from which on data may be gone before it is asked for again."""
+
+
+def _comes_again(access: AccessFacts) -> bool:
+    near, far = access.blocks_share, access.reused_share
+    known = near is not None and far is not None and "d" not in access.depends
+    return known and (near or 0.0) <= _APART and (far or 0.0) >= _AGAIN

@@ -1,9 +1,11 @@
-"""Findings on groups of warps that wait for each other: a late group, few stages, queued copies.
+"""Findings on waits for others: another group of warps, other blocks, another launch or rank.
 
 One group's wait ends when another group has done its part. If that group was busy all the time, it
 is late (``late-producer``, ``late-consumer``): without it, a block takes as long as the next
 busiest group. If it waits, too, the copies in flight between them take too long: for the stages
 that there are (``few-stages``), or because they queue for memory (``queued-copies``).
+``flag-wait``: blocks wait at flags and locks in memory. ``late-message``: a wait began before
+another launch, or rank, had sent its message.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ from typing import Final
 
 import numpy as np
 
+from ikp.analysis.arrivals import bound_ns, shown_name
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.connections import Connection, Rows, connect_wait
+from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.issue import issue_share
+from ikp.analysis.explain.places import time_in, where_of
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.shares import GroupShares, group_shares
 from ikp.analysis.explain.stakes import LEAST, enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
@@ -290,4 +296,137 @@ def _why(launch: Prepared, wait: _Wait) -> str:
     return (
         f"{one.told(launch)}; in {100 * one.late_share(launch):.0f} % of the waits' time what they "
         "wait for was not done, or under way, yet."
+    )
+
+
+_MARK: Final = "flag wait"
+"""How the names of waits begin that read memory until it changes."""
+_LEAST: Final = 0.05
+
+
+def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on the time of warps in waits for flags.
+
+    Where one warp of a block waits, the others wait for it: a block's time counts, not a warp's.
+    """
+    regions = [
+        i for i, name in enumerate(launch.names) if name.startswith(_MARK) and launch.counts[i]
+    ]
+    work = counted_work(launch)
+    ranges = [one for one in work.ranges if one.facts.polls] if work else []
+    if regions:
+        share, names = _of_blocks(launch, regions), [launch.names[i] for i in regions]
+        measured = True
+    elif ranges and nearest(launch) < _DEVICE_BUSY:
+        took = time_in(launch, ranges, work.kernel if work else "")
+        share, names = took / max(launch.warp_time, 1), [one.name for one in ranges]
+        measured = False
+    else:
+        return
+    left = 1 - nearest(launch, _SPINNING)  # a loop that asks again issues, and does no work
+    saved = min(share, left) if share < _MOSTLY else left
+    if share < (_LEAST if measured else _MOSTLY) or not enough(launch, saved * launch.duration):
+        return
+    lines = [one.facts.polls for one in ranges]
+    where = where_of(launch, ranges, lines) if ranges else Where(regions=tuple(names[:3]))
+    yield finding(
+        launch,
+        "flag-wait",
+        title=f"blocks wait for other blocks in {names[0]}: {100 * share:.0f} % of "
+        + (
+            "their time" if measured else "the warps' time is in code with a loop that reads a flag"
+        ),
+        number=Number("waits for flags, of the blocks' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without="without waits for other blocks",
+        confidence="likely" if measured else "possible",
+        rationale="a loop reads a flag, or a lock, in memory until another block writes it"
+        + (
+            "; its time is measured."
+            if measured
+            else ", and does nothing else; no unit of the device is near its limit meanwhile."
+        )
+        + " Refuted if no block is later than the others where its order does not matter.",
+        where=where,
+        suggestion="let no block wait for the one before it: sum by atomics, or write partial "
+        "results for a second kernel; where order matters, a decoupled look-back; shorter "
+        "sections under a lock, or a lock for each part of the data",
+    )
+
+
+def _of_blocks(launch: Prepared, regions: list[int]) -> float:
+    """Return the share of the blocks' time that their longest warp is in some regions."""
+    rows = launch.of_region(regions)
+    by_warp = np.bincount(launch.slot[rows], launch.took(rows), minlength=len(launch.start))
+    longest = np.zeros(len(launch.block_ids))
+    np.maximum.at(longest, launch.block_of, by_warp)
+    life = float((launch.block_end - launch.block_start).sum())
+    return float(longest.sum()) / max(life, 1.0)
+
+
+_DEVICE_BUSY: Final = 0.4
+"""Share of the nearest roof from which on a kernel does more than to wait."""
+_SPINNING: Final = ("issue", "integer", "L1")
+"""Roofs of instructions that waits themselves may be."""
+_MOSTLY: Final = 0.5
+"""Share from which on waits of blocks may be the whole launch: one after another holds the lock."""
+
+
+_PLACES: Final = 3
+
+
+def late_messages(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on waits that began before what they wait for was sent.
+
+    Where one warp of a block waits, the others wait for it: a block's time counts, not a warp's.
+    """
+    got = launch.messages
+    if got is None or not len(got.late):
+        return
+    bounds = {
+        each: bound_ns(got.launches[each], launch.launch) for each in set(got.sender.tolist())
+    }
+    unsure = np.array([bounds[each] or 0.0 for each in got.sender.tolist()])
+    late = np.where(got.late > unsure, got.late, 0)
+    by_warp = np.bincount(got.slot, late, minlength=len(launch.start))
+    longest = np.zeros(len(launch.block_ids))
+    np.maximum.at(longest, launch.block_of, by_warp)
+    life = float((launch.block_end - launch.block_start).sum())
+    share = float(longest.sum()) / max(life, 1.0)
+    if not enough(launch, share * launch.duration):
+        return
+    places = np.stack([got.sender, got.sm], axis=1)
+    distinct, which = np.unique(places, axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    sender, sm = distinct[np.argmax(np.bincount(which, late))].tolist()
+    there = np.flatnonzero((got.sender == sender) & (got.sm == sm))
+    worst = there[np.argsort(-late[there], kind="stable")]
+    top, bound = int(worst[0]), bounds[sender]
+    names = launch.names[int(got.region[top])], launch.names[int(got.source_region[top])]
+    who = shown_name(got.launches[sender])
+    rows = np.flatnonzero(late > 0)
+    yield finding(
+        launch,
+        "late-message",
+        title=f"{shown_name(launch.launch)} waits up to {late[top] / 1e3:.1f} us in {names[0]} for "
+        f"{who}'s SM {sm}, whose block {int(got.block[top])} comes to {names[1]} that late",
+        number=Number("waits before the message was sent, of the blocks' time", share, "share"),
+        at_stake=share * launch.duration,
+        without="with all messages sent before they are waited for",
+        confidence="possible" if bound is None else "measured",
+        rationale=f"{len(rows):,} of {len(late):,} messages were sent after their wait had begun"
+        + (
+            "; the clocks of the two are not aligned."
+            if bound is None
+            else f", by clocks that agree within {bound / 1e3:.2f} us."
+        )
+        + " Refuted if the sender's work before it can't be done earlier, or elsewhere.",
+        where=Where(
+            regions=names,
+            warps=tuple(launch.warp(int(got.slot[row])) for row in worst[:_PLACES].tolist()),
+            window_ns=(int(got.opened[top]), int(got.closed[top])),
+            count=len(rows),
+        ),
+        suggestion=f"look at what {who} does before {names[1]} on SM {sm}; send in smaller parts "
+        "and sooner, or do work that needs no message before the wait",
     )

@@ -1,0 +1,418 @@
+"""Findings on kinds of memory that cost: ``local-memory``, ``far-memory`` and ``atomics``.
+
+Local memory holds spilled registers, and arrays that no register can hold. Far memory is the host's
+or another GPU's, by way of a bus: the driver says whose memory a parameter points to. Where no
+pointer is known, waits for loads of many times DRAM's latency, while no unit of the device is busy,
+are its mark. Atomics on global memory cost where many are at few addresses or at any, in
+compare-and-swap loops, or for long.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.counted_work import (
+    Access,
+    CountedWork,
+    RangeWork,
+    counted_work,
+    is_atomic,
+    lane_bytes,
+    moved_bytes,
+)
+from ikp.analysis.explain.places import time_in, where_of, where_of_accesses
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import is_counted, nearest
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.core.code_facts import FAR, AccessFacts
+
+_LEAST: Final = 0.02
+"""Share of the launch's instructions from which on accesses to local memory count."""
+_SURE: Final = 0.06
+_MOST_REGISTERS: Final = 255
+_HOLDS_UP: Final = 8.0
+"""How much longer than by its share of instructions an access may hold a warp up, at most: those
+of local memory wait for L1, or L2."""
+_WORD: Final = 4
+_ROUNDING: Final = 8
+_BY_BOUNDS: Final = (32, 40, 48, 56, 64, 72, 80, 96, 128, 168)
+"""Registers that 65,536 give to each of so many warps of an SM that there is a round number."""
+
+
+def local_memory(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding where accesses to local memory are more than a few of the instructions."""
+    work, facts = counted_work(launch), launch.facts
+    if work is None or facts is None:
+        return
+    count = _locals(work.issued)
+    loops = {unit for unit in work.uncounted if ".local." in unit}
+    share = count / max(work.total, 1.0)
+    l1 = work.ns(_words(work)) / launch.duration
+    part = max(share, l1, _guessed(work))
+    if part < _LEAST and not loops:
+        return
+    most = 1.0 if part >= _SURE else _HOLDS_UP * max(part, _LEAST)
+    saved = min(1 - nearest(launch, ("L1", "issue", "L2")), most)
+    if not enough(launch, saved * launch.duration):
+        return
+    ranges = sorted(work.ranges, key=lambda one: -_locals(one.issued))
+    full = _is_full(facts.register_limit, facts.plain_registers or facts.registers)
+    yield finding(
+        launch,
+        "local-memory",
+        title=(
+            "registers spill to local memory"
+            if full
+            else "an array of each thread is in local memory"
+        )
+        + f": {100 * max(share, _guessed(work)):.0f} % of the instructions load or store there"
+        + (f", {facts.local_bytes:,} bytes of each thread" if facts.local_bytes else ""),
+        number=Number("loads and stores of local memory, of all instructions", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with all values in registers, or in shared memory",
+        confidence="likely" if part >= _SURE else "possible",
+        rationale=f"counted: {facts.spills or 0:,} such instructions in the plain kernel's code, "
+        f"{count:,.0f} executed by warps"
+        + (", and some in loops whose trips are not known" if loops else "")
+        + f"; {facts.plain_registers or facts.registers} registers a thread"
+        + (f", of {facts.register_limit} allowed" if facts.register_limit else "")
+        + ". Refuted if a build without spills takes as long.",
+        where=where_of(launch, [one for one in ranges[:3] if _locals(one.issued)]),
+        suggestion=_SPILLS if full else _ARRAYS,
+    )
+
+
+_SPILLS: Final = (
+    "more warps for the tile (num_warps) or a smaller tile, so that each thread holds less; or a "
+    "higher limit on registers (maxnreg, __launch_bounds__)"
+)
+_ARRAYS: Final = (
+    "index the array by constants (unroll its loops), or put it into shared memory, an element "
+    "for each thread"
+)
+
+
+def _is_full(limit: int | None, registers: int | None) -> bool:
+    """Whether a thread has about as many registers as it may have.
+
+    A compiler that is given warps and blocks of an SM (``__launch_bounds__``) limits registers to
+    what 65,536 allow, and leaves no number in the file: a multiple of eight of at least 24.
+    """
+    if registers is None:
+        return True
+    most = min(limit or _MOST_REGISTERS, _MOST_REGISTERS)
+    return registers >= most - _ROUNDING or registers in _BY_BOUNDS
+
+
+def _guessed(work: CountedWork) -> float:
+    """Return the share of such accesses in loops of unknown trips, if all ran equally often."""
+    found, whole = 0.0, work.total
+    for one in work.ranges:
+        looped = one.uncounted
+        found += one.executions * _TRIPS * _locals(looped)
+        whole += one.executions * _TRIPS * sum(looped.values())
+    return found / max(whole, 1.0)
+
+
+_TRIPS: Final = 8.0
+"""Trips that a loop is taken to make where no record counts them."""
+
+
+def _locals(issued: dict[str, float]) -> float:
+    return sum(count for unit, count in issued.items() if ".local." in unit)
+
+
+def _words(work: CountedWork) -> float:
+    """Return the cycles of L1 for all accesses to local memory: 128 bytes in one."""
+    return sum(
+        count * lane_bytes(unit) / _WORD for unit, count in work.issued.items() if ".local." in unit
+    )
+
+
+_FAR: Final = "h"
+"""The letter of accesses to memory that is not the device's."""
+_BUS: Final = 55.0
+"""Bytes in a nanosecond over PCI Express 5.0 with 16 lanes, as copies reach it."""
+_LATENCY: Final = 5_000
+"""Nanoseconds of a median wait for a load that DRAM's queues don't reach: they take up to two."""
+_IDLE: Final = 0.4
+_LONG: Final = 0.15
+"""Share of the warps' time in such waits from which on they are a finding."""
+
+
+def far_memory(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on accesses that go over a bus, or that take as long as if they did."""
+    work = counted_work(launch)
+    if work is None:
+        return
+    some = [
+        each for each in work.accesses() if _FAR in each[1].depends and each[2] and not each[1].use
+    ]
+    found = list(_known(launch, some)) if some else list(_by_latency(launch, work))
+    yield from found
+
+
+def _known(launch: Prepared, some: list[Access]) -> Iterator[Finding]:
+    size = moved_bytes(some)
+    whose = _whose(launch)
+    over_bus = size / _BUS / launch.duration
+    if whose == "managed" and nearest(launch) >= _IDLE:
+        return  # its pages are on the device
+    saved = 1 - nearest(launch)
+    if over_bus < _LONG or not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda each: -each[2])
+    owner = {"host": "the host's", "managed": "managed"}.get(whose, f"{whose}'s")
+    yield finding(
+        launch,
+        "far-memory",
+        title=f"{some[0][0].name} accesses {owner} memory: {size / 1e6:,.1f} MB pass a bus, "
+        f"{size / launch.duration:,.0f} GB/s",
+        number=Number("their time at the rate of a bus, of the launch", over_bus, "share"),
+        at_stake=saved * launch.duration,
+        without="with these bytes in the device's memory",
+        confidence="likely",
+        rationale="the driver says whose memory the parameters point to; counted: the bytes, which "
+        f"a bus of {_BUS:.0f} GB/s takes {100 * min(over_bus, 9.99):.0f} % of the launch for. "
+        "Refuted if a cache serves them.",
+        where=where_of_accesses(launch, some),
+        suggestion="keep what the kernel reads and writes in the device's memory; copy it there "
+        "ahead (cudaMemcpyAsync, cudaMemPrefetchAsync), beside other work",
+    )
+
+
+def _whose(launch: Prepared) -> str:
+    """Return whose memory a launch's parameters point to, beside the device's."""
+    try:
+        said = json.loads(launch.trace.provenance.get(f"{FAR}{launch.launch.label}", "{}"))
+        kinds = [str(kind) for kind, _, _ in said.values()]
+    except (ValueError, TypeError, AttributeError):
+        kinds = []
+    return next((each for each in kinds if each != "managed"), "managed" if kinds else "host")
+
+
+def _by_latency(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    if nearest(launch) >= _IDLE or any(is_atomic(each[1]) for each in work.accesses()):
+        return
+    if any(one.facts.polls for one in work.ranges):
+        return
+    waits = launch.regions([Activity.WAIT_MEMORY]).tolist()
+    long = [region for region in waits if _median(launch, region) >= _LATENCY]
+    share = launch.share_in(long)
+    saved = 1 - nearest(launch)
+    if not long or share < _LONG or not enough(launch, saved * launch.duration):
+        return
+    region = max(long, key=lambda one: int(launch.own_by_region[one]))
+    took, rows, name = _median(launch, region), launch.of_region([region]), launch.names[region]
+    yield finding(
+        launch,
+        "far-memory",
+        title=f"{name} takes {took / 1000:,.1f} us (median), many times the latency of the "
+        "device's memory: the loads may be from memory of the host or another GPU",
+        number=Number(f"median of {name}", took, "ns"),
+        at_stake=saved * launch.duration,
+        without="with these bytes in the device's memory",
+        confidence="likely",
+        rationale="measured: the wait for a load; memory of the device answers within two "
+        f"microseconds, though many wait, and no unit is above {100 * nearest(launch):.0f} % of "
+        "its rate. Refuted if all pointers are of the device's memory, and "
+        "its pages are on the device.",
+        where=Where(
+            regions=(name,),
+            warps=launch.warps(rows),
+            window_ns=launch.window(rows),
+            count=len(rows),
+        ),
+        suggestion="keep what the kernel reads and writes in the device's memory; copy or prefetch "
+        "it there ahead",
+    )
+
+
+def _median(launch: Prepared, region: int) -> float:
+    rows = launch.of_region([region])
+    return float(np.median(launch.own[rows])) if len(rows) else 0.0
+
+
+_ONE_ADDRESS: Final = 1.0
+"""Operations on one address in a nanosecond, at most: one in a cycle of an L2 slice, and less."""
+_SPREAD: Final = 60.0
+"""Operations in a nanosecond on addresses that are all over L2."""
+_LEAST_ATOMICS: Final = 0.15
+_SURE_ATOMICS: Final = 0.25
+_MOSTLY: Final = 0.45
+"""Share of the launch at the rate of one address, and at that of all of L2, that is a likely cause.
+"""
+_HELD: Final = 0.25
+"""Share of the warps' time in code of atomics from which on these are a finding."""
+_IDLE_LOADS: Final = 0.6
+"""Share of the nearest roof below which no other unit holds such a kernel up."""
+_BOUND: Final = 8.0
+"""How much longer than at one in a nanosecond operations on one address may take."""
+
+
+def contended_atomics(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on atomics whose number explains a part of the launch's time."""
+    work = counted_work(launch)
+    if work is None:
+        return
+    some = [
+        (one, access, requests * access.lanes)
+        for one, access, requests in work.accesses()
+        if access.unit.startswith("atomic.global") and requests
+    ]
+    swapped = [each for each in some if each[0].facts.excess.swaps]
+    if swapped and (found := list(_swapped(launch, work.kernel, swapped))):
+        yield from found
+        return
+    fixed = [each for each in some if _on_one(each[1])]
+    by_data = [each for each in some if "d" in each[1].depends]
+    for each, rate, what in ((fixed, _ONE_ADDRESS, "the same addresses"), (by_data, _SPREAD, "")):
+        count = sum(operations for _, _, operations in each)
+        spread = max((_addresses(launch, access) for _, access, _ in each), default=1)
+        one_by_one = count / rate / (spread if what else 1) / launch.duration
+        share = max(one_by_one, count / _SPREAD / launch.duration)
+        sure = bool(what) and (one_by_one >= _SURE_ATOMICS or share >= _MOSTLY)
+        if not what and share > _IMPOSSIBLE:
+            continue  # they are not all over L2: warps' operations on one address are joined
+        sure = sure or (bool(each) and _holds_up(launch, work.kernel, each))
+        if each and share >= _LEAST_ATOMICS * (1 if what else 0.3):
+            yield from _found(launch, each, count, share, what, sure=sure)
+            return
+    if some:
+        yield from _long(launch, work.kernel, some)
+
+
+_IMPOSSIBLE: Final = 1.15
+
+
+def _holds_up(launch: Prepared, kernel: str, some: list[Access]) -> bool:
+    """Whether most of the warps' time is in code of some atomics, while nothing else is busy."""
+    took = time_in(launch, (one for one, _, _ in some), kernel)
+    return took >= _MOSTLY * launch.warp_time and nearest(launch) < _HELD
+
+
+def _swapped(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding]:
+    """Yield a finding on operations that a loop makes of a load and a compare-and-swap."""
+    waits = launch.regions([Activity.WAIT_MEMORY])
+    took = time_in(launch, (one for one, _, _ in some), kernel)
+    took += float(launch.own_by_region[waits].sum())
+    share, count = min(took / max(launch.warp_time, 1), 1.0), sum(each[2] for each in some)
+    saved = min(share, 1 - nearest(launch, ("L1", "L2", "issue")))
+    if share < _HELD or not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "atomics",
+        title=f"{count:,.0f} atomic operations are loops of a load and a compare-and-swap: "
+        f"{100 * share:.0f} % of the warps' time is in such loops and in waits for loads",
+        number=Number("time in such code and waits for loads, of the warps' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with atomics that need no answer",
+        confidence="likely",
+        rationale="counted: compare-and-swap instructions in loops; measured: the time of their "
+        "ranges. Each loop waits for memory's answer, and repeats where another thread came "
+        "between. Refuted if no single atomic does the same.",
+        where=where_of_accesses(launch, some),
+        suggestion="one atomic in place of the loop: atomicAdd of floats, halves and doubles, "
+        "atomicMax and atomicMin on the bits as integers (ordered as the floats are), without use "
+        "of the result, so that it becomes a reduction (RED); or reduce in the block first",
+    )
+
+
+def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding]:
+    """Yield a finding on warps that are in code of atomics for long."""
+    took = time_in(launch, (one for one, _, _ in some if _mostly(one)), kernel)
+    share, count = took / max(launch.warp_time, 1), sum(each[2] for each in some)
+    saved = min(share, 1 - nearest(launch, ("L1", "L2")))
+    if share < _HELD or not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "atomics",
+        title=f"{100 * share:.0f} % of the warps' time is in code of {count:,.0f} atomic "
+        f"operations, {count / launch.duration:.1f} in a nanosecond",
+        number=Number("time in code of atomics, of the warps' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with next to no atomics",
+        confidence="likely"
+        if nearest(launch) < _IDLE_LOADS
+        and is_counted(launch)
+        and count < _SPREAD * launch.duration
+        else "possible",
+        rationale="measured: the time of ranges whose accesses are atomic; L2 executes each "
+        "operation apart from the SM's caches. Refuted if the kernel takes as long with plain "
+        "stores to addresses of their own.",
+        where=where_of_accesses(launch, some),
+        suggestion="fewer partial sums: split the summed dimension (split-K) into fewer parts, sum "
+        "in registers or shared memory first; or store partial results for a second kernel",
+    )
+
+
+def _mostly(one: RangeWork) -> bool:
+    """Whether most accesses of a range to global memory are atomic."""
+    counts = {True: 0.0, False: 0.0}
+    for access, requests in one.accesses():
+        if ".global." in access.unit:
+            counts[access.unit.startswith("atomic")] += requests
+    return counts[True] > counts[False]
+
+
+def _addresses(launch: Prepared, access: AccessFacts) -> int:
+    """Return how many addresses a block's threads operate on."""
+    warps = launch.launch.warps_per_block if "w" in access.depends else 1
+    return max((access.addresses or 1) * warps if "l" in access.depends else 1, 1)
+
+
+def _on_one(access: AccessFacts) -> bool:
+    """Whether all blocks operate on the same few addresses."""
+    return "b" not in access.depends and "d" not in access.depends and access.addresses is not None
+
+
+def _found(
+    launch: Prepared,
+    some: list[Access],
+    count: float,
+    share: float,
+    what: str,
+    *,
+    sure: bool,
+) -> Iterator[Finding]:
+    saved = min(1 - nearest(launch, ("L1", "L2")), _BOUND * share if what else 1.0)
+    if not enough(launch, saved * launch.duration):
+        return
+    some.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "atomics",
+        title=f"{count:,.0f} atomic operations "
+        + (
+            "of all blocks are on the same addresses"
+            if what
+            else "are on addresses that data choose"
+        )
+        + f", {count / launch.duration:.2f} in a nanosecond",
+        number=Number("their time at the rate of such addresses, of the launch", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with next to no atomics",
+        confidence="likely" if sure else "possible",
+        rationale="counted: atomics in the machine code, times executions and lanes"
+        + (
+            "; their address depends on no lane, block or data. One address takes one in a cycle "
+            "of L2 at most."
+            if what
+            else "; how many are on one address, the code does not say."
+        )
+        + " Refuted if the kernel takes as long with plain stores to addresses of their own.",
+        where=where_of_accesses(launch, some),
+        suggestion="reduce within each warp (__reduce_add_sync, __shfl_xor_sync) and block first, "
+        "in registers or shared memory, then one atomic for each block; or partial results and a "
+        "second kernel",
+    )

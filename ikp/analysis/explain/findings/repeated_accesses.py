@@ -1,0 +1,399 @@
+"""Findings on accesses that repeat others: loads of what was loaded or stored before, stores that
+memory does not need.
+
+``repeated-loads`` and ``needless-pass``. ``repeated-stores``: a store of which only the last one
+counts, since no iteration moves its address; a sum that is kept in memory. ``unchanged-values``: a
+value that is loaded only to be stored again where it was.
+
+``unstaged-loads``: multiply-adds load operands each time, from global or shared memory, instead of
+from registers. The same bytes are asked for by many lanes and warps: what tiles in shared memory
+and registers are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ikp.analysis.explain.counted_work import (
+    READS_BACK,
+    SECTOR,
+    Access,
+    CountedWork,
+    counted_work,
+    is_atomic,
+    is_fixed,
+    l1_cycles,
+    lane_bytes,
+    moved_bytes,
+)
+from ikp.analysis.explain.findings.needless_instructions import extra_of
+from ikp.analysis.explain.places import short_line, time_in, where_of, where_of_accesses
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import is_own, nearest, share_of
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number
+
+_PART: Final = 0.15
+"""Part of the loads' cycles that such loads are, from which on they are a finding."""
+_LEAST: Final = 0.03
+"""Share of the launch that they need at the caches' full rate."""
+_BOUND: Final = 3.0
+_AGAIN: Final = 0.25
+"""Part of the bytes of memory that are asked for again, from which on that is a finding."""
+
+
+def repeated_loads(launch: Prepared) -> Iterator[Finding]:
+    """Yield findings on loads that could be made once, or not at all."""
+    work = counted_work(launch)
+    if work is None:
+        return
+    loads = [each for each in work.accesses() if each[1].unit.startswith(("load.g", "copy.g"))]
+    yield from _passed_through(launch, work, loads)
+    loads = [each for each in loads if READS_BACK not in each[1].depends]
+    yield from _invariant(launch, work, loads)
+    yield from _again(launch, work, loads)
+
+
+def _passed_through(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:
+    """Yield a finding on bytes that a block stores to global memory and loads again."""
+    back = [each for each in loads if READS_BACK in each[1].depends]
+    own = [each for each in work.accesses() if ".global." in each[1].unit]
+    whole = moved_bytes(own)
+    again = moved_bytes(back)
+    stores = moved_bytes(each for each in own if each[1].unit.startswith("store"))
+    share = (again + min(again, stores)) / max(whole, 1.0)
+    at_l2 = (again + min(again, stores)) / work.peak.l2_gb_per_s / launch.duration
+    if share < _AGAIN or at_l2 < _LEAST:
+        return
+    saved = min(share, 1 - nearest(launch, ("L1", "L2", "DRAM", "issue")))
+    back.sort(key=lambda each: -moved_bytes([each]))
+    yield finding(
+        launch,
+        "needless-pass",
+        title=f"{_at(back[0])} loads what its own block has stored to global memory: "
+        f"{100 * share:.0f} % of all bytes that pass are stored and loaded for it",
+        number=Number("bytes stored and loaded again, of all that pass", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with these values in registers or shared memory",
+        confidence="likely",
+        rationale="counted: stores and, behind them, loads of one block at equal addresses. "
+        "Refuted if neither registers nor shared memory have room for them.",
+        where=where_of_accesses(launch, back),
+        suggestion="keep the values in registers or shared memory between the two passes; store "
+        "what is needed behind the kernel, once",
+    )
+
+
+def _invariant(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:
+    """Yield a finding on loads in a loop whose address is the same in each iteration."""
+    fixed = [each for each in loads if is_fixed(each[1])]
+    whole = l1_cycles(loads)
+    cycles = l1_cycles(fixed)
+    share = work.ns(cycles) / launch.duration
+    if not fixed or cycles < _PART * whole or share < _LEAST:
+        return
+    saved = min(1 - nearest(launch, ("L1", "L2")), _BOUND * share)
+    if not enough(launch, saved * launch.duration):
+        return
+    fixed.sort(key=lambda each: -l1_cycles([each]))
+    yield finding(
+        launch,
+        "repeated-loads",
+        title=f"{fixed[0][0].name} loads the same addresses in each iteration of its loop: "
+        f"{100 * cycles / whole:.0f} % of all loads",
+        number=Number("such loads, of the loads' cycles", cycles / whole, "share"),
+        at_stake=saved * launch.duration,
+        without="with these loads before the loop",
+        confidence="likely",
+        rationale="counted: the address depends on nothing that an iteration changes; at L1's "
+        f"full rate such loads need {100 * share:.0f} % of the launch. Refuted if another thread "
+        "writes there meanwhile.",
+        where=where_of_accesses(launch, fixed),
+        suggestion="load before the loop and keep the values in registers or shared memory",
+    )
+
+
+def _again(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:
+    """Yield a finding on bytes of memory that a later part of the kernel loads again."""
+    first: dict[int, Access] = {}
+    again: list[tuple[Access, Access]] = []
+    for each in loads:
+        if is_own(each[1]):
+            known = next((first[key] for key in each[1].keys if key in first), None)
+            if known is not None and _elsewhere(known, each):
+                again.append((known, each))
+            for key in each[1].keys:
+                first.setdefault(key, each)
+    own = sum(_bytes(each) for each in loads if is_own(each[1]))
+    own += sum(
+        requests * (access.least or 0) * SECTOR
+        for _, access, requests in work.accesses()
+        if access.unit.startswith("store.g") and is_own(access)
+    )
+    more = sum(_bytes(each) for _, each in again)
+    share = more / work.peak.gb_per_s / launch.duration
+    if not again or more < _AGAIN * own or share < _LEAST:
+        return
+    third = _third(loads)
+    if third:
+        more, again = sum(_bytes(each) for each in third), [(again[0][0], third[0])]
+    saved = more / own
+    once, other = again[0]
+    yield finding(
+        launch,
+        "repeated-loads",
+        title=f"{_at(other)} loads again what {_at(once)} has loaded: {more / 1e6:,.0f} MB "
+        f"of {own / 1e6:,.0f} MB",
+        number=Number("bytes that are loaded again, of all loaded and stored", saved, "share"),
+        at_stake=saved * launch.duration,
+        without="with each byte loaded once",
+        confidence="likely" if third else "possible",
+        rationale="counted: two ranges load from equal addresses; whether the first one's bytes "
+        "are still in a cache then is not known. Refuted if L2 serves the second one."
+        + (" It is the third pass: two are enough for any sums and what follows." * bool(third)),
+        where=where_of_accesses(launch, [other, once]),
+        suggestion="keep the values in registers or shared memory; or calculate the results of "
+        "one pass while another goes over the data (an online softmax, fused kernels)",
+    )
+
+
+def _third(loads: list[Access]) -> list[Access]:
+    """Return the loads of what two other places in the code have loaded before."""
+    places: dict[int, list[Access]] = {}
+    for each in loads:
+        for key in each[1].keys if is_own(each[1]) else ():
+            if all(_elsewhere(one, each) for one in places.setdefault(key, [])):
+                places[key].append(each)
+    return list({id(each): each for some in places.values() for each in some[2:]}.values())
+
+
+def _at(each: Access) -> str:
+    line = short_line(each[1].line)
+    return f"{each[0].name} ({line})" if line and line not in each[0].name else each[0].name
+
+
+def _elsewhere(one: Access, other: Access) -> bool:
+    """Whether two accesses are of different parts of the code."""
+    return one[0].name != other[0].name or one[1].line != other[1].line
+
+
+def _bytes(each: Access) -> float:
+    return each[2] * (each[1].least or 0.0) * SECTOR
+
+
+_STORED_PART: Final = 0.15
+"""Part of the accesses, of the time, or of the bytes, from which on such stores are a finding."""
+
+
+def needless_stores(launch: Prepared) -> Iterator[Finding]:
+    """Yield findings on stores that are made again, and on values that are written back."""
+    work = counted_work(launch)
+    if work is None:
+        return
+    summed = list(_summed(launch, work))
+    yield from summed or _stored_again(launch, work)
+    yield from _written_back(launch, work)
+
+
+def _summed(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on a sum that each iteration loads and stores."""
+    some = extra_of(work, "in memory")
+    stores = sum(one.executions * each.parts for one, each in some)
+    time = time_in(launch, (one for one, _ in some), work.kernel) / max(launch.warp_time, 1)
+    if stores < _TIMES * launch.grid_warps or time < _STORED_PART:
+        return
+    saved = min(time * _CHAIN, 1 - nearest(launch, ("L1", "issue")))
+    if not enough(launch, saved * launch.duration):
+        return
+    place = short_line(some[0][1].line, some[0][0].name)
+    yield finding(
+        launch,
+        "repeated-stores",
+        title=f"{place} keeps a sum in memory: each iteration loads it, adds, and stores it where "
+        f"it was: {stores:,.0f} times, of which the last counts",
+        number=Number("time of the code with the sum, of the warps' time", time, "share"),
+        at_stake=saved * launch.duration,
+        without="with the sum in a register",
+        confidence="likely",
+        rationale="counted: a load, an addition and a store at one address that no iteration "
+        "moves: each waits for the one before, for tens of cycles. Refuted if another thread "
+        "reads the sum meanwhile.",
+        where=where_of(launch, [one for one, _ in some], [each.line for _, each in some]),
+        suggestion=_REGISTER,
+    )
+
+
+_CHAIN: Final = 0.8
+"""Part of the time of such code that goes where the sum is in a register."""
+_REGISTER: Final = (
+    "keep the sum in a register, and store it once behind the loop; __restrict__ on pointers, so "
+    "that loads can pass stores"
+)
+
+
+def _written_back(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on values that are loaded only to be stored where they were."""
+    some = extra_of(work, "written back")
+    lines = {each.line for _, each in some}
+    stores = sum(one.executions * each.parts for one, each in some)
+    own = [each for each in work.accesses() if ".global." in each[1].unit]
+    back = [each for each in own if each[1].unit.startswith("store.g") and each[1].line in lines]
+    if not some or not stores or not back:
+        return
+    part = min(2 * moved_bytes(back) / max(moved_bytes(own), 1.0), 1.0)
+    saved = min(part, 1 - nearest(launch, ("DRAM", "L2", "L1", "issue", "integer")))
+    if part < _STORED_PART or not enough(launch, saved * launch.duration):
+        return
+    yield finding(
+        launch,
+        "unchanged-values",
+        title=f"{back[0][0].name} loads values only to store them where they were, unless a "
+        f"condition replaces them: {100 * part:.0f} % of all bytes pass for that, both ways",
+        number=Number("such bytes, of all", part, "share"),
+        at_stake=saved * launch.duration,
+        without="with stores of what changes alone",
+        confidence="likely",
+        rationale="counted: loads whose values only selections and moves read, and stores to the "
+        "same sectors. Refuted if most values are replaced.",
+        where=where_of_accesses(launch, back),
+        suggestion="store what changes alone, under a mask (tl.store(..., mask=changed), or an if "
+        "around the store), without loading the rest; or write to the changed rows by index",
+    )
+
+
+def _stored_again(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on stores in a loop whose address is the same in each iteration."""
+    stores = [each for each in work.accesses() if each[1].unit.startswith("store.g")]
+    fixed = [each for each in stores if is_fixed(each[1]) and each[1].threads is not None]
+    whole = sum(each[2] for each in work.accesses() if ".global." in each[1].unit)
+    count = sum(each[2] for each in fixed)
+    if not fixed or count < _STORED_PART * whole or count < _TIMES * launch.grid_warps:
+        return
+    saved = 1 - nearest(launch, ("L1", "L2", "issue"))
+    if not enough(launch, saved * launch.duration):
+        return
+    fixed.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "repeated-stores",
+        title=f"{fixed[0][0].name} stores to the same address in each iteration: {count:,.0f} "
+        f"stores, {100 * count / whole:.0f} % of all accesses, of which the last ones count",
+        number=Number("such stores, of all accesses to global memory", count / whole, "share"),
+        at_stake=saved * launch.duration,
+        without="with one store behind the loop",
+        confidence="likely",
+        rationale="counted: the address depends on nothing that an iteration changes. A load that "
+        "may be of a store's address can't be made before it, so few loads are under way. "
+        "Refuted if another thread reads the values meanwhile.",
+        where=where_of_accesses(launch, fixed),
+        suggestion=_REGISTER,
+    )
+
+
+_TIMES: Final = 8.0
+"""Such stores of each warp from which on these are in a loop of some length."""
+
+
+_LOADS: Final = 0.2
+"""Loads for each sum of products from which on operands are not kept in registers."""
+_L1: Final = 0.3
+"""Share of L1's rate from which on it may be the limit; all warps wait for it in turn."""
+_SURE: Final = 0.5
+_OWN: Final = 0.4
+"""Part of the loads' cycles that bring what no other thread needs, or whose addresses are made of
+loaded numbers, so that who else needs it is not known: from here on to stage may be in vain."""
+_UNSTAGED_PART: Final = 0.6
+"""Part of L1's cycles that such loads are, at least."""
+
+
+def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding where loads of global memory feed sums of products one by one."""
+    work = counted_work(launch)
+    if work is None:
+        return
+    yield from _small_register_tiles(launch, work)
+    l1, l2 = share_of(launch, "L1"), share_of(launch, "L2")
+    if l1 < _L1:
+        return
+    sums = sum(one.facts.sums * one.executions for one in work.ranges)
+    every = [each for each in work.accesses() if not is_atomic(each[1])]
+    loads = [each for each in every if each[1].unit.startswith("load.global")]
+    whole = l1_cycles(every)
+    cycles = l1_cycles(loads)
+    count = sum(n for _, _, n in loads)
+    own = l1_cycles(each for each in loads if is_own(each[1]) or "d" in each[1].depends)
+    if not sums or count < _LOADS * sums or cycles < _UNSTAGED_PART * whole or own >= _OWN * cycles:
+        return
+    saved = 1 - nearest(launch, ("L1", "L2", "issue", "integer"))
+    if not enough(launch, saved * launch.duration):
+        return
+    loads.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "unstaged-loads",
+        title=f"each sum of products loads {count / sums:.1f} operands from global memory: L1 is "
+        f"at {100 * l1:.0f} % of its rate, and shared memory is not used for them",
+        number=Number("loads of global memory for each sum", count / sums, "ratio"),
+        at_stake=saved * launch.duration,
+        without="with operands in shared memory and registers",
+        confidence="likely" if l1 >= max(_SURE, l2) else "possible",
+        rationale="counted: multiply-adds that sum up, and the loads beside them, which are "
+        f"{100 * cycles / max(whole, 1.0):.0f} % of L1's cycles. Refuted if each operand is used "
+        "once.",
+        where=where_of_accesses(launch, loads),
+        suggestion="copy tiles to shared memory, and let each thread make several results from the "
+        "operands in its registers; or tensor cores",
+    )
+
+
+_BYTES: Final = 3.0
+"""Bytes of shared memory for each sum of products, from which on a thread makes few results of its
+operands: of 8 x 8 it loads one."""
+_FULL: Final = 0.4
+"""Share of L1's and shared memory's rate from which on these loads are likely to be the limit."""
+
+
+def _small_register_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding where loads of shared memory feed sums of products one by one."""
+    l1, fma = share_of(launch, "L1"), share_of(launch, "FMA")
+    if l1 < max(_FULL, _MORE * fma) or any(r.facts.products for r in work.ranges):
+        return
+    sums = sum(one.facts.sums * one.executions for one in work.ranges)
+    multiplies = work.issued.get("fma", 0.0)
+    every = [each for each in work.accesses() if not is_atomic(each[1])]
+    loads = [each for each in every if each[1].unit.startswith("load.shared")]
+    whole = l1_cycles(every)
+    cycles = l1_cycles(loads)
+    least = l1_cycles(loads, least=True)
+    size = sum(n * lane_bytes(access.unit) for _, access, n in loads)
+    few = (
+        sums < _SUMS * multiplies or cycles < _UNSTAGED_PART * whole or cycles > _CONFLICTS * least
+    )
+    if not sums or few or size < _BYTES * sums:
+        return
+    saved = 1 - nearest(launch, ("L1", "issue", "integer"))
+    if not enough(launch, saved * launch.duration):
+        return
+    loads.sort(key=lambda each: -each[2])
+    yield finding(
+        launch,
+        "unstaged-loads",
+        title=f"each sum of products loads {size / sums:.1f} bytes of shared memory: L1 and "
+        f"shared memory are at {100 * l1:.0f} % of their rate, and multiply-adds at "
+        f"{100 * fma:.0f} %",
+        number=Number("bytes of shared memory for each sum", size / sums, "ratio"),
+        at_stake=saved * launch.duration,
+        without="with operands that are used several times from registers",
+        confidence="possible",
+        rationale="counted: multiply-adds that sum up, and the loads of shared memory beside them. "
+        "Refuted if more results for each thread take as long.",
+        where=where_of_accesses(launch, loads),
+        suggestion="let each thread make a larger tile of results (8 x 8) from the operands in its "
+        "registers, with loads of 16 bytes; larger tiles for each block; or tensor cores",
+    )
+
+
+_MORE: Final = 1.5
+_SUMS: Final = 0.3
+_CONFLICTS: Final = 1.9

@@ -185,10 +185,10 @@ def _of_diff() -> Printer:
 def _of_verdict() -> Printer:
     from rich.text import Text
 
-    from ikp.analysis.explain import fitting, screen, verdict_html
+    from ikp.analysis.explain import fitting, screen
 
     return Printer(
-        screen.as_text, lambda one: Text(str(one)), verdict_html.verdict_html, json=fitting.as_json
+        screen.as_text, lambda one: Text(str(one)), screen.verdict_html, json=fitting.as_json
     )
 
 
@@ -203,9 +203,9 @@ def _of_snapshot() -> Printer:
 def _of_finding() -> Printer:
     from rich.text import Text
 
-    from ikp.analysis.explain import screen, verdict_html
+    from ikp.analysis.explain import screen
 
-    return Printer(screen.finding_text, lambda one: Text(str(one)), verdict_html.finding_html)
+    return Printer(screen.finding_text, lambda one: Text(str(one)), screen.finding_html)
 
 
 bind("ikp.analysis.stats.Stats", _of_stats)

@@ -1,22 +1,139 @@
-"""Waits joined with the ranges that they wait for: by arrows in the trace, else by equal payloads.
+"""Waits joined with what they wait for: warps at a barrier, ranges of other warps; the critical
+path over them.
 
-A wait and the range that it waits for carry one payload: an iteration, a stage, a tile. Of the
-regions that other warps of the block record, the one is taken whose ranges start last before the
-waits end. The verdict lists these pairs, as ``connected``.
+``Meetings``: the n-th time that each warp of a group waits in a region, for one payload if it has
+any, is the n-th meeting. The region is a barrier among these warps if they leave it together, as
+the last of them arrives; else they wait for other warps, and there are no meetings. Where the range
+itself is too short to hold the wait, a warp has left when its next range begins: a compiler may put
+the barrier behind the range.
+
+``Connection``: a wait and the range that it waits for, by arrows in the trace, else by equal
+payloads: an iteration, a stage, a tile. Of the regions that other warps of the block record, the
+one is taken whose ranges start last before the waits end. The verdict lists these pairs, as
+``connected``.
+
+``critical_path`` is that of the block that ended last: back from its end, over waits to other
+warps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._self_time import owned
+from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.prepared import Bools, Ints, Prepared, once
+from ikp.analysis.explain.verdict import Step
 from ikp.core.args import arrows
+from ikp.core.sorting import order_by
 
 Rows = NDArray[np.intp]
+
+_TOGETHER: Final = 0.3
+"""Share of the waits' time in which warps may wait for something else than the last of them."""
+
+
+_SMALL: Final = 1 << 12
+"""Ranges up to which regions are looked at together: of thousands of names each has few."""
+_EMPTY: Final = 0.1
+"""Share of the time between the first and the last arrival: a range that is shorter holds no wait.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Meetings:
+    """The meetings of one region: rows of ranges, meeting by meeting."""
+
+    rows: Rows
+    number: Ints  # of the meeting that each row is of
+    count: Ints  # warps of each meeting
+    last: Ints  # when the last warp of each came
+    last_row: Rows  # its range
+    mean: NDArray[np.float64]  # when they came on average
+
+
+@once
+def meetings(launch: Prepared, region: int) -> Meetings | None:
+    """Return a region's meetings; None where it is no barrier among the warps that record it."""
+    if launch.counts[region] > _SMALL:
+        return _meetings(launch, [region]).get(region)
+    return _of_small_regions(launch, launch.known[region].activity).get(region)
+
+
+@once
+def _of_small_regions(launch: Prepared, activity: Activity) -> dict[int, Meetings]:
+    """Return the meetings of all regions of an activity that have few ranges: one sort for all."""
+    regions = launch.regions([activity])
+    return _meetings(launch, regions[launch.counts[regions] <= _SMALL].tolist())
+
+
+def _meetings(launch: Prepared, regions: list[int]) -> dict[int, Meetings]:
+    """Return the meetings of the regions that are barriers."""
+    rows = np.concatenate([launch.of_region([one]) for one in regions])
+    rows = rows[order_by(launch.region[rows], launch.slot[rows], launch.opens[rows])]
+    region, slot = launch.region[rows], launch.slot[rows]
+    first = _begins(region, slot)
+    turn = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
+    who = launch.block_of[slot] * len(launch.groups) + launch.groups.of_warp[slot]
+    what = _numbers(launch, rows)
+    order = order_by(region, who, what, turn, launch.opens[rows])
+    rows, region = rows[order], region[order]
+    starts = _begins(region, who[order], what[order], turn[order])
+    count = np.diff(starts, append=len(rows))
+    opens = launch.opens[rows]
+    apart = opens[starts + count - 1] > opens[starts]  # where all come at once, nobody waits
+    low = _begins(region[starts])
+    high = np.append(low[1:], len(starts))
+    found = {}
+    for a, b in zip(low.tolist(), high.tolist(), strict=True):
+        if apart[a:b].any():
+            begin = int(starts[a])
+            mine = slice(begin, int(starts[b]) if b < len(starts) else len(rows))
+            made = _of_one(launch, rows[mine], opens[mine], starts[a:b] - begin, count[a:b])
+            if made is not None:
+                found[int(region[begin])] = made
+    return found
+
+
+def _begins(*columns: NDArray[np.integer[Any]]) -> Rows:
+    """Return the rows that differ from the one before in any of some columns, and the first."""
+    new = np.ones(len(columns[0]), np.bool_)
+    new[1:] = False
+    for one in columns:
+        new[1:] |= one[1:] != one[:-1]
+    return np.flatnonzero(new)
+
+
+def _numbers(launch: Prepared, rows: Rows) -> Ints:
+    """Return numbers of payloads, in their order; one of those that are none."""
+    if not launch.has_payloads:
+        return np.zeros(len(rows), np.int64)
+    payload = np.nan_to_num(launch.payload(rows), nan=-1.0)
+    return np.unique(payload, return_inverse=True)[1].astype(np.int64)
+
+
+def _of_one(
+    launch: Prepared, rows: Rows, opens: Ints, starts: Rows, count: Ints
+) -> Meetings | None:
+    """Return meetings of one region, whose rows begin at ``starts``; None if it is no barrier."""
+    closes = launch.closes[rows]
+    last = np.maximum.reduceat(opens, starts)
+    if np.median(closes - opens) < _EMPTY * np.median(last - np.minimum.reduceat(opens, starts)):
+        closes = np.maximum(launch.next_opens[rows], closes)
+    mean = np.add.reduceat(opens, starts) / count
+    left = np.maximum.reduceat(closes, starts)
+    apart = float((left - np.minimum.reduceat(closes, starts)).sum())
+    for_each_other, for_others = float((last - mean).sum()), float((left - last).sum())
+    if for_each_other <= 0 or max(for_others, apart) > _TOGETHER * (for_each_other + for_others):
+        return None
+    number = np.repeat(np.arange(len(starts)), count)
+    return Meetings(rows, number, count, last, rows[starts + count - 1], mean)
+
 
 _MOST: Final = 1 << 16
 """Waits of one region that are joined by payloads; of more, those of some blocks."""
@@ -188,3 +305,102 @@ def _made(launch: Prepared, region: int, sources: Rows, waits: Rows, how: str) -
     late = np.clip(launch.closes[sources] - launch.opens[waits], 0, launch.took(waits))
     source = int(launch.region[sources[0]])
     return Connection(region, source, waits, sources, late, how, int(launch.counts[region]))
+
+
+_STEPS: Final = 20_000
+_MOST_STEPS: Final = 8
+
+Jump = tuple[int, int]
+"""The slot that the path goes on with, and when."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Warp:
+    """The pieces of one warp's time in order, each with the range that it belongs to."""
+
+    begin: Ints
+    end: Ints
+    row: NDArray[np.intp]
+
+    def before(self, time: int) -> int:
+        """Return the last piece that begins before a moment; -1 for none."""
+        return int(np.searchsorted(self.begin, time)) - 1
+
+
+def critical_path(launch: Prepared, joined: Iterable[Connection]) -> tuple[Step, ...]:
+    """Return the parts of the path, the longest first."""
+    if not len(launch.region) or not len(launch.block_ids):
+        return ()
+    block = int(np.argmax(launch.block_end))
+    slots = np.flatnonzero(launch.block_of == block)
+    warps = {slot: _pieces(launch, slot) for slot in slots.tolist()}
+    jumps = _jumps(launch, joined, slots)
+    slot = int(slots[np.argmax(launch.end[slots])])
+    spent = _walk(launch, warps, jumps, slot, int(launch.block_start[block]))
+    whole = max(sum(spent.values()), 1)
+    order = sorted(spent.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(
+        Step(launch.groups.names[group], launch.names[region] if region >= 0 else "", took / whole)
+        for (group, region), took in order[:_MOST_STEPS]
+    )
+
+
+def _walk(
+    launch: Prepared, warps: dict[int, _Warp], jumps: dict[int, Jump], slot: int, begin: int
+) -> dict[tuple[int, int], int]:
+    """Return how long the path is in each group and region; -1 for no range."""
+    spent: dict[tuple[int, int], int] = {}
+    now = int(launch.end[slot])
+
+    def add(region: int, until: int) -> None:
+        key = int(launch.groups.of_warp[slot]), region
+        spent[key] = spent.get(key, 0) + max(now - max(until, begin), 0)
+
+    for _ in range(_STEPS):
+        if now <= begin:
+            break
+        warp = warps[slot]
+        at = warp.before(now)
+        if at < 0 or warp.end[at] < now:  # in no range
+            until = int(warp.end[at]) if at >= 0 else begin
+            add(-1, until)
+            now = until
+            continue
+        row = int(warp.row[at])
+        jump = jumps.pop(row, None)  # a wait that was left once is not left again
+        if jump is not None and int(warp.begin[at]) < jump[1] <= now:
+            add(int(launch.region[row]), jump[1])
+            slot, now = jump
+            continue
+        add(int(launch.region[row]), int(warp.begin[at]))
+        now = int(warp.begin[at])
+    return spent
+
+
+def _pieces(launch: Prepared, slot: int) -> _Warp:
+    low, high = np.searchsorted(launch.slot, [slot, slot + 1])
+    rows = np.arange(low, high)
+    rows = rows[launch.took(rows) > 0]
+    if not len(rows):
+        return _Warp(np.zeros(0, np.int64), np.zeros(0, np.int64), rows)
+    time, owner = owned(launch.slot[rows], launch.opens[rows], launch.closes[rows])
+    return _Warp(time[0], time[1], rows[owner])
+
+
+def _jumps(launch: Prepared, joined: Iterable[Connection], slots: Ints) -> dict[int, Jump]:
+    """Return the jump from each wait of a block's warps."""
+    found: dict[int, Jump] = {}
+    for region in launch.regions([Activity.WAIT_BARRIER]).tolist():
+        met = meetings(launch, region)
+        if met is None:
+            continue
+        last = met.last_row[met.number]
+        here = np.isin(launch.slot[met.rows], slots) & (met.rows != last)
+        for row, other in zip(met.rows[here].tolist(), last[here].tolist(), strict=True):
+            found[row] = int(launch.slot[other]), int(launch.opens[other])
+    for one in joined:
+        here = np.isin(launch.slot[one.waits], slots)
+        pairs = zip(one.waits[here].tolist(), one.sources[here].tolist(), strict=True)
+        for wait, source in pairs:
+            found[wait] = int(launch.slot[source]), int(launch.closes[source])
+    return found

@@ -16,9 +16,9 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis.explain.copied_runs import with_recorded
 from ikp.analysis.explain.peaks import CYCLES, ISSUE, Peak, peak_of
 from ikp.analysis.explain.prepared import Prepared, once
-from ikp.analysis.explain.recorded_accesses import with_recorded
 from ikp.core.code_facts import AccessFacts, RangeFacts
 from ikp.core.sorting import sum_by
 

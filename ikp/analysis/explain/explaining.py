@@ -5,21 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ikp.analysis.explain import overview
-from ikp.analysis.explain.capping import below_roofs
-from ikp.analysis.explain.choosing_launch import Chosen, choose_launch
+from ikp.analysis.explain.connections import critical_path
 from ikp.analysis.explain.copied_runs import accesses_of, tried_of, with_tried
-from ikp.analysis.explain.counts import kernel_shares, mix_of, serves_of, uncounted_of
-from ikp.analysis.explain.critical import critical_path
-from ikp.analysis.explain.deciding import decided
 from ikp.analysis.explain.findings import FINDINGS
 from ikp.analysis.explain.findings.needless_instructions import busy_lines
 from ikp.analysis.explain.findings.waits_for_others import connections
 from ikp.analysis.explain.nesting import tree
+from ikp.analysis.explain.overview import (
+    Chosen,
+    choose_launch,
+    kernel_shares,
+    mix_of,
+    phases,
+    serves_of,
+    uncounted_of,
+)
 from ikp.analysis.explain.places import with_lines
 from ikp.analysis.explain.prepared import Prepared, prepare
 from ikp.analysis.explain.roofs import roofs
-from ikp.analysis.explain.stakes import worth
-from ikp.analysis.explain.turns import phases
+from ikp.analysis.explain.stakes import below_roofs, decided, worth
 from ikp.analysis.explain.unknowns import has_times, nothing_recorded, too_long, unknowns
 from ikp.analysis.explain.use_of_hardware import use_of_hardware, with_rates
 from ikp.analysis.explain.verdict import Finding, Verdict

@@ -1,4 +1,5 @@
-"""``LaneTime``: a launch's time over the CTA slots ("lanes") of its SMs: start, busy, switch, end.
+"""The blocks of a launch (``Blocks``), and its time over the CTA slots ("lanes") of its SMs
+(``LaneTime``).
 
 An SM has as many CTA slots as it ever held blocks at once: k. Take its starts ``s`` in order and,
 apart from that, its ends ``e`` in order: block i starts after at least i - k + 1 blocks have ended.
@@ -15,6 +16,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """One row per block, by its linear id."""
+
+    ids: Ints
+    of_warp: Ints  # the row of each warp's block
+    start: Ints  # of its first warp
+    end: Ints  # of its last one
+    sm: Ints  # of its last row
+
+    @classmethod
+    def of(cls, block: Ints, start: Ints, end: Ints, sm: Ints) -> Blocks:
+        """Return the blocks of some warps."""
+        ids, row = np.unique(block, return_inverse=True)
+        first = np.full(len(ids), np.iinfo(np.int64).max)
+        last, place = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
+        np.minimum.at(first, row, start)
+        np.maximum.at(last, row, end)
+        place[row] = sm
+        return cls(ids.astype(np.int64), row.astype(np.int64), first, last, place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,116 @@
-"""Parts of a verdict beside its findings: the launch, CTA slots, activities, groups and regions."""
+"""Parts of a verdict beside its findings: which launch, its groups, regions, phases, and what it
+issued.
+
+The launch is chosen by number, or it is that of median duration, of a label named or longest in
+all. Counts: kernels by the time of their launches; instructions by unit, and by what they serve.
+
+Phases are prologue, steady state and epilogue: medians of blocks' times before, in and after
+iterations. The region that repeats is the one that warps record most often: of the regions named
+"iteration", as automatic marks are, else of those that multiply, else of all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.choosing_launch import Chosen
+from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.verdict import Doing, Group, Lanes, Launched, RegionUse
+from ikp.analysis.explain.verdict import (
+    Doing,
+    Group,
+    KernelShare,
+    Lanes,
+    Launched,
+    Phases,
+    RegionUse,
+    Served,
+    Unit,
+)
+from ikp.analysis.explain.warp_groups import at_once
 from ikp.analysis.perturbation import perturbations, recording_share
+from ikp.core.abi import Kind
 from ikp.core.sorting import sum_by
+from ikp.core.warps import launch_bounds
+from ikp.errors import UsageError
+from ikp.patterns import Names, choose
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The chosen launch, the durations of its label's launches, and the time of other labels."""
+
+    index: int
+    durations: tuple[int, ...]  # of the label's launches that recorded warps
+    others: tuple[tuple[str, float], ...]  # other labels, and the time of all their launches
+
+
+def choose_launch(trace: Trace, launch: Names | int | None = None) -> Chosen | None:
+    """Return the launch that a verdict is about; None where no warp recorded a timeline.
+
+    Raises:
+        UsageError: ``launch`` names none.
+    """
+    took = _durations(trace)
+    timeline = np.array([one.mode == "timeline" for one in trace.launches], bool)
+    warps = np.bincount(trace.slots.launch, minlength=len(trace.launches))
+    there = np.flatnonzero((warps > 0) & timeline)
+    if isinstance(launch, int):
+        if not 0 <= launch < len(trace.launches):
+            raise UsageError(
+                f"launch {launch}: the trace has {len(trace.launches)}, numbered from 0."
+            )
+        there = there[there == launch]
+    elif launch is not None:
+        labels = list(dict.fromkeys(one.label for one in trace.launches))
+        wanted = dict(zip(labels, choose(labels, launch, "launch"), strict=True))
+        there = np.array([i for i in there.tolist() if wanted[trace.launches[i].label]], np.intp)
+    if not len(there):
+        return None
+    whole: dict[str, float] = {}
+    for i in np.flatnonzero(took >= 0).tolist():
+        label = trace.launches[i].label
+        whole[label] = whole.get(label, 0.0) + float(took[i])
+    label = max(
+        {trace.launches[i].label for i in there.tolist()}, key=lambda one: (whole[one], one)
+    )
+    of_label = [i for i in there.tolist() if trace.launches[i].label == label]
+    order = sorted(of_label, key=lambda i: (int(took[i]), i))
+    ranges = _counts(trace)
+    recorded = [i for i in order if ranges[i]] or order
+    others = sorted(((n, t) for n, t in whole.items() if n != label), key=lambda one: -one[1])
+    durations = tuple(int(took[i]) for i in order)
+    return Chosen(recorded[(len(recorded) - 1) // 2], durations, tuple(others))
+
+
+def _counts(trace: Trace) -> Ints:
+    """Return how many ranges each launch has."""
+    events, by_slot = trace.events, np.zeros(len(trace.slots), np.int64)
+    for rows in at_once(len(events)):
+        slot = events.slot[rows][events.kind[rows] == Kind.RANGE]
+        np.add.at(by_slot, slot, 1)
+    found = np.zeros(len(trace.launches), np.int64)
+    np.add.at(found, trace.slots.launch, by_slot)
+    return found
+
+
+def _durations(trace: Trace) -> Ints:
+    """Return how long each launch took; -1 where none of its warps is known."""
+    first, last = launch_bounds(trace)
+    return np.where(last >= first, last - first, -1)
+
 
 _REGIONS: Final = 12
 _OTHERS: Final = 3
@@ -110,3 +207,97 @@ def region_uses(launch: Prepared) -> Iterator[RegionUse]:
             float(np.median(launch.took(launch.of_region([i])))),
             float(launch.own_by_region[i]) / max(launch.warp_time, 1),
         )
+
+
+_MOST: Final = 8
+_UNITS: Final = 10
+_LEAST: Final = 0.005
+
+
+def kernel_shares(trace: Trace) -> tuple[KernelShare, ...]:
+    """Return the kernels of a trace by the time of their launches, the longest first."""
+    first, last = launch_bounds(trace)
+    took: dict[str, float] = {}
+    count: dict[str, int] = {}
+    for one, begin, end in zip(trace.launches, first.tolist(), last.tolist(), strict=True):
+        took[one.label] = took.get(one.label, 0.0) + max(float(end - begin), 0.0)
+        count[one.label] = count.get(one.label, 0) + 1
+    whole = max(sum(took.values()), 1.0)
+    order = sorted(took, key=lambda label: (-took[label], label))[:_MOST]
+    return tuple(
+        KernelShare(label, count[label], took[label], took[label] / whole) for label in order
+    )
+
+
+def mix_of(launch: Prepared) -> tuple[Unit, ...]:
+    """Return the launch's instructions by unit, the most frequent first; none if not counted."""
+    work = counted_work(launch)
+    if work is None:
+        return ()
+    order = sorted(work.issued.items(), key=lambda item: -item[1])[:_UNITS]
+    found = (Unit(unit, count, count / max(work.total, 1.0)) for unit, count in order)
+    return tuple(one for one in found if one.share >= _LEAST)
+
+
+def serves_of(launch: Prepared) -> tuple[Served, ...]:
+    """Return what the launch's instructions serve, the most first; none if not counted."""
+    work = counted_work(launch)
+    if work is None:
+        return ()
+    counts: dict[str, float] = {}
+    for one in work.ranges:
+        for what, count in one.facts.serves.items():
+            counts[what] = counts.get(what, 0.0) + count * one.executions
+    whole = max(sum(counts.values()), 1.0)
+    order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    found = (Served(what, count / whole) for what, count in order)
+    return tuple(one for one in found if one.share >= _LEAST)
+
+
+def uncounted_of(launch: Prepared) -> tuple[str, ...]:
+    """Return the units in loops whose trips no record counts, the most instructions first."""
+    work = counted_work(launch)
+    if work is None:
+        return ()
+    return tuple(sorted(work.uncounted, key=lambda unit: -work.uncounted[unit])[:_UNITS])
+
+
+_REPEATS: Final = 4
+"""Times that a warp records a region at least, if it repeats."""
+
+
+def phases(launch: Prepared) -> Phases | None:
+    """Return the median of each phase over the blocks; None where nothing repeats."""
+    region = _repeating(launch)
+    if region is None:
+        return None
+    rows = launch.of_region([region])
+    first = np.full(len(launch.block_ids), np.iinfo(np.int64).max)
+    last = np.full(len(launch.block_ids), -1)
+    for some in at_once(len(rows)):
+        mine = rows[some]
+        block = launch.block_of[launch.slot[mine]]
+        np.minimum.at(first, block, launch.opens[mine])
+        np.maximum.at(last, block, launch.closes[mine])
+    there = last >= 0
+    warps = int(launch.warps_by_region[region])
+    return Phases(
+        iteration=launch.names[region],
+        iterations=len(rows) / max(warps, 1),
+        prologue_ns=float(np.median((first - launch.block_start)[there])),
+        steady_ns=float(np.median((last - first)[there])),
+        epilogue_ns=float(np.median((launch.block_end - last)[there])),
+    )
+
+
+def _repeating(launch: Prepared) -> int | None:
+    often = launch.counts >= np.maximum(_REPEATS * launch.warps_by_region, 1)
+    candidates = (
+        [i for i, name in enumerate(launch.names) if "iteration" in name.lower()],
+        launch.regions([Activity.MMA]).tolist(),
+        range(len(launch.names)),
+    )
+    for some in candidates:
+        if found := [i for i in some if often[i]]:
+            return max(found, key=lambda i: (int(launch.counts[i]), -i))
+    return None

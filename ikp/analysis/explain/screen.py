@@ -1,9 +1,14 @@
-"""A verdict as text of one screen: the launch, its time, the findings, what is not known."""
+"""A verdict as text of one screen: the launch, its time, the findings, what is not known; and as
+HTML.
+
+All text in the HTML, which notebooks show, is escaped.
+"""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from html import escape
 from itertools import chain
 from math import prod
 from pathlib import PurePath
@@ -302,3 +307,26 @@ def _wrapped(line: str, wide: int) -> str:
         break_long_words=True,
         break_on_hyphens=False,
     )
+
+
+def verdict_html(verdict: Verdict) -> str:
+    """Return the launch, its findings as a list, and what is not known, folded."""
+    head, *rest = launch_lines(verdict)
+    parts = [f"<p><b>{escape(head)}</b>{_small(rest)}</p>"]
+    found = "\n".join(f"<li>{finding_html(one)}</li>" for one in verdict.findings)
+    parts.append(f"<ol>\n{found}\n</ol>" if found else "<p>No finding.</p>")
+    if verdict.unknown:
+        lines = (f"{one.what}: {one.rationale} {one.mark}".strip() for one in verdict.unknown)
+        items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
+        parts.append(f"<details><summary>Not known</summary><ul>{items}</ul></details>")
+    return "\n".join(parts)
+
+
+def finding_html(one: Finding) -> str:
+    """Return a finding: its title, and below it its bound, its place and its suggestion."""
+    title, *rest = finding_lines(one)
+    return f"<b>{escape(title)}</b>{_small(rest)}"
+
+
+def _small(lines: list[str]) -> str:
+    return "".join(f"<br><small>{escape(line.strip())}</small>" for line in lines)

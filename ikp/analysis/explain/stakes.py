@@ -1,13 +1,24 @@
-"""``finding``, which makes a finding with its bound from the time at stake; the least time that
-counts, and the order of findings.
+"""Findings made with their bounds, held to a launch's roofs, and split into causes and symptoms.
+
+``finding`` makes one from the time at stake; ``enough`` has the least time that counts. Bounds are
+capped by roofs; a finding that a roof rules out, or leaves too little, is dropped. Findings that
+are counted have bounds by the roofs that their change leaves where they are. Where many records
+were lost, a finding is less sure.
+
+A cause has evidence that decides. A wait that other warps may hide, or work that results may need,
+is a symptom: nothing in the trace says that a change would win its time. What is *possible* for its
+share alone, and is a fault in any case (local memory, fences), is a cause.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.analysis.explain.roofs import NEAR, nearest, roofs
+from ikp.analysis.explain.verdict import Finding, Number, Tried, Where
 
 LEAST: Final = 0.03
 """Below this share of a launch there is no finding: the same code, scheduled otherwise, differs by
@@ -69,3 +80,121 @@ def enough(launch: Prepared, at_stake: float, least: float = LEAST) -> bool:
 def worth(one: Finding) -> float:
     """Return what findings are ordered by: the time at stake, less where it is less sure."""
     return one.bound_ns * WEIGHT[one.confidence]
+
+
+_CAPPED: Final = (
+    "local-memory uncoalesced bank-conflicts atomics no-tensor-cores slow-arithmetic "
+    "repeated-loads divergence small-tiles flag-wait block-order unstaged-loads "
+    "needless-barrier needless-pass dependent-loads fences constants shuffles busy-lines "
+    "idle-threads empty-blocks small-blocks wide-operands wide-data masked-work repeated-work "
+    "repeated-stores serial-thread far-memory unfused-sums scaled-operands products-with-ones "
+    "checks unused-random-numbers unpacked-numbers alike-lanes serial-sums linear-search "
+    "unused-shared-memory single-warp-products unchanged-values private-staging "
+    "bookkeeping uncached-loads large-loop"
+)
+_COUNTED: Final = frozenset(_CAPPED.split())
+"""Findings whose bound is made with the roofs that their change leaves where they are."""
+_LESS: Final = {"measured": "likely", "likely": "possible"}
+_BETWEEN: Final = "launch-gaps"
+"""The finding on time between launches, which no roof of a launch limits."""
+
+
+def below_roofs(launch: Prepared, found: list[Finding]) -> list[Finding]:
+    """Return findings with bounds that no roof forbids; those with too little left are dropped.
+
+    Of a launch at a roof only those are left that change what is asked of it: it would wait for
+    that unit in any order.
+    """
+    at_roof = any(one.share >= NEAR for one in roofs(launch))
+    some = [one for one in found if not at_roof or one.id in _COUNTED or one.id == _BETWEEN]
+    kept = (_capped(launch, _of_a_part(launch, one)) for one in some)
+    return [one for one in kept if one.id == _BETWEEN or enough(launch, one.bound_ns)]
+
+
+def _of_a_part(launch: Prepared, one: Finding) -> Finding:
+    """Return a finding that is less sure, and says why, where many records were lost."""
+    it = launch.launch
+    lost = it.dropped / it.attempted if it.attempted else 0.0
+    if lost < _MANY_LOST:
+        return one
+    less = _LESS.get(one.confidence, one.confidence)
+    return replace(
+        one,
+        confidence=one.confidence if one.id in _COUNTED else less,
+        rationale=f"{100 * lost:.0f} % of the records were lost, and this is of the others: "
+        + one.rationale,
+    )
+
+
+_MANY_LOST: Final = 0.1
+"""Share of lost records from which on findings are less sure."""
+
+
+_FAR: Final = 1.25
+"""Times what a roof leaves, above which a bound was wrong by more than its margin."""
+
+
+def _capped(launch: Prepared, one: Finding) -> Finding:
+    most = 1 - nearest(launch)
+    if one.id in _COUNTED or one.id == _BETWEEN or one.bound_share <= most:
+        return one
+    name = roofs(launch)[0].name
+    less = one.bound_share > _FAR * most
+    without = one.what_if.rpartition(": at most ")[0]
+    return replace(
+        one,
+        confidence=_LESS.get(one.confidence, one.confidence) if less else one.confidence,
+        bound_ns=most * launch.duration,
+        bound_share=most,
+        speedup_at_most=1 / max(1 - most, 1e-3),
+        what_if=f"{without}: at most {100 * most:.1f} % less time, where {name} is at its limit",
+    )
+
+
+_FAULTS: Final = (
+    "late-producer late-consumer queued-copies few-blocks launch-gaps late-start local-memory "
+    "bank-conflicts dependent-loads fences constants serial-mma epilogue busy-lines "
+    "needless-barrier needless-pass unseen-wait"
+)
+_ALWAYS: Final = frozenset(_FAULTS.split())
+"""Findings that are causes though it is only possible how much they cost."""
+_TWICE: Final = 3.0
+"""Times the least cost of a request up to which more is no fault for sure."""
+
+
+_PLACES: Final = ("slow-memory", "exposed-load")
+"""Findings that say where time goes while loads are under way, for any reason."""
+_DECIDED: Final = (
+    "unpacked-numbers linear-search serial-sums alike-lanes checks repeated-stores uncached-loads "
+    "unused-shared-memory unchanged-values private-staging unused-random-numbers large-loop"
+)
+_REASONS: Final = frozenset(_DECIDED.split())
+"""Findings that say why, where both are found."""
+_ENOUGH: Final = 0.4
+"""Part of such a place's bound from which on a reason explains it."""
+
+
+def decided(found: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Return causes and symptoms, each in the order of the findings."""
+    why = max((one.bound_ns for one in found if one.id in _REASONS), default=0.0)
+    some = [
+        replace(one, confidence="possible")
+        if one.id in _PLACES and why >= _ENOUGH * one.bound_ns
+        else one
+        for one in found
+    ]
+    causes = tuple(one for one in some if _decides(one))
+    return causes, tuple(one for one in some if not _decides(one))
+
+
+def _gained(tried: Tried) -> bool:
+    """Whether a copy without the suspect was faster by more than the spread of its times."""
+    return (tried.gain_share or 0.0) > max(tried.spread or 0.0, LEAST)
+
+
+def _decides(one: Finding) -> bool:
+    if one.confidence != "possible" or (one.tried is not None and _gained(one.tried)):
+        return True
+    if one.id == "bank-conflicts" and one.number.unit == "ratio":
+        return one.number.value >= _TWICE
+    return one.id in _ALWAYS

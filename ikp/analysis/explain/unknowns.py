@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.choosing_launch import Chosen
 from ikp.analysis.explain.copied_runs import not_found
+from ikp.analysis.explain.overview import Chosen
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.room_on_sms import room_of
+from ikp.analysis.explain.use_of_hardware import room_of
 from ikp.analysis.explain.verdict import Unknown
 from ikp.analysis.perturbation import recording_share
 from ikp.core.code_facts import NO_FACTS

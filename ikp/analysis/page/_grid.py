@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis.explain.lane_time import lane_time
-from ikp.analysis.explain.resident_blocks import Blocks
+from ikp.analysis.explain.lane_time import Blocks, lane_time
 from ikp.core.abi import Kind
 from ikp.core.warps import Seen, all_warps, seen_warps
 

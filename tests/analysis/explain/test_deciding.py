@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ikp.analysis.explain import screen
-from ikp.analysis.explain.deciding import decided
+from ikp.analysis.explain.stakes import decided
 from ikp.analysis.explain.verdict import Finding, Number, Tried, Verdict, Where
 from ikp.core.code_facts import FACTS, FAR, AccessFacts, CodeFacts, RangeFacts
 from tests.analysis.explain.launches import Scene, Warp

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.analysis.explain import instances
+from ikp.analysis.explain import connections
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.instances import meetings
+from ikp.analysis.explain.connections import meetings
 from ikp.analysis.explain.prepared import Prepared, prepare
 from tests.analysis.example import launch, trace
 
@@ -47,7 +47,7 @@ def test_regions_together_meet_as_each_alone(arrivals, payloads):
     for region in together.regions([Activity.WAIT_BARRIER]).tolist():
         found = meetings(together, region)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(instances, "_SMALL", -1)
+            patch.setattr(connections, "_SMALL", -1)
             other = meetings(alone, region)
         assert (found is None) == (other is None)
         if found is not None:

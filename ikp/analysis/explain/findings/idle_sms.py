@@ -20,12 +20,10 @@ from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.peaks import peak_of
-from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.prepared import Floats, Ints, Prepared, once
 from ikp.analysis.explain.roofs import is_counted, nearest, roofs, share_of
-from ikp.analysis.explain.room_on_sms import Room, most_blocks, room_of
 from ikp.analysis.explain.stakes import LEAST, enough, finding
-from ikp.analysis.explain.tail_speed import lost_in_tail
-from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory
+from ikp.analysis.explain.use_of_hardware import BUSY, Room, asked_of_memory, most_blocks, room_of
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 _PART: Final = 0.5
@@ -375,3 +373,48 @@ def launch_gaps(launch: Prepared) -> Iterator[Finding]:
 
 _AS_GRAPH: Final = ", or launch them as a CUDA graph"
 _NOT_ALL: Final = "not all blocks recorded, and those that left nothing may fill the gaps; "
+
+
+_CROWDED: Final = 0.85
+_UNCROWDED: Final = 0.6
+"""Parts of the most blocks at once from which on, and up to which, a block counts as crowded, or as
+one of few."""
+_SEVERAL: Final = 8
+"""Blocks of each kind from which on their medians say how they differ."""
+
+
+@once
+def lost_in_tail(launch: Prepared) -> float:
+    """Return the part of the rate of empty CTA slots that is lost: 1 where that is not known."""
+    beside = _beside(launch)
+    took = (launch.blocks.end - launch.blocks.start).astype(np.float64)
+    most = float(beside.max(initial=0.0))
+    crowded, alone = beside >= _CROWDED * most, beside <= _UNCROWDED * most
+    if min(int(crowded.sum()), int(alone.sum())) < _SEVERAL:
+        return 1.0
+    usual, fast = float(np.median(took[crowded])), float(np.median(took[alone]))
+    part = float(np.median(beside[alone])) / most
+    rate = part * usual / max(fast, 1.0)
+    return float(np.clip((1 - rate) / max(1 - part, 1e-3), 0.0, 1.0))
+
+
+def _beside(launch: Prepared) -> Floats:
+    """Return how many blocks its SM held on average while each block ran, itself included."""
+    ran = launch.blocks
+    found = np.ones(len(ran.ids), np.float64)
+    order = np.argsort(ran.sm, kind="stable")
+    for mine in np.split(order, np.flatnonzero(np.diff(ran.sm[order])) + 1):
+        start, end = ran.start[mine], ran.end[mine]
+        until_end, until_start = (_busy(start, end, moments) for moments in (end, start))
+        found[mine] = (until_end - until_start) / np.maximum(end - start, 1)
+    return found
+
+
+def _busy(start: Ints, end: Ints, until: Ints) -> Ints:
+    """Return the time of all blocks of an SM, together, up to some moments."""
+    total = np.zeros(len(until), np.int64)
+    for times, sign in ((np.sort(start), 1), (np.sort(end), -1)):
+        before = np.searchsorted(times, until)
+        sums = np.concatenate([[0], np.cumsum(times)])
+        total += sign * (before * until - sums[before])
+    return total

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
-from ikp.analysis.explain.counts import serves_of
-from ikp.analysis.explain.issue import cycles_of
+from ikp.analysis.explain.overview import serves_of
 from ikp.analysis.explain.places import self_time, short_line, time_in, where_of
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.region_times import cycles_of
 from ikp.analysis.explain.roofs import NEAR, nearest, roofs, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.beside import with_beside
+from ikp.analysis.explain.copied_runs import RECORDED
 from ikp.analysis.explain.counted_work import (
     SECTOR,
     Access,
@@ -25,13 +25,12 @@ from ikp.analysis.explain.counted_work import (
     request_cycles,
     sectors,
 )
-from ikp.analysis.explain.issue import cycles_of
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.recorded_accesses import RECORDED
+from ikp.analysis.explain.region_times import cycles_of, with_beside
 from ikp.analysis.explain.roofs import is_counted, nearest, roofs
-from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.use_of_hardware import room_of
 from ikp.analysis.explain.verdict import Finding, Number, Where
 from ikp.core.code_facts import AccessFacts, RangeFacts
 

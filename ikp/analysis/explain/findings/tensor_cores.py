@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.beside import with_beside
 from ikp.analysis.explain.counted_work import (
     READS_BACK,
     CountedWork,
@@ -28,10 +27,11 @@ from ikp.analysis.explain.counted_work import (
 from ikp.analysis.explain.places import where_of
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.products import Products, products
+from ikp.analysis.explain.region_times import with_beside
 from ikp.analysis.explain.roofs import flop_of, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
-from ikp.analysis.explain.warp_regions import at_once
+from ikp.analysis.explain.warp_groups import at_once
 
 Rows = NDArray[np.intp]
 

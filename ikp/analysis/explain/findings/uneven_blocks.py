@@ -12,7 +12,7 @@ from ikp.analysis.evidence import plural
 from ikp.analysis.explain.prepared import Floats, Ints, Prepared
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
-from ikp.analysis.explain.warp_regions import at_once
+from ikp.analysis.explain.warp_groups import at_once
 from ikp.core.sorting import sum_by
 
 _SLOW: Final = 1.15

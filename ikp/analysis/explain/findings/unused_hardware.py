@@ -28,11 +28,10 @@ from ikp.analysis.explain.counted_work import (
     sectors,
 )
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.issue import cycles_of
 from ikp.analysis.explain.places import short_line, time_in, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.region_times import cycles_of, group_shares
 from ikp.analysis.explain.roofs import nearest, share_of
-from ikp.analysis.explain.shares import group_shares
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
 from ikp.core.code_facts import CARVE_OUT, AccessFacts

@@ -20,11 +20,10 @@ from ikp.analysis.arrivals import bound_ns, shown_name
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.connections import Connection, Rows, connect_wait
 from ikp.analysis.explain.counted_work import counted_work
-from ikp.analysis.explain.issue import issue_share
 from ikp.analysis.explain.places import time_in, where_of
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.region_times import GroupShares, group_shares, issue_share
 from ikp.analysis.explain.roofs import nearest
-from ikp.analysis.explain.shares import GroupShares, group_shares
 from ikp.analysis.explain.stakes import LEAST, enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
 

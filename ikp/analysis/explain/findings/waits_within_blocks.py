@@ -14,14 +14,13 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.connections import Meetings, meetings
 from ikp.analysis.explain.counted_work import counted_work
-from ikp.analysis.explain.instances import Meetings, meetings
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.region_times import group_shares
 from ikp.analysis.explain.roofs import nearest
-from ikp.analysis.explain.room_on_sms import room_of
-from ikp.analysis.explain.shares import group_shares
 from ikp.analysis.explain.stakes import LEAST, enough, finding
-from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory
+from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory, room_of
 from ikp.analysis.explain.verdict import Finding, Number, Where
 from ikp.core.code_facts import RangeFacts
 from ikp.core.sorting import sum_by

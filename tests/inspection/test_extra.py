@@ -225,8 +225,30 @@ def test_an_address_under_a_guard_of_the_lane_may_not_be_one_for_all(
     assert count("alike", *lines) == alike
 
 
+OF_THE_WARP = ("SHF.R.U32.HI R8, RZ, 0x5, R0", "IMAD.SHL.U32 R8, R8, 0x4, RZ")
+
+
+@pytest.mark.parametrize(
+    ("given", "alike"),
+    [
+        (("@P0 MOV R8, R9",), 0),  # some lanes' number is not known
+        (("@P1 IADD3 R8, R8, 0x80, RZ",), 0),  # nor which lanes add
+        (("@P0 IADD3 R8, R8, 0x80, RZ",), 0),  # lanes 8 to 31
+        (("@!P0 BRA `(.L_x_8)", "MOV R8, R9", ".L_x_8:"), 0),
+        (("@!P1 BRA `(.L_x_8)", "IADD3 R8, R0, R8, RZ", ".L_x_8:"), 0),
+        (("@P0 IADD3 R8, R8, RZ, RZ",), 1),  # whichever lanes
+    ],
+)
+def test_lanes_that_may_have_another_address_do_not_have_one(
+    given: tuple[str, ...], alike: float
+) -> None:
+    """The rule: an address that is known in some lanes alone says nothing of the others'."""
+    before = ("ISETP.GT.AND P0, PT, R0, 0x7, PT", *OF_THE_WARP, *given, "MOV R5, RZ")
+    assert count("alike", *loop("LDS R4, [R8]", "FADD R5, R4, R5", before=before)) == alike
+
+
 def test_an_address_of_the_warp_is_one_for_its_lanes() -> None:
-    warp = ("SHF.R.U32.HI R8, RZ, 0x5, R0", "IMAD.SHL.U32 R8, R8, 0x4, RZ", "MOV R5, RZ")
+    warp = (*OF_THE_WARP, "MOV R5, RZ")
     assert count("alike", *loop("LDS R4, [R8]", "FADD R5, R4, R5", before=warp)) == 1
 
 

@@ -12,6 +12,7 @@ from ikp.sass.dataflow.lane_state import (
     ASSUMED,
     BLOCK,
     DATA,
+    GUESSED,
     LANE,
     WARP,
     LaunchValues,
@@ -87,7 +88,7 @@ def test_a_write_under_a_guard_keeps_the_value_of_other_threads() -> None:
     assert made.depends == BLOCK | DATA | LANE
     state.write("R1", value(9, DATA), odd, guarded=True)
     assert state.state["R1"].bits is not None, "the value that is known"
-    assert state.state["R1"].depends == WARP | DATA | LANE
+    assert state.state["R1"].depends == WARP | DATA | LANE | GUESSED
     state.write("R0", Value(None, DATA), odd, guarded=True)
     assert state.state["R0"].bits is made.bits
     state.write("R0", Value(None, DATA), odd, guarded=False)

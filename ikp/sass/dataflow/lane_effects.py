@@ -19,6 +19,7 @@ from ikp.sass.dataflow.lane_state import (
     BLOCK,
     CONSTANT,
     DATA,
+    GUESSED,
     LANE,
     LANES,
     WARP,
@@ -88,7 +89,7 @@ def _unknown(threads: Threads, each: Instruction, effects: Effects) -> dict[str,
         known = threads.state.get(_NAMES[bit])
         depends |= known.depends if known is not None else 0
     depends |= DATA if loads else 0
-    if each.op in _ONE_VALUE and depends & LANE and _is_one(threads.address(each).bits):
+    if each.op in _ONE_VALUE and depends & LANE and _is_one(threads.address(each)):
         depends &= ~LANE
     if not loads and each.op not in _PURE:
         depends |= DATA | (0 if each.op in _OF_A_WARP else LANE)
@@ -96,15 +97,13 @@ def _unknown(threads: Threads, each: Instruction, effects: Effects) -> dict[str,
     return {_NAMES[bit]: value for bit in members(effects.writes)}
 
 
-def _is_one(bits: Numbers | None) -> bool:
-    """Whether each warp's lanes have one address, of several in a block.
-
-    Unknown ones are several, and so is one for all that yet depends on the lane: by a guard, under
-    which a number was written that is not known.
-    """
-    if bits is None or bits.shape[-1] == 1:
+def _is_one(address: Value) -> bool:
+    """Whether the lanes of each warp have one address, as far as it is known; else they may not."""
+    if address.bits is None or address.depends & GUESSED:
         return False
-    lanes = bits.reshape(-1, LANES)
+    if address.bits.shape[-1] == 1:
+        return True
+    lanes = address.bits.reshape(-1, LANES)
     return bool((lanes == lanes[:, :1]).all())
 
 

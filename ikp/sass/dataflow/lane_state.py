@@ -16,10 +16,11 @@ from ikp.sass.dataflow.lane_arithmetic import MASK, Numbers
 from ikp.sass.disassembly.listing import Instruction
 
 LANES = 32
-LANE, WARP, BLOCK, DATA, ASSUMED = 1, 2, 4, 8, 16
+LANE, WARP, BLOCK, DATA, ASSUMED, GUESSED = 1, 2, 4, 8, 16, 32
 """What a value depends on, as bits: the lane, the warp, the block, loaded data, and a parameter
-whose value was assumed. ``DATA`` without ``LANE`` is the same in all lanes of a warp."""
-FIRST_LOOP = 5
+whose value was assumed. ``DATA`` without ``LANE`` is the same in all lanes of a warp. A value is
+guessed where lanes may have one of two numbers, and only one of these, or none, is known."""
+FIRST_LOOP = 6
 """The bit of the first loop, in the order of their headers; further loops follow."""
 
 REGISTER = re.compile(r"([-~!|]*)(U?[RP])(\d+|Z|T)(?:\.\w+)*\|?$")
@@ -188,6 +189,7 @@ class Threads:
         depends = value.depends | old.depends | guard.depends
         if value.bits is None or old.bits is None or guard.bits is None:
             bits = old.bits if value.bits is None else value.bits
+            depends |= GUESSED if depends & LANE else 0
         else:
             bits = np.where(guard.bits != 0, value.bits, old.bits)
         self.state[name] = Value(bits, depends)

@@ -18,8 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.sass.control_flow.flow import Flow, Loop
+from ikp.sass.dataflow.lane_arithmetic import Numbers
 from ikp.sass.dataflow.lane_effects import execute, name_of
-from ikp.sass.dataflow.lane_state import DATA, FIRST_LOOP, LANE, LANES, LaunchValues, Threads, Value
+from ikp.sass.dataflow.lane_state import (
+    DATA,
+    FIRST_LOOP,
+    GUESSED,
+    LANE,
+    LANES,
+    LaunchValues,
+    Threads,
+    Value,
+)
 from ikp.sass.dataflow.lane_trips import LoopExit, exits_of, trips_of
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly.resources import members
@@ -354,5 +364,13 @@ def _met(states: list[State]) -> State:
             if mine is None:
                 found[name] = value
             elif mine is not value:
-                found[name] = Value(mine.bits, mine.depends | value.depends)
+                depends = mine.depends | value.depends
+                if depends & LANE and not _equal(mine.bits, value.bits):
+                    depends |= GUESSED
+                found[name] = Value(mine.bits, depends)
     return found
+
+
+def _equal(one: Numbers | None, other: Numbers | None) -> bool:
+    """Whether two known values are equal in all threads."""
+    return one is not None and other is not None and bool((one == other).all())

@@ -13,6 +13,7 @@ import click
 
 from ikp.cli._explain import print_verdict
 from ikp.cli._gpu import interpreted
+from ikp.cli._program import PROGRAM, write_program
 from ikp.cli._reading import next_command
 from ikp.errors import UsageError
 from ikp.session.current import KILL_SWITCH, enabled
@@ -46,20 +47,30 @@ ON_CPU = _Size("cpu", tiles=4, heads=2)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help=f"Where to write the trace. Without it: ./{DEFAULT}, replaced each time.",
+    help=f"Where to write the trace, or the program. Without it: ./{DEFAULT}, replaced each time.",
 )
-@click.option("--force", is_flag=True, help="Overwrite the file given with --out.")
+@click.option("--force", is_flag=True, help="Overwrite the file given with --out, or a program.")
 @click.option(
     "--recorded",
     is_flag=True,
     help="Show a library's kernel as an H100 ran it, unedited: needs no GPU, torch or Triton.",
 )
-def command(out: Path | None, force: bool, recorded: bool) -> None:
+@click.option(
+    "--program",
+    is_flag=True,
+    help=f"Write {PROGRAM.name} instead, an ordinary Triton program to try `ikp run` on.",
+)
+def command(out: Path | None, force: bool, recorded: bool, program: bool) -> None:
     """Profile a flash-attention kernel in Triton: print its table and verdict, write its trace.
 
     With an NVIDIA GPU the compiled kernel runs there. Without one it runs in Triton's CPU
     interpreter: the verbs, the records and the trace are the same, the times are the host's.
     """
+    if recorded and program:
+        raise UsageError("--recorded shows a trace, --program writes a program: give one.")
+    if program:
+        write_program(out or Path(PROGRAM.name), force=force)
+        return
     if recorded:
         from ikp.cli._recorded import show_recorded
 

@@ -59,7 +59,11 @@ def command(file: Path, output: str, launch: str | None) -> None:
         click.echo(verdict.to_json())
     else:
         print_verdict(verdict)
-    next_command("ikp", "view", file, why="the timeline, in your browser")
+    if verdict.findings and file.suffix == ".pftrace":
+        words = ["ikp", "view", "--finding", 1, *(("--launch", launch) if launch else ())]
+        next_command(*words, file, why="where the first finding is, in the timeline")
+    else:
+        next_command("ikp", "view", file, why="the timeline, in your browser")
 
 
 def print_verdict(verdict: Verdict) -> None:

@@ -61,4 +61,6 @@ def show_recorded(path: Path, *, force: bool) -> None:
     written = ", ".join(printable(str(each)) for each in (*copies, page))
     click.echo(f"\nwrote {written}.", err=True)
     next_command("ikp", "diff", before, after, why="what the change did")
-    next_command("ikp", "view", path, why="the timeline, in your browser")
+    next_command(
+        "ikp", "view", "--finding", 1, path, why="where the first finding is, in your browser"
+    )

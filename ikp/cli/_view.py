@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from ikp.viewer.part import MANY, TracePart, opening, write_part
 from ikp.viewer.show import show
 from ikp.viewer.ui import PORT, UI, Page
 
+if TYPE_CHECKING:
+    from ikp.exporters.perfetto.first_look import Place
+
 
 @click.command("view", short_help="Open a trace in the Perfetto UI.")
 @click.argument("file", type=click.Path(path_type=Path))
@@ -24,6 +27,12 @@ from ikp.viewer.ui import PORT, UI, Page
     "--launch",
     metavar="NAME|NUMBER",
     help="Open on this launch; of a large file, serve it alone.  [default: the first]",
+)
+@click.option(
+    "--finding",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Open on the place of the N-th finding of `ikp explain`, with --launch of its launch.",
 )
 @click.option("--sm", type=int, multiple=True, metavar="N", help="Serve this SM alone.")
 @click.option("--block", type=int, multiple=True, metavar="N", help="Serve this block alone.")
@@ -43,6 +52,7 @@ from ikp.viewer.ui import PORT, UI, Page
 def command(
     file: Path,
     launch: str | None,
+    finding: int | None,
     sm: tuple[int, ...],
     block: tuple[int, ...],
     window: Window | None,
@@ -55,7 +65,8 @@ def command(
 ) -> None:
     """Serve FILE on this machine and open it in the Perfetto UI.
 
-    It opens on the first wave of a launch, expanded, below the row of all launches. The UI runs in
+    It opens on the first wave of a launch, expanded, below the row of all launches; with --finding
+    on the time and the SM that a finding names, which a pinned row marks. The UI runs in
     your browser and reads the file from 127.0.0.1: nothing is uploaded. Only FILE is served, and
     only to that UI. Stop with Ctrl-C.
 
@@ -65,7 +76,14 @@ def command(
     if ui and offline:
         raise UsageError("--ui and --offline are two ways to say which UI it is: give one.")
     check_file(file)
-    view = first_look(file, launch)
+    view, place = first_look(file, None if finding else launch), None
+    if finding is not None:
+        if sm or block or window or print_only:
+            raise UsageError(
+                "--finding says where to open: give it without --sm, --block, --window and --print."
+            )
+        view, place = _on_finding(file, finding, launch)
+        launch = str(view.launch)
     part = _part(view, launch, sm, block, window)
     if print_only:
         if part is not None:
@@ -74,7 +92,7 @@ def command(
     else:
         page = Page.offline() if offline else Page.at(ui or UI)
         how = {"port": port, "page": page, "browser": browser, "once": once}
-        _serve(file, view, part, how)
+        _serve(file, view, part, place, how)
     next_command("ikp", "stats", file, why="the same trace as numbers")
 
 
@@ -93,7 +111,24 @@ def _part(
     return TracePart(view.launch if alone else None, sm, block, window) if cut or alone else None
 
 
-def _serve(file: Path, view: FirstLook, part: TracePart | None, how: dict[str, Any]) -> None:
+def _on_finding(file: Path, number: int, launch: str | None) -> tuple[FirstLook, Place]:
+    """Return the first look at a finding's place, and the place."""
+    from ikp.cli._place_of_finding import place_of_finding
+
+    if first_look(file).launch is None:
+        raise UsageError("--finding needs a trace that ikp wrote as .pftrace, with launches.")
+    found = place_of_finding(file, number, launch)
+    look = first_look(file, str(found.launch), found.place)
+    return replace(look, words=[found.words]), found.place
+
+
+def _serve(
+    file: Path,
+    view: FirstLook,
+    part: TracePart | None,
+    place: Place | None,
+    how: dict[str, Any],
+) -> None:
     """Serve a file, or a part of it from a temporary folder."""
     if part is None:
         words = [*view.words, *opening(file, sum(view.ranges), len(view.ranges))]
@@ -101,7 +136,9 @@ def _serve(file: Path, view: FirstLook, part: TracePart | None, how: dict[str, A
         return
     with TemporaryDirectory(prefix="ikp-") as folder:
         path, count = write_part(file, part, Path(folder))
-        look = first_look(path)
+        look = first_look(path, place=place)
+        if place is not None:
+            look = replace(look, words=view.words)
         message = f"Cut out of {file}: {count:,} of {sum(view.ranges):,} ranges."
         show(path, replace(look, words=[message, *look.words]), **how)
 

@@ -34,6 +34,7 @@ What to do first:
   ikp doctor                     what is installed, and is there a GPU
   ikp demo                       profile a small kernel; works without a GPU
   ikp demo --recorded            a library's kernel as an H100 ran it; needs no torch
+  ikp demo --program             write attention.py, to try ikp run on
   ikp run your_script.py         profile the kernels of a program, unedited
   ikp stats ikp-demo.pftrace     how long each range took
   ikp explain x.pftrace          what takes the kernel's time, and what a change could win

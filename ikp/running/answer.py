@@ -89,7 +89,7 @@ def answer(
         verdict=verdict,
         explained=hot.trace if verdict is not None else None,
         not_explained=why,
-        next=_next(part, hot.label, folder),
+        next=_next(part, hot.label, folder, finding=verdict is not None and bool(verdict.findings)),
     )
 
 
@@ -176,13 +176,17 @@ def _verdict(path: str, label: str, open_traces: Mapping[str, Trace]) -> Verdict
         return trace.explain(lambda name: name == label)
 
 
-def _next(part: Part, label: str, folder: str) -> tuple[Command, ...]:
-    """Return the commands that say more of a kernel."""
-    words = ["ikp", "explain", near(str(part.trace), folder)]
+def _next(part: Part, label: str, folder: str, *, finding: bool) -> tuple[Command, ...]:
+    """Return the commands that say more of a kernel; ``finding``: whether it has one to open on."""
+    path = near(str(part.trace), folder)
     own = max(part.times, key=lambda one: (one.total_ns, one.label))
-    if own.label != label and not label.isdecimal():  # that would be a launch's number
-        words += ["--launch", label]
-    return Command(tuple(words), "all of the verdict"), *_opening([part], folder)
+    # A label of digits would be a launch's number.
+    which = ("--launch", label) if own.label != label and not label.isdecimal() else ()
+    explain = Command(("ikp", "explain", path, *which), "all of the verdict")
+    if finding and (which or own.label == label):
+        place = ("ikp", "view", "--finding", "1", *which, path)
+        return explain, Command(place, "where the first finding is")
+    return explain, *_opening([part], folder)
 
 
 def _opening(written: Sequence[Part], folder: str) -> tuple[Command, ...]:

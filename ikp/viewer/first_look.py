@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ikp.errors import ExportError, UsageError
 
 if TYPE_CHECKING:
-    from ikp.exporters.perfetto.first_look import Shown
+    from ikp.exporters.perfetto.first_look import Place, Shown
     from ikp.exporters.perfetto.head import Head
 
 
@@ -31,8 +31,10 @@ class FirstLook:
     launch: int | None = None
 
 
-def first_look(path: Path, launch: str | None = None) -> FirstLook:
+def first_look(path: Path, launch: str | None = None, place: Place | None = None) -> FirstLook:
     """Find what to open on: a launch of a trace by name or number, the first by default.
+
+    ``place`` is a time of that launch to open on, instead of its first wave.
 
     Raises:
         ExportError: the file is no trace that the UI shows.
@@ -48,7 +50,7 @@ def first_look(path: Path, launch: str | None = None) -> FirstLook:
             )
         return FirstLook()
     try:
-        return _at(head, path, launch)
+        return _at(head, path, launch, place)
     except DamagedError as error:
         raise ExportError(f"{path} is damaged: {error}. Write or copy it again.") from error
 
@@ -84,7 +86,7 @@ _ENOUGH: Final = 1 << 16
 _KEYS: Final = (b'"traceEvents"', b'"displayTimeUnit"', b'"otherData"', b'"ph"')
 
 
-def _at(head: Head, path: Path, launch: str | None) -> FirstLook:
+def _at(head: Head, path: Path, launch: str | None, place: Place | None) -> FirstLook:
     from ikp.exporters.perfetto.first_look import query, ranges_of, shown
 
     launches = shown(head)
@@ -99,7 +101,7 @@ def _at(head: Head, path: Path, launch: str | None) -> FirstLook:
             f"It opens on launch {number} of {len(launches)}, {launches[number].row!r}. "
             f"For another: --launch NAME, or a number from 0 to {len(launches) - 1}."
         )
-    return FirstLook(query(head, number), words, ranges_of(head), number)
+    return FirstLook(query(head, number, place), words, ranges_of(head), number)
 
 
 def _find(launches: list[Shown], wanted: str, path: Path) -> int:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.cli import _demo as demo
+from ikp.cli._program import PROGRAM
 from ikp.cli.main import cli
 
 REGIONS = {"load q", "load k, v", "q @ k", "softmax", "p @ v", "tile", "store", "rows done"}
@@ -160,7 +161,7 @@ def test_a_recorded_kernel_is_shown_without_gpu_torch_and_triton(tmp_path, monke
     names = {"ikp-demo.pftrace", "ikp-demo-before.pftrace", "ikp-demo-after.pftrace"}
     assert {path.name for path in tmp_path.iterdir()} == {*names, "ikp-demo.html"}
     assert "imbalance" in Path("ikp-demo.html").read_text()
-    assert result.stderr.splitlines()[-1].startswith("next: ikp view ikp-demo.pftrace ")
+    assert result.stderr.splitlines()[-1].startswith("next: ikp view --finding 1 ikp-demo.pftrace ")
     sides = ["ikp-demo-before.pftrace", "ikp-demo-after.pftrace"]
     verdict = CliRunner().invoke(cli, ["explain", "ikp-demo.pftrace"]).stdout
     difference = CliRunner().invoke(cli, ["diff", *sides]).stdout
@@ -192,3 +193,35 @@ def test_what_ships_is_small_and_names_no_machine():
         assert not any(each.dropped for each in trace.launches)
         texts = [*trace.provenance, *trace.provenance.values()]
         assert not [one for one in texts if re.search(r"/tmp|/root|/home|-fc-|-packages", one)]
+
+
+@pytest.mark.any_pins
+@pytest.mark.usefixtures("without_languages")
+def test_a_program_is_written_and_an_edited_one_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # an equal file is left as it is
+        result = CliRunner().invoke(cli, ["demo", "--program"])
+        assert result.exit_code == 0, result.output
+    path = Path(PROGRAM.name)
+    assert path.read_bytes() == PROGRAM.read_bytes() and "import ikp" not in path.read_text()
+    assert "next: ikp run --detail ops attention.py " in result.stderr
+    path.write_text("mine")
+    result = CliRunner().invoke(cli, ["demo", "--program"])
+    assert result.exit_code == 1 and "attention.py exists" in result.stderr
+    assert path.read_text() == "mine"
+    assert CliRunner().invoke(cli, ["demo", "--program", "--force"]).exit_code == 0
+    assert path.read_bytes() == PROGRAM.read_bytes()
+    both = CliRunner().invoke(cli, ["demo", "--program", "--recorded"])
+    assert both.exit_code == 1 and "give one" in both.stderr
+
+
+@pytest.mark.interp
+@pytest.mark.parametrize("order", [[], ["--longest-first"]])
+def test_without_a_gpu_the_program_runs_right_and_no_time_is_called_a_gpus(tmp_path, order):
+    assert run(tmp_path, "demo", "--program").returncode == 0
+    done = run(tmp_path, "run", "--detail", "ops", PROGRAM.name, *order)
+    assert done.returncode == 0, done.stderr
+    off = float(done.stdout.partition("result: ")[2].split()[0])
+    assert off < 2e-3 and "no GPU: it ran in Triton's interpreter" in done.stdout
+    assert "No cause is looked for: the times are the interpreter's" in done.stderr
+    assert "@attention.py:" in done.stderr

@@ -141,7 +141,7 @@ AT_THE_TOP_ONLY_IN = {
 }
 """Where a package that is heavy or optional may be imported at a module's top."""
 
-USER_CODE = {"ikp.calibration._kernels", "ikp.cli._demo_kernel"}
+USER_CODE = {"ikp.cli.programs.attention", "ikp.calibration._kernels", "ikp.cli._demo_kernel"}
 """Modules that show what a user writes, and so import what a user imports."""
 
 

@@ -82,7 +82,7 @@ def test_the_first_findings_come_with_file_and_line_and_the_command_for_all() ->
     assert any(line.strip().startswith("look at kernel.py:36, block 0 warp") for line in lines)
     assert lines[-2:] == [
         "next: ikp explain 'x y.pftrace'    (all of the verdict)",
-        "next: ikp view 'x y.pftrace'    (the timeline, in your browser)",
+        "next: ikp view --finding 1 'x y.pftrace'    (where the first finding is)",
     ]
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ikp.core.sorting import distinct
 from ikp.exporters.perfetto.head import Head
-from ikp.exporters.timeline.tracks import group_names, launch_names
+from ikp.exporters.timeline.tracks import group_names, launch_names, name_of_lane
 
 _MARGIN: Final = 0.05
 """Margin beside the first wave, as a share of it: it shows the wave's edges, and the next start."""
@@ -25,6 +25,22 @@ class Shown:
     label: str
     row: str
     top: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A time of a launch to open on, in Unix ns, and the SM and the warp of a block to show.
+
+    A row called ``row``, above all others, has one slice there, called ``title``; the row below it
+    has the warp's ranges.
+    """
+
+    row: str
+    title: str
+    start_ns: int
+    end_ns: int
+    sm: int | None = None
+    warp: tuple[int, int] | None = None  # (block, warp of the block)
 
 
 def shown(head: Head) -> list[Shown]:
@@ -40,11 +56,13 @@ def ranges_of(head: Head) -> list[int]:
     return [one.kept if one.mode == "timeline" else 0 for one in head.launches]
 
 
-def query(head: Head, number: int) -> dict[str, str]:
-    """Return the parameters of the UI's address that open it on the first wave of a launch.
+def query(head: Head, number: int, place: Place | None = None) -> dict[str, str]:
+    """Return the parameters of the UI's address that open it on a launch: its first wave, or a
+    place of it, which a pinned row of one slice names.
 
-    The launch's rows are expanded, and the warps of its first SM, and no others. A launch below
-    many others is shown in a workspace of its own; the UI's default one still has them all.
+    The launch's rows are expanded, and the warps of its first SM or the place's, and no others. A
+    launch below many others is shown in a workspace of its own; the UI's default one still has them
+    all.
     """
     launches = shown(head)
     top, row = _exactly(launches[number].top), _exactly(launches[number].row)
@@ -53,13 +71,56 @@ def query(head: Head, number: int) -> dict[str, str]:
     if mine.any():
         sms = head.sm[: head.slots][mine[: head.slots]]  # that have warps to expand
         sm = (sms if len(sms) else head.sm[mine]).min()
+        if place is not None and place.sm is not None:
+            sm = place.sm
         expand.append(("ExpandTracksByRegex", rf"^SM {sm}( |$)"))
     commands = list[tuple[str, ...]](expand)
     if sum(one.top == launches[number].top for one in launches[:number]) > _MANY_ABOVE:
         own = f"launch {number}: {launches[number].row}"
         commands.append(("CopyTracksToWorkspaceByRegexWithAncestors", row, own))
         commands += [("SwitchWorkspace", own), *expand]
+    if place is not None:
+        commands.append(("AddDebugSliceTrack", _slice_of(place), place.row))
+        commands += _warp_of(head, mine, place, launches[number].row)
+        return _startup(commands) | _with_margin(head, place.start_ns, place.end_ns)
     return _startup(commands) | (_window(head, mine) if mine.any() else {})
+
+
+def _slice_of(place: Place) -> str:
+    """Return SQL of one slice, which the UI draws above all rows."""
+    length = place.end_ns - place.start_ns
+    return f"SELECT {place.start_ns} AS ts, {length} AS dur, {_quoted(place.title)} AS name"
+
+
+def _warp_of(
+    head: Head, mine: NDArray[np.bool_], place: Place, row: str
+) -> list[tuple[str, str, str]]:
+    """Return the command that draws the place's warp above all rows; [] if it left no records."""
+    if place.warp is None:
+        return []
+    block, warp = place.warp
+    own = np.flatnonzero(mine & (head.block == block))
+    own = own[own < head.slots]
+    if not len(own):
+        return []
+    sm, lane = int(head.sm[own[0]]), head.lane[own[0]]
+    lanes = np.unique(head.lane[mine & (head.sm == sm)])
+    name = name_of_lane(sm, None if len(lanes) == 1 else int(np.searchsorted(lanes, lane)))
+    start, end = int(head.start_ns[own].min()), int(head.end_ns[own].max())
+    sql = (
+        "SELECT s.ts, s.dur, s.name FROM slice s "  # noqa: S608 - run by the UI, on this file
+        "JOIN track w ON s.track_id = w.id "
+        "JOIN track b ON w.parent_id = b.id JOIN track k ON b.parent_id = k.id "
+        f"WHERE k.name = {_quoted(row)} AND b.name = {_quoted(name)} "
+        f"AND (w.name = 'warp {warp}' OR w.name GLOB 'warp {warp} *') "
+        f"AND s.ts >= {start} AND s.ts <= {end}"
+    )
+    return [("AddDebugSliceTrack", sql, f"block {block} warp {warp}")]
+
+
+def _quoted(text: str) -> str:
+    """Return a string of SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _startup(commands: list[tuple[str, ...]]) -> dict[str, str]:
@@ -79,7 +140,11 @@ _MANY_ABOVE: Final = 5
 
 def _window(head: Head, mine: NDArray[np.bool_]) -> dict[str, str]:
     """Return a launch's first wave and a margin, cut to the file's times: the UI ignores others."""
-    start, end = _first_wave(head, mine)
+    return _with_margin(head, *_first_wave(head, mine))
+
+
+def _with_margin(head: Head, start: int, end: int) -> dict[str, str]:
+    """Return a window of Unix ns and a margin, cut to the file's times."""
     margin = max(1, int(_MARGIN * (end - start)))
     start = max(int(head.start_ns.min()), start - margin)
     end = min(int(head.end_ns.max()), end + 2 * margin)

@@ -319,14 +319,14 @@ def _lane_tracks(uuid: int, launch_row: Ints, launch: Ints, sm: Ints, lane: Ints
     alone = np.repeat(np.diff(first, append=len(sm)) == 1, np.diff(first, append=len(sm)))
     place = np.arange(len(launch)) - np.searchsorted(launch, launch)
     return [
-        Track(uuid + i, _name_of_lane(one, None if single else number), parent, _FIRST_LANE + rank)
+        Track(uuid + i, name_of_lane(one, None if single else number), parent, _FIRST_LANE + rank)
         for i, (one, number, single, parent, rank) in enumerate(
             zip(*(c.tolist() for c in (sm, lane, alone, launch_row[launch], place)), strict=True)
         )
     ]
 
 
-def _name_of_lane(sm: int, lane: int | None) -> str:
+def name_of_lane(sm: int, lane: int | None) -> str:
     """Return the name of a CTA slot's row; the only slot of an SM has the SM's name."""
     return f"SM {sm}" if lane is None else f"SM {sm} · lane {lane}"
 

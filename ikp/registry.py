@@ -335,7 +335,7 @@ SUFFIXES = {
     "folded": (".folded",),
     "hatchet": (".hatchet",),
     "parquet": (".parquet",),
-    "perfetto": (".pftrace", ".perfetto-trace"),
+    "perfetto": (".pftrace", ".perfetto-trace", ".pftrace.gz"),
 }
 """The suffixes of ikp's own exporters: to find the owner of one, none need be imported. A plugin's
 suffixes are known only when it is loaded; it can't take one of these."""

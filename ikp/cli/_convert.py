@@ -11,8 +11,10 @@ import click
 from ikp.cli._convert_many import convert_many, cut_out, means_folder
 from ikp.cli._part_options import choosing, given
 from ikp.cli._reading import check_file, next_command, read_trace, salvage_trace
+from ikp.cli._trace_file import TRACE
 from ikp.cli._window import Window, window_option
 from ikp.errors import ExportError, UsageError
+from ikp.registry import SUFFIXES
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -22,9 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command("convert", short_help="Write a trace in another format, or a part of it.")
-@click.argument(
-    "sources", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("sources", metavar="IN...", nargs=-1, required=True, type=TRACE)
 @click.argument("target", metavar="OUT", type=click.Path())
 @click.option("--force", is_flag=True, help="Overwrite OUT, or a file of DIR, if it exists.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that write DIR/.")
@@ -145,7 +145,7 @@ def _next(source: Path, target: Path, trace: Trace) -> None:
             next_command("proton-viewer", "-m", "normalized_cycles", target, why="cycles of a warp")
         else:
             next_command("proton-viewer", "-m", "time/us", target, why="time of all warps")
-    elif name.endswith((".pftrace", ".perfetto-trace", ".json", ".json.gz")):
+    elif name.endswith((*SUFFIXES["perfetto"], ".json", ".json.gz")):
         next_command("ikp", "view", target, why="the timeline, in your browser")
     else:
         next_command("ikp", "stats", source, why="the numbers, from the trace itself")

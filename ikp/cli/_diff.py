@@ -10,6 +10,7 @@ import click
 
 from ikp.cli._format_option import format_option
 from ikp.cli._reading import next_command, read_trace
+from ikp.cli._trace_file import TRACE
 from ikp.errors import ExportError
 from ikp.terminal import show
 
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 
 OVER: Final = 3
 UNKNOWN: Final = 4
-_TRACES: Final = (".pftrace", ".perfetto-trace")
+_TRACES: Final = (".pftrace", ".perfetto-trace", ".pftrace.gz")
 
 
 @click.command("diff", short_help="What moved between two traces, and how surely.")
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
+@click.argument("before", type=TRACE)
+@click.argument("after", type=TRACE)
 @click.option("--old", metavar="GLOB", multiple=True, help="Only launches labelled so, in BEFORE.")
 @click.option("--new", metavar="GLOB", multiple=True, help="Only launches labelled so, in AFTER.")
 @click.option(

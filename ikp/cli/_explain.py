@@ -9,6 +9,8 @@ import click
 
 from ikp.cli._format_option import format_option
 from ikp.cli._reading import next_command, read_trace
+from ikp.cli._trace_file import TRACE
+from ikp.registry import SUFFIXES
 from ikp.terminal import columns, write
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 
 @click.command("explain", short_help="What takes a kernel's time, and what a change could win.")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=TRACE)
 @click.option(
     "--schema",
     is_flag=True,
@@ -59,7 +61,7 @@ def command(file: Path, output: str, launch: str | None) -> None:
         click.echo(verdict.to_json())
     else:
         print_verdict(verdict)
-    if verdict.findings and file.suffix == ".pftrace":
+    if verdict.findings and file.name.endswith(SUFFIXES["perfetto"]):
         words = ["ikp", "view", "--finding", 1, *(("--launch", launch) if launch else ())]
         next_command(*words, file, why="where the first finding is, in the timeline")
     else:

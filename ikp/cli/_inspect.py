@@ -10,6 +10,7 @@ import click
 
 from ikp.cli._format_option import format_option
 from ikp.cli._reading import read_trace
+from ikp.cli._trace_file import TRACE
 from ikp.errors import InspectError
 from ikp.paths import triton_cache
 from ikp.patterns import choose
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect", short_help="What a kernel's ranges hold, instruction by instruction.")
-@click.argument("path", type=click.Path(path_type=Path), required=False)
+@click.argument("path", type=TRACE, required=False)
 @click.option("--kernel", metavar="GLOB", help="Only kernels named so: gemm, *gemm*.")
 @click.option("--code", metavar="GLOB", help="List the instructions of the ranges named so.")
 @format_option(

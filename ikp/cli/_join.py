@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from ikp.cli._reading import next_command, read_trace
+from ikp.cli._trace_file import TRACE
 from ikp.errors import UsageError
 
 
 @click.command("join", short_help="Put torch.profiler's trace beside ikp's, on one axis.")
-@click.argument("source", metavar="KERNEL.pftrace", type=click.Path(path_type=Path))
+@click.argument("source", metavar="KERNEL.pftrace", type=TRACE)
 @click.argument("hosts", metavar="HOST.json...", nargs=-1, required=True, type=click.Path())
 @click.option("--out", metavar="PATH", help="Where to write. Without it: KERNEL.joined.pftrace.")
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")

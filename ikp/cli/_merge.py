@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ikp.cli._reading import next_command, read_trace
+from ikp.cli._trace_file import TRACE
 from ikp.errors import UsageError
 from ikp.terminal import printable
 
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("merge", short_help="Join the traces of several processes into one.")
-@click.argument(
-    "sources", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("sources", metavar="IN...", nargs=-1, required=True, type=TRACE)
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.option(
     "--connect",

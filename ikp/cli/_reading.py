@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ikp.cli._trace_file import from_stdin
 from ikp.errors import ExportError
 from ikp.terminal import next_line, printable
 
@@ -66,5 +67,10 @@ def salvage_trace(path: Path) -> Trace:
 
 
 def next_command(*words: object, why: str = "") -> None:
-    """Print on stderr the command to type next, quoted for the shell."""
+    """Print on stderr the command to type next, quoted for the shell.
+
+    None of it is printed where it would name a file that is gone when this command ends.
+    """
+    if any(map(from_stdin, words)):
+        return
     click.echo(next_line(*words, why=why), err=True)

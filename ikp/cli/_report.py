@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from ikp.cli._reading import read_trace
+from ikp.cli._trace_file import TRACE
 from ikp.paths import checked_target
 from ikp.terminal import printable
 
 
 @click.command("report", short_help="A trace as one page: findings, pictures, tables.")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@click.argument("after", required=False, type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=TRACE)
+@click.argument("after", required=False, type=TRACE)
 @click.option(
     "-o",
     "--output",

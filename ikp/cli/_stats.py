@@ -13,6 +13,7 @@ import click
 from ikp.cli._format_option import format_option
 from ikp.cli._part_options import choosing, given
 from ikp.cli._reading import check_file, next_command, read_trace
+from ikp.cli._trace_file import TRACE
 from ikp.errors import UsageError
 from ikp.terminal import columns, printable, show
 
@@ -26,9 +27,7 @@ _OF_ROWS = ("region", "launch", "kind")
 
 
 @click.command("stats", short_help="How long each range of a trace took.")
-@click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=TRACE)
 @format_option(
     "table",
     "json",

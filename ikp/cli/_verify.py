@@ -10,6 +10,7 @@ import click
 
 from ikp.cli._format_option import format_option
 from ikp.cli._reading import read_trace
+from ikp.cli._trace_file import TRACE
 from ikp.json_schema import headed
 from ikp.printing import as_json
 from ikp.terminal import printable
@@ -34,7 +35,7 @@ class VerifyJson(TypedDict):
 
 
 @click.command("verify", short_help="Whether patched kernels are the plain ones and their records.")
-@click.argument("trace", metavar="TRACE", type=click.Path(path_type=Path))
+@click.argument("trace", metavar="TRACE", type=TRACE)
 @format_option(
     "text",
     "json",

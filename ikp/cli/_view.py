@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ikp.cli._reading import check_file, next_command
+from ikp.cli._trace_file import TRACE
 from ikp.cli._window import Window, window_option
 from ikp.errors import UsageError
 from ikp.viewer.first_look import FirstLook, first_look
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("view", short_help="Open a trace in the Perfetto UI.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=TRACE)
 @click.option(
     "--launch",
     metavar="NAME|NUMBER",

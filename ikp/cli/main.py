@@ -78,6 +78,15 @@ class _LazyGroup(click.Group):
         command: click.Command = import_module(f"ikp.cli._{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the subcommand; of a name that is none, say which it may be meant for."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            ctx.fail(f"No such command {name!r}. {_meant(name)}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; IKP_TRACEBACK=1 lets its errors through with their traceback."""
         try:
@@ -87,6 +96,18 @@ class _LazyGroup(click.Group):
             if os.environ.get("IKP_TRACEBACK") == "1":
                 raise
             raise _Failure(str(error)) from error
+
+
+def _meant(name: str) -> str:
+    """Return what a command that is none may be meant for: a command, or a file to run or read."""
+    from difflib import get_close_matches
+
+    if name.endswith((".pftrace", ".pftrace.gz")):
+        return f"For a trace: ikp stats {name}, or ikp explain {name}"
+    if name.endswith(".py"):
+        return f"For a program: ikp run {name}"
+    near = get_close_matches(name.lower(), COMMANDS, n=2)
+    return f"Did you mean {' or '.join(near)}?" if near else "ikp --help lists all."
 
 
 @contextmanager

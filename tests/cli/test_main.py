@@ -155,3 +155,21 @@ def test_the_entry_point_is_the_one_that_is_installed():
 
     (script,) = entry_points(group="console_scripts", name="ikp")
     assert script.load() is main.main
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["stts", "x.pftrace"], "Did you mean stats?"),
+        (["explian", "x.pftrace"], "Did you mean explain?"),
+        (["Diff", "a", "b"], "Did you mean diff?"),
+        (["x.pftrace"], "ikp stats x.pftrace, or ikp explain x.pftrace"),
+        (["train.py"], "ikp run train.py"),
+        (["zzzz"], "ikp --help lists all."),
+        (["stats", "--formt", "json", "x.pftrace"], "'--format'"),
+        (["run", "--detial", "ops", "x.py"], "'--detail'"),
+    ],
+)
+def test_what_is_misspelt_is_told_with_what_it_may_be_meant_for(words, meant):
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2 and meant in done.stderr

@@ -10,7 +10,7 @@ from functools import cache
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, BinaryIO
 
-from ikp.exporters.files import FileExporter, check
+from ikp.exporters.files import FileExporter, check, packed
 from ikp.paths import replacing
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PerfettoExporter(FileExporter):
     """Writes and reads native Perfetto traces."""
 
-    suffixes = (".pftrace", ".perfetto-trace")
+    suffixes = (".pftrace", ".perfetto-trace", ".pftrace.gz")
     packages = ("isal", "perfetto", "google.protobuf")  # prepare() imports parts of them
 
     @staticmethod
@@ -41,7 +41,8 @@ class PerfettoExporter(FileExporter):
     def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:
         from ikp.exporters.perfetto._writer import write
 
-        write(trace, file, name)
+        with packed(file, name) as out:
+            write(trace, out, name)
 
     def write_beside(
         self,
@@ -68,8 +69,8 @@ class PerfettoExporter(FileExporter):
         from ikp.exporters.perfetto._writer import write
 
         check(trace)
-        with replacing(path, force=force) as file:
-            write(trace, file, fspath(path), AddedTraces(hosts, records))
+        with replacing(path, force=force) as file, packed(file, fspath(path)) as out:
+            write(trace, out, fspath(path), AddedTraces(hosts, records))
 
     def read_beside(self, path: str | PathLike[str]) -> list[HostTrace]:
         """Return the traces of other profilers that :meth:`write_beside` wrote to ``path``.

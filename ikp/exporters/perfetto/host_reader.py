@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ikp.core.host_trace import HostSlice, HostTrace, HostTrack
 from ikp.exporters.perfetto._host import FIRST_SEQUENCE, ROWS_OF_TRACK, SEPARATOR
 from ikp.exporters.perfetto._schema import EventType
+from ikp.exporters.perfetto._unpacked import unpacked
 from ikp.exporters.perfetto._walk import PACKET, ByteBudget, Bytes, inflated, number, walk
 from ikp.exporters.perfetto.column_file import damaged
 from ikp.exporters.protobuf.varints import DamagedError
-from ikp.paths import path_text
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -34,7 +33,7 @@ def read_hosts(path: str | PathLike[str]) -> list[HostTrace]:
 
     found: dict[int, _HostPackets] = {}
     try:
-        with Path(path_text(path)).open("rb") as file:
+        with unpacked(path) as file:
             for packet in _packets(path, Bytes(file)):
                 sequence = packet.trusted_packet_sequence_id
                 found.setdefault(sequence, _HostPackets()).take(packet)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
+from ikp.exporters.perfetto._unpacked import unpacked, unreadable
 from ikp.exporters.perfetto._walk import PACKET, Bytes, begins_with_columns, number
 from ikp.exporters.perfetto.column_file import (
     Choose,
@@ -21,7 +20,6 @@ from ikp.exporters.perfetto.column_file import (
     foreign,
 )
 from ikp.exporters.protobuf.varints import DamagedError
-from ikp.paths import path_text
 
 if TYPE_CHECKING:
     from ikp.exporters.perfetto.head import Head
@@ -77,16 +75,16 @@ def open_columns(path: str | PathLike[str]) -> Iterator[ColumnFile]:
         ForeignError: it is a Perfetto trace, of another program or of a layout that isn't known.
         ExportError: the file can't be read, or is damaged, as far as that shows in the block.
     """
-    with _opened(path) as file:
+    with unpacked(path) as file:
         head = file.read(_HEAD)
         if not begins_with_columns(head):
-            raise _without_columns(path, head, os.fstat(file.fileno()).st_size)
+            raise _without_columns(path, head, Bytes(file).size)
         try:
             yield ColumnFile(path, Bytes(file))
         except (DamagedError, UnicodeDecodeError) as error:
             raise damaged_columns(path, error) from error
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
 
 
 _HEAD = 64
@@ -107,25 +105,12 @@ def _without_columns(path: str | PathLike[str], head: bytes, nbytes: int) -> Exp
     return foreign(path)
 
 
-@contextmanager
-def _opened(path: str | PathLike[str]) -> Iterator[BinaryIO]:
-    try:
-        file = Path(path_text(path)).open("rb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    with file:
-        yield file
-
-
 def _content(path: str | PathLike[str]) -> bytes:
-    try:
-        content = Path(path_text(path)).read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with unpacked(path) as file:
+        try:
+            content = file.read()
+        except OSError as error:
+            raise unreadable(path, error) from error
     if not content:
         raise ExportError(f"{path} is empty: writing it failed, or has not begun.")
     return content
-
-
-def _unreadable(path: str | PathLike[str], error: OSError) -> ExportError:
-    return ExportError(f"{path} can't be read: {error.strerror or error}.")

@@ -199,7 +199,8 @@ class profile(Life):
                 is given, the buffer gets room for 8,192 records in each warp (512 totals), if that
                 is less than the default; and for 512 (32 totals) if that is more, or what earlier
                 launches like this attempted, once they are read back: up to 256 MiB, and an eighth
-                of the device's free memory.
+                of the device's free memory. Until one was read back, it has the default at least,
+                while unread buffers take less than 256 MiB.
             num_warps: warps of each block.
             regions: names for regions that the kernel gives as integers, like ``{0: "load"}``; a
                 list names 0, 1, 2, ...

@@ -29,7 +29,8 @@ from ikp.session.service import Service
 from ikp.session.storage import current_stream, default_stream, is_capturing
 
 BEGIN_BYTES = 256 << 20
-"""Bytes of all buffers up to which memory is never short."""
+"""Bytes of all buffers up to which memory is never short, and launches get more than they may need
+while it is not known how much that is."""
 UNREAD_BYTES = 1536 << 20
 """Bytes up to which memory is not short if they are a small share of the device's free memory."""
 _AT_ONCE = 64
@@ -101,7 +102,8 @@ class Harvest:
         self._begin_bytes = 0  # unread bytes from which on memory is short; 0 until it is computed
         self._made: dict[object, int] = {}  # records of the busiest warp, by what launches share
         self._attempted: dict[object, int] = {}  # the same, whether memory is short or not
-        self.sizes = 0  # how often these figures changed
+        self.sizes = 0  # how often these figures changed, or there was no more room
+        self._roomy = False  # a buffer of more than its launch may need was made since
         self.crowded = False  # memory may be short
         self._group: deque[Taken] = deque()  # segments being read now
         self._paused = 0
@@ -120,6 +122,9 @@ class Harvest:
             self._waiting.append(taken)
             self._unread += taken.kind.nbytes
             self.crowded = self._unread > BEGIN_BYTES
+            if self._roomy and not self._has_room():
+                self._roomy = False
+                self.sizes += 1
             self._latest = taken.at
             begins = not (self._watched or self._service.storage.lasts)
             self._watched |= begins
@@ -160,6 +165,18 @@ class Harvest:
         None as long as no segment was read because memory was short: the size needs no limit.
         """
         return self._made.get(launch)
+
+    def roomy(self, launch: object) -> bool:
+        """Return whether a launch gets more than it may need: none like it was read.
+
+        ``sizes`` changes once there is no room for more such launches.
+        """
+        found = launch not in self._attempted and self._has_room()
+        self._roomy |= found
+        return found
+
+    def _has_room(self) -> bool:
+        return self._unread + DEFAULT_BYTES["timeline"] <= BEGIN_BYTES
 
     def attempted(self, launch: object) -> int:
         """Return how many records a warp of launches like this made, kept or not; 0: not known."""

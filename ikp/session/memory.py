@@ -19,7 +19,8 @@ DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
 RECORDS: Final = {"timeline": 512, "totals": 32}
 """Records per warp that a buffer has room for, where the launch's grid is known."""
 SMALL: Final = {"timeline": 8192, "totals": 512}
-"""Records per warp where that takes less than the default: a thousand small launches may queue."""
+"""Records per warp where that takes less than the default: a thousand small launches may queue. The
+first of these get the default, until it is known how many records a warp makes."""
 MOST_BYTES: Final = 256 << 20
 MARGIN: Final = 2
 MORE: Final = 64
@@ -43,9 +44,11 @@ class BufferSize:
         spec: Spec,
         chosen: Selection,
         device: Any,
-        default: Any,
+        given: Any,
         made: int | None = None,
         attempted: int = 0,
+        *,
+        roomy: bool = False,
     ) -> Any:
         """Return the given size, of this buffer or the session; else one inferred from the launch.
 
@@ -53,25 +56,29 @@ class BufferSize:
             spec: how the kernel records.
             chosen: which warps and blocks record.
             device: torch's.
-            default: the session's size, where the user gave one.
+            given: the session's size, where the user gave one.
             made: the records of the busiest warp of earlier launches like this, where memory is
                 short and they are known.
             attempted: the same, kept or not, where memory isn't short: a buffer without a given
                 size has room for so many, as far as memory that is taken unasked goes.
+            roomy: whether it is the default, or more: not known how many records a warp makes.
 
         Raises:
             UsageError: the grid, or the number of warps, can't be used.
         """
         unknown = self.grid is None and self.num_warps is None
         slots, headers = (0, 0) if unknown else slots_of(self.grid, self.num_warps, chosen)
-        size = default if self.size is None else self.size
+        size = given if self.size is None else self.size
         if size is not None:
             return size
         size = inferred(spec, slots, lambda: free_bytes(device), attempted)
+        default = DEFAULT_BYTES["totals" if spec.totals else "timeline"]
+        if roomy and size < default:
+            free = free_bytes(device)
+            size = default if free is None else max(size, min(default, free // SHARE))
         if made is not None and slots:
             enough = abi.segment_bytes(slots, MARGIN * made + MORE, spec.overflow, spec.clock)
-            most = DEFAULT_BYTES["totals" if spec.totals else "timeline"]
-            size = min(size, max(enough, most))
+            size = min(size, max(enough, default))
         return size + headers * abi.DENSE_HEADER_BYTES
 
 

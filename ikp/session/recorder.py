@@ -223,7 +223,10 @@ class Recording:
         place, launch = self._place(device), asked.launch
         sizes = place.harvest.sizes
         made, needed = place.harvest.records(launch), place.harvest.attempted(launch)
-        nbytes = asked.room.nbytes(settled.spec, chosen, device, wishes.buffer_size, made, needed)
+        nbytes = asked.room.nbytes(
+            *(settled.spec, chosen, device, wishes.buffer_size, made, needed),
+            roomy=place.harvest.roomy(launch),
+        )
         kind = SegmentKind(checked_size(nbytes), chosen if settled.spec.select else None)
         ready = place.shelf.ready(kind)
         return Found(settled, place, *device_facts(device), launch, ready, sizes)

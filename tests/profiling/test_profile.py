@@ -16,7 +16,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import Segment as Buffer
 from ikp.errors import DecodeError, IkpWarning, RegionError, UsageError
-from ikp.session import wishes
+from ikp.session import harvest, wishes
 from ikp.session.memory import DEFAULT_BYTES
 from ikp.session.wishes import Wishes
 from tests.core.decoding.checks import assert_holds
@@ -254,6 +254,7 @@ def test_a_request_is_settled_once_as_long_as_it_holds(
         return replace(settle(self, *args), holds=lambda: holds[0])
 
     monkeypatch.setattr(Wishes, "settle", counted)
+    monkeypatch.setattr(harvest, "BEGIN_BYTES", 0)  # else all get the default
     names, ids = ["load"], [1]
     with ikp.profile() as prof:
         made = [prof.buffer("a", grid=2, num_warps=1) for _ in range(3)]

@@ -115,6 +115,43 @@ def test_launches_after_one_that_dropped_records_have_room_for_what_it_attempted
     assert dropped[0] == 1000 - 512 and dropped[len(found) - 1] == 0
 
 
+@pytest.fixture
+def first(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The default, which four launches may have; it takes eight times what a small launch gets."""
+    monkeypatch.setitem(memory.SMALL, "timeline", 1024)
+    default = 8 * abi.segment_bytes(2, 1024)
+    monkeypatch.setitem(memory.DEFAULT_BYTES, "timeline", default)
+    monkeypatch.setattr(harvest, "BEGIN_BYTES", 4 * default)
+    monkeypatch.setattr(harvest, "SETTLED_S", 1000)  # nothing is read meanwhile
+    return default
+
+
+@pytest.mark.filterwarnings("ignore:.*records dropped")
+def test_small_launches_have_the_default_until_one_was_read_as_far_as_little_is_unread(
+    host: Host, first: int
+) -> None:
+    usual, enough, count = abi.segment_bytes(2, 1024), abi.segment_bytes(2, 2048), 1500
+    with ikp.profile() as prof:
+        found = sizes(host, prof, 16, count)
+        (given,) = sizes(host, prof, 1, 3, size=SIZE)
+    assert found[:4] == [first] * 4 and found[4] == usual, "memory is bounded"
+    assert {*found[4:]} == {usual, enough} and found[-1] == enough, "as many as were attempted"
+    assert given == SIZE, "the user's word"
+    dropped = [launch.dropped for launch in prof.trace.launches if launch.segment_bytes != SIZE]
+    assert dropped == [count - 1024 if size == usual else 0 for size in found]
+
+
+def test_where_a_device_has_little_memory_left_the_first_launches_have_no_more(
+    host: Host, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda _: 4 * first)
+    with ikp.profile() as prof:
+        assert sizes(host, prof, 2, 1) == [first // 2] * 2
+    monkeypatch.setattr(memory, "free_bytes", lambda _: 0)
+    with ikp.profile() as prof:
+        assert sizes(host, prof, 2, 1) == [abi.segment_bytes(2, memory.SMALL["timeline"])] * 2
+
+
 def test_a_share_of_what_a_device_has_left_is_not_short(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,12 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
     metavar="NAME",
     help="A label, as a pattern, or a launch's number. Without it: the label that took longest.",
 )
-def command(file: Path, output: str, launch: str | None) -> None:
+@click.option(
+    "--unknown",
+    is_flag=True,
+    help="All that is not known, too: why, and what to record. json always has it.",
+)
+def command(file: Path, output: str, launch: str | None, unknown: bool) -> None:
     """Print the verdict on a kernel in FILE: findings, ranked by the time at stake.
 
     Each has its number, where to look, how sure it is, and a bound: without this cause, at most so
@@ -60,7 +65,7 @@ def command(file: Path, output: str, launch: str | None) -> None:
     if output == "json":
         click.echo(verdict.to_json())
     else:
-        print_verdict(verdict)
+        print_verdict(verdict, unknown=unknown)
     if verdict.findings and file.name.endswith(SUFFIXES["perfetto"]):
         words = ["ikp", "view", "--finding", 1, *(("--launch", launch) if launch else ())]
         next_command(*words, file, why="where the first finding is, in the timeline")
@@ -68,8 +73,8 @@ def command(file: Path, output: str, launch: str | None) -> None:
         next_command("ikp", "view", file, why="the timeline, in your browser")
 
 
-def print_verdict(verdict: Verdict) -> None:
-    """Print a verdict in lines that fit the terminal."""
+def print_verdict(verdict: Verdict, *, unknown: bool = False) -> None:
+    """Print a verdict in lines that fit the terminal; with ``unknown``, why facts are missing."""
     from ikp.analysis.explain.screen import as_text
 
-    write(as_text(verdict, min(columns() or 100, 100)) + "\n")
+    write(as_text(verdict, min(columns() or 100, 100), unknown=unknown) + "\n")

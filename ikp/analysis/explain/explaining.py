@@ -20,7 +20,7 @@ from ikp.analysis.explain.overview import (
     serves_of,
     uncounted_of,
 )
-from ikp.analysis.explain.places import with_lines
+from ikp.analysis.explain.places import with_line_of_blocks, with_lines
 from ikp.analysis.explain.prepared import Prepared, prepare
 from ikp.analysis.explain.roofs import roofs
 from ikp.analysis.explain.stakes import below_roofs, decided, worth
@@ -74,8 +74,8 @@ def _verdict(trace: Trace, chosen: Chosen, prepared: Prepared) -> Verdict:
         groups=tuple(overview.groups(prepared)),
         regions=tuple(with_rates(prepared, tuple(overview.region_uses(prepared)))),
         lanes=overview.lanes_of(prepared, prepared.lanes),
-        findings=causes,
-        symptoms=symptoms,
+        findings=tuple(with_line_of_blocks(prepared, one) for one in causes),
+        symptoms=tuple(with_line_of_blocks(prepared, one) for one in symptoms),
         tree=tuple(tree(prepared)),
         phases=phases(prepared),
         critical_path=critical_path(prepared, joined),

@@ -58,6 +58,23 @@ def with_lines(launch: Prepared, finding: Finding) -> Finding:
     return replace(finding, where=replace(where, lines=tuple(filter(None, lines))[:_MOST]))
 
 
+def with_line_of_blocks(launch: Prepared, finding: Finding) -> Finding:
+    """Return a finding about blocks with the source line of the range with most of their time.
+
+    Of ranges inside each other that is the outermost; the kernel's own range says nothing, and does
+    not count. A finding that has lines or regions is left as it is, and one that names no block.
+    """
+    where, label = finding.where, launch.launch.label
+    if where.lines or where.regions or not where.warps:
+        return finding
+    for region in np.argsort(-launch.took_by_region, kind="stable").tolist():
+        name = launch.names[region]
+        if launch.counts[region] and name != label and not name.startswith(f"{label} @"):
+            line = _line(launch, name)
+            return replace(finding, where=replace(where, lines=(line,))) if line else finding
+    return finding
+
+
 def _line(launch: Prepared, name: str) -> str:
     facts = launch.facts.ranges.get(name) if launch.facts is not None else None
     if facts is not None and facts.line:

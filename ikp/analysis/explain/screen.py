@@ -25,7 +25,6 @@ _FINDINGS: Final = 5
 _FIRST: Final = 2
 _REGIONS: Final = 3
 _SYMPTOMS: Final = 3
-_UNKNOWN: Final = 3
 _ACCESSES: Final = 3
 _TRIED: Final = 4
 _SEVERAL: Final = 2
@@ -33,6 +32,7 @@ _KERNELS: Final = 4
 _ROOFS: Final = 4
 _ROOF: Final = 0.2
 """Share of a roof from which on it is shown."""
+_NOT_KNOWN: Final = "Not known (--unknown says why): "
 _LEAST: Final = 0.005
 """Shares below this are not shown."""
 _RECORDING: Final = 0.05
@@ -42,10 +42,16 @@ _MOSTLY: Final = 0.3
 """Share of the warps' time from which on a region is named though nothing was found in it."""
 
 
-def as_text(verdict: Verdict, wide: int = _WIDE) -> str:
-    """Return the screen, of lines no longer than ``wide``."""
+def as_text(verdict: Verdict, wide: int = _WIDE, *, unknown: bool = False) -> str:
+    """Return the screen, of lines no longer than ``wide``.
+
+    With ``unknown``, all that is not known, with the reason and what to record; else its names, in
+    one line.
+    """
     lines = [*launch_lines(verdict), "", *_findings(verdict, _FINDINGS), *_symptoms(verdict)]
-    lines += [*_most(verdict), *_further(verdict), *_unknown(verdict)]
+    lines += [*_most(verdict), *_further(verdict)]
+    every = unknown or verdict.launch is None  # then there is nothing else to say
+    lines += _all_unknown(verdict) if every else _unknown(verdict, wide)
     wrapped = (_wrapped(line, wide) for line in lines)
     return "\n".join(wrapped).rstrip()
 
@@ -285,16 +291,27 @@ def _where(one: Finding) -> str:
     return ", ".join(parts)
 
 
-def _unknown(verdict: Verdict) -> Iterator[str]:
-    if not verdict.unknown:
+def _unknown(verdict: Verdict, wide: int) -> Iterator[str]:
+    """Yield one line with the names of what is not known, as many as fit, the gravest first."""
+    names = [printable(one.what) for one in verdict.unknown]
+    if not names:
         return
+    lines = [f"{_NOT_KNOWN}{', '.join(names)}", f"{_NOT_KNOWN}{plural(len(names), 'fact')}"]
+    lines[1:1] = [
+        f"{_NOT_KNOWN}{', '.join(names[:shown])}, and {len(names) - shown} more"
+        for shown in range(len(names) - 1, 0, -1)
+    ]
     yield ""
-    yield "Not known:"
-    for one in verdict.unknown[:_UNKNOWN]:
+    yield next((line for line in lines if len(line) <= wide), lines[-1])
+
+
+def _all_unknown(verdict: Verdict) -> Iterator[str]:
+    """Yield all that is not known, each with the reason, and with what to record."""
+    if verdict.unknown:
+        yield from ("", "Not known:")
+    for one in verdict.unknown:
         mark = f" {one.mark}" if one.mark else ""
         yield printable(f"  {one.what}: {one.rationale}{mark}")
-    if len(verdict.unknown) > _UNKNOWN:
-        yield f"  and {len(verdict.unknown) - _UNKNOWN} more (--format json)"
 
 
 def _wrapped(line: str, wide: int) -> str:

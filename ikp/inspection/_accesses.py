@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ikp.core.address_tables import request_costs
 from ikp.core.code_facts import AccessFacts
-from ikp.inspection._uses import Uses
+from ikp.inspection._serves import Uses
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.lane_state import (

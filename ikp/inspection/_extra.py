@@ -15,18 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.extra_work import ExtraWork
-from ikp.inspection import _unpacking
-from ikp.inspection._serial import Serial
+from ikp.inspection._chains import Serial, unpacked, written_back
 from ikp.inspection._serves import Serves
 from ikp.inspection._work import Often, line_of
-from ikp.inspection._written_back import written_back
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.dataflow.lane_state import LANE, LANES
 from ikp.sass.dataflow.lane_values import FLOATS, LaneValues
-from ikp.sass.disassembly.effects import operand
+from ikp.sass.disassembly.effects import R, members, operand, span
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import R, members, span
 from ikp.sass.disassembly.values import ValueOrigin, definitions
 
 _SUMS: Final = {"FMUL": "FADD", "HMUL2": "HADD2", "DMUL": "DADD"}
@@ -110,7 +107,7 @@ class Extra:
             "ones": self._ones,
             "checks": self._checks,
             "random": self._random,
-            "unpacked": lambda: _unpacking.unpacked(self.uses, self.serves.results),
+            "unpacked": lambda: unpacked(self.uses, self.serves.results),
             "in memory": self._in_memory,
             "alike": self._alike,
             "written back": lambda: written_back(self.uses, self.sectors),

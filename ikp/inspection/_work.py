@@ -20,9 +20,9 @@ from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.idioms import slow_paths
 from ikp.sass.dataflow.lane_state import DATA, LANE
 from ikp.sass.dataflow.lane_values import LaneValues
+from ikp.sass.disassembly.effects import P, members, span
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, unit_of, work_of
-from ikp.sass.disassembly.resources import P, members, span
 
 _GROUP: Final = re.compile(r"[A-Z]*GMMA\.(?:SP\.)?(\d+)x(\d+)x(\d+)")
 _WARP: Final = re.compile(r"[A-Z]+MMA\.(?:SP\.)?(\d{3,5})(?:\.|$)")

@@ -6,10 +6,14 @@ A launch whose kernel was recorded in its machine code says where that lies. Of 
 that this process has loaded are known, and the names of the ranges in each: a launch is of the one
 that has the names that it recorded. Where there are several, as of two specialisations, what they
 agree on is kept, and of what bounds a time the bound that holds for each.
+
+``CodeFacts`` of a cubin's kernels are cached on disk: a disassembler takes a second. There is a
+file for each cubin and its names; who can't write it computes it again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -18,21 +22,57 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from ikp import registry
-from ikp.core.code_facts import FACTS, FAR, NO_FACTS, PARAMETERS, CodeFacts, RangeFacts
+from ikp import caches, registry
+from ikp.core.code_facts import FACTS, FAR, NO_FACTS, PARAMETERS, CodeFacts, RangeFacts, parse_facts
 from ikp.core.regions import region_id
 from ikp.core.trace import Launch, Trace
 from ikp.errors import IkpError
 from ikp.inspection._images import kept_image, read_marks
-from ikp.inspection.cached_facts import cached_facts
+from ikp.inspection.summary_of_code import code_facts
+from ikp.paths import triton_cache
 from ikp.plugins import Image
 from ikp.probes.kept_code import KEPT
 from ikp.sass.dataflow.lane_state import Shape
 from ikp.signals import deferred, pass_on
+from ikp.version import __version__
+
+
+def cached_facts(image: Image, shape: Shape) -> list[CodeFacts]:
+    """Return what is known of an image's kernels; see ``code_facts``, which raises the same."""
+    path, key = _place(image, shape)
+    known = _read(path, key)
+    if known is None:
+        known = list(code_facts(image, shape).values())
+        _write(path, key, known)
+    return known
+
+
+def _place(image: Image, shape: Shape) -> tuple[Path, bytes]:
+    said = f"{__version__}\0{image.shared}\0{shape}\0{image.ptx}".encode()
+    key = image.cubin + said
+    name = hashlib.sha256(key).hexdigest()[:16]
+    return triton_cache() / f"ikp-facts-{name}.json", key
+
+
+def _read(path: Path, key: bytes) -> list[CodeFacts] | None:
+    content = caches.kept(path, key)
+    try:
+        found = [parse_facts(text) for text in json.loads(content)] if content else [None]
+    except (ValueError, TypeError):
+        return None
+    whole = [each for each in found if each is not None]
+    return whole if len(whole) == len(found) else None
+
+
+def _write(path: Path, key: bytes, facts: list[CodeFacts]) -> None:
+    with suppress(OSError):
+        caches.keep(path, key, json.dumps([each.text() for each in facts]).encode())
+
 
 _THREADS: Final = re.compile(r"\.reqntid\s+(\d+)\s*(?:,\s*(\d+)\s*)?(?:,\s*(\d+)\s*)?")
 """Of a block, as a kernel's PTX fixes them, in each direction."""

@@ -25,8 +25,8 @@ from ikp.sass.cubins.instruction import BYTES, branches, distances, places
 from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, RESERVED, FreeRegisters
 from ikp.sass.dataflow.reading import text_of
 from ikp.sass.dataflow.register_handover import hands_over
+from ikp.sass.disassembly.effects import UR
 from ikp.sass.disassembly.memory_operands import Access, accesses
-from ikp.sass.disassembly.resources import UR
 from ikp.sass.insertion.displacement import Insertion
 from ikp.sass.insertion.insert import insert
 from ikp.verifier.declared import Declared

@@ -20,9 +20,9 @@ from ikp.probes.code.selection_code import SELECTION_BYTES
 from ikp.probes.made_patch import Patch
 from ikp.probes.placement import occupancy, other_blocks
 from ikp.probes.placement.by_role import ByRole, by_role
+from ikp.probes.placement.entry_and_exits import NoRoomError
 from ikp.probes.placement.frame_registers import frame
 from ikp.probes.placement.instrumentation import Instrumenter
-from ikp.probes.placement.kernel_exits import NoRoomError
 from ikp.probes.placement.record_batches import NotAllError
 from ikp.probes.points.budget import Budget, Pace
 from ikp.probes.points.chosen_lines import ChosenLines

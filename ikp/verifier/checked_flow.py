@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from ikp.sass.disassembly.resources import BITS, UP, UR, R, members
+from ikp.sass.disassembly.effects import BITS, UP, UR, R, members
 from ikp.verifier.declared import Declared
 from ikp.verifier.in_flight import STARTED, Flight, Waits
 from ikp.verifier.matched_code import MatchedCode, names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ikp.sass.disassembly.resources import UR, P, R
+from ikp.sass.disassembly.effects import UR, P, R
 from ikp.verifier.inserted_code import Inserted
 from ikp.verifier.matched_code import names
 from ikp.verifier.patched_graph import PatchedGraph

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final, NamedTuple
 
-from ikp.sass.disassembly.resources import FILES, P
+from ikp.sass.disassembly.effects import FILES, P
 
 FORMS: Final = {
     0x805: "clock|R16*|", 0x919: "number|R16|", 0x9C3: "number|UR16|",

@@ -1,7 +1,7 @@
 """``MatchedCode``: where original instructions are in patched code; yields missing or changed ones.
 
 A place is the number of an instruction of the patched code. Sets of registers are bits of an
-integer, as in ``ikp.sass.disassembly.resources``.
+integer, as in ``ikp.sass.disassembly.effects``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from itertools import product
 
 from ikp.sass.cubins import instruction as enc
 from ikp.sass.cubins.instruction import DistanceField
+from ikp.sass.disassembly.effects import FILES, members
 from ikp.sass.disassembly.listing import Code as Text
-from ikp.sass.disassembly.resources import FILES, members
 from ikp.verifier.declared import Declared
 
 TABLED = (enc.BRX, enc.BRX_UNIFORM)

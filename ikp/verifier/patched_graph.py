@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ikp.sass.cubins import instruction as enc
-from ikp.sass.disassembly.effects import Effects, effects
-from ikp.sass.disassembly.resources import EVERYTHING, P, R
+from ikp.sass.disassembly.effects import EVERYTHING, Effects, P, R, effects
 from ikp.verifier.inserted_code import decode
 from ikp.verifier.matched_code import TABLED, MatchedCode, conditions, led
 

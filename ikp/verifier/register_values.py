@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ikp.sass.disassembly.resources import UP, UR, P, members
+from ikp.sass.disassembly.effects import UP, UR, P, members
 from ikp.verifier.declared import Declared
 from ikp.verifier.inserted_code import Inserted, decode
 from ikp.verifier.matched_code import names

@@ -9,7 +9,7 @@ import pytest
 from ikp.core.excess_facts import NO_EXCESS, ExcessFacts
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._excess import Excess
-from ikp.inspection._uses import Uses
+from ikp.inspection._serves import Uses
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.lane_state import Shape

@@ -10,7 +10,7 @@ import pytest
 from ikp.inspection._find_records import find
 from ikp.inspection._record import FoundRecords
 from ikp.probes.patch import patch
-from ikp.probes.placement.gathered_stores import Gatherer
+from ikp.probes.placement.record_batches import Gatherer
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.disassembly.listing import Code, Instruction

@@ -17,7 +17,7 @@ from ikp.probes.patch import patch
 from ikp.probes.placement.emission import fillers
 from ikp.sass.assembly.assembler import PT, assemble, spread
 from ikp.sass.cubins.instruction import BYTES
-from ikp.sass.disassembly.resources import bit
+from ikp.sass.disassembly.effects import bit
 from tests.sass.compiled import code
 from tests.sass.readback import code_of
 from tests.sass.test_room import room

@@ -18,7 +18,7 @@ from ikp.probes.placement.frame_registers import frame
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.chips import CHIPS
 from ikp.sass.dataflow.free_registers import FreeRegisters
-from ikp.sass.disassembly.resources import UR, R
+from ikp.sass.disassembly.effects import UR, R
 from tests.probes.test_sequences import launch, loaded
 from tests.sass.compiled import code, machine
 from tests.sass.hazards import hazards

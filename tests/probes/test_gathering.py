@@ -11,15 +11,15 @@ from ikp.core.trace import Trace
 from ikp.inspection._find_records import find
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
-from ikp.probes.placement import gathered_stores
+from ikp.probes.placement import record_batches
 from ikp.probes.placement.instrumentation import Instrumenter
 from ikp.probes.points.probe_points import ProbeRegions
 from ikp.sass.assembly import forms as f
 from ikp.sass.assembly import lane_forms
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.dataflow.hazards import ScoreboardHazards
+from ikp.sass.disassembly.effects import EVERYTHING
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import EVERYTHING
 from tests.probes.test_sharing import STORES, TURNS
 from tests.sass.assembled import assembled, cubin
 from tests.sass.compiled import code
@@ -80,7 +80,7 @@ def plain(source: str) -> bytes:
 def made(source: str, way: str) -> Patch:
     with pytest.MonkeyPatch.context() as patched:
         if way == READ:
-            patched.setattr(gathered_stores, "_THREADS", 999)
+            patched.setattr(record_batches, "_THREADS", 999)
         return patch(plain(source), "k", detail="ops")
 
 
@@ -158,8 +158,8 @@ def test_a_wait_holds_nothing_of_ours(way: str) -> None:
     """What is done with its record stands behind both clocks."""
     kernel = code("gathered").compiled
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gathered_stores, "_THREADS", 999 if way == READ else 3)
-        patched.setattr(gathered_stores.Gatherer, "is_worth", lambda self, groups: True)
+        patched.setattr(record_batches, "_THREADS", 999 if way == READ else 3)
+        patched.setattr(record_batches.Gatherer, "is_worth", lambda self, groups: True)
         made = patch(kernel.asm["cubin"], kernel.name, detail="ops", ptx=kernel.asm["ptx"])
     flow = code_of(made.cubin, kernel.name).flow
     found = find(flow)
@@ -201,9 +201,9 @@ def test_where_few_stores_would_be_fewer_all_stay_as_they_were(
 ) -> None:
     """Gathered records take the rows in which those of several warps lie side by side."""
     gathered = patch(plain(SIX), "k", detail="ops")
-    monkeypatch.setattr(gathered_stores, "_WORTH", 0.9)  # of six stores, five are fewer
+    monkeypatch.setattr(record_batches, "_WORTH", 0.9)  # of six stores, five are fewer
     kept = patch(plain(SIX), "k", detail="ops")
-    monkeypatch.setattr(gathered_stores.Gatherer, "of", lambda *_: None)
+    monkeypatch.setattr(record_batches.Gatherer, "of", lambda *_: None)
     assert kept == patch(plain(SIX), "k", detail="ops") != gathered
 
 
@@ -215,7 +215,7 @@ def test_where_one_record_is_not_made_the_others_are_stored_one_by_one(
     """Which thread has which goes by all of them; no other is lost."""
     names = [name for name in made(STORES, way).names if name.startswith(("store", "iteration"))]
     missing, fits = names[lost], Instrumenter._fits
-    monkeypatch.setattr(gathered_stores, "_THREADS", 999 if way == READ else 3)
+    monkeypatch.setattr(record_batches, "_THREADS", 999 if way == READ else 3)
     monkeypatch.setattr(
         Instrumenter,
         "_fits",

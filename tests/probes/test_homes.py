@@ -11,13 +11,13 @@ from ikp.probes.code import range_code
 from ikp.probes.code.reserved_registers import Scratch
 from ikp.probes.patch import patch
 from ikp.probes.placement.instrumentation import Instrumenter
-from ikp.probes.placement.start_slots import StartSlot, start_slots
+from ikp.probes.placement.probe_sites import StartSlot, start_slots
 from ikp.probes.points.probe_points import Level, ProbeRegions, marks
 from ikp.probes.points.sese_regions import Point
 from ikp.sass.assembly.assembler import assemble, spread
 from ikp.sass.assembly.forms import UNIFORM_TIME
 from ikp.sass.dataflow.free_registers import FreeRegisters
-from ikp.sass.disassembly.resources import R
+from ikp.sass.disassembly.effects import R
 from tests.probes.test_sequences import BASE, FRAME, INNER, began, cell_of
 from tests.sass.compiled import code, machine
 from tests.sass.emulate import LANES, Machine, Warp

@@ -9,7 +9,7 @@ import pytest
 from ikp.probes.patch import patch
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.hazards import ScoreboardHazards
-from ikp.sass.disassembly.resources import UR, P, R, bit
+from ikp.sass.disassembly.effects import UR, P, R, bit
 from tests.sass.assembled import cubin
 from tests.sass.compiled import CASES, machine
 from tests.sass.hazards import hazards

@@ -13,13 +13,13 @@ from ikp.probes.code.reserved_registers import LENT, ConstantOffsets
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
 from ikp.probes.placement import frame_registers
-from ikp.probes.placement.scavenged_pair import Lender, lent
+from ikp.probes.placement.frame_registers import Lender, lent
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import NOP
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.dataflow.free_registers import FreeRegisters
-from ikp.sass.disassembly.resources import UR, span
+from ikp.sass.disassembly.effects import UR, span
 from tests.probes.test_ways_out import NESTED, SEVERAL
 from tests.products import one_by_one
 from tests.sass import hazards

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ikp.probes.code.reserved_registers import Cell
+from ikp.probes.placement.entry_and_exits import start_near
 from ikp.probes.placement.frame_registers import frame
-from ikp.probes.placement.kernel_entry import start_near
 from ikp.sass.assembly import forms as f
 from ikp.sass.assembly.assembler import Step, assemble, reordered
 from ikp.sass.assembly.chips import CHIPS

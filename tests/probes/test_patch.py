@@ -14,8 +14,8 @@ from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow.free_registers import RESERVED
 from ikp.sass.dataflow.register_handover import registers_at
+from ikp.sass.disassembly.effects import R
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import R
 from tests.sass.assembled import cubin
 from tests.sass.compiled import code
 from tests.sass.hazards import hazards

@@ -20,7 +20,7 @@ from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, WORDS_AT
 from ikp.probes.code import entry_code, header_code, near_addresses, range_code
-from ikp.probes.code.launch_header import HeaderValues
+from ikp.probes.code.header_code import HeaderValues
 from ikp.probes.code.reserved_registers import (
     NEAR,
     PLACES,
@@ -128,7 +128,7 @@ def cell_of(cell: Cell, words, chip=HOPPER):
 def began(frame: Frame):
     """Return what stands before the first record."""
     if frame.near:
-        read = entry_code.read_clocks(24) if HELD else entry_code.entry(frame, 24)
+        read = header_code.read_clocks(24) if HELD else entry_code.entry(frame, 24)
         clocks = 24 if HELD else None
         return [
             *read,

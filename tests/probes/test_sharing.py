@@ -8,7 +8,7 @@ import pytest
 
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
-from ikp.probes.placement import gathered_stores
+from ikp.probes.placement import record_batches
 from tests.probes.test_ways_out import HEAD
 from tests.sass.assembled import cubin
 from tests.sass.hazards import hazards
@@ -51,7 +51,7 @@ def made(*, near: bool) -> Patch:
     In the former, records are made as where few could be stored at once.
     """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gathered_stores, "MOST", 0)
+        patched.setattr(record_batches, "MOST_GATHERED", 0)
         return patch(plain(), "k", detail="ops", select=not near)
 
 

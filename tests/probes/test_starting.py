@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.probes.placement.kernel_entry import _ground, start
+from ikp.probes.placement.entry_and_exits import _ground, start
 from ikp.sass.dataflow.free_registers import FreeRegisters, Spare
 from tests.sass.test_room import room
 

@@ -18,7 +18,6 @@ SHARED = {
     "foreign": "undocumented names of another package",
     "image": "a compiled kernel's machine code",
     "instrument": "ikp.instrument, and a language's half of it",
-    "launch_header": "what a launch's header says: as it is read, and as machine code writes it",
     "ptx": "PTX: made from the ABI in one room, a compiler's own in another",
     "render": "a result as text, table and JSON",
     "state": "what the verbs must know of the kernel that is being compiled",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ikp.sass.dataflow.hazards import ScoreboardHazards
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.dataflow.outstanding import OPERANDS, UNTOLD
-from ikp.sass.disassembly.control import SCOREBOARDS
-from ikp.sass.disassembly.resources import R
+from ikp.sass.disassembly.effects import R
+from ikp.sass.disassembly.listing import SCOREBOARDS
 
 _REGISTERS = (1 << R.count) - 1  # predicates are read at once
 

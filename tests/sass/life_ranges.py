@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.sass.disassembly.resources import BITS, FILES, File
+from ikp.sass.disassembly.effects import BITS, FILES, File
 from ikp.sass.disassembly.tool_paths import tool
 
 _SECTION = re.compile(r"-* \.text\.(\S+) +-+$")

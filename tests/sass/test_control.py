@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ikp.sass.disassembly.control import Control
-from ikp.sass.disassembly.listing import parse
+from ikp.sass.disassembly.listing import Control, parse
 from tests.sass.compiled import machine
 from tests.sass.texts import HEAD
 

@@ -6,7 +6,7 @@ import pytest
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
-from ikp.sass.disassembly.resources import bit
+from ikp.sass.disassembly.effects import bit
 from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.sass.disassembly.effects import UNKNOWN, effects
-from ikp.sass.disassembly.resources import EVERYTHING, bit
+from ikp.sass.disassembly.effects import EVERYTHING, UNKNOWN, bit, effects
 from tests.sass.texts import names, one
 
 pytestmark = pytest.mark.any_pins

@@ -10,7 +10,7 @@ from ikp.sass.cubins.attributes import AttributeCode
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.dataflow.idioms import addressed
-from ikp.sass.disassembly.resources import R
+from ikp.sass.disassembly.effects import R
 from tests.sass.assembled import cubin
 from tests.sass.hazards import hazards
 from tests.sass.readback import code_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.liveness import Liveness
-from ikp.sass.disassembly.resources import EVERYTHING, R, bit
+from ikp.sass.disassembly.effects import EVERYTHING, R, bit
 from tests.kept import kept
 from tests.sass import life_ranges
 from tests.sass.compiled import CASES, code, machine

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.sass.disassembly.resources import R
+from ikp.sass.disassembly.effects import R
 from tests.sass.test_room import room
 
 pytestmark = pytest.mark.any_pins

@@ -15,7 +15,7 @@ from ikp.probes.placement import frame_registers
 from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.dataflow.register_handover import registers_at, roles
-from ikp.sass.disassembly.resources import UR, R
+from ikp.sass.disassembly.effects import UR, R
 from tests.sass import hazards
 from tests.sass.assembled import cubin
 from tests.sass.readback import code_of

@@ -10,8 +10,8 @@ import pytest
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.dataflow.liveness import Liveness
+from ikp.sass.disassembly.effects import R, bit
 from ikp.sass.disassembly.listing import Code, parse
-from ikp.sass.disassembly.resources import R, bit
 from tests.sass.compiled import CASES, machine
 from tests.sass.texts import HEAD, names
 from tests.sass.walk import clobbers

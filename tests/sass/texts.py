@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ikp.sass.disassembly.effects import FILES
 from ikp.sass.disassembly.listing import Code, Instruction, parse
-from ikp.sass.disassembly.resources import FILES
 
 HEAD = """\t.target\tsm_90a
 

@@ -26,12 +26,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from ikp.core import abi
-from ikp.probes.code.launch_header import (
+from ikp.probes.code.header_code import (
     RECORD_BITS,
     HeaderValues,
     elected,
     launch_header,
     put_header,
+    read_clocks,
 )
 from ikp.probes.code.reserved_registers import PLACES, EntryRegisters, Frame
 from ikp.probes.code.selection_code import linear_of, number_block, read_block, selected
@@ -61,11 +62,6 @@ def entry(frame: Frame, quad: int) -> list[Step]:
         *([] if named else [f.constant(frame.descriptor, 0, held, pair=True)]),
         *keep_clocks(frame, quad),
     ]
-
-
-def read_clocks(quad: int) -> list[Step]:
-    """Return the code that reads both clocks into four registers."""
-    return [forms.wide(quad, forms.GLOBAL_TIMER), forms.wide(quad + 2, forms.CLOCK)]
 
 
 def keep_clocks(frame: Frame, quad: int) -> list[Step]:

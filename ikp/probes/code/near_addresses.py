@@ -15,7 +15,7 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.probes.code.entry_code import keep_clocks
-from ikp.probes.code.launch_header import RECORD_BITS, HeaderValues, launch_header_near
+from ikp.probes.code.header_code import RECORD_BITS, HeaderValues, launch_header_near
 from ikp.probes.code.reserved_registers import PLACES, Frame, NearGround
 from ikp.sass.assembly import forms, lane_forms
 from ikp.sass.assembly.assembler import Step, reordered

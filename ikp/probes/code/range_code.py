@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
-from ikp.probes.code.launch_header import RECORD_BITS, put_record
+from ikp.probes.code.header_code import RECORD_BITS, put_record
 from ikp.probes.code.reserved_registers import Frame, Gathered, Scratch
 from ikp.sass.assembly import forms, lane_forms
 from ikp.sass.assembly.assembler import Step

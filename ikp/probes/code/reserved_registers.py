@@ -20,7 +20,7 @@ from ikp.core.segment import Selection
 from ikp.errors import PatchError
 from ikp.sass.assembly.assembler import Resource, Step
 from ikp.sass.assembly.forms import add, copy, immediate
-from ikp.sass.disassembly.resources import P, R, span
+from ikp.sass.disassembly.effects import P, R, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
 _BEGIN: Final = Cell(3, 0)
 LENT: Final = 126
-"""A frame's ``descriptor`` where it keeps no pair for it: see ``scavenged_pair``."""
+"""A frame's ``descriptor`` where it keeps no pair for it: see ``frame_registers``."""
 NEAR: Final = 124
 """A frame's ``descriptor`` where it needs none: uniform registers hold addresses. See ``near``."""
 _MOST = 3

@@ -15,8 +15,8 @@ from typing import Final
 
 from ikp.core.abi import Language
 from ikp.probes.code.reserved_registers import FIRST, PLACES, Frame
+from ikp.probes.placement.entry_and_exits import NoRoomError
 from ikp.probes.placement.instrumentation import Instrumenter
-from ikp.probes.placement.kernel_exits import NoRoomError
 from ikp.probes.points.probe_points import ProbeRegion
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.assembly import forms

@@ -19,16 +19,16 @@ from functools import cached_property
 from itertools import takewhile
 
 from ikp.probes.code.reserved_registers import Scratch
-from ikp.probes.placement.kernel_exits import unless_staying
+from ikp.probes.placement.entry_and_exits import unless_staying
+from ikp.probes.placement.frame_registers import lent
 from ikp.probes.placement.probe_sites import TAKEN, Site, SiteCode, written
 from ikp.probes.placement.record_batches import RecordBatch
-from ikp.probes.placement.scavenged_pair import lent
 from ikp.probes.placement.scratch_registers import ScratchChooser, used
 from ikp.sass.assembly.assembler import NOP, PT, Step, assemble, behind_barrier, spread
 from ikp.sass.control_flow.divergence import collective_bodies
 from ikp.sass.dataflow.free_registers import FreeRegisters
+from ikp.sass.disassembly.effects import P, R, members, table
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import P, R, members, table
 from ikp.sass.insertion.displacement import Insertion
 from ikp.sass.insertion.insert import OnEdge
 

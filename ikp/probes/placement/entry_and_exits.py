@@ -1,6 +1,8 @@
-"""Placement of the entry's code: clocks are read first, and a warp's slot is found later.
+"""Placement of the code at a kernel's entry, and of a warp's header store before each EXIT.
 
-A warp finds its slot at a point that it passes once, preferably at a wait.
+At the entry, clocks are read first; a warp finds its slot later, at a point that it passes once,
+preferably at a wait. The header store takes registers, waits, and a skip around it for the threads
+that an EXIT lets go on.
 """
 
 from __future__ import annotations
@@ -10,16 +12,115 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ikp.core.segment import Selection
+from ikp.errors import PatchError
 from ikp.probes.code import entry_code, near_addresses
-from ikp.probes.code.launch_header import HeaderValues
+from ikp.probes.code.header_code import (
+    HeaderValues,
+    leave,
+    leave_by_words,
+    leave_together,
+    read_clocks,
+)
 from ikp.probes.code.reserved_registers import EntryRegisters, Frame, NearGround
 from ikp.probes.code.selection_code import OTHERS, part
-from ikp.probes.placement.scavenged_pair import Lender, lent
+from ikp.probes.placement.frame_registers import Lender, lent
 from ikp.probes.points.waits import load_waits
 from ikp.sass.assembly import forms
+from ikp.sass.assembly.assembler import Step
 from ikp.sass.dataflow.free_registers import FreeRegisters, Spare
+from ikp.sass.disassembly.effects import bit
+from ikp.sass.disassembly.listing import SCOREBOARDS
 from ikp.sass.disassembly.opcodes import Landmark, landmark
 from ikp.sass.insertion.displacement import Insertion
+
+_WORDS = 4
+
+
+class NoRoomError(PatchError):
+    """Entry or exit have too few free registers: with more registers a thread, they may do."""
+
+
+def leaving(
+    room: FreeRegisters, frame: Frame, at: int, alone: bool, lender: Lender | None
+) -> tuple[int, int, list[Step]]:
+    """Return the scoreboards to wait for before an EXIT, a free one, and the header's code.
+
+    Args:
+        room: the free registers.
+        frame: the reserved registers.
+        at: the EXIT.
+        alone: whether all threads of every warp leave there.
+        lender: finds a pair for the descriptor of global memory, where none is reserved.
+
+    Raises:
+        NoRoomError: no registers are free there.
+    """
+    waits, spare = _free(room, at)
+    rows, words = rows_of(spare), words_of(spare)
+    if not (rows or words):
+        raise NoRoomError(
+            f"no registers are free for records where the kernel ends, at instruction {at}: "
+            "its last stores may still read them."
+        )
+    address, *quads = rows or words
+    predicates = spare.predicates[-2:]
+    if not rows:
+        steps = leave_by_words(frame, quads, address, predicates[-1])
+    elif alone and frame.entered and len(predicates) == 2:
+        steps = leave_together(frame, quads[-1], address, predicates)
+    else:
+        steps = leave(frame, quads, address, predicates[-1])
+    pair = lender.to_leave(at, spare) if lender else None
+    return waits, spare.scoreboards[-1], lent(steps, pair)
+
+
+def unless_staying(room: FreeRegisters, at: int, steps: int) -> list[Step]:
+    """Return the code by which threads that an EXIT lets go on skip so many steps.
+
+    An EXIT may have two predicates, ``@P0 EXIT P1``: threads that lack one of them go on.
+    """
+    conditions = room.liveness.flow.code.instructions[at].conditions
+    held = room.flight.states[at][:SCOREBOARDS]
+    made = list[Step]()
+    for number, each in enumerate(conditions, 1):
+        name = each.lstrip("!")
+        if name[0] != "P":
+            raise PatchError(f"an EXIT has the predicate {each}, which is not known here.")
+        late = sum(1 << board for board, bits in enumerate(held) if bits >> bit(name) & 1)
+        over = forms.skip(steps + len(conditions) - number)
+        made.append(over.when(int(name[-1]), holds=each.startswith("!")).after(late))
+    return made
+
+
+def _free(room: FreeRegisters, at: int) -> tuple[int, Spare]:
+    """Return the scoreboards to wait for before an EXIT, and the registers that are free then."""
+    held = room.flight.held(at)
+    ways = ((0, room.at), (held, room.waited), (held, room.left))
+    made = [(waits, free(at)) for waits, free in ways]
+    return next(
+        (each for enough in (rows_of, words_of) for each in made if enough(each[1])), made[0]
+    )
+
+
+def words_of(spare: Spare) -> list[int]:
+    """Return the first register of a pair for an address, and four others; or an empty list."""
+    if not (spare.predicates and spare.scoreboards and spare.pairs):
+        return []
+    pair = spare.pairs[-1]
+    others = [each for each in spare.registers if each // 2 * 2 != pair]
+    return [pair, *others[-_WORDS:]] if len(others) >= _WORDS else []
+
+
+def rows_of(spare: Spare) -> list[int]:
+    """Return the first registers of an address's pair and of up to four rows of four; or none."""
+    if not (spare.predicates and spare.scoreboards):
+        return []
+    quads = list(spare.quads[-5:])
+    pair = next((each for each in spare.pairs[::-1] if each // 4 * 4 not in quads), None)
+    if pair is None and quads:
+        pair = quads.pop(0)
+    return [pair, *quads[-4:]] if pair is not None and quads else []
+
 
 _LOADS = {Landmark.LOAD, Landmark.COPY, Landmark.TMA_LOAD}
 _MOST_QUADS = 3
@@ -204,7 +305,7 @@ class Entrance:
         if begun is None:
             return None
         ground, held, clocks = begun.ground, begun.held, begun.clocks
-        read = entry_code.read_clocks(clocks) if held else entry_code.entry(self.frame, clocks)
+        read = read_clocks(clocks) if held else entry_code.entry(self.frame, clocks)
         # No instruction reads the registers that the clocks are kept in before a warp leaves.
         settled = "" if held and begun.index >= _SOON else "R"
         made = self.assembled(read, ground.scoreboard, settled)

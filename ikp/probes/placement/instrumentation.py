@@ -15,24 +15,22 @@ from operator import or_
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.probes.code import range_code, reserved_registers
-from ikp.probes.code.launch_header import HeaderValues
+from ikp.probes.code.header_code import HeaderValues
 from ikp.probes.code.range_code import BatchPart
 from ikp.probes.code.reserved_registers import Frame, Gathered, Scratch
 from ikp.probes.placement.emission import Emitter
-from ikp.probes.placement.gathered_stores import Gatherer
-from ikp.probes.placement.kernel_entry import Entrance
-from ikp.probes.placement.kernel_exits import NoRoomError, leaving, unless_staying
-from ikp.probes.placement.probe_sites import TAKEN, Site, SiteCode
+from ikp.probes.placement.entry_and_exits import Entrance, NoRoomError, leaving, unless_staying
+from ikp.probes.placement.frame_registers import Lender
+from ikp.probes.placement.probe_sites import TAKEN, Site, SiteCode, StartSlot, in_place, start_slots
 from ikp.probes.placement.record_batches import (
     BatchFinder,
+    Gatherer,
     RecordBatch,
     check_gathered,
     margin,
     planned,
 )
-from ikp.probes.placement.scavenged_pair import Lender
 from ikp.probes.placement.scratch_registers import ScratchChooser
-from ikp.probes.placement.start_slots import StartSlot, in_place, start_slots
 from ikp.probes.points.probe_points import ProbeRegion, marks
 from ikp.probes.points.sese_regions import Point, Regions
 from ikp.sass.assembly.assembler import NOP, Step, assemble, behind_barrier

@@ -16,12 +16,12 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from ikp.probes.code.reserved_registers import Scratch, Shared, address_at
-from ikp.probes.placement.scavenged_pair import Lender
+from ikp.probes.placement.frame_registers import Lender
 from ikp.sass.assembly.assembler import PT
 from ikp.sass.dataflow.free_registers import FreeRegisters, Spare, lone
 from ikp.sass.dataflow.register_handover import given_back
-from ikp.sass.disassembly.control import SCOREBOARDS
-from ikp.sass.disassembly.resources import UR, P, R, members, span
+from ikp.sass.disassembly.effects import UR, P, R, members, span
+from ikp.sass.disassembly.listing import SCOREBOARDS
 
 _NO_BOARD = -1
 _FAR = 16

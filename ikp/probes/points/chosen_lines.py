@@ -17,8 +17,7 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import Protocol
 
-from ikp.probes.points.clusters import ChosenLandmark, Clusters
-from ikp.probes.points.groups import counted_wait
+from ikp.probes.points.groups import ChosenLandmark, Clusters, counted_wait
 from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.naming import original
 from ikp.probes.points.sese_regions import Point

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ikp.probes.points import naming
 from ikp.probes.points.chosen_lines import ChosenLines
-from ikp.probes.points.chosen_ranges import Choice, choices
+from ikp.probes.points.chosen_ranges import Choice, choices, named_in_source
 from ikp.probes.points.groups import LandmarkGroup, groups
 from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.loops import (
@@ -27,7 +27,6 @@ from ikp.probes.points.loops import (
     polled,
     waiting,
 )
-from ikp.probes.points.named_ranges import named_in_source
 from ikp.probes.points.sese_regions import Point, Regions
 from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow

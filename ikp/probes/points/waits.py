@@ -20,10 +20,9 @@ import numpy as np
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.outstanding import Transfer, awaited, under_way
-from ikp.sass.disassembly.control import NONE
-from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.effects import members
+from ikp.sass.disassembly.listing import NONE, Instruction
 from ikp.sass.disassembly.opcodes import Landmark, landmark
-from ikp.sass.disassembly.resources import members
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.liveness import Liveness
-from ikp.sass.disassembly.resources import members
+from ikp.sass.disassembly.effects import members
 
 
 def bits_of(instructions: Iterable[int]) -> int:

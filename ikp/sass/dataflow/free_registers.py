@@ -22,8 +22,8 @@ from ikp.sass.control_flow.graph import Graph
 from ikp.sass.dataflow.hazards import ScoreboardHazards
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.dataflow.register_handover import registers_at
-from ikp.sass.disassembly.control import SCOREBOARDS
-from ikp.sass.disassembly.resources import UP, UR, File, P, R, table
+from ikp.sass.disassembly.effects import UP, UR, File, P, R, table
+from ikp.sass.disassembly.listing import SCOREBOARDS
 
 _BARRIERS = ("BAR.SYNC", "BAR.RED", "UCGABAR_WAIT", "ACQBULK")
 _REACHES_MEMORY = ("LD", "ST", "ATOM", "RED", "SYNCS", "B2R", "UTMA", "UBLK")

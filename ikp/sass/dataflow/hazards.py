@@ -44,9 +44,8 @@ from ikp.sass.dataflow.outstanding import (
     queue,
     under_way,
 )
-from ikp.sass.disassembly.control import NONE, SCOREBOARDS
-from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import BITS, P, bit, table
+from ikp.sass.disassembly.effects import BITS, P, bit, table
+from ikp.sass.disassembly.listing import NONE, SCOREBOARDS, Instruction
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,8 @@ from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.attributes import AttributeCode
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.cubins.extra_argument import ExtraArgument
-from ikp.sass.disassembly.effects import effects
+from ikp.sass.disassembly.effects import R, bit, effects, span
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import R, bit, span
 
 _NEVER_RETURN: Final = ("__assertfail", "__assert_fail")
 _REPORTS: Final = (*_NEVER_RETURN, "vprintf")

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.effects import UR, P, R, span
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.memory_operands import (
     ATOMIC,
@@ -25,7 +26,6 @@ from ikp.sass.disassembly.memory_operands import (
     Access,
     accesses,
 )
-from ikp.sass.disassembly.resources import UR, P, R, span
 
 _BULK: Final = ("UBLK", "UTMA")
 _BARRIERS: Final = ("BAR", "SYNCS", "WARPSYNC", "UCGABAR_WAIT", "UCGABAR_ARV")

@@ -29,9 +29,8 @@ from ikp.sass.dataflow.lane_state import (
     source_of,
     uniform,
 )
-from ikp.sass.disassembly.effects import Effects
+from ikp.sass.disassembly.effects import FILES, Effects, members
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import FILES, members
 from ikp.sass.disassembly.values import ValueOrigin, definitions
 
 Effect = dict[str, Value] | None

@@ -32,7 +32,7 @@ from ikp.sass.dataflow.lane_state import (
 )
 from ikp.sass.dataflow.lane_trips import LoopExit, exits_of, trips_of
 from ikp.sass.dataflow.liveness import Liveness
-from ikp.sass.disassembly.resources import members
+from ikp.sass.disassembly.effects import members
 
 _NOTED = "LD LDG LDS LDL LDSM ST STG STS STL STSM ATOM ATOMG ATOMS RED REDG LDGSTS SYNCS"
 ACCESSES = frozenset(_NOTED.split())

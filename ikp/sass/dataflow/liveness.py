@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.control_flow.graph import reversed_edges
-from ikp.sass.disassembly.effects import Effects
+from ikp.sass.disassembly.effects import EVERYTHING, Effects, R, bit, span, table
 from ikp.sass.disassembly.listing import Code
 from ikp.sass.disassembly.opcodes import Work, work_of
-from ikp.sass.disassembly.resources import EVERYTHING, R, bit, span, table
 
 _ARGUMENTS = span(R.first, 32)
 """Arguments are in a function's first registers."""

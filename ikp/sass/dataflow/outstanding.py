@@ -8,7 +8,7 @@ from functools import cache
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.liveness import with_calls
-from ikp.sass.disassembly.control import SCOREBOARDS
+from ikp.sass.disassembly.listing import SCOREBOARDS
 
 PRODUCTS = SCOREBOARDS
 """The place in a ``State`` of warpgroups' products, after those of the scoreboards."""

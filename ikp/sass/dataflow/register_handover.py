@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.liveness import with_calls
+from ikp.sass.disassembly.effects import R
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import R
 
 _OP = "USETMAXREG"
 _GIVES_BACK, _ASKS = "USETMAXREG.DEALLOC", "USETMAXREG.TRY_ALLOC"

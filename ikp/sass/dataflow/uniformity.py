@@ -21,8 +21,8 @@ from operator import or_
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.control_flow.graph import reversed_edges
 from ikp.sass.dataflow.liveness import with_calls
+from ikp.sass.disassembly.effects import BITS, P, R, bit
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import BITS, P, R, bit
 
 _OWN = R.all | P.all
 """The registers that each thread has for itself."""

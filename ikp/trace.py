@@ -16,6 +16,7 @@ from ikp import registry
 from ikp.core import trace as core
 from ikp.errors import ExportError, UsageError
 from ikp.printing import Printer, bind
+from ikp.uncollected import uncollected
 
 if TYPE_CHECKING:
     import pandas
@@ -151,6 +152,7 @@ class Trace(core.Trace):
         return to_pandas(self)
 
 
+@uncollected()
 def load(path: str | PathLike[str]) -> Trace:
     """Return the trace in a file that ``ikp`` wrote.
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -40,6 +38,7 @@ from ikp.sass.dataflow.reading import check_targets, parsed, text_of
 from ikp.sass.dataflow.register_handover import hands_over
 from ikp.sass.insertion.displacement import Displacement, Insertion
 from ikp.sass.insertion.insert import insert
+from ikp.uncollected import uncollected
 from ikp.verifier.declared import Declared
 from ikp.verifier.verify import verify
 
@@ -48,19 +47,7 @@ _MOST_CALLED: Final = 3
 DETAILS: Final = {level.name.lower(): level for level in Level}
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Disable Python's cyclic garbage collector: it would scan new objects in vain meanwhile."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@_uncollected()
+@uncollected()
 def patch(
     cubin: bytes,
     name: str,

@@ -51,6 +51,12 @@ def test_twice_the_names_take_twice_the_calls(make):
     assert large < 2.5 * small
 
 
+def test_a_label_takes_calls_of_a_few_hundred():
+    ikp.diff(of_labels(1), of_labels(1))  # what is imported, and computed once
+    small, large = (calls(partial(ikp.diff, one, one)) for one in (of_labels(100), of_labels(200)))
+    assert large - small < 600 * 100
+
+
 @pytest.mark.parametrize("word", ["r", "barrier", "wait full", "dot", "iteration"])
 def test_an_explanation_takes_calls_and_memory_as_names_grow(word):
     traces = [of_regions(count, word) for count in (200, 400)]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.any_pins
 COMMON = (
     *("errors", "version", "progress", "terminal", "patterns", "paths", "named_files", "probing"),
     *("compiling", "signals", "children", "caches", "warning", "printing"),
-    *("json_schema", "after_import"),
+    *("json_schema", "uncollected", "after_import"),
 )
 """What every room but the core may import, which takes the last of them only."""
 

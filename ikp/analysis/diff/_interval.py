@@ -8,10 +8,10 @@ and quantile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
-from math import exp, hypot, lgamma, log, log1p, sqrt
+from math import exp, hypot, isnan, lgamma, log, log1p, nan, sqrt
 from operator import add
 from typing import Any, Final
 
@@ -146,17 +146,18 @@ def contrast(
     """
     parts = _means(design.before, before), _means(design.after, after)
     if design.paired:
-        both = ~np.isnan(parts[0]) & ~np.isnan(parts[1])
-        a, b = (part[both] for part in parts)
+        pairs = [(x, y) for x, y in zip(*parts, strict=True) if not (isnan(x) or isnan(y))]
+        a, b = [x for x, _ in pairs], [y for _, y in pairs]
     else:
-        a, b = (part[~np.isnan(part)] for part in parts)
+        a, b = ([each for each in part if not isnan(each)] for part in parts)
     if min(len(a), len(b)) < 2:
         return None
     first, second = mean_of(a), mean_of(b)
     if design.paired:
-        error, freedom = _deviation(b - factor * a) / sqrt(len(a)), len(a) - 1.0
+        apart = [y - factor * x for x, y in zip(a, b, strict=True)]
+        error, freedom = sqrt(_variance(apart)) / sqrt(len(a)), len(a) - 1.0
     else:
-        error, freedom = _welch(factor * a, b)
+        error, freedom = _welch([factor * each for each in a], b)
     mean = abs(first + second) / 2
     estimate = second - factor * first
     return Contrast(first, second, estimate, error, freedom, unseen(mean), tick)
@@ -167,36 +168,36 @@ SMALL: Final = 8
 program may have ten thousand kernels of a few launches each."""
 
 
-def mean_of(values: Floats) -> float:
+def mean_of(values: Floats | Sequence[float]) -> float:
     """Return the mean of one value or more."""
     if len(values) >= SMALL:
-        return float(values.mean())
-    return float(reduce(add, values.tolist())) / len(values)
+        return float(np.mean(values))
+    listed: Sequence[float] = values.tolist() if isinstance(values, np.ndarray) else values
+    return reduce(add, listed) / len(listed)
 
 
-def _deviation(values: Floats) -> float:
-    """Return the standard deviation of two values or more, estimated from these."""
+def _variance(values: Sequence[float]) -> float:
+    """Return the variance that two values or more are a sample of."""
     if len(values) >= SMALL:
-        return float(values.std(ddof=1))
-    listed = values.tolist()
-    mean = reduce(add, listed) / len(listed)
-    squares = [(each - mean) * (each - mean) for each in listed]
-    return sqrt(reduce(add, squares) / (len(listed) - 1))
+        return float(np.var(values, ddof=1))
+    mean = reduce(add, values) / len(values)
+    squares = [(each - mean) * (each - mean) for each in values]
+    return reduce(add, squares) / (len(values) - 1)
 
 
-def _means(groups: tuple[Rows, ...], figures: Floats) -> Floats:
-    """Return the mean of each block's launches that have the figure."""
-    if all(len(rows) == 1 for rows in groups):
-        single: Floats = figures[np.concatenate(groups)]
-        return single
+def _means(groups: tuple[Rows, ...], figures: Floats) -> list[float]:
+    """Return the mean of each block's launches that have the figure; NaN where none has it."""
+    if len(groups) == len(figures):  # a launch in each
+        single = figures.tolist()
+        return [single[rows[0]] for rows in groups]
     values = [figures[rows] for rows in groups]
     known = [each[~np.isnan(each)] for each in values]
-    return np.array([each.mean() if len(each) else np.nan for each in known], np.float64)
+    return [mean_of(each) if len(each) else nan for each in known]
 
 
-def _welch(a: Floats, b: Floats) -> tuple[float, float]:
+def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     """Return the standard error of a difference of means, and its degrees of freedom."""
-    one, two = (float(part.var(ddof=1)) / len(part) for part in (a, b))
+    one, two = (_variance(part) / len(part) for part in (a, b))
     if one + two == 0:
         return 0.0, float(min(len(a), len(b)) - 1)
     freedom = (one + two) ** 2 / (one**2 / (len(a) - 1) + two**2 / (len(b) - 1))

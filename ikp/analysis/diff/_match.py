@@ -134,23 +134,23 @@ def design(before: Sample, after: Sample) -> tuple[Sample, Sample, Design, tuple
     a, b = before.get(KERNEL, "duration"), after.get(KERNEL, "duration")
     if len(a) == len(b):
         together = _usual(b - a, a)
-        left = int(np.count_nonzero(~together))
-        rows = np.flatnonzero(together)
-        before, after = before.take(rows), after.take(rows)
-        numbers = np.arange(len(rows))
-        each = tuple(numbers[i : i + 1] for i in range(len(rows)))
-        alternating = _alternate(before, after, (each, each))
-        cut = blocks(numbers)
-        same = np.array_equal(before.start_ns, after.start_ns)  # a trace and itself
+        kept, kept_after = _taken(before, together), _taken(after, together)
+        left = len(before) - len(kept)
+        sides = kept.start_ns, kept_after.start_ns
+        cut = blocks(np.arange(len(kept)))
+        same = np.array_equal(*sides)  # a trace and itself
         chosen = Design("in order", cut, cut, True, Allowance() if same else BETWEEN_RUNS)
-        if alternating and not same:
+        if not same and _in_turn(np.minimum(*sides), np.maximum(*sides)):
             chosen = Design("alternating", cut, cut, True, ALTERNATING)
-        return before, after, chosen, (left, left)
-    kept = np.flatnonzero(_usual(a, a)), np.flatnonzero(_usual(b, b))
-    out = len(a) - len(kept[0]), len(b) - len(kept[1])
-    before, after = before.take(kept[0]), after.take(kept[1])
-    first, second = blocks(np.arange(len(before))), blocks(np.arange(len(after)))
-    return before, after, Design("apart", first, second, False, BETWEEN_RUNS), out
+        return kept, kept_after, chosen, (left, left)
+    kept, kept_after = _taken(before, _usual(a, a)), _taken(after, _usual(b, b))
+    first, second = blocks(np.arange(len(kept))), blocks(np.arange(len(kept_after)))
+    out = len(before) - len(kept), len(after) - len(kept_after)
+    return kept, kept_after, Design("apart", first, second, False, BETWEEN_RUNS), out
+
+
+def _taken(sample: Sample, chosen: NDArray[np.bool_]) -> Sample:
+    return sample if bool(chosen.all()) else sample.take(np.flatnonzero(chosen))
 
 
 def _runs(sample: Sample) -> tuple[Rows, ...]:
@@ -160,17 +160,19 @@ def _runs(sample: Sample) -> tuple[Rows, ...]:
 def _alternate(
     before: Sample, after: Sample, groups: tuple[tuple[Rows, ...], tuple[Rows, ...]]
 ) -> bool:
-    """Return whether each pair of launches, or runs, began before the next pair did."""
+    """Return whether each pair of runs began before the next pair did."""
     sides = _bounds(before.start_ns, groups[0]), _bounds(after.start_ns, groups[1])
     first = np.minimum(sides[0][0], sides[1][0])
-    last = np.maximum(sides[0][1], sides[1][1])
+    return _in_turn(first, np.maximum(sides[0][1], sides[1][1]))
+
+
+def _in_turn(first: Ints, last: Ints) -> bool:
+    """Return whether each pair, whose launches begin from first to last, is before the next."""
     return bool((last[:-1] < first[1:]).all())
 
 
 def _bounds(start_ns: Ints, groups: tuple[Rows, ...]) -> tuple[Ints, Ints]:
-    """Return when the first and the last launch of each group began."""
-    if not groups:
-        return start_ns[:0], start_ns[:0]
+    """Return when the first and the last launch of each run began."""
     begins = np.cumsum([0, *map(len, groups[:-1])])
     ordered = start_ns[np.concatenate(groups)]
     return np.minimum.reduceat(ordered, begins), np.maximum.reduceat(ordered, begins)

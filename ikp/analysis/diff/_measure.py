@@ -11,24 +11,26 @@ import numpy as np
 
 from ikp.analysis._self_time import self_times
 from ikp.analysis.diff._sample import (
+    FIGURES_OF,
     KERNEL,
     NO_RANGE,
-    SUMS,
     Floats,
     Ints,
     Key,
     Sample,
     by_step,
     joined,
+    missing,
 )
 from ikp.core.abi import Kind
+from ikp.core.sorting import distinct, sort_by
 from ikp.core.warps import launch_bounds
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:
     from ikp.core.trace import Events, Totals, Trace
 
-_Figures = dict[tuple[Key, str], Floats]
+_Figures = dict[Key, Floats]
 _KINDS = {"range": Kind.RANGE, "instant": Kind.INSTANT}
 
 
@@ -60,7 +62,7 @@ def _of_trace(trace: Trace, run: int, *, cycles: bool) -> Iterator[Sample]:
     first, last = launch_bounds(trace)
     kernels = _Kernels.of(trace, warps)
     whole = _whole(trace, inside, np.where(warps > 0, last - first, 0), per_ns, warps)
-    figures = [{at: values[rows] for at, values in whole.items()} for rows in kernels.members]
+    figures = [{key: values[:, rows] for key, values in whole.items()} for rows in kernels.members]
     _of_events(trace, own, per_ns, warps, _Into(kernels, figures), cycles=cycles)
     _of_totals(trace, warps, _Into(kernels, figures), cycles=cycles)
     ticks = _ticks(trace, kernels, cycles=cycles)
@@ -82,7 +84,8 @@ def _of_trace(trace: Trace, run: int, *, cycles: bool) -> Iterator[Sample]:
 class _Kernels:
     """Which launches are of one kernel: of one label, grid and block size."""
 
-    members: list[Ints]  # the launches of each kernel, in order
+    known: Ints  # the launches of which warps are known
+    members: list[Ints]  # of these, those of each kernel, in order
     of_launch: Ints  # the number of each launch's kernel
     place: Ints  # of each launch among those of its kernel
 
@@ -90,7 +93,8 @@ class _Kernels:
     def of(cls, trace: Trace, warps: Ints) -> _Kernels:
         """Return the kernels of the launches of which warps are known; ``warps`` says how many."""
         groups: dict[tuple[str, Any], list[int]] = {}
-        for number in np.flatnonzero(warps).tolist():
+        known = np.flatnonzero(warps)
+        for number in known.tolist():
             one = trace.launches[number]
             shape = (one.grid, one.warps_per_block)
             groups.setdefault((one.label, shape), []).append(number)
@@ -98,7 +102,7 @@ class _Kernels:
         members = [np.array(each, np.int64) for each in groups.values()]
         for number, rows in enumerate(members):
             of_launch[rows], place[rows] = number, np.arange(len(rows))
-        return cls(members, of_launch, place)
+        return cls(known, members, of_launch, place)
 
 
 def _whole(trace: Trace, inside: Ints, took: Ints, per_ns: Floats, warps: Ints) -> _Figures:
@@ -111,26 +115,31 @@ def _whole(trace: Trace, inside: Ints, took: Ints, per_ns: Floats, warps: Ints) 
     summed = np.array([one.mode == "totals" for one in trace.launches], bool)
     each = per_ns / np.maximum(warps, 1)
     whole = [math.prod(one.grid) * one.warps_per_block for one in trace.launches]
-    return {
-        (KERNEL, "recorded"): warps / np.maximum(whole, 1),
-        (KERNEL, "duration"): took * per_ns,
-        (KERNEL, "residence"): ran * each,
-        (NO_RANGE, "self"): np.where(summed, np.nan, free * each),
+    kernel = {
+        "recorded": warps / np.maximum(whole, 1),
+        "duration": took * per_ns,
+        "residence": ran * each,
     }
+    alone = {"self": np.where(summed, np.nan, free * each)}
+    return {KERNEL: _stacked(KERNEL.kind, kernel), NO_RANGE: _stacked(NO_RANGE.kind, alone)}
+
+
+def _stacked(kind: str, figures: dict[str, Floats]) -> Floats:
+    """Return figures as the rows of ``FIGURES_OF``; NaN where there are none."""
+    size = len(next(iter(figures.values())))
+    unknown = np.full(size, np.nan)
+    return np.stack([figures.get(name, unknown) for name in FIGURES_OF[kind]])
 
 
 def _ticks(trace: Trace, kernels: _Kernels, *, cycles: bool) -> list[float]:
     """Return the step of each kernel's clock: the greatest common divisor of all durations."""
     kernel = kernels.of_launch[trace.slots.launch[trace.events.slot]]
-    order = np.argsort(kernel, kind="stable")
-    used, first = np.unique(kernel[order], return_index=True)
     steps = np.zeros(len(kernels.members), np.int64)
-    if len(used):
-        steps[used] = np.gcd.reduceat(trace.events.ticks[order], first)
-    found = []
-    for rows, step in zip(kernels.members, steps.tolist(), strict=True):
-        ns = max(trace.launches[i].clock.ns_per_tick for i in rows.tolist())
-        found.append(max(step, 1) * (1.0 if cycles else ns))
+    np.gcd.at(steps, kernel, trace.events.ticks)
+    tick = np.zeros(len(steps))
+    ns = np.array([1.0 if cycles else one.clock.ns_per_tick for one in trace.launches])
+    np.maximum.at(tick, kernels.of_launch[kernels.known], ns[kernels.known])
+    found: list[float] = (np.maximum(steps, 1) * tick).tolist()
     return found
 
 
@@ -144,14 +153,16 @@ def _of_events(
         chosen = np.flatnonzero(events.kind == number)
         if not len(chosen):
             continue
-        ids, member = np.unique(into.ids(trace, events, chosen), return_inverse=True)
+        every = into.ids(trace, events, chosen)
+        member, first = distinct(every)
+        ids = every[first]
         figures = {"count": np.bincount(member).astype(np.float64)}
         if kind == "range":
-            figures |= _distribution(member, took[chosen].astype(np.float64))
+            figures |= _distribution(member, took[chosen])
             figures["total"] /= warps[ids % count]
             mine = np.bincount(member, own[chosen])
             figures["self"] = mine * (per_ns / np.maximum(warps, 1))[ids % count]
-        into.add(trace, kind, ids, figures)
+        into.add(trace, kind, ids, _stacked(kind, figures))
 
 
 def _of_totals(trace: Trace, warps: Ints, into: _Into, *, cycles: bool) -> None:
@@ -162,14 +173,15 @@ def _of_totals(trace: Trace, warps: Ints, into: _Into, *, cycles: bool) -> None:
         chosen = np.flatnonzero(totals.kind == number)
         if not len(chosen):
             continue
-        ids, member = np.unique(into.ids(trace, totals, chosen), return_inverse=True)
+        every = into.ids(trace, totals, chosen)
+        member, first = distinct(every)
+        ids = every[first]
         times = np.bincount(member, totals.count[chosen])
         figures = {"count": times.astype(np.float64)}
         if kind == "range":
             total = np.bincount(member, time[chosen])
             figures |= {"total": total / warps[ids % count], "mean": total / times}
-            figures["self"] = np.full(len(ids), np.nan)
-        into.add(trace, kind, ids, figures)
+        into.add(trace, kind, ids, _stacked(kind, figures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,33 +202,36 @@ class _Into:
         result: Ints = place * len(trace.launches) + launch
         return result
 
-    def add(self, trace: Trace, kind: str, ids: Ints, figures: dict[str, Floats]) -> None:
+    def add(self, trace: Trace, kind: str, ids: Ints, figures: Floats) -> None:
         """Put the groups' figures into arrays over the launches of their kernel."""
         names, count = _names(trace), len(trace.launches)
         places, launch = ids // count, self.kernels.place[ids % count]
-        starts = np.flatnonzero(np.diff(places, prepend=-1)).tolist()
-        for low, high in zip(starts, [*starts[1:], len(ids)], strict=True):
-            place, region = divmod(int(places[low]), len(names))
-            kernel, role = divmod(place, len(trace.roles))
-            if not figures["count"][low:high].any():
-                continue  # totals of what never occurred
-            key, mine = Key(trace.roles[role], names[region], kind), self.figures[kernel]
-            size = len(self.kernels.members[kernel])
-            for name, values in figures.items():
-                line = values[low:high]
-                if high - low < size:  # it did not occur in each launch
-                    line = np.full(size, 0.0 if name in SUMS else np.nan)
-                    line[launch[low:high]] = values[low:high]
-                mine[key, name] = line
+        starts = np.flatnonzero(np.diff(places, prepend=-1))
+        kernel, rest = np.divmod(places[starts], len(trace.roles) * len(names))
+        occurred = np.logical_or.reduceat(figures[FIGURES_OF[kind]["count"]] != 0, starts)
+        chosen = np.flatnonzero(occurred)  # there are totals of what never occurred
+        ends = np.append(starts[1:], len(ids))
+        rows = (each[chosen].tolist() for each in (starts, ends, kernel, rest))
+        keys: dict[int, Key] = {}
+        for low, high, at, place in zip(*rows, strict=True):
+            found = figures[:, low:high]
+            if place not in keys:
+                role, region = divmod(place, len(names))
+                keys[place] = Key(trace.roles[role], names[region], kind)
+            if high - low < (size := len(self.kernels.members[at])):  # not in each launch
+                every = missing(kind, size)
+                every[:, launch[low:high]] = found
+                found = every
+            self.figures[at][keys[place]] = found
 
 
 def _names(trace: Trace) -> list[str]:
     return list(dict.fromkeys(one.name for one in trace.regions))
 
 
-def _distribution(member: Ints, values: Floats) -> dict[str, Floats]:
+def _distribution(member: Ints, values: Ints) -> dict[str, Floats]:
     """Return sums, means and percentiles of each group's values."""
-    ordered = values[np.lexsort((values, member))]
+    ordered = sort_by(member, values)[1].astype(np.float64)
     counts = np.bincount(member)
     first = np.cumsum(counts) - counts
     total = np.add.reduceat(ordered, first)

@@ -5,14 +5,16 @@ Notes say which times are unknown, and which clocks, grids and versions differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis.diff._interval import mean_of
 from ikp.analysis.evidence import collect_warnings, plural
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class Sample:
     launches: tuple[Launch, ...]
     run: Ints  # which trace each is of
     start_ns: Ints
-    figures: dict[tuple[Key, str], Floats]
+    figures: dict[Key, Floats]  # a row for each of ``FIGURES_OF``, a column for each launch
     tick: float
 
     def __len__(self) -> int:
@@ -66,41 +68,68 @@ class Sample:
     @cached_property
     def keys(self) -> list[Key]:
         """The regions, by role."""
-        return list(dict.fromkeys(key for key, _ in self.figures if key.kind in KINDS))
+        return [key for key in self.figures if key.kind in KINDS]
 
     @property
     def runs(self) -> int:
         """How many traces the launches are from."""
-        return len(np.unique(self.run))
+        return len({*self.run.tolist()})
 
     def get(self, key: Key, figure: str) -> Floats:
         """Return a figure of each launch; 0 or NaN where a launch lacks it."""
-        found = self.figures.get((key, figure))
-        if found is not None:
-            return found
+        row = FIGURES_OF[key.kind].get(figure)
+        if row is not None and key in self.figures:
+            values: Floats = self.figures[key][row]
+            return values
         return np.full(len(self), 0.0 if figure in SUMS else np.nan)
+
+    def rows(self, key: Key) -> Floats:
+        """Return all figures of a key; 0 or NaN where the launches lack it."""
+        found = self.figures.get(key)
+        return missing(key.kind, len(self)) if found is None else found
 
     @cached_property
     def ghz(self) -> float | None:
         """The mean rate of the clock, where all count SM cycles."""
-        if any(one.clock.kind != "cycles" for one in self.launches):
+        if self.values["clock.kind"] - {"cycles"}:
             return None
-        return float(np.mean([1 / one.clock.ns_per_tick for one in self.launches]))
+        return mean_of([1 / each for each in map(attrgetter("clock.ns_per_tick"), self.launches)])
+
+    @cached_property
+    def values(self) -> dict[str, set[Any]]:
+        """All values of some fields of the launches, by field."""
+        rows = {*map(attrgetter(*_FIELDS), self.launches)}
+        columns = zip(*rows, strict=True)
+        return {name: {*column} for name, column in zip(_FIELDS, columns, strict=True)}
 
     def take(self, rows: NDArray[np.intp]) -> Sample:
         """Return some of the launches, in the given order."""
-        if len(rows) == len(self) and bool((rows == np.arange(len(rows))).all()):
-            return self
         return replace(
             self,
             launches=tuple(self.launches[i] for i in rows),
             run=self.run[rows],
             start_ns=self.start_ns[rows],
-            figures={at: values[rows] for at, values in self.figures.items()},
+            figures={key: values[:, rows] for key, values in self.figures.items()},
         )
 
 
 KINDS: Final = ("range", "instant")
+FIGURES_OF: Final[dict[str, dict[str, int]]] = {
+    kind: {name: row for row, name in enumerate(names)}
+    for kind, names in (
+        ("range", FIGURES),
+        ("instant", ("count",)),
+        ("none", ("self",)),
+        ("kernel", ("recorded", "duration", "residence")),
+    )
+}
+"""The figures of each kind of key, and the row of each among them."""
+
+
+def missing(kind: str, launches: int) -> Floats:
+    """Return the figures of launches that lack a key: 0, or NaN."""
+    lacking = [0.0 if name in SUMS else np.nan for name in FIGURES_OF[kind]]
+    return np.repeat(np.array(lacking)[:, None], launches, axis=1)
 
 
 def by_step(sample: Sample) -> Sample:
@@ -108,35 +137,41 @@ def by_step(sample: Sample) -> Sample:
 
     Ranks run side by side, and wait for each other: their launches are no independent samples.
     """
+    if len(sample.values["rank"]) < 2:
+        return sample
     of_rank: dict[int | None, list[int]] = {}
     for number, one in enumerate(sample.launches):
         of_rank.setdefault(one.rank, []).append(number)
-    each = [np.array(rows, np.intp) for rows in of_rank.values()]
-    if len(each) < 2:
-        return sample
-    steps = min(map(len, each))
-    table = np.stack([rows[:steps] for rows in each])
+    steps = min(map(len, of_rank.values()))
+    table = np.array([rows[:steps] for rows in of_rank.values()], np.intp)
     return replace(
         sample.take(table[0]),
         start_ns=sample.start_ns[table].min(axis=0),
-        figures={at: values[table].mean(axis=0) for at, values in sample.figures.items()},
+        figures={key: values[:, table].mean(axis=1) for key, values in sample.figures.items()},
     )
 
 
 def joined(parts: Sequence[Sample]) -> Sample:
     """Return the launches of several traces as one sample, those of each in order of time."""
-    parts = [part.take(np.argsort(part.start_ns, kind="stable")) for part in parts]
+    parts = [_in_order(part) for part in parts]
     if len(parts) == 1:
         return parts[0]
-    names = dict.fromkeys(at for part in parts for at in part.figures)
+    keys = dict.fromkeys(key for part in parts for key in part.figures)
     return replace(
         parts[0],
         launches=tuple(one for part in parts for one in part.launches),
         run=np.concatenate([part.run for part in parts]),
         start_ns=np.concatenate([part.start_ns for part in parts]),
-        figures={at: np.concatenate([part.get(*at) for part in parts]) for at in names},
+        figures={key: np.hstack([part.rows(key) for part in parts]) for key in keys},
         tick=max(part.tick for part in parts),
     )
+
+
+def _in_order(sample: Sample) -> Sample:
+    """Return the launches in order of time."""
+    if bool((sample.start_ns[1:] >= sample.start_ns[:-1]).all()):
+        return sample
+    return sample.take(np.argsort(sample.start_ns, kind="stable"))
 
 
 _RATE: Final = 0.005
@@ -164,12 +199,12 @@ def unknown_times(before: Sample, after: Sample) -> tuple[str, str]:
     sides = (("before", before), ("after", after))
     whole = ""
     for side, sample in sides:
-        if any(one.clock.kind == "host" for one in sample.launches):
+        if "host" in sample.values["clock.kind"]:
             whole = f"{side}: the times are the host's, and say nothing of a GPU"
     for side, sample in sides:
-        if dropped := sum(one.dropped for one in sample.launches):
+        if dropped := sum(map(attrgetter("dropped"), sample.launches)):
             return whole, f"{side}: {dropped:,} records were dropped"
-        if unfinished := sum(one.unfinished for one in sample.launches):
+        if unfinished := sum(map(attrgetter("unfinished"), sample.launches)):
             return (
                 whole,
                 f"{side}: {plural(unfinished, 'warp')} never finished, and may lack records",
@@ -182,18 +217,19 @@ def notes_of_kernel(before: Sample, after: Sample) -> tuple[str, ...]:
     return tuple(_of_kernel(before, after))
 
 
-_OF_LAUNCHES: Final[dict[str, Callable[[Launch], str]]] = {
-    "the device": lambda one: one.device,
-    "the language": lambda one: one.backend,
-    "the clock": lambda one: one.clock.name,
-    "the mode": lambda one: one.mode,
+_OF_LAUNCHES: Final = {
+    "the device": "device",
+    "the language": "backend",
+    "the clock": "clock.name",
+    "the mode": "mode",
 }
+_FIELDS: Final = (*_OF_LAUNCHES.values(), "clock.kind", "rank")
 
 
 def _of_kernel(before: Sample, after: Sample) -> Iterator[str]:
     if before.shape != after.shape:
         yield f"the grid differs: {_shape(before)} and {_shape(after)}."
-    recorded = [100 * np.mean(each.get(KERNEL, "recorded")) for each in (before, after)]
+    recorded = [100 * mean_of(each.get(KERNEL, "recorded")) for each in (before, after)]
     one, other = (f"{share:.3g} %" for share in recorded)
     if one != other:
         yield (
@@ -206,13 +242,13 @@ def _of_kernel(before: Sample, after: Sample) -> Iterator[str]:
             f"the clock ran at {rates[0]:.2f} and {rates[1]:.2f} GHz "
             f"({100 * (rates[1] / rates[0] - 1):+.1f} %): cycles leave that out."
         )
-    for what, of in _OF_LAUNCHES.items():
-        one_side, other_side = ({of(one) for one in s.launches} for s in (before, after))
+    for what, field in _OF_LAUNCHES.items():
+        one_side, other_side = before.values[field], after.values[field]
         if one_side != other_side:
             yield f"{what} differs: {_listed(one_side)} and {_listed(other_side)}."
     if _ranks(before) != _ranks(after):
         yield f"the number of ranks differs: {_ranks(before)} and {_ranks(after)}."
-    if any(one.mode == "totals" for s in (before, after) for one in s.launches):
+    if "totals" in before.values["mode"] | after.values["mode"]:
         yield "totals: a region's time holds that of the regions inside it."
 
 
@@ -222,7 +258,7 @@ def _shape(sample: Sample) -> str:
 
 
 def _ranks(sample: Sample) -> int:
-    return len({one.rank for one in sample.launches})
+    return len(sample.values["rank"])
 
 
 def _listed(values: Iterable[str]) -> str:

@@ -24,12 +24,14 @@ from ikp.analysis.diff.difference import (
 from ikp.analysis.diff.limits import Compared, held, parse
 from ikp.core.trace import Trace
 from ikp.errors import UsageError
+from ikp.uncollected import uncollected
 
 CONFIDENCE: Final = 0.95
 UNITS: Final = ("ns", "cycles")
 _FEW: Final = "each side needs 2 launches or more to know how much they vary"
 
 
+@uncollected()
 def diff(
     before: Trace | Iterable[Trace],
     after: Trace | Iterable[Trace],
@@ -70,7 +72,7 @@ def diff(
         whole, regions = _sample.unknown_times(first, second)
         compared.append(Compared(first, second, chosen, whole, regions))
         out.append(left)
-    tested = sum(1 + len(_tested(one)) for one in compared)
+    tested = sum(1 + len(one.tested) for one in compared)
     outside = (1 - confidence) / 2 / max(1, tested)
     return Diff(
         tuple(_kernel(one, left, outside) for one, left in zip(compared, out, strict=True)),
@@ -93,12 +95,6 @@ def _traces(side: Trace | Iterable[Trace]) -> Sequence[Trace]:
         if not isinstance(one, Trace):
             raise UsageError(f"{one!r} is no trace: ikp.load(path) reads a file.")
     return found
-
-
-def _tested(one: Compared) -> list[Key]:
-    """Return the keys that get a verdict: regions on both sides, and the time in no range."""
-    after = {*one.after.keys}
-    return [*(key for key in one.before.keys if key.kind == "range" and key in after), NO_RANGE]
 
 
 def _kernel(one: Compared, left: tuple[int, int], outside: float) -> KernelChange:
@@ -124,7 +120,7 @@ def _kernel(one: Compared, left: tuple[int, int], outside: float) -> KernelChang
 
 def _rows(one: Compared, residence: float, outside: float) -> list[Row]:
     """Return a row for each region, those that moved most first, and for the time in no range."""
-    tested, rows = set(_tested(one)), []
+    tested, rows = {*one.tested}, []
     figure = "total" if _summed(one.before) or _summed(one.after) else "self"
     mine, theirs = dict.fromkeys(one.before.keys), dict.fromkeys(one.after.keys)
     for key in dict.fromkeys([*mine, *theirs]):
@@ -148,7 +144,7 @@ def _rows(one: Compared, residence: float, outside: float) -> list[Row]:
 
 
 def _summed(sample: Sample) -> bool:
-    return any(launch.mode == "totals" for launch in sample.launches)
+    return "totals" in sample.values["mode"]
 
 
 def _mean(values: Floats) -> float:

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from ikp.analysis.diff._interval import Contrast, Design, contrast
-from ikp.analysis.diff._sample import FIGURES, KERNEL, SUMS, Key, Sample
+from ikp.analysis.diff._interval import Contrast, Design, contrast, mean_of
+from ikp.analysis.diff._sample import FIGURES, KERNEL, NO_RANGE, SUMS, Key, Sample
 from ikp.analysis.diff.difference import Limit
 from ikp.errors import UsageError
 from ikp.patterns import choose
@@ -75,10 +75,19 @@ class Compared:
         return min(own, allowed.kernel * self._residence) if figure in SUMS else own
 
     @cached_property
+    def tested(self) -> list[Key]:
+        """What gets a verdict: the regions on both sides, and the time in no range."""
+        after = self.after.figures
+        return [
+            *(key for key in self.before.keys if key.kind == "range" and key in after),
+            NO_RANGE,
+        ]
+
+    @cached_property
     def _residence(self) -> float:
         """How long a warp ran, in the mean of all launches."""
         sides = (self.before.get(KERNEL, "residence"), self.after.get(KERNEL, "residence"))
-        return float(np.mean(np.concatenate(sides)))
+        return mean_of(np.concatenate(sides))
 
     def why(self, key: Key, figure: str) -> str:
         """Return why nothing is known of a figure; empty where something may be."""

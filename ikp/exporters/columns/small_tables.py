@@ -44,7 +44,8 @@ def launches_of(facts: Facts) -> tuple[Launch, ...]:
         made = _made(Launch, columns)
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedError("the evidence of a launch is incomplete") from error
-    numbers = {each for one in made for each in (*one.grid, *one.block, one.rank or 0)}
+    ranks = {one.rank or 0 for one in made}
+    numbers = ranks.union(*{one.grid for one in made}, *{one.block for one in made})
     if numbers and not -_MOST <= min(numbers) <= max(numbers) <= _MOST:
         raise DamagedError("a launch has a grid, a block or a rank of more than 32 bits")
     return tuple(made)
@@ -79,8 +80,8 @@ def _clocks(rows: list[Facts]) -> list[ClockFit]:
     names = {*map(tuple, rows)}
     if len(names) > 1:
         return [made for one in rows for made in _clocks([one])]
-    columns = {name: [one[name] for one in rows] for each in names for name in each}
-    return _made(ClockFit, columns)
+    values = zip(*(one.values() for one in rows), strict=True)
+    return _made(ClockFit, dict(zip(next(iter(names), ()), values, strict=True)))
 
 
 def _made(kind: type[_Kind], columns: Facts) -> list[_Kind]:
@@ -166,25 +167,26 @@ def _all_fit(column: list[object], kind: Any) -> bool:
     Files have tens of thousands of launches, and values of a few types.
     """
     origin, inner = _parts(kind)
+    types = {*map(type, column)}
     if origin is not tuple:
-        return all(_fits(one, kind) for one in {type(one): one for one in column}.values())
-    tuples = [one for one in column if isinstance(one, tuple)]
-    if len(tuples) < len(column):
-        return False
+        return all(_fits(one, kind) for one in types)
+    if types != {tuple}:
+        return not types
+    tuples: Any = column
     if inner[-1] is Ellipsis:
         return _all_fit([*chain.from_iterable(tuples)], inner[0])
-    if not tuples or {*map(len, tuples)} != {len(inner)}:
-        return not tuples
+    if {*map(len, tuples)} != {len(inner)}:
+        return False
     places = zip(*tuples, strict=True)
     return all(_all_fit([*some], one) for some, one in zip(places, inner, strict=True))
 
 
-def _fits(value: object, kind: Any) -> bool:
-    """Return whether a value is of a class, or of one of a union."""
+def _fits(type_: type, kind: Any) -> bool:
+    """Return whether values of a type are of a class, or of one of a union."""
     _, inner = _parts(kind)
     if inner:
-        return any(_fits(value, one) for one in inner)
-    return isinstance(value, (int, float) if kind is float else kind)
+        return any(_fits(type_, one) for one in inner)
+    return issubclass(type_, (int, float) if kind is float else kind)
 
 
 @cache

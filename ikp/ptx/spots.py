@@ -217,7 +217,8 @@ class Spots:
         )
         lines = tuple(dict.fromkeys(chain[0] for chain in chains))
         kind = kind_of(self.body.code.instructions[members[0]].opcode)
-        name = naming.title(what, chains)
+        note = naming.waited(chains) if kind is Landmark.MBARRIER_WAIT else ""
+        name = naming.title(what, chains, f" ({note})" if note else "")
         return ProbeRegion(
             kind.value if kind else what, level, name, start, (end,), tuple(members), lines
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ikp.probes.points.naming import original, title, variable
+from ikp.probes.points.naming import original, title, variable, waited
 from ikp.sass.disassembly.listing import Line
 
 pytestmark = pytest.mark.any_pins
@@ -96,6 +96,29 @@ def test_several_lines_are_told_up_to_three(file: str) -> None:
     chains = [(Line(file, number),) for number in (7, 8, 9, 10)]
     assert title("load x4", chains) == "load x4 @chunk.py:7+8+9+..."
     assert title("load", []) == "load"
+
+
+WAITS = """\
+    ring.consumer_wait(state)
+    self.load_kv[0].wait(phase)
+    handle = ab_consumer.wait_and_advance()
+    mbarrier.wait(full.index(k), phase)
+    cute.arch.mbarrier_wait(pointer, phase)
+    first.acquire(state); second.acquire(state)
+    waited = awaited(state)
+"""
+
+
+def test_a_wait_is_named_by_what_it_is_called_on(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text(WAITS)
+    chains = [(Line(str(path), number),) for number in range(1, 8)]
+    assert [waited([chain]) for chain in chains] == [
+        *("ring.consumer_wait", "self.load_kv[0].wait", "ab_consumer.wait_and_advance"),
+        *("", "", "", ""),  # no object's method, or two
+    ]
+    assert waited(chains[:2]) == "" and waited([chains[0], chains[0]]) == "ring.consumer_wait"
+    assert waited([(Line("gone.py", 7),)]) == ""
 
 
 HELION = """\

@@ -19,6 +19,13 @@ _LIBRARY = re.compile(
 )
 _GENERATED = re.compile(r"^\s*# src\[([^\]:]+):(\d+)(?:-\d+)?\]:")
 """The comment that Helion writes above generated code: the line of its own source."""
+_WAITS = re.compile(
+    r"([A-Za-z_]\w*(?:\.\w+|\[[^][]*\])*)\.((?:\w+_)?(?:wait|acquire|tail)(?:_\w+)?)\("
+)
+"""A call by which a pipeline or a barrier is waited for: ``ring.consumer_wait(``."""
+_MODULES = frozenset(("mbarrier", "arch", "cute.arch", "hopper.mbarrier", "pipeline", "cute"))
+"""What is no barrier before such a call."""
+_LONG = 60
 _FAR = 8
 """The most lines that a statement may begin above the line of an instruction."""
 _NAMED = 8
@@ -57,6 +64,24 @@ def variable(chains: Iterable[tuple[Line, ...]]) -> str:
         if name not in names:
             names.append(name)
     return " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
+
+
+def waited(chains: Iterable[tuple[Line, ...]]) -> str:
+    """Return the object that waits for a barrier are made by, ``"ring.consumer_wait"``.
+
+    "" where the source is not there, or has several calls or none.
+    """
+    lines = dict.fromkeys(_shown(chain) for chain in chains if chain)
+    found = dict.fromkeys(call for line in lines for call in _waits_at(line))
+    return next(iter(found)) if len(found) == 1 else ""
+
+
+def _waits_at(line: Line) -> list[str]:
+    text = text_lines(line.file)
+    if not 0 < line.number <= len(text):
+        return []
+    found = [match for match in _WAITS.finditer(text[line.number - 1]) if match[1] not in _MODULES]
+    return [f"{match[1]}.{match[2]}" for match in found if len(match[0]) <= _LONG]
 
 
 def some(names: Iterable[str]) -> str:

@@ -263,6 +263,8 @@ class ProbeRegions:
         title: str = "",
     ) -> ProbeRegion:
         chains, note = self.origins.chains(members)
+        if kind == Landmark.MBARRIER_WAIT.value and not note:
+            note = naming.waited(chains)
         name = naming.title(title or kind, chains, f" ({note})" if note else "")
         return ProbeRegion(kind, level, name, start, (end,), tuple(members), _first(chains))
 

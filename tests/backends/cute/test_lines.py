@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -66,6 +67,15 @@ def test_without_a_name_it_compiles_as_it_would(
     with renamed(package, name), told_once(package, feature, name), with_lines():
         again = compile_cute(kernels.launch, kernels.control, floats(), number(), None)
     assert again.compiled.asm["cubin"] == plain.compiled.asm["cubin"]
+
+
+def test_a_wait_is_named_by_the_pipeline_that_its_source_waits_for() -> None:
+    """CuTe's own names of barriers are in neither the PTX nor the machine code."""
+    waits = [each for each in compiled("lines", "waiting_kernel")["regions"] if "mbarrier" in each]
+    assert [re.sub(r"\d+", "", each) for each in waits] == [
+        "mbarrier wait @waiting_kernel.py: (ring.producer_acquire)",
+        "mbarrier wait @waiting_kernel.py: (ring.consumer_wait)",
+    ]
 
 
 def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from ikp.core.sorting import sum_by
 
 _MOST: int = 12
 _DEEPEST: int = 24
+_WORD: int = 1 << 62  # of a number that is a slot and a time of it
 """Levels that are distinguished; ranges that lie deeper count for the last of them."""
 _FEW: int = 1 << 12
 """Numbers above the count of keys for which counting is still taken in place of a sort."""
@@ -171,6 +172,10 @@ def _depths(ranges: _Ranges) -> Ints:
     opens, closes = ranges.opens, ranges.closes
     low = min(int(opens.min()), 0)
     span = max(int(closes.max()), int(opens.max()), 0) - low + 2
+    if span * (int(ranges.slot.max()) + 1) > _WORD:  # a damaged file's times: ranks order them, too
+        moments, rank = np.unique(np.concatenate((opens, closes)), return_inverse=True)
+        opens, closes = rank[: len(opens)], rank[len(opens) :]
+        low, span = 0, len(moments) + 1
     slot = ranges.slot.astype(np.int64) * span
     ended = np.searchsorted(np.sort(slot + (closes - low)), slot + (opens - low), "right")
     depth = np.arange(len(slot)) - np.minimum(ended, np.arange(len(slot)))

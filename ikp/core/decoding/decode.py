@@ -10,6 +10,7 @@ columns: so neither the number of launches nor their size costs more than it mus
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,8 @@ def _batches(sources: Iterable[SegmentSource], tables: _NameTables) -> Iterator[
         if (layout := source.layout) is None:
             continue
         table = tables.number(source.regions) if source.regions else 0
+        if layout.whole and not tables.has(table, layout.whole):
+            layout = replace(layout, notes=(*layout.notes, _unknown(layout.whole)))
         if not batch.fits(layout):
             yield batch
             batch = LaunchBatch()
@@ -79,6 +82,13 @@ def _batches(sources: Iterable[SegmentSource], tables: _NameTables) -> Iterator[
             batch = LaunchBatch()
     if batch.layouts:
         yield batch
+
+
+def _unknown(region: int) -> str:
+    return (
+        f"the range of each whole warp is of a region without a name, {region}: the kernel was "
+        "compiled elsewhere, or something else wrote to the segment"
+    )
 
 
 def _index_regions(
@@ -178,6 +188,10 @@ class _NameTables:
             self._tables.append(merge([self._known, dict(key)]))
             self._numbers[key] = len(self._tables) - 1
         return self._numbers[key]
+
+    def has(self, table: int, region: int) -> bool:
+        """Return whether a table has a name for a region's id."""
+        return region in self._tables[table]
 
     def name(self, key: int) -> str:
         """Return the name that a number has in a table; see :class:`Codes`."""

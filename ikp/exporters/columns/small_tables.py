@@ -44,11 +44,28 @@ def launches_of(facts: Facts) -> tuple[Launch, ...]:
         made = _made(Launch, columns)
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedError("the evidence of a launch is incomplete") from error
-    ranks = {one.rank or 0 for one in made}
-    numbers = ranks.union(*{one.grid for one in made}, *{one.block for one in made})
+    _check_geometry(made)
+    counts = set[int]().union(*({getattr(one, name) for one in made} for name in _COUNTS))
+    if counts and not 0 <= min(counts) <= max(counts) < _TOO_MANY:
+        raise DamagedError("a launch has a number of records or of bytes that can't be true")
+    if odd := {one.clock.bits for one in made} - {32, 64}:
+        raise DamagedError(f"a launch has a clock of {min(odd)} bits, not 32 or 64")
+    return tuple(made)
+
+
+def _check_geometry(launches: list[Launch]) -> None:
+    """Check the launches' sizes and ranks.
+
+    Raises:
+        DamagedError: no launch has one of them.
+    """
+    sizes = {one.warps_per_block for one in launches}
+    sizes.update(*{one.grid for one in launches}, *{one.block for one in launches})
+    numbers = sizes | {one.rank or 0 for one in launches}
     if numbers and not -_MOST <= min(numbers) <= max(numbers) <= _MOST:
         raise DamagedError("a launch has a grid, a block or a rank of more than 32 bits")
-    return tuple(made)
+    if sizes and min(sizes) < 1:
+        raise DamagedError("a launch has an empty grid or block")
 
 
 def regions_of(facts: Facts) -> tuple[Region, ...]:
@@ -108,6 +125,11 @@ def _made(kind: type[_Kind], columns: Facts) -> list[_Kind]:
 
 _MOST: Final = (1 << 31) - 1
 """CUDA's largest grid, and the largest number of a table's column of 32 bits."""
+_COUNTS: Final = (
+    *("capacity", "segment_bytes", "attempted", "kept"),
+    *("unfinished", "needed_bytes", "relaunches", "number"),
+)
+_TOO_MANY: Final = 1 << 62  # sums and differences of two counts fit into 64 bits
 
 
 def args_of(facts: Facts) -> list[dict[str, str]]:

@@ -55,3 +55,13 @@ def test_what_overlaps_is_sorted() -> None:
     assert nesting._nested(all_ranges(of((0, 0, 9), (1, 5, 12)))) is None
     crossing = tuple(nesting.tree(of((0, 0, 9), (1, 5, 12), (2, 6, 7))))
     assert {one.path for one in crossing} == {("load",), ("dot",), ("dot", "tile done")}
+
+
+def test_a_time_that_is_too_far_away_moves_no_other_warps_ranges() -> None:
+    crossing = [(0, 0, 0, 9), (0, 1, 5, 12), (0, 2, 6, 7)]
+    far = (1, 1, (1 << 62) + 1, (1 << 62) + 3)
+    near, made = (trace([*crossing, one], slots=[(0, 0), (0, 1)]) for one in ((1, 1, 1, 3), far))
+    paths = [
+        [(one.path, one.count) for one in nesting.tree(prepare(each, 0))] for each in (near, made)
+    ]
+    assert sorted(paths[0]) == sorted(paths[1])

@@ -334,3 +334,12 @@ def test_a_launch_may_name_the_range_from_init_to_finish(clock: ClockKind, recor
     (told,), (before,) = trace.launches, plain.launches
     assert told.dropped == before.dropped
     assert told.attempted == truth.attempted + launch.slots
+
+
+def test_a_whole_range_of_a_region_that_nothing_names_is_told() -> None:
+    segment = Segment(nbytes(6, 4))
+    segment.run(Launch(warps(3, 2), (3, 1, 1), (64, 1, 1)))
+    segment.poke(LAUNCH["whole"], 77)
+    (told,) = decode([segment.source()]).launches
+    assert ["77" in note and "something else wrote" in note for note in told.notes] == [True]
+    assert decode([segment.source()], {77: "all"}).launches[0].notes == ()

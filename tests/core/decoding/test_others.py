@@ -105,7 +105,7 @@ def source(launch: Launch | None = None) -> SegmentSource:
 def test_they_have_neither_events_nor_the_range_of_the_whole_kernel() -> None:
     one = source()
     one.data[LAUNCH["whole"]] = 9
-    trace = decode([one])
+    trace = decode([one], {9: "whole"})
     assert (len(trace.slots), len(trace.others)) == (6, 26)
     assert (trace.events.region == 1).sum() == 6 == (trace.events.region == 0).sum()
     assert trace.launches[0].attempted == trace.launches[0].kept == 12

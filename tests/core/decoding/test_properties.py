@@ -121,9 +121,7 @@ def test_what_ran_comes_back(made: tuple[Device, Launch, int]) -> None:
     (found,) = trace.launches
     assert found.unfinished == sum(warp.finish is None for warp in launch.warps.values())
     absent = launch.slots - len(launch.warps)
-    assert any(
-        note.startswith((f"{absent} warps never", "1 warp never")) for note in found.notes
-    ) == (absent > 0)
+    assert any("never reached init" in note for note in found.notes) == (absent > 0)
 
 
 @given(launches(CLOCKS))

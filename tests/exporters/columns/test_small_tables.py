@@ -41,3 +41,22 @@ def test_a_launch_comes_back() -> None:
 def test_numbers_of_more_than_32_bits_are_refused(more: dict[str, Any]) -> None:
     with pytest.raises(DamagedError, match="more than 32 bits"):
         read({**facts(), **more})
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"warps_per_block": 0}, "an empty grid or block"),
+        ({"grid": [1, 0, 1]}, "an empty grid or block"),
+        ({"clock": {"kind": "cycles", "ns_per_tick": 1.0, "rate": "exact", "bits": -1}}, "-1 bits"),
+        ({"clock": {"kind": "cycles", "ns_per_tick": 1.0, "rate": "exact", "bits": 33}}, "33 bits"),
+        *(
+            ({name: value}, "a number of records or of bytes")
+            for name in ("attempted", "kept", "capacity", "needed_bytes", "relaunches", "number")
+            for value in (-1, 1 << 62, 1 << 90)
+        ),
+    ],
+)
+def test_numbers_that_no_launch_has_are_refused(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(DamagedError, match=said):
+        read({**facts(), **more})

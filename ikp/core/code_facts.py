@@ -226,6 +226,8 @@ class CodeFacts:
     register_limit: int | None = None  # that the compiler was given, where below the chip's
     loops: tuple[LoopFacts, ...] = ()  # of the kernel, with the code in none
     kernel: str = ""  # the name among ``ranges`` of the code that is in no other range
+    ahead: float | None = None  # iterations whose copies are under way as a loop waits for its own
+    halo: float = 0.0  # part of what a block loads in no loop that neighbouring blocks load, too
 
     def text(self) -> str:
         """Return the facts as the JSON that a trace's provenance holds."""
@@ -272,6 +274,8 @@ class CodeFacts:
             "static_shared": self.static_shared,
             "register_limit": self.register_limit,
             "kernel": self.kernel,
+            "ahead": self.ahead,
+            "halo": self.halo,
             "loops": [[each.line, each.depth, each.mix] for each in self.loops],
         }
         return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
@@ -310,6 +314,8 @@ def _parsed(said: dict[str, Any]) -> CodeFacts:
         _count(said.get("register_limit")),
         tuple(_loop(*each) for each in said.get("loops", ())),
         str(said.get("kernel", "")),
+        _number(said.get("ahead")),
+        size(said.get("halo", 0)),
     )
 
 

@@ -56,6 +56,8 @@ _KEYS = 8
 """Addresses by which an access is known again."""
 _NONE = np.iinfo(np.int64).max
 """No address."""
+_MOST_BESIDE = 64
+"""Requests of a range up to which those of other lines are looked at."""
 _MOST = 24
 """Accesses that are kept of one range, those of most instructions."""
 
@@ -93,6 +95,7 @@ class Accesses:
         found: dict[tuple[object, ...], list[int]] = defaultdict(list)
         counts: dict[tuple[object, ...], float] = defaultdict(float)
         lines: dict[tuple[str, str], list[int]] = defaultdict(list)
+        units: dict[str, list[int]] = defaultdict(list)
         for at, often in how_often.items():
             each = self.flow.code.instructions[at]
             unit = unit_of(each)
@@ -101,32 +104,46 @@ class Accesses:
                 found[one].append(key)
                 counts[one] += often.expected
                 lines[unit, str(one[1])].append(at)
+                units[unit].append(at)
         order = sorted(found.items(), key=lambda item: (-counts[item[0]], -len(item[1])))[:_MOST]
         return tuple(
             replace(
                 AccessFacts(str(unit), round(counts[unit, line, *rest], 3), str(line), *rest),  # type: ignore[arg-type]
                 keys=tuple(sorted({*keys} - {0}))[:_KEYS],
-                **self._side_by_side(str(unit), lines[str(unit), str(line)]),
+                **self._side_by_side(str(unit), lines[str(unit), str(line)], units[str(unit)]),
                 **self._of_block(str(unit), lines[str(unit), str(line)]),
                 use=self._uses.of(lines[str(unit), str(line)]),
             )
             for (unit, line, *rest), keys in order
         )
 
-    def _side_by_side(self, unit: str, ats: list[int]) -> dict[str, Any]:
-        """Return what the requests of one line ask for together, where all addresses are known."""
+    def _side_by_side(self, unit: str, ats: list[int], every: list[int]) -> dict[str, Any]:
+        """Return what the requests of one line ask for together, where all addresses are known.
+
+        With it go requests of other lines that are beside in each thread: the next member of a
+        structure.
+
+        Args:
+            unit: of the requests.
+            ats: those of one line.
+            every: those of the range.
+        """
         if ".global." not in unit:
             return {}
-        some = _SOME_BLOCKS * self.shape.warps * LANES
-        known = [
-            (bits[:some], self.values.active(at)[:some])
-            for at in ats
-            if (bits := self.values.address(at).bits) is not None
-        ]
-        if len(known) < len(ats):
+        own = [one for at in ats if (one := self._asked(at)) is not None]
+        if len(own) < len(ats):
             return {}
-        together, align = _together(known, int(unit.rsplit(".", 1)[1]))
+        others = [at for at in every if at not in ats] if len(every) <= _MOST_BESIDE else []
+        known = (one for at in others if (one := self._asked(at)) is not None)
+        beside = [one for one in known if any(_are_beside(mine, one) for mine in own)]
+        together, align = _together([*own, *beside], int(unit.rsplit(".", 1)[1]))
         return {"together": together, "align": align}
+
+    def _asked(self, at: int) -> tuple[Numbers, NDArray[np.bool_]] | None:
+        """Return the addresses of a request, and which threads take part; None if not known."""
+        bits = self.values.address(at).bits
+        some = _SOME_BLOCKS * self.shape.warps * LANES
+        return None if bits is None else (bits[:some], self.values.active(at)[:some])
 
     @cached_property
     def whole(self) -> LaneValues:
@@ -201,9 +218,21 @@ class Accesses:
             return False
         for stored, others in self._stored:
             again = loop is not None and not moves and stored in loop.body
-            if (stored < at or again) and np.isin(mine, others).mean() >= _OVERLAP:
+            comes = stored < at and self._leads_to(stored, at)
+            if (comes or again) and np.isin(mine, others).mean() >= _OVERLAP:
                 return True
         return False
+
+    def _leads_to(self, before: int, at: int) -> bool:
+        """Whether any way leads from one instruction to a later one: not past the kernel's end."""
+        graph = self.flow.graph
+        first, last = graph.block(before), graph.block(at)
+        seen, work = {first}, [first]
+        while work and last not in seen:
+            new = {*graph.after[work.pop()]} - seen
+            seen |= new
+            work += new
+        return last in seen
 
     def bulk_bytes(self, how_often: Mapping[int, Often]) -> float | None:
         """Return the bytes that bulk copies are announced with; None where that is not known."""
@@ -297,6 +326,14 @@ def _of_warps(
         least = np.maximum(-(-distinct * size // _SECTOR), 1)
     middle = np.median(np.stack([cost, least, distinct]), axis=1).tolist()
     return float(middle[0]), float(middle[1]), int(middle[2])
+
+
+def _are_beside(
+    one: tuple[Numbers, NDArray[np.bool_]], other: tuple[Numbers, NDArray[np.bool_]]
+) -> bool:
+    """Whether two requests' addresses are as far apart in each thread, by less than a sector."""
+    apart = other[0] - one[0]
+    return bool(not np.ptp(apart) and abs(int(apart[0])) < _SECTOR)
 
 
 def _together(

@@ -168,12 +168,14 @@ class Excess:
         values: its registers, in some warps of many blocks.
         whole: its registers, in all warps of some blocks.
         ours: the instructions of records.
+        results: the instructions that serve results, as bits; 0 where they are not known.
     """
 
     flow: Flow
     values: LaneValues
     whole: LaneValues
     ours: Collection[int] = ()
+    results: int = 0
 
     def of(self, how_often: Mapping[int, Often]) -> ExcessFacts:
         """Return the excess work among some instructions."""
@@ -241,7 +243,15 @@ class Excess:
     @cached_property
     def _alone(self) -> frozenset[int]:
         """The loops, by their headers, that calculate from what they load, and nothing else."""
-        return frozenset(one.header for one in self.flow.loops if self._is_alone(one, DATA))
+        some = (one for one in self.flow.loops if self._is_alone(one, DATA))
+        return frozenset(one.header for one in some if not self._is_of_block(one))
+
+    def _is_of_block(self, loop: Loop) -> bool:
+        """Whether a loop calculates results with a number that each block has for itself."""
+        code, made = self.flow.code.instructions, (Work.FLOAT, Work.INTEGER, Work.SHUFFLE)
+        own = loop.body - {*self.ours}
+        some = [at for at in own if self.results >> at & 1 and work_of(code[at]) in made]
+        return bool(self.values.given(loop.header, self._given(loop, some)) & BLOCK)
 
     @cached_property
     def _again(self) -> frozenset[int]:
@@ -290,7 +300,7 @@ class Excess:
         done = {work_of(self.flow.code.instructions[at]) for at in own}
         if Work.SHARED in done and (not self._fills(own) or Work.FLOAT not in done):
             return False  # it needs what others left there; or it only copies
-        return not self.values.given(loop.header, self._given(loop)) & bits
+        return not self.values.given(loop.header, self._given(loop, own)) & bits
 
     def _fills(self, own: Collection[int]) -> bool:
         """Whether code stores to the shared memory that it loads from."""
@@ -304,10 +314,10 @@ class Excess:
             each.op not in ("ST", "STG", "CALL")
         )
 
-    def _given(self, loop: Loop) -> int:
-        """Return the registers that a loop's code reads and does not write, as bits."""
+    def _given(self, loop: Loop, some: Collection[int]) -> int:
+        """Return the registers that some of a loop's code reads and none of it writes, as bits."""
         effects = self.flow.effects
-        read = reduce(or_, [effects[at].reads for at in loop.body - {*self.ours}], 0)
+        read = reduce(or_, [effects[at].reads for at in some], 0)
         written = reduce(or_, [effects[at].writes for at in loop.body], 0)
         return read & ~written
 

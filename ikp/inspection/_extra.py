@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from ikp.core.extra_work import ExtraWork
 from ikp.inspection._chains import Serial, unpacked, written_back
+from ikp.inspection._held_up import BehindStores, own_calls, sleeps
+from ikp.inspection._nothing_gained import TimesZero, lane_sums, promoted
 from ikp.inspection._serves import Serves
 from ikp.inspection._work import Often, line_of
 from ikp.sass.control_flow.flow import Flow
@@ -114,6 +116,12 @@ class Extra:
             "search": self._serial.searches,
             "private": self._private,
             "uncached": self._uncached,
+            "called": lambda: twice(own_calls(self.flow)),
+            "asleep": lambda: twice(sleeps(self.flow)),
+            "behind stores": lambda: twice(BehindStores(self.uses, self.ours).loads()),
+            "lane sums": lambda: twice(lane_sums(self.uses)),
+            "promoted": lambda: twice(promoted(self.uses)),
+            "times zero": lambda: TimesZero(self.uses, self.values.launch.parameters.get).loads(),
         }
         made = {kind: find() for kind, find in kinds.items()}
         return {kind: (frozenset(a), frozenset(b)) for kind, (a, b) in made.items()}
@@ -415,6 +423,11 @@ _REPORT: Final = 64
 """Instructions of code that reports a failed check, at most."""
 _NARROW: Final = 16
 """Columns of a product beside wider ones, up to which its operand may be ones alone."""
+
+
+def twice(some: list[int]) -> tuple[list[int], list[int]]:
+    """Return instructions that are counted one by one, as a kind and as what counts it."""
+    return some, some
 
 
 def _is_round(each: Instruction) -> bool:

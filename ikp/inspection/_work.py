@@ -17,6 +17,7 @@ from typing import Final
 
 from ikp.core.code_facts import LoopFacts
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.dataflow.idioms import slow_paths
 from ikp.sass.dataflow.lane_state import DATA, LANE
 from ikp.sass.dataflow.lane_values import LaneValues
@@ -323,13 +324,14 @@ NO_LINE = "no line"
 """The line of an instruction of a kernel without line information."""
 
 
-def chasing_loads(flow: Flow) -> frozenset[int]:
+def chasing_loads(uses: DefUse) -> frozenset[int]:
     """Return the loads in loops whose address is made of what they brought an iteration before.
 
     Through arithmetic alone: neither what another load brings nor predicates are followed. What a
-    guard may leave counts as written: an address and the load from it are under one guard.
+    guard may leave counts as written: an address and the load from it are under one guard. But the
+    last writer in the order of the code is none where another way leads past it.
     """
-    found = set[int]()
+    flow, found = uses.flow, set[int]()
     for loop in flow.loops:
         inside, writers = sorted(loop.body), defaultdict[int, list[int]](list)
         for at in inside:
@@ -337,7 +339,19 @@ def chasing_loads(flow: Flow) -> frozenset[int]:
                 writers[register].append(at)
         loads = (at for at in inside if flow.code.instructions[at].op in ("LD", "LDG"))
         found |= {at for at in loads if at not in found and _reaches_itself(flow, writers, at)}
-    return frozenset(found)
+    return frozenset(at for at in found if _is_its_source(uses, at))
+
+
+def _is_its_source(uses: DefUse, load: int) -> bool:
+    """Whether a load's address comes from its own result on some way through the code."""
+    code, seen, work = uses.flow.code.instructions, set[int](), [load]
+    while work:
+        sources = uses.sources(work.pop(), ~_PREDICATES) - seen
+        if load in sources:
+            return True
+        seen |= sources
+        work += [one for one in sources if work_of(code[one]) not in _BRINGS]
+    return False
 
 
 def _reaches_itself(flow: Flow, writers: Mapping[int, list[int]], load: int) -> bool:

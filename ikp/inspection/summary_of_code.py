@@ -24,6 +24,8 @@ from ikp.inspection._excess import Excess
 from ikp.inspection._expansions import lines
 from ikp.inspection._extra import Extra
 from ikp.inspection._find_records import find
+from ikp.inspection._halo import halo
+from ikp.inspection._held_up import copies_ahead
 from ikp.inspection._images import PtxMarks, codes
 from ikp.inspection._plain_kernel import plain_facts
 from ikp.inspection._record import FoundRecords, Record
@@ -145,6 +147,8 @@ class _Summary:
             plain_registers=self.marks.plain_registers,
             loops=_work.loops(self.flow, self._of_records),
             kernel=self.marks.kernel,
+            ahead=copies_ahead(self.flow),
+            halo=halo(self._accesses.values, self._of_records),
         )
 
     def _holder(self, at: int) -> str:
@@ -248,7 +252,7 @@ class _Summary:
 
     @cached_property
     def _chasing(self) -> frozenset[int]:
-        return _work.chasing_loads(self.flow)
+        return _work.chasing_loads(self._extra.uses)
 
     def _of_kernel(self, at: int) -> Often:
         """Return how often an instruction in no range is executed by each warp."""
@@ -269,7 +273,8 @@ class _Summary:
 
     @cached_property
     def _excess(self) -> Excess:
-        return Excess(self.flow, self._accesses.values, self._accesses.whole, self._of_records)
+        values, results = self._accesses.values, self._extra.serves.results
+        return Excess(self.flow, values, self._accesses.whole, self._of_records, results)
 
     @cached_property
     def _sureness(self) -> Sureness:

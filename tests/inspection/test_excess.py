@@ -9,9 +9,10 @@ import pytest
 from ikp.core.excess_facts import NO_EXCESS, ExcessFacts
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._excess import Excess
-from ikp.inspection._serves import Uses
+from ikp.inspection._serves import Serves, Uses
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.dataflow.lane_state import Shape
 from tests.sass.texts import sass
 
@@ -33,7 +34,8 @@ def excess(
     flow = flow_of(*lines)
     accesses = Accesses(flow, shape, 0x210, PARAMETERS)
     each = often or {at: Often(1.0) for at in range(len(flow.code.instructions))}
-    return Excess(flow, accesses.values, accesses.whole).of(each)
+    results = Serves(DefUse(flow)).results
+    return Excess(flow, accesses.values, accesses.whole, results=results).of(each)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +141,10 @@ def test_a_loop_that_calculates_from_its_loads_alone() -> None:
     assert not excess(*data).alone, "with a number that was loaded before"
     copies = ["MOV R3, RZ", *reduced(SAME, "STS [R20], R6")]
     assert not excess(*copies).alone, "it fills shared memory, and calculates nothing"
+    sums = ["MOV R3, RZ", *reduced(SAME, "FFMA R8, R6, R9, R8"), "STG.E desc[UR6][R12.64], R8"]
+    assert excess(*sums).alone
+    block = reduced(SAME, "IMAD R8, R6, R9, R8", "IMAD R9, R1, 0x100, R0")
+    assert not excess("MOV R3, RZ", *block, sums[-1]).alone, "with the block's number"
     stores = ["MOV R3, RZ", *reduced(SAME, "STG.E desc[UR6][R12.64], R6")]
     assert not excess(*stores).alone
 

@@ -316,6 +316,93 @@ def test_extra_work_goes_through_a_trace() -> None:
     assert parse_facts(code.text().replace("[2.0,1.0", "[-2.0,1.0")) is None
 
 
+def test_calls_of_functions_of_the_source() -> None:
+    assert count("called", "CALL.REL.NOINC `($k$_Z4pairff)", STORED) == 1
+    assert not count("called", "CALL.REL.NOINC `($__internal_0_$__cuda_sm20_rcp_rn)", STORED)
+
+
+def test_sleeps_of_a_loop() -> None:
+    assert count("asleep", *loop("NANOSLEEP 0xfa0")) == 1
+    assert not count("asleep", "NANOSLEEP 0xfa0")
+
+
+COPY = ("LDG.E R20, desc[UR4][R10.64]", "FADD R3, R20, R20", STORED)
+
+
+@pytest.mark.parametrize(
+    ("body", "loads"),
+    [
+        (COPY * 3, 2),
+        (COPY * 2, 0),  # an iteration and the next one: as in any loop
+        (("LDG.E.CONSTANT R20, desc[UR4][R10.64]", *COPY[1:]) * 3, 0),
+        ((*COPY, "BAR.SYNC.DEFER_BLOCKING 0x0") * 3, 0),
+        (("LDG.E R10, desc[UR4][R12.64]", "MOV R11, RZ", *COPY) * 3, 2),  # the first load alone
+        ((*COPY[:2],) * 3 + (STORED,), 0),
+    ],
+)
+def test_loads_behind_stores_of_an_unrolled_loop(body: tuple[str, ...], loads: int) -> None:
+    assert count("behind stores", *loop(*body)) == loads
+    assert not count("behind stores", *body)  # in no loop
+
+
+PRODUCT = "HMMA.16816.F32 R40, R44, R48, RZ"
+
+
+@pytest.mark.parametrize(
+    ("sum_", "found"),
+    [
+        ("FADD R20, R40, R20", 1),
+        ("FADD R20, R20, R40", 1),
+        ("FADD R20, R40, R21", 0),  # to no sum of its own
+        ("FFMA R20, R40, R22, R20", 0),  # with a factor
+        ("FADD R20, R50, R20", 0),
+    ],
+)
+def test_sums_of_what_products_have_summed_up(sum_: str, found: int) -> None:
+    assert count("promoted", *loop(PRODUCT, sum_, STORED)) == found
+    assert not count("promoted", PRODUCT, sum_)
+
+
+LOADED = "LDG.E R20, desc[UR4][R10.64]"
+
+
+@pytest.mark.parametrize(
+    ("lines", "loads"),
+    [
+        ((LOADED, "FMUL R21, R20, c[0x0][0x214]"), 1),
+        ((LOADED, "FFMA R21, R20, c[0x0][0x214], R22"), 1),
+        (("ULDC UR9, c[0x0][0x214]", LOADED, "FMUL R21, R20, UR9"), 1),
+        ((LOADED, "HADD2.F32 R20, -RZ, R20.H0_H0", "FMUL R21, R20, c[0x0][0x214]"), 1),
+        ((LOADED, "FMUL R21, R20, c[0x0][0x210]"), 0),  # not zero
+        ((LOADED, "FMUL R21, R20, c[0x0][0x240]"), 0),  # not known
+        ((LOADED, "FMUL R21, R20, c[0x0][0x214]", "FADD R22, R20, R21"), 0),  # used besides
+    ],
+)
+def test_loads_of_what_a_parameter_multiplies_by_zero(lines: tuple[str, ...], loads: int) -> None:
+    found = extra(*lines, STORED).get("times zero")
+    assert (found.parts if found else 0) == loads
+
+
+def lane_sum(op: str, last: str, shuffled: str = "R20") -> tuple[str, ...]:
+    shuffle = f"SHFL.BFLY PT, R21, {shuffled}, 0x1, 0x1f"
+    return loop(LOADED, shuffle, f"{op} R22, R20, R21", last)
+
+
+@pytest.mark.parametrize(
+    ("lines", "shuffles"),
+    [
+        (lane_sum("FADD", "FADD R30, R22, R30"), 1),
+        (lane_sum("FMNMX", "FMNMX R30, R22, R30, !PT"), 1),
+        (lane_sum("FADD", "FADD R30, R22, R31"), 0),  # no sum of the iterations
+        (lane_sum("FMNMX", "FADD R30, R22, R30"), 0),  # sums of maxima
+        (lane_sum("FADD", "FFMA R30, R30, R33, R22"), 0),  # the sum changes by a factor, too
+        ((*lane_sum("FADD", "FADD R30, R22, R30")[:-3], "MUFU.EX2 R34, R30", *loop()[-3:]), 0),
+    ],
+)
+def test_lanes_that_sum_up_in_each_iteration(lines: tuple[str, ...], shuffles: int) -> None:
+    assert count("lane sums", *lines, STORED) == shuffles
+
+
 def serves(*lines: str) -> Mapping[str, float]:
     flow = Flow(sass(*lines, "EXIT"))
     return Serves(DefUse(flow)).of({at: Often(1.0) for at in range(len(flow.code.instructions))})

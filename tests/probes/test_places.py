@@ -276,6 +276,24 @@ def test_a_loop_that_asks_for_a_flag_is_a_wait(at: int, instead: str, waits: boo
         assert [place.name for place in found.at(Level.LOOPS)] == ["k"]
 
 
+AGAIN = ("LDS R6, [UR4]", "VIADD R6, R6, 0xffffffff", "IMAD.WIDE R2, R6, 0x4, R8")
+
+
+@pytest.mark.parametrize(
+    ("made", "waits"),
+    [
+        (AGAIN, True),
+        ((*AGAIN[1:],), False),  # R6 is what the iteration before left
+        (("LDG.E R6, desc[UR4][R10.64]", *AGAIN[2:]), False),  # two loads: which is the flag?
+    ],
+)
+def test_a_flag_whose_place_is_made_anew_stays_where_it_is(
+    made: tuple[str, ...], waits: bool
+) -> None:
+    flow = Flow(sass(*POLL[:2], "NANOSLEEP 0xfa0", *made, *POLL[2:]))
+    assert ("flag wait" in {place.name for place in ProbeRegions(flow).at(Level.OPS)}) == waits
+
+
 def test_places_that_cross_are_refused() -> None:
     """A kernel's own marks can't: these are made to."""
     flow = Flow(sass("LDG.E R4, desc[UR4][R2.64]", "LDG.E R5, desc[UR4][R2.64]", "EXIT"))

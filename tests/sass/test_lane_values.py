@@ -10,6 +10,7 @@ import pytest
 
 from ikp.core.code_facts import AccessFacts
 from ikp.inspection._accesses import Accesses
+from ikp.inspection._halo import halo
 from ikp.inspection._work import (
     Divergence,
     Often,
@@ -20,6 +21,7 @@ from ikp.inspection._work import (
     times_apart,
 )
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.dataflow.idioms import slow_paths
 from ikp.sass.dataflow.lane_state import LaunchValues, Shape
 from ikp.sass.dataflow.lane_values import LaneValues
@@ -374,6 +376,48 @@ def test_loads_of_what_the_block_has_stored(stored: str, order: str, back: bool)
     assert ("s" in load.depends) == back
 
 
+def test_stores_of_a_way_that_leaves_the_kernel_are_loaded_by_nothing() -> None:
+    text = (
+        f"{INDEX}IMAD.WIDE R2, R7, 0x8, R2\n@P0 BRA `(.L_x_1)\nSTG.E desc[UR4][R2.64], R9\n"
+        "{}EXIT\n.L_x_1:\nLDG.E.64 R8, desc[UR4][R2.64]\nSTG.E desc[UR4][R2.64], R8"
+    )
+    for leaves, back in ("", False), ("@P1 BRA `(.L_x_1)\n", True):
+        load = next(one for one in accesses(text.format(leaves)) if one.unit.startswith("load"))
+        assert ("s" in load.depends) == back
+
+
+def test_requests_for_members_of_a_structure_bring_a_sector_once() -> None:
+    text = f"{INDEX}IMAD.WIDE R2, R7, 0xc, R2\n"
+    members = [f"LDG.E R8, desc[UR4][R2.64{at}]\n" for at in ("", "+0x4", "+0x8")]
+    made = flow(text + "".join(members))
+    each = [
+        replace(one, lines=(Line("a.py", at),)) for at, one in enumerate(made.code.instructions)
+    ]
+    made = Flow(replace(made.code, instructions=tuple(each)))
+    every = dict.fromkeys(range(len(each)), Often(1.0))
+    found = Accesses(made, SHAPE, 0x210).of(every)
+    assert [(one.cost, one.together) for one in found] == [(12, 4)] * 3
+
+
+@pytest.mark.parametrize(
+    ("edges", "part"),
+    [
+        (("", "+0x80", "+0x100"), 0.58),  # ten sectors of blocks of four, in eight of them
+        (("",), 0.0),
+        (("", "+0x10000"), 0.0),  # far away
+    ],
+)
+def test_what_neighbouring_blocks_load_too(edges: tuple[str, ...], part: float) -> None:
+    """A block of 32 lanes has 128 bytes of its own, and those of the blocks beside."""
+    first = "S2R R0, SR_TID.X\nS2R R1, SR_CTAID.X\nIMAD R7, R1, 0x20, R0\n"
+    loads = "".join(f"LDG.E R8, desc[UR4][R2.64{at}]\n" for at in edges)
+    text = f"{first}LDC.64 R2, c[0x0][0x210]\nIMAD.WIDE R2, R7, 0x4, R2\n{loads}"
+    shape = Shape((32, 1, 1), (64, 1, 1), 1, 8, 6, 4)
+    assert halo(Accesses(flow(text), shape, 0x210).values) == pytest.approx(part, abs=0.01)
+    weights = f"{first}LDC.64 R2, c[0x0][0x210]\nIMAD.WIDE R2, R0, 0x4, R2\n{loads}"
+    assert not halo(Accesses(flow(weights), shape, 0x210).values), "the same in all blocks"
+
+
 def test_one_thread_asks_for_all_through_shared_memory() -> None:
     """As Triton's atomic operations on a scalar do: HFMA2 makes a constant, and no product."""
     text = (
@@ -461,7 +505,16 @@ def test_a_load_whose_address_it_has_loaded_is_chased(between: str, chased: bool
         "ISETP.NE.AND P0, PT, R4, RZ, PT\n@P0 BRA `(.L_x_0)"
     )
     made = flow(text)
-    assert bool(chasing_loads(made)) == chased
+    assert bool(chasing_loads(DefUse(made))) == chased
+
+
+def test_what_another_way_writes_chases_no_pointer() -> None:
+    made = flow(
+        ".L_x_0:\nIMAD.WIDE R4, R0, 0x8, R2\n@P1 BRA `(.L_x_2)\nMOV R4, R8\nMOV R5, R9\n"
+        "STG.E desc[UR4][R4.64], R0\nBRA `(.L_x_3)\n.L_x_2:\nLDG.E.64 R8, desc[UR4][R4.64]\n"
+        ".L_x_3:\nISETP.NE.AND P0, PT, R0, RZ, PT\n@P0 BRA `(.L_x_0)"
+    )
+    assert not chasing_loads(DefUse(made))
 
 
 @pytest.mark.parametrize(("limit", "apart"), [("105615", False), ("2", True)])

@@ -8,8 +8,7 @@ must be uniform.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 from typing import Final
 
 from ikp.probes.points.sese_regions import Point, Regions
@@ -17,6 +16,7 @@ from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.uniformity import Alike
 from ikp.sass.disassembly.listing import Instruction, Line
 from ikp.sass.disassembly.opcodes import SPIN, Landmark, landmark
+from ikp.sass.disassembly.resources import members
 
 ALLOCATES = "UTCATOMSWS"
 """The operation that allocates tensor memory."""
@@ -108,12 +108,31 @@ def _polls(flow: Flow, body: list[int]) -> tuple[int, ...]:
 
     A loop that changes memory itself has none.
     """
-    code, effects = flow.code.instructions, [flow.effects[at] for at in body]
+    code = flow.code.instructions
     loads = [at for at in body if polled(code[at])]
-    written = reduce(or_, (each.writes for each in effects))
-    moves = any(flow.effects[at].reads & written for at in loads)
+    moves = any(_moves(flow, body, at) for at in loads)
     changes = any(code[at].op.startswith(_CHANGES) for at in body)
     return () if len(loads) != 1 or moves or changes else tuple(loads)
+
+
+def _moves(flow: Flow, body: list[int], load: int) -> bool:
+    """Whether an iteration of a loop may move a load's address.
+
+    What an iteration makes anew from what none of them changes stays where it is: around a sleep a
+    compiler loads the flag's place again. A loop that changes no memory has all of that alike.
+    """
+    seen, work = set[int](), [load]
+    while work:
+        at = work.pop()
+        for register in members(flow.effects[at].reads):
+            writers = [one for one in body if flow.effects[one].writes >> register & 1]
+            before = [one for one in writers if one < at]
+            if writers and (not before or load in before[-1:]):
+                return True
+            if before and before[-1] not in seen:
+                seen.add(before[-1])
+                work.append(before[-1])
+    return False
 
 
 def polled(instruction: Instruction) -> bool:

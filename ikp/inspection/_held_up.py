@@ -1,4 +1,4 @@
-"""Instructions that hold a warp up by what they are: calls, sleeps, loads that stand behind stores.
+"""Instructions that hold a warp up by what they are: calls, sleeps, loads that are behind stores.
 
 A function that is not inlined saves registers, and nothing moves across its call. A load that may
 be of a store's address stays behind the store, though the compiler unrolled the loop around both:
@@ -22,14 +22,14 @@ _REGISTERS: Final = span(R.first, R.count)
 _OF_COMPILER: Final = re.compile(r"__internal_|__cuda_|__nv_|__assert|vprintf|malloc|free")
 """Functions that no source line inlines: slow paths of divisions and roots, checks, prints."""
 _ORDERS: Final = ("BAR", "MEMBAR", "ATOM", "ATOMG", "RED", "REDG", "CALL", "FENCE", "ERRBAR")
-"""Instructions that loads may not pass, whatever their address."""
+"""Instructions that loads may not pass, of any address."""
 _BRINGS: Final = ("LDG", "LD", "LDS", "LDL", "LDSM", "SHFL")
 _COPIES: Final = 2
 """Groups of loads behind stores in one block of code, from which on it is an unrolled loop's."""
 
 
 def own_calls(flow: Flow) -> list[int]:
-    """Return the calls of functions that stand in the source."""
+    """Return the calls of functions of the source."""
     code = flow.code
     return [at for at in code.of("CALL") if _is_own(code.instructions[at])]
 
@@ -62,7 +62,7 @@ def copies_ahead(flow: Flow) -> float | None:
 
 @dataclass(frozen=True)
 class BehindStores:
-    """The loads of one kernel that stand behind stores which may be to their address.
+    """The loads of one kernel behind stores that may be to their address.
 
     Args:
         uses: its definitions and uses.

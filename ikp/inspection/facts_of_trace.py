@@ -298,6 +298,8 @@ def _agreed(some: list[CodeFacts]) -> CodeFacts:
         _common(some, "register_limit"),
         first.loops if len(some) == 1 else (),
         _common(some, "kernel") or "",
+        _common(some, "ahead"),
+        _common(some, "halo") or 0.0,
     )
 
 

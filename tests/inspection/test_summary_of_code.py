@@ -217,6 +217,8 @@ def test_kernels_that_differ_leave_what_they_agree_on_and_bounds() -> None:
     assert both == CodeFacts("sm_90a", None, None, True, ranges, 2)
     assert parse_facts(both.text()) == both
     assert it._agreed([one]) == one
+    more = replace(one, ahead=0.0, halo=0.5)
+    assert it._agreed([more]) == more, "what a kernel alone says stays"
 
 
 def test_cutes_code_is_found_where_it_was_told_to_keep_it(

@@ -52,6 +52,9 @@ class Known:
     by: str  # "machine code" | "mark" | "name" | "holds others" | ""
 
 
+FLAG_WAIT: Final = "flag wait @"
+"""How the names of waits begin that read memory until another block changes it. Their machine code
+is that of a load."""
 _MARK: Final = re.compile(r"^(?P<what>.+?)(?: x\d+)? @[^@:]+:\d")
 """An automatic mark's name: what is marked, and at which line of which file."""
 _LINES: Final = re.compile(r".*: (?P<verb>wait|issue|barrier)(?P<rest>.*)")
@@ -106,7 +109,7 @@ def of_region(name: str, facts: RangeFacts | None, kernels: frozenset[str]) -> K
         facts: what its ranges hold in the machine code, where the trace says it.
         kernels: names of kernels, whose own ranges are around all others.
     """
-    if facts is not None and facts.activity in _VALUES:
+    if facts is not None and facts.activity in _VALUES and not name.startswith(FLAG_WAIT):
         return Known(Activity(facts.activity), "machine code")
     if (marked := _of_mark(name, kernels)) is not None:
         return Known(marked, "mark")

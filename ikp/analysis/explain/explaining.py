@@ -65,7 +65,9 @@ def explained(trace: Trace, launch: Names | int | None = None) -> tuple[Verdict,
 def _verdict(trace: Trace, chosen: Chosen, prepared: Prepared) -> Verdict:
     time, free = overview.doing(prepared)
     joined, tried = tuple(connections(prepared)), tried_of(prepared)
-    causes, symptoms = decided(with_tried(_found(prepared), tried))
+    causes, symptoms = decided(
+        with_tried(_found(prepared), tried), owns_layouts=prepared.launch.backend != "triton"
+    )
     return Verdict(
         launch=overview.launched(prepared, chosen),
         unknown=tuple(unknowns(prepared, chosen)),

@@ -90,7 +90,8 @@ _CAPPED: Final = (
     "repeated-stores serial-thread far-memory unfused-sums scaled-operands products-with-ones "
     "checks unused-random-numbers unpacked-numbers alike-lanes serial-sums linear-search "
     "unused-shared-memory single-warp-products unchanged-values private-staging "
-    "bookkeeping uncached-loads large-loop"
+    "bookkeeping uncached-loads large-loop calls ordered-loads zeroed-loads promoted-sums "
+    "halo repeated-setup same-operands many-warps"
 )
 _COUNTED: Final = frozenset(_CAPPED.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""
@@ -153,7 +154,7 @@ def _capped(launch: Prepared, one: Finding) -> Finding:
 
 _FAULTS: Final = (
     "late-producer late-consumer queued-copies few-blocks launch-gaps late-start local-memory "
-    "bank-conflicts dependent-loads fences constants serial-mma epilogue busy-lines "
+    "bank-conflicts dependent-loads fences constants serial-mma epilogue "
     "needless-barrier needless-pass unseen-wait"
 )
 _ALWAYS: Final = frozenset(_FAULTS.split())
@@ -174,8 +175,47 @@ _ENOUGH: Final = 0.4
 """Part of such a place's bound from which on a reason explains it."""
 
 
-def decided(found: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Return causes and symptoms, each in the order of the findings."""
+_EFFECTS: Final = {
+    "flag-wait": "imbalance slow-block late-producer late-consumer barrier-skew tail exposed-load",
+    "slow-arithmetic": "divergence bookkeeping",
+    "atomics": "slow-memory exposed-load imbalance slow-block",
+    "local-memory": "slow-memory exposed-load",
+    "calls": "local-memory imbalance slow-block divergence",
+    "serial-thread": "barrier-skew barriers",
+    "zeroed-loads": "exposed-load slow-memory epilogue",
+    "ordered-loads": "exposed-load slow-memory",
+    "same-operands": "bank-conflicts unstaged-loads exposed-load",
+    "halo": "bank-conflicts exposed-load",
+    "no-tensor-cores": "bank-conflicts unstaged-loads",
+    "low-occupancy": "exposed-load slow-memory",
+    "few-blocks": "exposed-load slow-memory low-occupancy",
+    "many-warps": "barriers barrier-skew needless-barrier block-switch small-blocks",
+}
+"""What else a cause shows as: with the cause, its effects go."""
+_PART: Final = 0.5
+"""Part of an effect's bound that its cause's bound is, at least."""
+
+
+def _is_effect(one: Finding, found: Sequence[Finding]) -> bool:
+    """Whether a finding shows what another, which is at least likely, is the cause of."""
+    return any(
+        one.id in _EFFECTS.get(other.id, "").split()
+        and other.confidence != "possible"
+        and other.bound_ns >= _PART * one.bound_ns
+        for other in found
+    )
+
+
+def decided(
+    found: Sequence[Finding], *, owns_layouts: bool = True
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Return causes and symptoms, each in the order of the findings.
+
+    Args:
+        found: the findings, in order.
+        owns_layouts: whether the kernel's source says where numbers lie in shared memory: of
+            Triton's, the compiler does, and bank conflicts that only may cost are none to mend.
+    """
     why = max((one.bound_ns for one in found if one.id in _REASONS), default=0.0)
     some = [
         replace(one, confidence="possible")
@@ -183,8 +223,16 @@ def decided(found: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Findin
         else one
         for one in found
     ]
-    causes = tuple(one for one in some if _decides(one))
-    return causes, tuple(one for one in some if not _decides(one))
+    causes = tuple(
+        one
+        for one in some
+        if _decides(one) and not _is_effect(one, some) and (owns_layouts or not _may_conflict(one))
+    )
+    return causes, tuple(one for one in some if one not in causes)
+
+
+def _may_conflict(one: Finding) -> bool:
+    return one.id == "bank-conflicts" and one.confidence == "possible" and one.tried is None
 
 
 def _gained(tried: Tried) -> bool:

@@ -88,6 +88,14 @@ def most_blocks(launch: Prepared) -> int | None:
     return min(peak.warps // launch.launch.warps_per_block, _MOST_BLOCKS) if peak else None
 
 
+def room_for_blocks(launch: Prepared) -> int:
+    """Return how many blocks an SM has room for, by its warps, registers and shared memory."""
+    facts, each = launch.facts, launch.launch.warps_per_block
+    registers = (facts.plain_registers or facts.registers) if facts else None
+    some = [most_blocks(launch) or 1, _by_shared(launch)]
+    return max(min(some + ([_by_registers(registers, each)] if registers else [])), 1)
+
+
 def _held(launch: Prepared) -> int | None:
     """Return how many blocks the median SM held at once; None where not all recorded."""
     if not launch.every_block:

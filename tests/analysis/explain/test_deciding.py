@@ -58,6 +58,29 @@ def test_a_place_is_no_cause_where_another_finding_says_why() -> None:
     assert decided([place, other]) == ((place, other), ())
 
 
+@pytest.mark.parametrize(
+    ("cause", "effect", "goes"),
+    [
+        (finding("flag-wait", "likely"), finding("imbalance", "measured"), True),
+        (finding("flag-wait", "possible"), finding("imbalance", "measured"), False),
+        (replace(finding("flag-wait", "likely"), bound_ns=1.0), finding("tail", "likely"), False),
+        (finding("imbalance", "measured"), finding("flag-wait", "likely"), False),
+    ],
+)
+def test_what_a_cause_shows_as_is_no_further_cause(
+    cause: Finding, effect: Finding, goes: bool
+) -> None:
+    causes, symptoms = decided([effect, cause])
+    assert (effect in symptoms) == goes == (effect not in causes)
+
+
+def test_where_a_compiler_lays_numbers_out_conflicts_are_no_fault_of_the_source() -> None:
+    may = finding("bank-conflicts", "possible", number=Number("c", 8.0, "ratio"))
+    likely = replace(may, confidence="likely")
+    assert decided([may], owns_layouts=False) == ((), (may,))
+    assert decided([likely], owns_layouts=False) == ((likely,), ())
+
+
 def waiting(warps: int = 16) -> Verdict:
     """Return the verdict on blocks whose warps wait for loads half of the time."""
     scene = Scene()

@@ -31,10 +31,12 @@ def extra(kind: str, count: float, parts: float = 1.0, facts: RangeFacts = BUSY)
 @pytest.mark.parametrize("kind", _KINDS)
 def test_each_kind_is_found_by_its_count(kind: str) -> None:
     facts = replace(BUSY, mix={**BUSY.mix, "tensor.2": (100, 0, 0)}) if kind == "ones" else BUSY
-    one = found(extra(kind, 50, facts=facts), _KINDS[kind].name)
+    one = found(extra(kind, 50, parts=5, facts=facts), _KINDS[kind].name)
     assert one is not None and one.confidence == "likely" and one.where.lines == ("/src/k.cu:7",)
     assert one.bound_share <= 0.51 * _KINDS[kind].times, "half of the instructions"
     assert found(BUSY, _KINDS[kind].name) is None
+    most = _KINDS[kind].most
+    assert (found(extra(kind, 50, facts=facts), _KINDS[kind].name) is None) == (most < 50)
     assert found(extra(kind, 1, facts=facts), _KINDS[kind].name) is None, "one in a hundred"
 
 

@@ -178,4 +178,6 @@ IDS = (
     "no-tensor-cores", "slow-arithmetic", "repeated-loads", "divergence", "small-tiles",
     "flag-wait", "late-message", "block-order", "unstaged-loads",
     "dependent-loads", "fences", "constants", "shuffles", "busy-lines",
+    "calls", "ordered-loads", "zeroed-loads", "halo", "repeated-setup", "same-operands",
+    "many-warps", "promoted-sums",
 )  # fmt: skip

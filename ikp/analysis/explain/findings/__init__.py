@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from ikp.analysis.explain.findings.again_in_each_block import again_in_each_block
 from ikp.analysis.explain.findings.excess_work import excess_work
+from ikp.analysis.explain.findings.held_up_warps import held_up_warps
 from ikp.analysis.explain.findings.idle_sms import idle_lanes, launch_gaps, occupancy_limits
 from ikp.analysis.explain.findings.idle_threads import divergence, idle_threads, serial_threads
 from ikp.analysis.explain.findings.kinds_of_memory import (
@@ -84,6 +86,8 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     serial_code,
     unused_hardware,
     missed_caches,
+    held_up_warps,
+    again_in_each_block,
     bookkeeping,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""

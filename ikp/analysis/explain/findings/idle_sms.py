@@ -23,7 +23,14 @@ from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Floats, Ints, Prepared, once
 from ikp.analysis.explain.roofs import is_counted, nearest, roofs, share_of
 from ikp.analysis.explain.stakes import LEAST, enough, finding
-from ikp.analysis.explain.use_of_hardware import BUSY, Room, asked_of_memory, most_blocks, room_of
+from ikp.analysis.explain.use_of_hardware import (
+    BUSY,
+    Room,
+    asked_of_memory,
+    most_blocks,
+    room_for_blocks,
+    room_of,
+)
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 _PART: Final = 0.5
@@ -197,12 +204,15 @@ def _unused(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     if idle < UNUSED:
         return
     sure = bool(roofs(launch)) and nearest(launch) < _FAR
+    room = room_for_blocks(launch) * peak.sms
+    left = 1 - max(nearest(launch), len(launch.blocks.ids) / room) if sure else 0.0
+    at_stake = max(idle, left) * launch.duration
     yield finding(
         launch,
         "few-blocks",
         title=f"{len(lanes.sms)} of {peak.sms} SMs have a block",
         number=Number("SMs without a block", idle, "share"),
-        at_stake=idle * launch.duration,
+        at_stake=at_stake,
         without="with the same work spread over all SMs",
         confidence="likely" if sure else "possible",
         rationale="SMs counted; that the work can be cut finer, at no cost, is assumed: a block "

@@ -16,6 +16,7 @@ is no fault where there is time for it: only where no other unit is as near its 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class _Kind:
     gone: float = 1.0  # part of the counted instructions that the change saves
     least: float = _PART
     of: str = ""  # the units that take the time, by how their names begin; "": all
+    most: float = math.inf  # instructions for each thing that these are for: of more, it is more
     times: float = 1.0  # as many others that these instructions hold up, beside themselves
 
 
@@ -74,9 +76,11 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
         return
     count = sum(one.executions * each.count for one, each in some)
     parts = sum(one.executions * each.parts for one, each in some)
-    share = min(count / max(_weighed(work), 1.0), 1.0)
+    share = min(count / max(weighed(work), 1.0), 1.0)
     time = words.gone * sum(_time(launch, work, one, each, words) for one, each in some)
     saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), words.gone * share))
+    if count > words.most * max(parts, 1e-9):
+        return
     if max(share, time / words.times) < words.least or not enough(launch, saved * launch.duration):
         return
     place = short_line(some[0][1].line, some[0][0].name)
@@ -96,7 +100,7 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
     )
 
 
-def _weighed(work: CountedWork) -> float:
+def weighed(work: CountedWork) -> float:
     """Return how many instructions the launch issues, loops without known trips as in ``extra``."""
     return sum(one.executions * sum(one.facts.serves.values()) for one in work.ranges)
 
@@ -178,6 +182,17 @@ _KINDS: Final = {
         "curand_uniform4 in CUDA C++; or fewer rounds (n_rounds=)",
         gone=0.7,
     ),
+    "promoted": _Kind(
+        "promoted-sums",
+        "{line} adds what tensor cores have summed up to another sum in registers, again and "
+        "again: {share} of all instructions",
+        "with sums that tensor cores keep",
+        "additions, in a loop, of what a product has just made to a sum of all iterations",
+        "the sums of tensor cores are not exact enough for this K",
+        "let products add to their own sum over the loop: tl.dot(a, b, acc) without "
+        "max_num_imprecise_acc (or a larger one), fast accumulation in CUTLASS and cuBLASLt",
+        least=0.2,
+    ),
     "unpacked": _Kind(
         "unpacked-numbers",
         "{line} takes numbers apart bit by bit: {each} integer instructions for each number, "
@@ -191,6 +206,7 @@ _KINDS: Final = {
         "few entries, or one PRMT for several numbers, for other formats",
         gone=0.9,
         least=0.2,
+        most=40.0,
     ),
     "private": _Kind(
         "private-staging",

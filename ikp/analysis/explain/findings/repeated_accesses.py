@@ -39,6 +39,8 @@ _PART: Final = 0.15
 _LEAST: Final = 0.03
 """Share of the launch that they need at the caches' full rate."""
 _BOUND: Final = 3.0
+_RATE: Final = 0.6
+"""Share of memory's rate from which on it, and not L2 alone, brings what was stored."""
 _AGAIN: Final = 0.25
 """Part of the bytes of memory that are asked for again, from which on that is a finding."""
 
@@ -66,7 +68,9 @@ def _passed_through(launch: Prepared, work: CountedWork, loads: list[Access]) ->
     at_l2 = (again + min(again, stores)) / work.peak.l2_gb_per_s / launch.duration
     if share < _AGAIN or at_l2 < _LEAST:
         return
-    saved = min(share, 1 - nearest(launch, ("L1", "L2", "DRAM", "issue")))
+    rate = work.peak.gb_per_s if share_of(launch, "DRAM") >= _RATE else work.peak.l2_gb_per_s
+    time = (again + min(again, stores)) / rate / launch.duration
+    saved = min(share, time, 1 - nearest(launch, ("L1", "L2", "DRAM", "issue")))
     back.sort(key=lambda each: -moved_bytes([each]))
     yield finding(
         launch,

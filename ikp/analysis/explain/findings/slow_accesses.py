@@ -28,7 +28,7 @@ from ikp.analysis.explain.counted_work import (
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import cycles_of, with_beside
-from ikp.analysis.explain.roofs import is_counted, nearest, roofs
+from ikp.analysis.explain.roofs import is_counted, nearest, roofs, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.use_of_hardware import room_of
 from ikp.analysis.explain.verdict import Finding, Number, Where
@@ -39,7 +39,7 @@ _COUNTED_TIMES: Final = 1.9
 up to 1.5 times as much."""
 _LEAST: Final = 0.05
 """Share of the launch that the excess needs at the unit's full rate, from which on it counts."""
-_SURE: Final = 0.2
+_SURE: Final = 0.15
 """The same, from which on the excess is likely to be the cause."""
 _COUNTED_MOSTLY: Final = 0.6
 """The same of bank conflicts, which other warps' work may hide."""
@@ -91,7 +91,7 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
         number=Number("sectors of a request over those it needs", _ratio(worst), "ratio"),
         at_stake=saved * launch.duration,
         without=f"with lanes that {does[:-1]} adjacent addresses",
-        confidence="likely" if share >= _SURE and _is_nearest(launch) else "possible",
+        confidence="likely" if share >= _SURE and _decide(launch, dense=dense) else "possible",
         rationale=f"counted: addresses of a warp's lanes, {_source(worst)}"
         f"{_ASSUMED if assumed else ''}, times {requests:,.0f} requests; the sectors above "
         f"the least need {100 * share:.0f} % of the launch at the caches' full rate"
@@ -102,6 +102,15 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
     )
 
 
+def _decide(launch: Prepared, *, dense: bool) -> bool:
+    """Whether caches decide: for requests that use their sectors together, L1's rate alone."""
+    return _is_nearest(launch) and (not dense or share_of(launch, "L1") >= _FULL)
+
+
+_FULL: Final = 0.7
+"""Share of L1's rate from which on its cycles decide, and not their latency."""
+
+
 def _is_nearest(launch: Prepared) -> bool:
     """Whether caches are about as near to their limit as anything else."""
     found = {one.name: one.share for one in roofs(launch)}
@@ -109,7 +118,7 @@ def _is_nearest(launch: Prepared) -> bool:
     return nearest(launch, ("L1", "L2")) <= _FARTHER * caches
 
 
-_FARTHER: Final = 1.5
+_FARTHER: Final = 2.0
 _STRIDED: Final = (
     "let neighbouring lanes access neighbouring addresses: another order of threads or layout, or "
     "a transposition through shared memory; wider accesses for each lane"

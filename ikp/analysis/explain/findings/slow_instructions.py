@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
+from ikp.analysis.explain.findings.needless_instructions import extra_of
 from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.places import time_in, where_of
 from ikp.analysis.explain.prepared import Prepared
@@ -35,9 +36,9 @@ _SLOW: Final = 0.1
 _SURE: Final = 0.3
 _HALF: Final = 0.5
 """Part of all instructions from which on they are the cause."""
-_BOUND: Final = 4.0
+_BOUND: Final = 2.0
 """How many times as long as at the full rate slow instructions may take: they wait for each other,
-and come with others that convert and combine."""
+and come with others that convert and combine. Of three kernels of others it was 0.9 to 1.7."""
 _LIGHT: Final = 2.0
 """Loads of shared memory for each sum, above which it is no product of tiles in registers."""
 
@@ -230,8 +231,10 @@ _SHUFFLES: Final = 0.1
 """Part of all instructions that shuffles are, from which on a kernel reduces again and again."""
 _STEPS: Final = 40.0
 """Shuffles of each warp that a few reductions take: five steps each."""
-_OFTEN: Final = 200.0
-"""Shuffles of each warp that only a loop over them makes: 40 reductions."""
+_SURELY: Final = 0.03
+"""Part of all instructions from which on shuffles are a cause whose sums are only added up."""
+_SUMMED: Final = 0.5
+"""Part of the shuffles that such sums are then."""
 _AROUND: Final = 3.0
 """Instructions that go with each shuffle of a reduction: itself, its sum, and a move or a wait."""
 _TIME: Final = 0.25
@@ -344,8 +347,11 @@ def _constants(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 def _shuffles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     count = work.issued.get("shuffle", 0.0)
     part, each = count / max(work.total, 1.0), _of_each_warp(launch, count)
+    summed = sum(one.executions * extra.count for one, extra in extra_of(work, "lane sums"))
+    sure = summed >= _SUMMED * count
     saved = min(_AROUND * part, 1.0)
-    if part < _SHUFFLES or each < _STEPS or not enough(launch, saved * launch.duration):
+    few = part < (_SURELY if sure else _SHUFFLES) or each < _STEPS
+    if few or not enough(launch, saved * launch.duration):
         return
     some = sorted(
         (one for one in work.ranges if one.issued.get("shuffle")),
@@ -359,9 +365,14 @@ def _shuffles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         number=Number("shuffles over all instructions", part, "share"),
         at_stake=saved * launch.duration,
         without="with one reduction behind the loop",
-        confidence="likely" if each >= _OFTEN else "possible",
+        confidence="likely" if sure else "possible",
         rationale="counted: shuffles, and as much again for each sum and move between them. "
-        "Refuted if each result is needed before the next can be begun.",
+        + (
+            "Iterations only add what lanes sum up to a sum of all: lanes could sum up once, "
+            "behind the loop. Refuted if numbers must be added in order."
+            if sure
+            else "Refuted if each result is needed before the next can be begun."
+        ),
         where=where_of(launch, some),
         suggestion="let each lane sum in registers of its own over the loop, and reduce over the "
         "warp once behind it; or give each lane a result of its own",

@@ -17,9 +17,10 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.arrivals import bound_ns, shown_name
-from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.activity import FLAG_WAIT, Activity
 from ikp.analysis.explain.connections import Connection, Rows, connect_wait
 from ikp.analysis.explain.counted_work import counted_work
+from ikp.analysis.explain.findings.needless_instructions import extra_of
 from ikp.analysis.explain.places import time_in, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import GroupShares, group_shares, issue_share
@@ -92,7 +93,9 @@ def _waits(launch: Prepared, shares: GroupShares) -> Iterator[_Wait]:
     waits = [
         i
         for i, known in enumerate(launch.known)
-        if known.activity.waits and known.activity is not Activity.WAIT_MMA
+        if known.activity.waits
+        and known.activity is not Activity.WAIT_MMA
+        and not launch.names[i].startswith(FLAG_WAIT)
     ]
     pairs = [(g, r) for g in range(len(launch.groups)) for r in waits if shares.own[g, r] >= LEAST]
     for group, region in sorted(pairs, key=lambda pair: -shares.own[pair]):
@@ -298,8 +301,6 @@ def _why(launch: Prepared, wait: _Wait) -> str:
     )
 
 
-_MARK: Final = "flag wait"
-"""How the names of waits begin that read memory until it changes."""
 _LEAST: Final = 0.05
 
 
@@ -309,7 +310,7 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
     Where one warp of a block waits, the others wait for it: a block's time counts, not a warp's.
     """
     regions = [
-        i for i, name in enumerate(launch.names) if name.startswith(_MARK) and launch.counts[i]
+        i for i, name in enumerate(launch.names) if name.startswith(FLAG_WAIT) and launch.counts[i]
     ]
     work = counted_work(launch)
     ranges = [one for one in work.ranges if one.facts.polls] if work else []
@@ -327,14 +328,14 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
     if share < (_LEAST if measured else _MOSTLY) or not enough(launch, saved * launch.duration):
         return
     lines = [one.facts.polls for one in ranges]
+    sleeps = bool(work and extra_of(work, "asleep"))
     where = where_of(launch, ranges, lines) if ranges else Where(regions=tuple(names[:3]))
     yield finding(
         launch,
         "flag-wait",
         title=f"blocks wait for other blocks in {names[0]}: {100 * share:.0f} % of "
-        + (
-            "their time" if measured else "the warps' time is in code with a loop that reads a flag"
-        ),
+        + ("their time" if measured else "the warps' time is in code with a loop that reads a flag")
+        + ("; the loop sleeps (nanosleep) each time before it asks again" if sleeps else ""),
         number=Number("waits for flags, of the blocks' time", share, "share"),
         at_stake=saved * launch.duration,
         without="without waits for other blocks",
@@ -347,10 +348,17 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
         )
         + " Refuted if no block is later than the others where its order does not matter.",
         where=where,
-        suggestion="let no block wait for the one before it: sum by atomics, or write partial "
+        suggestion=(_SLEEP if sleeps else "")
+        + "let no block wait for the one before it: sum by atomics, or write partial "
         "results for a second kernel; where order matters, a decoupled look-back; shorter "
         "sections under a lock, or a lock for each part of the data",
     )
+
+
+_SLEEP: Final = (
+    "sleep shorter, or not at all: a flag is seen only when the sleep is over, and each block of a "
+    "chain adds its own; "
+)
 
 
 def _of_blocks(launch: Prepared, regions: list[int]) -> float:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.activity import FLAG_WAIT, Activity
 from ikp.analysis.explain.connections import Meetings, meetings
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.prepared import Prepared
@@ -216,7 +216,7 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
     alone = np.count_nonzero(shares.recorded) == 1
     found, removed, beside = [], {*needless(launch)}, _beside_products(launch)
     for region in launch.regions(_KINDS).tolist():
-        if region in removed:
+        if region in removed or launch.names[region].startswith(FLAG_WAIT):
             continue
         kind = launch.known[region].activity
         if kind is not Activity.WAIT_MEMORY and not alone:
@@ -279,6 +279,7 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
     asked = (asked_of_memory(launch) or 0.0) if kind in ("late-copy", "exposed-load") else 0.0
     queues = asked >= BUSY
     who = f"{launch.groups.names[group]}: " if len(launch.groups) > 1 else ""
+    sure = _one_ahead(launch, kind, share)
     return finding(
         launch,
         kind,
@@ -289,9 +290,11 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
         at_stake=saved * launch.duration,
         without=f"without the wait in {name}",
         confidence="possible"
-        if queues or kind in ("unseen-wait", "barriers") or _others_work(launch, region)
+        if queues
+        or kind in ("unseen-wait", "barriers")
+        or (_others_work(launch, region) and not sure)
         else "likely",
-        rationale=_BECAUSE.get(kind, _ALONE),
+        rationale=_BECAUSE.get(kind, _ALONE) + (_ONE_AHEAD if sure else ""),
         where=Where(
             regions=(name,),
             roles=(launch.groups.names[group],) if launch.groups.by == "role" else (),
@@ -301,6 +304,18 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
         ),
         suggestion=_DO[kind] if kind != "unseen-wait" else _let_record(launch),
     )
+
+
+def _one_ahead(launch: Prepared, kind: str, share: float) -> bool:
+    """Whether a loop waits for all copies under way, which it issued an iteration before."""
+    ahead = launch.facts.ahead if launch.facts else None
+    return kind == "late-copy" and ahead is not None and ahead < 1 and share >= _MUCH
+
+
+_ONE_AHEAD: Final = (
+    " The machine code leaves no copy under way at that wait: copies are issued one iteration "
+    "ahead, and one more stage would leave some."
+)
 
 
 def _others_work(launch: Prepared, region: int) -> bool:

@@ -1,0 +1,119 @@
+"""Findings ``calls``, ``ordered-loads`` and ``zeroed-loads``: what machine code alone decides.
+
+A function that was not inlined, a load that stays behind stores of an unrolled loop, and a load of
+what a parameter multiplies by zero: each has a mark that nothing else leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.counted_work import CountedWork, counted_work, moved_bytes
+from ikp.analysis.explain.findings.needless_instructions import extra_of, weighed
+from ikp.analysis.explain.places import short_line, time_in, where_of, where_of_accesses
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number
+
+_TIME: Final = 0.25
+"""Share of the warps' time from which on such code is a finding."""
+_OFTEN: Final = 1 / 400
+"""Calls among all instructions from which on they, and not what is called, take the time."""
+_CALLED: Final = 0.6
+"""Part of the time of code with calls that inlining saves: of one kernel of a library, 0.55."""
+_UNROLLED: Final = 0.75
+"""Part of the waits for ordered loads that goes where four iterations' loads are made at once."""
+_PART: Final = 0.1
+"""Part of all bytes from which on loads that are multiplied by zero are a finding."""
+
+
+def held_up_warps(launch: Prepared) -> Iterator[Finding]:
+    """Yield findings on calls, on loads behind stores, and on loads that are times zero."""
+    work = counted_work(launch)
+    if work is None:
+        return
+    yield from _calls(launch, work)
+    yield from _ordered(launch, work)
+    yield from _zeroed(launch, work)
+
+
+def _calls(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    some = extra_of(work, "called")
+    share = time_in(launch, (one for one, _ in some), work.kernel) / max(launch.warp_time, 1)
+    count = sum(one.executions * each.count for one, each in some)
+    part = count / max(weighed(work), 1.0)
+    saved = min(_CALLED * min(share, 1.0), 1 - nearest(launch, ("issue", "integer", "L1")))
+    if share < _TIME or part < _OFTEN or not enough(launch, saved * launch.duration):
+        return
+    place = short_line(some[0][1].line, some[0][0].name)
+    yield finding(
+        launch,
+        "calls",
+        title=f"{place} calls a function that is not inlined, one call for every "
+        f"{1 / part:.0f} instructions: {100 * share:.0f} % of the warps' time is in such code",
+        number=Number("calls, of all instructions", part, "share"),
+        at_stake=saved * launch.duration,
+        without="with the function inlined",
+        confidence="likely",
+        rationale="counted: calls of functions of the source. Arguments go through registers that "
+        "must be saved, or through memory, and no instruction moves across a call. Refuted if an "
+        "inlined function takes as long.",
+        where=where_of(launch, [one for one, _ in some], [each.line for _, each in some]),
+        suggestion="inline it: __forceinline__ in place of __noinline__, @triton.jit without "
+        "noinline=True, no separate compilation (or -dlto); pass results by value, not by address",
+    )
+
+
+def _ordered(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    some = extra_of(work, "behind stores")
+    waits = launch.share_in(launch.regions((Activity.WAIT_MEMORY, Activity.LOAD)))
+    saved = min(_UNROLLED * waits, 1 - nearest(launch))
+    if not some or waits < _TIME or not enough(launch, saved * launch.duration):
+        return
+    place = short_line(some[0][1].line, some[0][0].name)
+    yield finding(
+        launch,
+        "ordered-loads",
+        title=f"{place} loads behind a store in each copy of an unrolled loop: a store may be to "
+        f"the address of a load, so the copies wait one after another, {100 * waits:.0f} % of the "
+        "warps' time",
+        number=Number("waits for loads, of the warps' time", waits, "share"),
+        at_stake=saved * launch.duration,
+        without="with the loads of all copies ahead of the stores",
+        confidence="likely",
+        rationale="counted: the compiler unrolled the loop, and left the loads of each copy behind "
+        "the stores of the one before, though their addresses are known. Refuted if registers "
+        "are what it lacks.",
+        where=where_of(launch, [one for one, _ in some], [each.line for _, each in some]),
+        suggestion="__restrict__ (and const) on the pointers, so that loads may pass stores; or "
+        "load into registers ahead of the stores",
+    )
+
+
+def _zeroed(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    some = extra_of(work, "times zero")
+    lines = {each.line for _, each in some if each.parts}
+    every = [each for each in work.accesses() if ".global." in each[1].unit]
+    lost = [each for each in every if each[1].unit.startswith("load") and each[1].line in lines]
+    part = moved_bytes(lost) / max(moved_bytes(every), 1.0)
+    saved = min(part, 1 - nearest(launch, ("DRAM", "L2", "L1", "issue")))
+    if part < _PART or not enough(launch, saved * launch.duration):
+        return
+    yield finding(
+        launch,
+        "zeroed-loads",
+        title=f"{short_line(lost[0][1].line, lost[0][0].name)} loads what a parameter multiplies "
+        f"by zero: {100 * part:.0f} % of all bytes that pass",
+        number=Number("bytes that are multiplied by zero, of all that pass", part, "share"),
+        at_stake=saved * launch.duration,
+        without="without these loads",
+        confidence="likely",
+        rationale="counted: all that these loads bring is multiplied by a parameter, which was 0 "
+        "in the first recorded launch. Refuted if the numbers may be infinite, or no number.",
+        where=where_of_accesses(launch, lost),
+        suggestion="load only where the factor is not zero (if beta != 0), or compile a kernel "
+        "for zero (tl.constexpr, a template's argument)",
+    )

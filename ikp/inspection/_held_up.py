@@ -14,9 +14,8 @@ from typing import Final
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
-from ikp.sass.disassembly.effects import operand
+from ikp.sass.disassembly.effects import R, operand, span
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.resources import R, span
 
 _REGISTERS: Final = span(R.first, R.count)
 _OF_COMPILER: Final = re.compile(r"__internal_|__cuda_|__nv_|__assert|vprintf|malloc|free")

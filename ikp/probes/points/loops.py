@@ -14,9 +14,9 @@ from typing import Final
 from ikp.probes.points.sese_regions import Point, Regions
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.uniformity import Alike
+from ikp.sass.disassembly.effects import members
 from ikp.sass.disassembly.listing import Instruction, Line
 from ikp.sass.disassembly.opcodes import SPIN, Landmark, landmark
-from ikp.sass.disassembly.resources import members
 
 ALLOCATES = "UTCATOMSWS"
 """The operation that allocates tensor memory."""

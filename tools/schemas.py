@@ -18,7 +18,7 @@ from ikp.core.overhead import Overhead
 from ikp.inspection import report as inspection
 from ikp.json_schema import schema_of
 from ikp.printing import as_json
-from ikp.running import document as run
+from ikp.running import answer as run
 
 DOCUMENTS: Final[dict[str, tuple[int, Any]]] = {
     "addresses": (access_table.VERSION, access_table.AddressesJson),

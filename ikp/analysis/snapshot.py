@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ikp.core.decoding.open_ranges import OPEN
+from ikp.core.decoding.stream import OPEN
 from ikp.core.trace import Trace
 from ikp.json_schema import headed
 from ikp.printing import Printed, as_json

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ikp.cli._format_option import format_option
+from ikp.cli._options import format_option
 from ikp.cli._plugins import aligned
 from ikp.json_schema import headed
 from ikp.printing import as_json

@@ -13,7 +13,7 @@ import click
 
 from ikp import registry
 from ikp.cli import _gpu as gpu
-from ikp.cli._format_option import format_option
+from ikp.cli._options import format_option
 from ikp.cli._plugins import Check, Plugin, aligned, check, registered
 from ikp.cli._reading import next_command
 from ikp.compiling import cache_folder, compiler_path

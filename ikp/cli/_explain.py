@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ikp.cli._format_option import format_option
+from ikp.cli._options import format_option
 from ikp.cli._reading import next_command, read_trace
 from ikp.cli._trace_file import TRACE
 from ikp.registry import SUFFIXES

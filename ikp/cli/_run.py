@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ikp.cli._format_option import format_option
+from ikp.cli._options import format_option
 from ikp.cli._target import Target, misplaced, resolved
 from ikp.errors import UsageError
 from ikp.paths import shown

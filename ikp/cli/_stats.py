@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ikp.cli._format_option import format_option
-from ikp.cli._part_options import choosing, given
+from ikp.cli._options import choosing, format_option, given
 from ikp.cli._reading import check_file, next_command, read_trace
 from ikp.cli._trace_file import TRACE
 from ikp.errors import UsageError

@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 
 import click
 
-from ikp.cli._format_option import format_option
+from ikp.cli._options import format_option
 from ikp.cli._reading import read_trace
 from ikp.cli._trace_file import TRACE
 from ikp.json_schema import headed

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ikp.cli._options import Window, window_option
 from ikp.cli._reading import check_file, next_command
 from ikp.cli._trace_file import TRACE
-from ikp.cli._window import Window, window_option
 from ikp.errors import UsageError
 from ikp.viewer.first_look import FirstLook, first_look
 from ikp.viewer.part import MANY, TracePart, opening, write_part

@@ -20,10 +20,9 @@ from ikp.edit._rename import (
     rename_regions,
     rename_warps,
 )
-from ikp.edit.cut import cut
 from ikp.edit.deduct import deduct_overhead
 from ikp.edit.join import concat, shift
-from ikp.edit.select import select
+from ikp.edit.select import cut, select
 
 __all__ = [
     "add_args",

@@ -1,6 +1,7 @@
-"""One kernel of a PTX text: its instructions as code, their statements, and their source lines.
+"""One kernel of a PTX text: its instructions as code, their source lines, and its control flow.
 
-The lines are from ``.file``, ``.loc`` and ``inlined_at``.
+The lines are from ``.file``, ``.loc`` and ``inlined_at``. Jumps, basic blocks and regions are
+subclasses of those of SASS.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import PurePath
 from typing import TypeVar
 
 from ikp.errors import PatchError
+from ikp.probes.points.sese_regions import Regions
 from ikp.ptx.instructions import PtxInstruction as Parsed
 from ikp.ptx.instructions import (
     Statement,
@@ -21,6 +24,8 @@ from ikp.ptx.instructions import (
     statements,
     without_counted_lines,
 )
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.graph import Graph, Jumps, inverse
 from ikp.sass.disassembly.listing import Code, Instruction, Line
 
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"')
@@ -268,3 +273,71 @@ def _found(
     scopes = (scope for scope in reversed(around) if (scope, name) in known)
     inner = next(scopes, None)
     return None if inner is None else known[inner, name]
+
+
+ENDS = ("ret", "exit")
+"""Operations that end a thread: its header is stored before. Before a trap, none is stored."""
+_LEAVING = (JUMP, TABLE_JUMP, "trap", *ENDS)
+
+
+@dataclass(frozen=True)
+class Branches(Jumps):
+    """The jumps of one kernel: PTX names the targets of each."""
+
+    @cached_property
+    def leaving(self) -> dict[int, list[tuple[int, str]]]:
+        """Jump -> (index, guard) of what may run next."""
+        found: dict[int, list[tuple[int, str]]] = {}
+        for at, each in enumerate(self.code.instructions):
+            if each.op in _LEAVING:
+                falls = [(at + 1, inverse(each.guard))] if each.guard else []
+                found[at] = [*((to, each.guard) for to in _targets(each)), *falls]
+        return found
+
+    @cached_property
+    def calls(self) -> dict[int, list[int]]:
+        """Empty: a function is another body, and a call goes on to the next instruction."""
+        return {}
+
+    def ends(self, at: int) -> bool:
+        """Whether a thread may end at an instruction."""
+        return self.code.instructions[at].op in (*ENDS, "trap")
+
+
+def _targets(instruction: Instruction) -> list[int]:
+    """Return the targets of a jump; none for other instructions."""
+    if instruction.op == JUMP:
+        return [int(instruction.rest)]
+    if instruction.op == TABLE_JUMP:
+        return sorted({int(to) for to in instruction.operands[1:]})
+    return []
+
+
+@dataclass(frozen=True)
+class PtxGraph(Graph):
+    """The graph of one kernel's basic blocks."""
+
+    @cached_property
+    def jumps(self) -> Jumps:
+        """The jumps and other ends of blocks."""
+        return Branches(self.code)
+
+
+@dataclass(frozen=True)
+class PtxFlow(Flow):
+    """The control flow of one kernel."""
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The basic blocks."""
+        return PtxGraph(self.code)
+
+
+@dataclass(frozen=True)
+class Ways(Regions):
+    """Regions of one kernel for a single thread, with no divergence."""
+
+    @cached_property
+    def divergent(self) -> set[int]:
+        """Empty: a record is of a warp's first thread, wherever the others are meanwhile."""
+        return set()

@@ -16,8 +16,7 @@ from ikp.probes.points import naming
 from ikp.probes.points.loops import iteration, loop_ends, loop_lines
 from ikp.probes.points.probe_points import Level, ProbeRegion, nested
 from ikp.probes.points.sese_regions import Point, Regions
-from ikp.ptx.body import Body
-from ikp.ptx.branching import PtxFlow, Ways
+from ikp.ptx.body import Body, PtxFlow, Ways
 from ikp.sass.disassembly.listing import Line
 from ikp.sass.disassembly.opcodes import ISSUED, SPIN, Landmark
 

@@ -1,21 +1,28 @@
-"""``Answer``: what took a run's time, as kernels by time and a verdict on the hottest of them."""
+"""``Answer``: what took a run's time, as kernels by time and a verdict on the hottest of them; the
+run as JSON.
+
+The JSON of ``ikp run`` has its processes, kernels by time, verdict, next commands and warnings.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from ikp.analysis.explain.verdict import Verdict
+from ikp.json_schema import headed
 from ikp.running.process_parts import Part, near
 from ikp.signals import pass_on
 from ikp.unedited.plan import NOT_NAMED
 
 if TYPE_CHECKING:
-    from ikp.analysis.explain.verdict import Verdict
     from ikp.trace import Trace
+
 
 MOST: Final = 2_000_000
 """Records of one launch that the end of a run explains: a second, and 0.2 GB. A verdict is of one
@@ -194,3 +201,34 @@ def _opening(written: Sequence[Part], folder: str) -> tuple[Command, ...]:
         return ()
     path = near(str(written[0].trace), folder)
     return (Command(("ikp", "view", path), "the timeline, in your browser"),)
+
+
+VERSION: Final = 1
+
+
+class RunJson(TypedDict):
+    """The JSON of ``ikp run``, without the head. ``lines`` are warnings and what went wrong."""
+
+    processes: list[Part]
+    kernels: list[Kernel]
+    untimed: list[str]
+    verdict: Verdict | None
+    explained: str | None
+    not_explained: str
+    next: list[Command]
+    lines: list[str]
+
+
+def document(parts: Sequence[Part], answer: Answer, lines: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON of a run."""
+    verdict = None if answer.verdict is None else answer.verdict.to_dict()
+    if verdict is not None:
+        del verdict["schema"]  # it is a part of this document
+    found = asdict(answer) | {"verdict": verdict}
+    processes = [asdict(each) for each in parts]
+    return headed("run", VERSION, {"processes": processes, **found, "lines": list(lines)})
+
+
+def beside(path: str) -> Path:
+    """Return the path of a run's JSON: ``x.run.json`` beside ``x.pftrace``."""
+    return Path(path).with_suffix(".run.json")

@@ -19,7 +19,7 @@ from ikp import registry
 from ikp.core import abi
 from ikp.core.abi import OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
-from ikp.core.decoding.open_ranges import until, with_open
+from ikp.core.decoding.stream import until, with_open
 from ikp.core.host_clock import HostClock
 from ikp.core.regions import merge
 from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 import ikp
 from ikp.cli import _convert
-from ikp.cli._convert_many import cut_out
+from ikp.cli._convert import cut_out
 from ikp.cli.main import cli
 from tests.analysis.example import trace
 from tests.edit.test_select import example

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.core import lanes, stacking
+from ikp.core import lanes
 from ikp.core.abi import Kind
 from tests.strategies import recordings
 from tests.trace_processor.nesting import depths, parents
@@ -93,9 +93,9 @@ def test_slots_taken_together_get_the_lanes_of_each_alone(
     found = []
     for groups in (1, 1 << 30):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stacking, "GROUPS", groups)
-            patch.setattr(stacking, "FIRST_LANES", known)
-            patch.setattr(stacking, "_FIRST_DEPTH", 1)
+            patch.setattr(lanes, "GROUPS", groups)
+            patch.setattr(lanes, "FIRST_LANES", known)
+            patch.setattr(lanes, "_FIRST_DEPTH", 1)
             found.append(lanes.arrange(*data, max_depth=max_depth).lane)
     np.testing.assert_array_equal(*found)
 

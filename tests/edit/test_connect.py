@@ -19,7 +19,7 @@ import ikp
 from ikp.core.abi import PayloadType
 from ikp.core.args import arrows
 from ikp.core.trace import Trace
-from ikp.edit._pairs import pairs
+from ikp.edit._across import pairs
 from ikp.errors import ExportError, UsageError
 from tests.edit.warps import block, joined, ring
 from tests.exporters.perfetto.examples import START, assert_same

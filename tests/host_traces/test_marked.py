@@ -14,7 +14,7 @@ from ikp.core.host_trace import LAUNCH, HostTrace
 from ikp.errors import UsageError
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.host_traces import kineto
-from ikp.host_traces.marked import NAMED
+from ikp.host_traces.kineto import NAMED
 from ikp.host_traces.placing import place
 from ikp.session import launch_marks
 from ikp.trace import Trace

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from ikp.errors import PatchError
 from ikp.probes.points.probe_points import Level
-from ikp.ptx.body import Body
-from ikp.ptx.branching import PtxFlow
+from ikp.ptx.body import Body, PtxFlow
 from ikp.ptx.spots import Spots, kind_of, title
 from ikp.sass.disassembly.listing import Line
 from tests.ptx.small import TURNS, kernel

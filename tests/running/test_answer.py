@@ -15,9 +15,8 @@ import pytest
 from ikp import terminal
 from ikp.analysis.kernel_times import KernelTime, kernel_times
 from ikp.running import answer as module
-from ikp.running._answer_text import as_lines
 from ikp.running.answer import MOST, MOST_READ, Answer, answer
-from ikp.running.finishing import finish
+from ikp.running.finishing import as_lines, finish
 from ikp.running.process_parts import Part, Plain, as_note, of_note
 from ikp.trace import Trace
 from ikp.unedited.plan import NOT_NAMED

@@ -10,7 +10,7 @@ import pytest
 from ikp.core import abi
 from ikp.core.abi import Kind, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.open_ranges import until, with_open
+from ikp.core.decoding.stream import until, with_open
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import PatchError
 from ikp.session.drain import Drain

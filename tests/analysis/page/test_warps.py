@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import ikp
 from ikp.analysis.explain.prepared import prepare
-from ikp.analysis.page._excerpts import excerpts
+from ikp.analysis.page._finding import excerpts
 from ikp.analysis.page._picture import LEVEL, picture_of
 from ikp.analysis.page._warp_lanes import MOST_BOXES, MOST_WARPS, panel_of
 from tests.analysis.explain.launches import START, Scene, Warp

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.core import lanes, stacking
+from ikp.core import lanes
 from ikp.core.lanes import pack
 
 INTERVALS = st.lists(
@@ -50,7 +50,7 @@ def test_many_groups_at_a_time_get_the_lanes_that_each_gets_alone(
     rows = [(one, start + far * (one == 1), length) for one, start, length in rows]
     *_, one_by_one = packed(rows)
     with (
-        patch.object(stacking, "GROUPS", 1),
+        patch.object(lanes, "GROUPS", 1),
         patch.multiple(lanes, FIRST_LANES=1, LANES=most),
         patch.multiple(lanes, _WORD_BITS=20 if far else 63),
     ):

@@ -293,7 +293,7 @@ def check_planted(folder: Path) -> bool:
             (one.bound_ns, receiver, one)
             for receiver in (0, 1)
             for one in trace.explain(f"trial {trial} on rank {receiver}").findings
-            if one.id == "late-message"
+            if one.id == "late-message"  # late-launch: the ranks' launches began apart
         ]
         said = "no late message"
         if found:

@@ -13,7 +13,7 @@ import ikp
 from ikp.analysis.arrivals import Arrivals, by_ranks
 from ikp.analysis.explain.verdict import Finding
 from ikp.cli.main import cli
-from ikp.edit import concat, connect
+from ikp.edit import concat, connect, shift
 from ikp.trace import Trace
 from tests.analysis.example import launch, trace
 
@@ -43,10 +43,10 @@ def ranks(
     return [rank(0, puts, bound_ns), rank(1, waits, bound_ns)]
 
 
-def found(traces: list[Trace]) -> list[Finding]:
+def found(traces: list[Trace], name: str = "late-message") -> list[Finding]:
     whole = connect(concat(traces), "put", "wait", within="trace")
     verdict = whole.explain(1)
-    return [one for one in (*verdict.findings, *verdict.symptoms) if one.id == "late-message"]
+    return [one for one in (*verdict.findings, *verdict.symptoms) if one.id == name]
 
 
 @pytest.mark.parametrize("late_block", range(4))
@@ -61,6 +61,21 @@ def test_who_was_waited_for_is_named(late_block: int) -> None:
     assert one.where.window_ns == (2_000, 2_000 + 41_000 + 500 + FLIGHT)
     assert one.bound_share == pytest.approx(41_000 / 4 / 100_000)
     assert one.where.count == 1
+
+
+def test_a_launch_that_begins_late_is_no_blocks_fault() -> None:
+    sender, receiver = ranks(late_block=2, late_ns=41_000)
+    events = receiver.events
+    longer = replace(events, end_ns=events.end_ns + 60_000)
+    apart = [shift(sender, 60_000), replace(receiver, events=longer)]
+    (block,), (whole,) = found(apart), found(apart, "late-launch")
+    assert block.title.startswith("rank 1 waits up to 43.0 us in wait for rank 0's SM 2, whose")
+    assert (
+        whole.title
+        == "rank 1 waits up to 58.0 us in wait for rank 0, whose kernel begins that late"
+    )
+    assert whole.bound_share == pytest.approx(58_000 / 100_000)
+    assert found(ranks(late_block=2, late_ns=41_000), "late-launch") == []
 
 
 def test_less_than_the_clocks_know_is_no_finding() -> None:

@@ -51,6 +51,7 @@ class Messages:
     opened: Ints
     closed: Ints
     late: Ints  # how long it had been waited for when it began to be sent
+    unlaunched: Ints  # how much of that was before the sender's launch began
     launches: tuple[Launch, ...]  # of the whole trace
     sender: Ints  # launch
     sm: Ints
@@ -439,12 +440,15 @@ def _messages(trace: Trace, index: int, begin: int) -> Messages | None:
     number = np.cumsum(trace.slots.launch == index) - 1
     events, slots = trace.events, trace.slots
     source = events.slot[found.source]
+    opened, late = events.start_ns[found.target], found.late_ns(trace)
+    launched, _ = launch_bounds(trace)
     return Messages(
         slot=number[events.slot[found.target]],
         region=events.region[found.target].astype(np.int64),
-        opened=events.start_ns[found.target] - begin,
+        opened=opened - begin,
         closed=events.end_ns[found.target] - begin,
-        late=found.late_ns(trace),
+        late=late,
+        unlaunched=np.clip(launched[found.sender] - opened, 0, late),
         launches=trace.launches,
         sender=found.sender,
         sm=slots.sm[source].astype(np.int64),

@@ -176,7 +176,7 @@ IDS = (
     "launch-gaps", "unseen-wait", "queued-copies",
     "barriers", "copy-issue", "few-warps", "local-memory", "uncoalesced", "atomics",
     "no-tensor-cores", "slow-arithmetic", "repeated-loads", "divergence", "small-tiles",
-    "flag-wait", "late-message", "block-order", "unstaged-loads",
+    "flag-wait", "late-message", "late-launch", "block-order", "unstaged-loads",
     "dependent-loads", "fences", "constants", "shuffles", "busy-lines",
     "calls", "ordered-loads", "zeroed-loads", "halo", "repeated-setup", "same-operands",
     "many-warps", "promoted-sums",

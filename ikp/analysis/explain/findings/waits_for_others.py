@@ -5,7 +5,7 @@ is late (``late-producer``, ``late-consumer``): without it, a block takes as lon
 busiest group. If it waits, too, the copies in flight between them take too long: for the stages
 that there are (``few-stages``), or because they queue for memory (``queued-copies``).
 ``flag-wait``: blocks wait at flags and locks in memory. ``late-message``: a wait began before
-another launch, or rank, had sent its message.
+another launch, or rank, had sent its message; ``late-launch``: before that was launched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ikp.analysis.explain.connections import Connection, Rows, connect_wait
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.findings.needless_instructions import extra_of
 from ikp.analysis.explain.places import time_in, where_of
-from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.prepared import Ints, Messages, Prepared
 from ikp.analysis.explain.region_times import GroupShares, group_shares, issue_share
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import LEAST, enough, finding
@@ -383,7 +383,7 @@ _PLACES: Final = 3
 
 
 def late_messages(launch: Prepared) -> Iterator[Finding]:
-    """Yield a finding on waits that began before what they wait for was sent.
+    """Yield findings on waits that began before what they wait for was sent, or launched.
 
     Where one warp of a block waits, the others wait for it: a block's time counts, not a warp's.
     """
@@ -395,33 +395,56 @@ def late_messages(launch: Prepared) -> Iterator[Finding]:
     }
     unsure = np.array([bounds[each] or 0.0 for each in got.sender.tolist()])
     late = np.where(got.late > unsure, got.late, 0)
-    by_warp = np.bincount(got.slot, late, minlength=len(launch.start))
+    unlaunched = np.where(got.unlaunched > unsure, np.minimum(got.unlaunched, late), 0)
+    for time, of_launch in ((late - unlaunched, False), (unlaunched, True)):
+        if (share := _share_of_blocks(launch, got.slot, time)) is not None:
+            yield _sent_late(launch, got, time, share, bounds, of_launch)
+
+
+def _share_of_blocks(launch: Prepared, slot: Ints, time: Ints) -> float | None:
+    """Return the share of blocks' lives that a time of some warps is; None where that is little."""
+    by_warp = np.bincount(slot, time, minlength=len(launch.start))
     longest = np.zeros(len(launch.block_ids))
     np.maximum.at(longest, launch.block_of, by_warp)
     life = float((launch.block_end - launch.block_start).sum())
     share = float(longest.sum()) / max(life, 1.0)
-    if not enough(launch, share * launch.duration):
-        return
-    places = np.stack([got.sender, got.sm], axis=1)
+    return share if enough(launch, share * launch.duration) else None
+
+
+def _sent_late(
+    launch: Prepared,
+    got: Messages,
+    late: Ints,
+    share: float,
+    bounds: dict[int, float | None],
+    of_launch: bool,
+) -> Finding:
+    """Return the finding on late messages, or else on those whose sender was launched late."""
+    places = got.sender[:, None] if of_launch else np.stack([got.sender, got.sm], axis=1)
     distinct, which = np.unique(places, axis=0, return_inverse=True)
     which = which.reshape(-1)
-    sender, sm = distinct[np.argmax(np.bincount(which, late))].tolist()
-    there = np.flatnonzero((got.sender == sender) & (got.sm == sm))
+    latest = int(np.argmax(np.bincount(which, late)))
+    there = np.flatnonzero(which == latest)
     worst = there[np.argsort(-late[there], kind="stable")]
-    top, bound = int(worst[0]), bounds[sender]
+    top, sender = int(worst[0]), int(distinct[latest][0])
+    bound, sm = bounds[sender], int(got.sm[top])
     names = launch.names[int(got.region[top])], launch.names[int(got.source_region[top])]
     who = shown_name(got.launches[sender])
     rows = np.flatnonzero(late > 0)
-    yield finding(
+    waits = f"{shown_name(launch.launch)} waits up to {late[top] / 1e3:.1f} us in {names[0]} for "
+    sent = "their sender was launched" if of_launch else "the message was sent"
+    return finding(
         launch,
-        "late-message",
-        title=f"{shown_name(launch.launch)} waits up to {late[top] / 1e3:.1f} us in {names[0]} for "
-        f"{who}'s SM {sm}, whose block {int(got.block[top])} comes to {names[1]} that late",
-        number=Number("waits before the message was sent, of the blocks' time", share, "share"),
+        "late-launch" if of_launch else "late-message",
+        title=f"{waits}{who}, whose kernel begins that late"
+        if of_launch
+        else f"{waits}{who}'s SM {sm}, whose block {int(got.block[top])} comes to {names[1]} that "
+        "late",
+        number=Number(f"waits before {sent}, of the blocks' time", share, "share"),
         at_stake=share * launch.duration,
         without="with all messages sent before they are waited for",
         confidence="possible" if bound is None else "measured",
-        rationale=f"{len(rows):,} of {len(late):,} messages were sent after their wait had begun"
+        rationale=f"{len(rows):,} of {len(late):,} messages were waited for before {sent}"
         + (
             "; the clocks of the two are not aligned."
             if bound is None
@@ -434,6 +457,8 @@ def late_messages(launch: Prepared) -> Iterator[Finding]:
             window_ns=(int(got.opened[top]), int(got.closed[top])),
             count=len(rows),
         ),
-        suggestion=f"look at what {who} does before {names[1]} on SM {sm}; send in smaller parts "
+        suggestion=f"look at what the host of {who} does before this launch; let it launch sooner"
+        if of_launch
+        else f"look at what {who} does before {names[1]} on SM {sm}; send in smaller parts "
         "and sooner, or do work that needs no message before the wait",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +50,10 @@ class Built:
                 text=True,
                 check=False,
                 timeout=timeout,
+                env={
+                    **os.environ,
+                    "TSAN_OPTIONS": "ignore_noninstrumented_modules=1 halt_on_error=1",
+                },
             )
         except subprocess.TimeoutExpired:
             return "it hangs"
@@ -73,17 +78,22 @@ def build(folder: Path, hook: Path = HOOK, *, old: bool = False, races: bool = F
     """
     folder.mkdir(parents=True, exist_ok=True)
     made = Built(folder)
-    common = ["-O1", "-g", "-std=gnu17", *(["-fsanitize=thread"] if races else [])]
+    common, sanitizer = ["-O1", "-g", "-std=gnu17"], ["-fsanitize=thread"] if races else []
     shared = [*common, "-shared", "-fPIC", "-D_GNU_SOURCE"]
     name = f"-Wl,-soname,{made.driver}"
     version = ["-DOLD"] if old else []
     _compile([*shared, *version, name, "-o", made.driver, HERE / "driver.c", "-lpthread"])
-    few = "-DBUCKETS=256"  # a context's end looks through all of them
+    # A context's end looks through all of them; of few, each thread looks at others' entries.
+    few = f"-DBUCKETS={4 if races else 256}"
     own = ["-fvisibility=hidden", few, f'-DIKP_REAL="{made.driver}"', "-Wl,--no-as-needed"]
     sources = sorted(hook.glob("*.c"))
-    _compile([*shared, *own, "-o", made.hook, *sources, made.driver, "-ldl", "-lpthread"])
+    _compile(
+        [*shared, *sanitizer, *own, "-o", made.hook, *sources, made.driver, "-ldl", "-lpthread"]
+    )
+    # Programs share handles that another thread was given since: only the library's races count.
     programs = folder / "programs"
-    _compile([*common, "-o", programs, HERE / "programs.c", "-ldl", "-lpthread"])
+    _compile([*common, "-c", "-o", folder / "programs.o", HERE / "programs.c"])
+    _compile([*sanitizer, "-o", programs, folder / "programs.o", "-ldl", "-lpthread"])
     return made
 
 

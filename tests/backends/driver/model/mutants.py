@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,9 +25,24 @@ class Mutant:
     found_by: str = ALONE
 
 
-_LOCK = "    pthread_rwlock_wrlock(&lock);\n"
+_LOCK: Final = re.compile(r" *pthread_rwlock_(?:wr|rd)lock\(&lock\);")
+_UNLOCK: Final = "pthread_rwlock_unlock(&lock);"
+
+
+def _without_locks() -> Iterator[Mutant]:
+    """Yield a mutant for each place that takes the lock: what it does there, without."""
+    for file in sorted(HOOK.glob("*.c")):
+        text = file.read_text()
+        for found in _LOCK.finditer(text) if file.name != "python.c" else ():
+            end = text.index(_UNLOCK, found.end())
+            old = text[found.start() : end + len(_UNLOCK)]
+            line = text.count("\n", 0, found.start()) + 1
+            name = f"no lock is taken in line {line} of {file.name}"
+            yield Mutant(name, file.name, old, f";{text[found.end() : end]};", THREADS)
+
 
 MUTANTS: Final = (
+    *_without_locks(),
     Mutant(
         "parts stay where what they are of is dropped",
         "known.c",
@@ -125,49 +142,34 @@ MUTANTS: Final = (
     Mutant(
         "a decided function is asked about",
         "launches.c",
+        "    return quiet || leaving;\n",
+        "    return (quiet && !launch->id) || leaving;\n",
+    ),
+    Mutant(
+        "an entry stays where its handle is given out again",
+        "known.c",
+        "    if (had) forget(had);\n",
+        "",
+    ),
+    Mutant(
+        "a launch is recorded while its module is being unloaded",
+        "launches.c",
+        "    return quiet || leaving;\n",
         "    return quiet;\n",
-        "    return quiet && !launch->id;\n",
+        THREADS,
+    ),
+    Mutant(
+        "an unloading drops what another one is to drop",
+        "known.c",
+        "if (!each || each->leaving != leaving) return 0;",
+        "if (!each) return 0;",
+        THREADS,
     ),
     Mutant(
         "a node shows the patched function",
         "nodes.c",
         "        if (!result) show_plain(node, has_kernels);            \\\n",
         "        (void)show_plain;                                      \\\n",
-    ),
-    Mutant(
-        "what is loaded is noted without the lock",
-        "loads.c",
-        f"{_LOCK}    settled(&now);\n    Known *entry",
-        "    settled(&now);\n    Known *entry",
-        THREADS,
-    ),
-    Mutant(
-        "what is named is noted without the lock",
-        "known.c",
-        f"{_LOCK}    settled(&now);\n    Known *had",
-        "    settled(&now);\n    Known *had",
-        THREADS,
-    ),
-    Mutant(
-        "a handle is forgotten without the lock",
-        "known.c",
-        f"{_LOCK}    if (leaving.handle)",
-        "    if (leaving.handle)",
-        THREADS,
-    ),
-    Mutant(
-        "a launch looks without the lock",
-        "launches.c",
-        "    pthread_rwlock_rdlock(&lock);\n    Known *each = find(launch->function);\n    launch",
-        "    Known *each = find(launch->function);\n    launch",
-        THREADS,
-    ),
-    Mutant(
-        "a decision is kept without the lock",
-        "launches.c",
-        f"{_LOCK}    Known *each = find(launch->function);\n    if (launch->decided && !each)",
-        "    Known *each = find(launch->function);\n    if (launch->decided && !each)",
-        THREADS,
     ),
     Mutant(
         "what the driver refuses with records does not run",
@@ -196,7 +198,7 @@ def survives(mutant: Mutant, folder: Path, programs: int = 500_000) -> bool:
     threads = mutant.found_by == THREADS
     made = build(folder, sources, old=mutant.found_by == OLD, races=threads)
     if threads:
-        return not made.run(0, 200, "threads", timeout=60)
+        return not made.run(0, 12_000, "threads", timeout=300)
     if mutant.found_by == FORKS:
         return not made.run(0, 1 << 20, "forks", timeout=60)
     return not made.run(0, programs)

@@ -38,7 +38,7 @@ typedef struct {
 
 enum { UNSEEN = 6 }; /* a context: 5 */
 enum { KERN = 7 }; /* where parameters of a node have a kernel, in words of 64 bits */
-enum { FEW = 24, SLOT = 7, CHILDREN = 60 };
+enum { FEW = 24, SLOT = 7, CHILDREN = 60, ALONE = 200 };
 enum { CONTEXTS, GREENS, LIBRARIES, MODULES, PARTS, LISTS };
 
 /* What an answer remembers of a function. */
@@ -63,6 +63,7 @@ static __thread Program *now;
 static void *hook, *model;
 static uint64_t *passed;
 static uint64_t recorded, launched;
+static int waking, woken; /* how often all decisions began, and ended, to be void */
 static int old; /* contexts have no numbers */
 
 #define CALL(name, ...) ((R(*)())dlsym_once(&name##_at, hook, #name))(__VA_ARGS__)
@@ -80,8 +81,9 @@ static void *dlsym_once(void **at, void *library, const char *name) {
     each(cuLibraryGetKernel) each(cuLibraryGetModule) each(cuKernelGetFunction)                    \
     each(cuFuncGetModule) each(cuModuleEnumerateFunctions) each(cuLibraryEnumerateKernels)         \
     each(cuFuncSetCacheConfig) each(cuKernelSetCacheConfig) each(cuLaunchKernel)                   \
-    each(cuLaunchCooperativeKernel) each(cuGraphKernelNodeGetParams_v2) each(ikp_about)            \
-    each(ikp_copy) each(ikp_context) each(ikp_preferred)
+    each(cuLaunchCooperativeKernel) each(cuGraphAddKernelNode_v2)                                  \
+    each(cuGraphKernelNodeGetParams_v2) each(ikp_about) each(ikp_copy) each(ikp_options)           \
+    each(ikp_context) each(ikp_preferred) each(ikp_wake)
 ALL(SLOTS_OF)
 
 static Ran *(*ran)(void);
@@ -159,12 +161,14 @@ static __thread Seen *deciding;
 static void answer(Launch *launch) {
     deciding = NULL;
     now->asked++;
+    if (launch->node && launch->id) launch->decided = 1 + SLOT * roll(2);
     if (launch->refused || launch->node || !launch->id) return;
     Seen *seen = known(launch);
     if (!seen) return;
     if (launch->function->code != seen->code || strcmp(launch->function->name, seen->name))
         wrong("what is known of a function is another's");
-    if (seen->decided) wrong("a function that was decided is asked about again");
+    if (seen->decided == 1 + __atomic_load_n(&waking, __ATOMIC_SEQ_CST))
+        wrong("a function that was decided is asked about again");
     if (!roll(6)) {
         launch->decided = 1 + SLOT * !roll(2);
         deciding = seen;
@@ -194,7 +198,8 @@ static void *call(void *whom, ...) {
     __builtin_va_end(list);
     answer(launch);
     if (roll(16)) {
-        if (deciding) deciding->decided = 1;
+        int over = __atomic_load_n(&woken, __ATOMIC_SEQ_CST);
+        if (deciding && __atomic_load_n(&waking, __ATOMIC_SEQ_CST) == over) deciding->decided = 1 + over;
         return launch;
     }
     launch->instead = NULL; /* something strikes, wherever that is */
@@ -241,6 +246,16 @@ static void let_go(void) {
         }
 }
 
+/* What Python asks beside, which may be of a handle that is another's by now. */
+static void ask_beside(void) {
+    Thing *part = any(PARTS, roll(2) ? FUNCTION : KERNEL);
+    uint64_t options[2];
+    unsigned count;
+    int cache, banks;
+    if (part && roll(2)) CALL(ikp_options, part, part->number, options, 1, &count);
+    else if (part) CALL(ikp_preferred, part, 0, &cache, &banks);
+}
+
 static void launch(void) {
     Thing *part = any(PARTS, roll(2) ? FUNCTION : KERNEL), *context = current();
     if (!part || !context || (part->kind == FUNCTION && part->context != context)) return;
@@ -282,8 +297,8 @@ static void look_up(void) {
     const char *name = roll(2) ? "a" : "b";
     R failed = 1;
     static void *hidden;
-    switch (roll(9)) {
-    case 7: /* in a way that the library does not see */
+    switch (roll(10)) {
+    case 7: case 8: /* in a way that the library does not see */
         if (!module || now->number % 2) break;
         now->hidden = 1;
         failed = ((R(*)())dlsym_once(&hidden, model, "cuModuleGetFunction"))(&made, module, name);
@@ -306,11 +321,18 @@ static void look_up(void) {
 
 static void change(void) {
     Thing *part = any(PARTS, roll(2) ? FUNCTION : KERNEL);
+    Thing *node, *shown[16] = {part};
     int cache, banks, want = 1 + (int)roll(3);
     if (!part) return;
     R failed = part->kind == FUNCTION ? CALL(cuFuncSetCacheConfig, part, want)
                                       : CALL(cuKernelSetCacheConfig, part, want, 0);
     CALL(ikp_preferred, part, 0, &cache, &banks);
+    if (roll(2)) CALL(cuGraphAddKernelNode_v2, &node, NULL, NULL, (size_t)0, shown);
+    if (!roll(8)) {
+        __atomic_add_fetch(&waking, 1, __ATOMIC_SEQ_CST);
+        CALL(ikp_wake);
+        __atomic_add_fetch(&woken, 1, __ATOMIC_SEQ_CST);
+    }
     if (!failed && cache != want && cache != -1) wrong("another cache is preferred");
 }
 
@@ -341,7 +363,7 @@ static void go_on(void) { /* with some context */
         CALL(cuCtxSetCurrent, context);
     else if (now->alone && roll(2)) {
         if (!CALL(cuDevicePrimaryCtxRetain, &made, 0)) add(CONTEXTS, made), CALL(cuCtxSetCurrent, made);
-    } else if (now->alone && roll(2)) {
+    } else if (roll(2)) {
         Thing *green = any(GREENS, GREEN);
         if (!green && !CALL(cuGreenCtxCreate, &green)) add(GREENS, green);
         if (green && !CALL(cuCtxFromGreenCtx, &made, green)) add(CONTEXTS, made), CALL(cuCtxSetCurrent, made);
@@ -349,18 +371,40 @@ static void go_on(void) { /* with some context */
         add(CONTEXTS, made);
 }
 
+/* End a context, and get functions with handles of its own, all unseen. */
+static void end_unseen(Thing *context) {
+    static void *destroy, *get;
+    Thing *module, *made;
+    char image[128];
+    ((R(*)())dlsym_once(&destroy, model, "cuCtxDestroy_v2"))(context);
+    now->hidden = 1;
+    go_on();
+    write_image(image, (int)roll(1 << 20), 0);
+    if (CALL(cuModuleLoadData, &module, image)) return;
+    add(MODULES, module);
+    for (unsigned i = 0; i < 2; i++)
+        if (!((R(*)())dlsym_once(&get, model, "cuModuleGetFunction"))(&made, module, i ? "b" : "a"))
+            add(PARTS, made);
+    let_go();
+    for (unsigned i = 0; i < 4; i++) launch();
+}
+
 static void end_context(void) {
     static void *unseen;
     Thing *context = any(CONTEXTS, CONTEXT), *green = any(GREENS, GREEN);
-    unsigned how = roll(now->alone ? 5 - (unsigned)old : 1);
+    unsigned how = now->alone ? roll(6 - 2 * (unsigned)old) : (unsigned[]){0, 3, 5}[roll(3 - (unsigned)old)];
     switch (how) {
     case 1: CALL(cuDevicePrimaryCtxRelease_v2, 0); break;
     case 2: CALL(cuDevicePrimaryCtxReset_v2, 0); break;
-    case 3: if (green) CALL(cuGreenCtxDestroy, green); break;
+    case 3:
+        fail(!roll(2));
+        if (green) CALL(cuGreenCtxDestroy, green);
+        break;
     case 4: ((R(*)())dlsym_once(&unseen, model, "cuDevicePrimaryCtxReset_v2"))(0); break;
+    case 5: if (context) end_unseen(context); break;
     default: if (context) CALL(cuCtxDestroy_v2, context);
     }
-    if (how != 4) expect_forgotten();
+    if (how < 4) expect_forgotten();
 }
 
 static void step(void) {
@@ -371,7 +415,8 @@ static void step(void) {
     else if (what < 19) look_up();
     else if (what < 32) launch();
     else if (what < 34) change();
-    else if (what < 38) unload();
+    else if (what < 37) unload();
+    else if (what < 38) ask_beside();
     else if (what < 39) end_context();
     fail(0);
     let_go();
@@ -436,6 +481,8 @@ int main(int argc, char **argv) {
     old = !dlsym(model, "cuCtxGetId");
     const char *how = argc > 5 ? argv[5] : "";
     pthread_t threads[4];
+    /* Each thread that looks for a function of the driver finds the same: that is no race to report. */
+    for (uint64_t i = 0; *how && i < ALONE; i++) run(first + i, 1);
     if (*how)
         for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, runs, (void *)(uintptr_t)(i + 1));
     int failed = strcmp(how, "forks") ? 0 : forks();

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.driver.model.building import Built, build
-from tests.backends.driver.model.mutants import MUTANTS, survives
+from tests.backends.driver.model.building import HOOK, Built, build
+from tests.backends.driver.model.mutants import MUTANTS, Mutant, survives
 
 pytestmark = pytest.mark.any_pins
 
@@ -23,7 +23,24 @@ def test_before_cuda_12_contexts_have_no_numbers(tmp_path: Path) -> None:
     assert not build(tmp_path, old=True).run(0, 5000)
 
 
-@pytest.mark.parametrize("mutant", [each for each in MUTANTS if "stays known" in each.name][:2])
-def test_a_fault_is_found(mutant: object, tmp_path: Path) -> None:
-    """One of them: ``python -m tests.backends.driver.model --mutants`` looks for all."""
-    assert not survives(mutant, tmp_path)  # type: ignore[arg-type]
+def test_races_are_the_librarys_own(tmp_path: Path) -> None:
+    """Else a fault in its locks would be found where there is none."""
+    assert not build(tmp_path, races=True).run(0, 1000, "threads")
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.name)
+def test_each_fault_can_be_put_in(mutant: Mutant) -> None:
+    """An edit of the library takes none away from the list."""
+    assert (HOOK / mutant.file).read_text().count(mutant.old) == 1
+
+
+_FEW = [
+    next(each for each in MUTANTS if words in each.name)
+    for words in ("module that is unloaded stays", "library that is unloaded stays", "no lock")
+]
+
+
+@pytest.mark.parametrize("mutant", _FEW, ids=lambda each: each.name)
+def test_a_fault_is_found(mutant: Mutant, tmp_path: Path) -> None:
+    """Some of them: ``python -m tests.backends.driver.model --mutants`` looks for all."""
+    assert not survives(mutant, tmp_path)

@@ -6,7 +6,9 @@ Such a kernel makes no records of time: it runs once, on copies of a launch's me
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from ikp.errors import PatchError
@@ -22,7 +24,7 @@ from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.capacity import LANES, add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES, branches, distances, places
-from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, RESERVED, FreeRegisters
+from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, RESERVED, FreeRegisters, Spare
 from ikp.sass.dataflow.reading import text_of
 from ikp.sass.dataflow.register_handover import hands_over
 from ikp.sass.disassembly.effects import UR
@@ -197,27 +199,37 @@ def _ground(
     spare, (slot, descriptor) = free.waited(index), kept
     if not spare.scoreboards:
         return "no scoreboard is free there"
-    uniform = spare.uniform_registers
     if descriptor is None:
-        pairs = (each for each in uniform if each % 2 == 0 and each + 1 in uniform)
-        descriptor = next((each for each in pairs if each >= FIRST_UNIFORM), None)
+        descriptor = _pair(spare.uniform_registers)
     if descriptor is None:
         return "too few uniform registers are free there"
     asked = {which for which, _ in access.conditions}
     predicate = next((each for each in reversed(spare.predicates) if each not in asked), None)
-    need = 1 + (predicate is None)
-    for quad in reversed(spare.quads):
-        for pair in reversed(spare.pairs):
-            ours_ = {*range(quad, quad + 4), pair, pair + 1}
-            rest = [each for each in reversed(spare.registers) if each not in ours_]
-            if pair // 4 != quad // 4 and len(rest) >= need:
-                if predicate is not None:
-                    made = AccessRegisters(slot, descriptor, quad, pair, rest[0], predicate)
-                    return made, spare.scoreboards[-1]
-                lent = next(each for each in range(6, -1, -1) if each not in asked)
-                made = AccessRegisters(slot, descriptor, quad, pair, rest[0], lent, rest[1])
-                return made, spare.scoreboards[-1]
-    return "too few registers are free there"
+    found = next(_threads_own(spare, 1 + (predicate is None)), None)
+    if found is None:
+        return "too few registers are free there"
+    quad, pair, rest = found
+    if predicate is not None:
+        made = AccessRegisters(slot, descriptor, quad, pair, rest[0], predicate)
+        return made, spare.scoreboards[-1]
+    lent = next(each for each in range(6, -1, -1) if each not in asked)
+    made = AccessRegisters(slot, descriptor, quad, pair, rest[0], lent, rest[1])
+    return made, spare.scoreboards[-1]
+
+
+def _pair(uniform: Sequence[int]) -> int | None:
+    """Return the first register of a free pair of uniform registers; None where there is none."""
+    pairs = (each for each in uniform if each % 2 == 0 and each + 1 in uniform)
+    return next((each for each in pairs if each >= FIRST_UNIFORM), None)
+
+
+def _threads_own(spare: Spare, need: int) -> Iterator[tuple[int, int, list[int]]]:
+    """Yield four registers in a row, a pair apart from them, and the rest: as many as needed."""
+    for quad, pair in product(reversed(spare.quads), reversed(spare.pairs)):
+        ours_ = {*range(quad, quad + 4), pair, pair + 1}
+        rest = [each for each in reversed(spare.registers) if each not in ours_]
+        if pair // 4 != quad // 4 and len(rest) >= need:
+            yield quad, pair, rest
 
 
 def _in_collectives(file: Cubin, name: str) -> set[int]:

@@ -17,7 +17,8 @@ from ikp.analysis.page._longest import median_launch, regions_by_time
 from ikp.analysis.render import duration
 
 if TYPE_CHECKING:
-    from ikp.analysis.stats import Histogram, RegionStats, Stats
+    from ikp.analysis.evidence import Evidence
+    from ikp.analysis.stats import Histogram, RegionStats, Residence, Stats
     from ikp.core.stacks import Stacks
     from ikp.core.trace import Trace
 
@@ -137,17 +138,25 @@ def _facts(took: Floats, grid: Grid, table: Stats, label: str) -> list[tuple[str
     ]
     if len(took) > 1:
         found.insert(1, ("shortest, longest", f"{duration(took.min())}, {duration(took.max())}"))
-    if all(each.in_no_range_ns is not None for each in free):
-        part = sum(each.in_no_range_ns or 0 for each in free)
-        whole = sum(each.residence_ns for each in free)
-        found.append(("in no range", f"{100 * part / whole:.1f} %" if whole else "-"))
-    if not grid.seen.every_block:
-        found.append(("recorded", f"{grid.seen.blocks:,} of {grid.seen.of_blocks:,} blocks"))
-    if one.warps < one.recordable:
-        found.append(("recorded", f"{one.warps:,} of {one.recordable:,} warps"))
+    found += [*_in_no_range(free), *_recorded(one, grid)]
     if one.ghz:
         found.append(("clock", f"{one.ghz:.2f} GHz"))
     return found
+
+
+def _in_no_range(free: list[Residence]) -> Iterator[tuple[str, str]]:
+    if all(each.in_no_range_ns is not None for each in free):
+        part = sum(each.in_no_range_ns or 0 for each in free)
+        whole = sum(each.residence_ns for each in free)
+        yield "in no range", f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _recorded(one: Evidence, grid: Grid) -> Iterator[tuple[str, str]]:
+    """Yield how many blocks, and warps, recorded, where not all of them did."""
+    if not grid.seen.every_block:
+        yield "recorded", f"{grid.seen.blocks:,} of {grid.seen.of_blocks:,} blocks"
+    if one.warps < one.recordable:
+        yield "recorded", f"{one.warps:,} of {one.recordable:,} warps"
 
 
 def _about_sms(grid: Grid) -> list[tuple[str, str]]:

@@ -53,16 +53,23 @@ def frame(
         others = [each for each in free if each // 2 != pair // 2]
         if len(others) >= _LEAST:
             return _made(pair, others, warps, cell)
-    for pair in (*shared, *pairs, LENT):
-        others = [each for each in free if each // 2 != pair // 2]
-        missing = _LEAST - len(others)
-        own = room.unused_own[-missing:] if missing > 0 else ()
-        if len(others) + len(own) >= _LEAST:
-            room.reserve(R.first + each for each in own)
-            # The cursor is the warp's where it can be: diverged threads have one cursor then.
-            kept = [*others[1:], *range(FIRST, FIRST + len(own)), *others[:1]]
-            return replace(_made(pair, kept, warps, cell), own=own)
-    return None
+    candidates = (_with_own(room, free, pair, warps, cell) for pair in (*shared, *pairs, LENT))
+    return next((each for each in candidates if each is not None), None)
+
+
+def _with_own(
+    room: FreeRegisters, free: list[int], pair: int, warps: int | None, cell: Cell
+) -> Frame | None:
+    """Return a frame part of which is in threads' own registers; None where these are too few."""
+    others = [each for each in free if each // 2 != pair // 2]
+    missing = _LEAST - len(others)
+    own = room.unused_own[-missing:] if missing > 0 else ()
+    if len(others) + len(own) < _LEAST:
+        return None
+    room.reserve(R.first + each for each in own)
+    # The cursor is the warp's where it can be: diverged threads have one cursor then.
+    kept = [*others[1:], *range(FIRST, FIRST + len(own)), *others[:1]]
+    return replace(_made(pair, kept, warps, cell), own=own)
 
 
 def _near(free: list[int], warps: int, cell: Cell) -> Frame | None:

@@ -156,12 +156,16 @@ class Instrumenter:
             if not opens:
                 self._count(point)
                 self.names.append(place.name)
+        self._lead(stores)
+        self.margin = margin(self._batches.values(), stores)
+        self.names = list(dict.fromkeys(self.names))
+
+    def _lead(self, stores: Counter[Site]) -> None:
+        """Insert the code that leads each batch of records: thread, room and address."""
         for site, batch in self._leads.items():
             scratch, records = next(iter(batch.scratches.values())), batch.records(stores)
             steps, run = range_code.led(self.frame, scratch, records), self._runs[site]
             run.steps, run.led = [*steps, *run.steps], len(steps)
-        self.margin = margin(self._batches.values(), stores)
-        self.names = list(dict.fromkeys(self.names))
 
     def _mark(
         self,

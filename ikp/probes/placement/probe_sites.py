@@ -245,9 +245,7 @@ def in_place(
         home, site = kept[id(place)], Site.of(place.ends[0])
         scratch = scratches[site]
         near = len(place.ends) == ends[site] == 1 and place.ends[0] > place.start
-        if home is None or not home.own or not near or site.rank == TAKEN:
-            continue
-        if scratch.apart is not None or scratch.piecemeal:
+        if home is None or not home.own or not near or not _has_start(site, scratch):
             continue
         if regions.block(place.start) != regions.block(place.ends[0]):
             continue
@@ -262,6 +260,11 @@ def in_place(
             room.release([R.first + home.number], rows)
             room.reserve([R.first + better.number], rows)
             kept[id(place)] = better
+
+
+def _has_start(site: Site, scratch: Scratch) -> bool:
+    """Return whether the record's words are in registers in a row, the start's among them."""
+    return site.rank != TAKEN and scratch.apart is None and not scratch.piecemeal
 
 
 def _left_alone(number: int, rows: range, room: FreeRegisters) -> bool:

@@ -119,20 +119,11 @@ def _span(file: str, numbers: Counter[int]) -> str:
 def _merged(file: str, first: int, last: int, numbers: Counter[int]) -> str:
     """Return which lines use the variables that the chosen ones set; "" where none is found."""
     around = _around(file, first)
-    inside = [
-        node
-        for node in (ast.walk(around) if around else ())
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        if first <= node.lineno <= last
-    ]
-    made = {node.id for node in inside}
-    uses = {
-        node.lineno
-        for node in (ast.walk(around) if around else ())
-        if isinstance(node, ast.Name) and node.id in made and isinstance(node.ctx, ast.Load)
-        if not first <= node.lineno <= last
-    }
-    users = sorted(number for number in uses if numbers[number])
+    names = [each for each in ast.walk(around) if isinstance(each, ast.Name)] if around else []
+    chosen = range(first, last + 1)
+    made = {each.id for each in names if isinstance(each.ctx, ast.Store) and each.lineno in chosen}
+    reads = [each for each in names if isinstance(each.ctx, ast.Load) and each.id in made]
+    users = sorted({each.lineno for each in reads if numbers[each.lineno]}.difference(chosen))
     if not users:
         return ""
     shown = ", ".join(f"{n} ({numbers[n]} instructions)" for n in users[:_SHOWN])

@@ -80,18 +80,20 @@ def add_argument(cubin: Cubin, name: str, size: int, base: int) -> ExtraArgument
     return made
 
 
+def _of(kernel: Kernel, *codes: int) -> list[Attribute]:
+    """Return a kernel's attributes of some kinds."""
+    return [each for each in kernel.attributes if each.code in codes]
+
+
 def _end(kernel: Kernel, bank: Section, base: int, cubin: Cubin) -> int | None:
     """Return the end of a kernel's parameters, in bytes; None where attributes are not known."""
-    sizes = [
-        each.value for each in kernel.attributes if each.code == AttributeCode.CBANK_PARAM_SIZE
-    ]
-    banks = [
-        each.numbers(2) for each in kernel.attributes if each.code == AttributeCode.PARAM_CBANK
-    ]
-    other = any(each.code in _OTHERS for each in kernel.attributes)
-    if other or len(sizes) != 1 or len(banks) != 1 or not isinstance(sizes[0], int):
+    sizes = [each.value for each in _of(kernel, AttributeCode.CBANK_PARAM_SIZE)]
+    banks = [each.numbers(2) for each in _of(kernel, AttributeCode.PARAM_CBANK)]
+    if _of(kernel, *_OTHERS) or len(sizes) != 1 or len(banks) != 1:
         return None
-    end = sizes[0]
+    (end,) = sizes
+    if not isinstance(end, int):
+        return None
     symbols = cubin.elf.symbols()["section"].tolist()
     extent, known = banks[0][1], kernel.parameters
     if (

@@ -99,20 +99,29 @@ def _made(instruction: Instruction, operands: list[str]) -> list[Definition]:
     """Return the value of each word of an instruction's target."""
     op, width = instruction.op, _width(instruction.opcode)
     if op in _READ:
-        clock = any(name in operands for name in _CLOCKS)
-        zero = "SRZ" in operands
-        low = CLOCK if clock else Definition(ValueOrigin.CONSTANT) if zero else OTHER
-        return [low] + [Definition(ValueOrigin.CONSTANT) if zero else OTHER] * (width - 1)
+        return _of_special(operands, width)
     if op in ("MOV", "UMOV", "R2UR") and len(operands) == 2:
         return [_copy((source,)) for source in words(operands[1], width)]
     if op == "IMAD" and operands[1:3] == ["RZ", "RZ"] and len(operands) == 4:
-        known = width == 1 or _REGISTER.match(operands[3])
-        return [_copy((source,)) if known else OTHER for source in words(operands[3], width)]
+        return _of_product_with_zero(operands[3], width)
     if op in ("SEL", "USEL") and len(operands) == 3:
         return [_copy((operands[1], operands[2]))]
     if op in ("HFMA2", "UHFMA2") and operands[1:3] == ["-RZ", "RZ"] and len(operands) == 5:
         return [_halves(operands[3], operands[4])]
     return [OTHER] * width
+
+
+def _of_special(operands: list[str], width: int) -> list[Definition]:
+    """Return what a read of a special register gives each word: a clock, zero, or another value."""
+    rest = Definition(ValueOrigin.CONSTANT) if "SRZ" in operands else OTHER
+    low = CLOCK if any(name in operands for name in _CLOCKS) else rest
+    return [low] + [rest] * (width - 1)
+
+
+def _of_product_with_zero(added: str, width: int) -> list[Definition]:
+    """Return what ``IMAD`` of zeros gives each word: a copy of what it adds."""
+    known = width == 1 or _REGISTER.match(added)
+    return [_copy((source,)) if known else OTHER for source in words(added, width)]
 
 
 def _copy(sources: tuple[str, ...]) -> Definition:

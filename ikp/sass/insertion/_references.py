@@ -47,6 +47,12 @@ from ikp.sass.insertion._debug_tables import follow_frames, follow_lines
 from ikp.sass.insertion.displacement import Displacement
 
 
+def _addresses(bank: Section | None) -> list[int]:
+    """Return the words of a bank of constants; none where there is no bank."""
+    found: list[int] = [] if bank is None else np.frombuffer(bank.data, np.uint32).tolist()
+    return found
+
+
 def move_tables(elf: Elf, kernel: Kernel, indirect: Collection[int], to: Displacement) -> None:
     """Replace each target in a kernel's jump tables by its new address; ``indirect`` are its BRX.
 
@@ -64,16 +70,16 @@ def move_tables(elf: Elf, kernel: Kernel, indirect: Collection[int], to: Displac
         return
     targets = {place for table in tables for place in table.targets}
     bank = elf.find(f".nv.constant2.{kernel.name}")
-    words = np.frombuffer(bank.data if bank is not None else b"", np.uint32)
-    unlisted = {each * BYTES for each in indirect} - {table.branch for table in tables}
-    if bank is None or unlisted or set(words.tolist()) != targets:
+    listing = {each * BYTES for each in indirect} <= {table.branch for table in tables}
+    words = _addresses(bank)
+    if bank is None or not listing or {*words} != targets:
         raise PatchError(
             f"{kernel.name} has an indirect branch, and where its table of targets lies is not "
             "known: the compiler doesn't list it, or the kernel's constants hold other values too. "
             "Leave this kernel out."
         )
     new = {place: to.landed(place) for place in targets}
-    bank.data = np.array([new[place] for place in words.tolist()], np.uint32).tobytes()
+    bank.data = np.array([new[place] for place in words], np.uint32).tobytes()
     for each in listed:
         each.value = _moved(each, to)
 

@@ -106,18 +106,20 @@ def _connect(found: list[Item], blocks: list[_Block], labels: dict[str, list[int
         last = found[block.stop - 1] if block.stop > block.start else None
         made = last.instruction if last else None
         stays = not _leaves(made) or bool(made and made.guard)
-        starts = (
-            found[block.stop].parts[0].kind is StatementKind.HEAD
-            if block.stop < len(found)
-            else True
-        )
-        if stays and not starts:
+        over = block.stop == len(found) or found[block.stop].parts[0].kind is StatementKind.HEAD
+        if stays and not over:
             block.following.append(number + 1)
-        if made and made.name == "bra":
-            aims = [name for name in _NAME.findall(last.code) if name in labels] if last else []
-        else:
-            aims = list(labels) if made and made.name == "brx" else []
-        block.following += [target for name in aims for target in labels[name]]
+        if last is not None:
+            aims = _aims(last, labels)
+            block.following += [target for name in aims for target in labels[name]]
+
+
+def _aims(jump: Item, labels: dict[str, list[int]]) -> list[str]:
+    """Return the labels that an item may jump to: of an indirect jump, all."""
+    name = jump.instruction.name if jump.instruction else ""
+    if name == "bra":
+        return [each for each in _NAME.findall(jump.code) if each in labels]
+    return list(labels) if name == "brx" else []
 
 
 def _leaves(made: PtxInstruction | None) -> bool:

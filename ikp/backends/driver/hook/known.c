@@ -101,6 +101,18 @@ Leaving leave_context(Handle context) {
     return leaving;
 }
 
+void launched_for(Handle patched, const Known *plain) {
+    Known *each = find(patched);
+    if (!each) return;
+    each->plain = plain->handle;
+    each->plain_id = plain->id;
+}
+
+int is_leaving(const Known *each) {
+    while (each && !each->leaving) each = each->parent;
+    return each != NULL;
+}
+
 /* An entry that another thread has made meanwhile has the same handle, but not the mark. */
 static int settle_one(Known *each, uint64_t leaving, int gone) {
     if (!each || each->leaving != leaving) return 0;

@@ -59,6 +59,7 @@ typedef struct Known {
     uint32_t quiet; /* FOR_GOOD; or the epoch in which Python decided that launches pass */
     uint64_t leaving; /* id of the unloading that drops it, which has begun and may fail */
     signed char cache[DEVICES], banks; /* as a program has set them; -1: it has not */
+    struct Stock *stocks;          /* buffers for launches of a function */
 } Known;
 
 /* The context that is current: its handle may be given out again, its number is not. */
@@ -84,6 +85,11 @@ Known *find(Handle handle);
 Known *note(Handle handle, uint32_t kind, Handle parent, Handle context);
 Known *settled(const Here *now);
 void forget(Known *gone);
+void launched_for(Handle patched, const Known *plain); /* queries of a patched function return the plain one */
+
+/* Whether another thread is unloading the module of a function. The driver may have given the function's
+   handle out again already, in a way that this library does not see: the entry may be another's. */
+int is_leaving(const Known *each);
 
 /* Before the driver unloads or destroys an object, and after: a call may fail. Context 0: all of them. */
 typedef struct {

@@ -1,5 +1,5 @@
 /* cuLaunchKernel and its variants: ask Python, launch the function it chose, with one argument more. */
-#include "launch.h"
+#include "stock.h"
 
 #define MOST_PARAMETERS 255
 #define MOST_BYTES 4096 /* of all parameters */
@@ -21,6 +21,9 @@ typedef struct {
     void *params[MOST_PARAMETERS + 1], *extra[5];
     unsigned char packed[MOST_BYTES];
     size_t size;
+    Stock *stock; /* that its buffer is of; NULL where Python was asked */
+    uint32_t number;  /* of the buffer */
+    int64_t now;
 } Longer;
 
 enum { END, BUFFER, BUFFER_SIZE }; /* CU_LAUNCH_PARAM_... */
@@ -69,19 +72,14 @@ static int lengthen(Longer *made) {
     return 1;
 }
 
-/* Whether another thread is unloading the module of a function. The driver may have given the function's
-   handle out again already, in a way that this library does not see: the entry may be another's. */
-static int is_leaving(const Known *each) {
-    while (each && !each->leaving) each = each->parent;
-    return each != NULL;
-}
-
-/* Return whether a launch passes without a question to Python; note its entry's id in it. */
-static int passes(Launch *launch) {
+/* Return whether a launch passes without a question to Python; note in it its entry's id, and whether
+   there are stocks. */
+static int passes(Launch *launch, int *has_stock) {
     pthread_rwlock_rdlock(&lock);
     Known *each = find(launch->function);
     launch->id = each ? each->id : 0;
     int leaving = is_leaving(each), quiet = is_quiet(each);
+    *has_stock = each && each->stocks;
     if (quiet && !leaving) count(each->slot);
     pthread_rwlock_unlock(&lock);
     return quiet || leaving;
@@ -93,6 +91,7 @@ SEEN(ikp_wake)(void) {
     pthread_rwlock_wrlock(&lock);
     epoch++;
     pthread_rwlock_unlock(&lock);
+    __atomic_add_fetch(&revoked, 1, __ATOMIC_SEQ_CST);
     return 0;
 }
 
@@ -119,22 +118,43 @@ static void keep_answer(const Launch *launch) {
         if (each->quiet != FOR_GOOD) each->quiet = epoch;
         each->slot = (launch->decided - 1) % SLOTS;
     }
-    Known *other = launch->instead != launch->function ? find(launch->instead) : NULL;
-    if (other && each) {
-        other->plain = each->handle;
-        other->plain_id = each->id;
-    }
+    if (launch->instead != launch->function && each) launched_for(launch->instead, each);
     pthread_rwlock_unlock(&lock);
 }
 
-/* Ask Python for the function to launch, and its further argument. */
-static void choose(Longer *longer) {
+static void end(Longer *longer, int64_t time) {
+    if (longer->stock)
+        __atomic_store_n(&longer->stock->times[longer->number], time, __ATOMIC_RELEASE);
+    longer->stock = NULL;
+}
+
+/* Take a buffer of a stock, where there is one for such launches; return whether. */
+static int repeat(Longer *longer) {
+    Launch *launch = &longer->launch;
+    Stock *found = longer->stock = stocked(launch, &longer->number, &longer->now);
+    if (!found) return 0;
+    launch->ordinal = found->ordinal, launch->offset = found->offset, launch->bytes = found->bytes;
+    memcpy(launch->told, found->told, sizeof launch->told);
+    launch->told[0] = found->addresses[longer->number];
+    launch->instead = found->instead;
+    if (!launch->bytes || lengthen(longer)) return 1;
+    launch->instead = launch->function;
+    launch->bytes = 0;
+    end(longer, REFUSED);
+    return 0;
+}
+
+/* Find the function to launch, and its further argument: ask Python, unless a stock has a buffer. */
+static void choose(Longer *longer, int anew) {
     Launch *launch = &longer->launch;
     Handle function = launch->instead = launch->function;
-    if (!asking() || passes(launch)) return;
-    make_sure(launch->function);
-    if (passes(launch)) return;
+    int has_stock = 0;
+    longer->stock = NULL;
+    if (!asking() || passes(launch, &has_stock)) return;
     launch->extensible = (uint32_t)extensible(launch);
+    if (has_stock && !anew && repeat(longer)) return;
+    make_sure(launch->function);
+    if (passes(launch, &has_stock)) return;
     if (!ask(launch)) {
         launch->instead = function;
         launch->decided = launch->bytes = 0;
@@ -171,6 +191,29 @@ static void mark(Handle *event, Handle stream) {
     if (record) record(now, stream);
 }
 
+/* Note that a launch was made with a buffer of a stock; where it was refused, return whether to ask
+   Python about it, and make it as if there were no stock. */
+static int ask_anew(Longer *longer, Result result, void **params, void **extra) {
+    int refused = longer->stock && result;
+    end(longer, result ? REFUSED : longer->now);
+    if (!refused) return 0;
+    longer->launch.params = params;
+    longer->launch.extra = extra;
+    longer->launch.bytes = 0;
+    choose(longer, 1);
+    return 1;
+}
+
+/* Choose what to launch, and launch it: CALL is the driver's, of ``longer``. */
+#define MAKE(result, params, extra, CALL)                                                            \
+    choose(&longer, 0);                                                                              \
+    Result result;                                                                                   \
+    do {                                                                                             \
+        mark(&before, longer.launch.stream);                                                         \
+        result = CALL;                                                                               \
+        mark(&after, longer.launch.stream);                                                          \
+    } while (ask_anew(&longer, result, params, extra))
+
 #define LAUNCH(name, default_stream)                                                                 \
     static Result (*real_##name)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
                                  unsigned, Handle, void **, void **);                                \
@@ -181,11 +224,9 @@ static void mark(Handle *event, Handle stream) {
         longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared,                           \
                                  .stream = stream ? stream : default_stream,                         \
                                  .params = params, .extra = extra};                                  \
-        choose(&longer);                                                                             \
-        mark(&before, longer.launch.stream);                                                         \
-        Result result = real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,   \
-                                    longer.launch.params, longer.launch.extra);                      \
-        mark(&after, longer.launch.stream);                                                          \
+        MAKE(result, params, extra,                                                                  \
+             real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,              \
+                         longer.launch.params, longer.launch.extra));                                \
         if (!result || longer.launch.instead == f) return result;                                    \
         return refused(&longer.launch, result,                                                       \
                        real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra));       \
@@ -200,11 +241,9 @@ static void mark(Handle *event, Handle stream) {
         Longer longer;                                                                               \
         longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared, 1,                        \
                                  .stream = stream ? stream : default_stream, .params = params};      \
-        choose(&longer);                                                                             \
-        mark(&before, longer.launch.stream);                                                         \
-        Result result = real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,   \
-                                    longer.launch.params);                                           \
-        mark(&after, longer.launch.stream);                                                          \
+        MAKE(result, params, NULL,                                                                   \
+             real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,              \
+                         longer.launch.params));                                                     \
         if (!result || longer.launch.instead == f) return result;                                    \
         return refused(&longer.launch, result,                                                       \
                        real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params));              \
@@ -239,11 +278,9 @@ static uint32_t asked_for(const Config *config, uint32_t attribute) {
                                  .overlaps = asked_for(config, SERIALIZED_BY_PROGRAM),               \
                                  .params = params, .extra = extra,                                   \
                                  .attributes = config->attributes, .count = config->count};          \
-        choose(&longer);                                                                             \
-        mark(&before, longer.launch.stream);                                                         \
-        Result result = real_##name(config, longer.launch.instead, longer.launch.params,             \
-                                    longer.launch.extra);                                            \
-        mark(&after, longer.launch.stream);                                                          \
+        MAKE(result, params, extra,                                                                  \
+             real_##name(config, longer.launch.instead, longer.launch.params,                        \
+                         longer.launch.extra));                                                      \
         if (!result || longer.launch.instead == f) return result;                                    \
         return refused(&longer.launch, result, real_##name(config, f, params, extra));               \
     }

@@ -80,7 +80,7 @@ def build(folder: Path, hook: Path = HOOK, *, old: bool = False, races: bool = F
     made = Built(folder)
     common, sanitizer = ["-O1", "-g", "-std=gnu17"], ["-fsanitize=thread"] if races else []
     shared = [*common, "-shared", "-fPIC", "-D_GNU_SOURCE"]
-    name = f"-Wl,-soname,{made.driver}"
+    name = f"-Wl,-soname,{made.driver},-Bsymbolic"  # the driver calls its own functions
     version = ["-DOLD"] if old else []
     _compile([*shared, *version, name, "-o", made.driver, HERE / "driver.c", "-lpthread"])
     # A context's end looks through all of them; of few, each thread looks at others' entries.

@@ -44,6 +44,36 @@ def _without_locks() -> Iterator[Mutant]:
 MUTANTS: Final = (
     *_without_locks(),
     Mutant(
+        "a stock's buffer is taken in another context",
+        "stock.c",
+        "each->context == context->id && ",
+        "",
+    ),
+    Mutant(
+        "a stock's buffer is taken after a function's settings changed",
+        "stock.c",
+        "           each->changes == __atomic_load_n(&changes, __ATOMIC_ACQUIRE) &&\n",
+        "",
+    ),
+    Mutant(
+        "a stock's buffer is taken after Python has revoked it",
+        "stock.c",
+        "each->revoked == __atomic_load_n(&revoked, __ATOMIC_SEQ_CST)",
+        "1",
+    ),
+    Mutant(
+        "a stock has more buffers than Python took",
+        "stock.c",
+        "each->taken < each->count && ",
+        "",
+    ),
+    Mutant(
+        "a node of a stock's launch shows the copy with records",
+        "stock.c",
+        "        launched_for(made->instead, each);\n",
+        "",
+    ),
+    Mutant(
         "parts stay where what they are of is dropped",
         "known.c",
         "    while (gone->parts) forget(gone->parts);\n",

@@ -29,6 +29,31 @@ typedef struct {
     uint64_t words[9];
 } Launch; /* as in launch.h, up to what is looked at here */
 
+/* As in stock.h. */
+typedef struct Stock {
+    struct Stock *next;
+    Thing *function;
+    uint64_t id, context, thread;
+    void *stream;
+    unsigned grid[3], block[3], cooperative, extensible, ordinal, offset, bytes;
+    Thing *instead;
+    uint64_t changes, revoked, until;
+    unsigned count, taken;
+    uint64_t told[9];
+    const uint64_t *addresses;
+    int64_t *times;
+} Stock;
+
+enum { BUFFERS = 3 };
+
+/* A stock, and how many of its buffers were seen to be launched with. */
+typedef struct {
+    Stock stock;
+    uint64_t addresses[BUFFERS];
+    int64_t times[BUFFERS + 8];
+    unsigned seen;
+} Kept;
+
 typedef struct {
     uint64_t id;
     Thing *parent;
@@ -55,14 +80,15 @@ typedef struct {
     Thing *held[LISTS][FEW];
     uint64_t numbers[LISTS][FEW]; /* of these: a handle is given out again, a number is not */
     Seen seen[4 * FEW];
-    int count, asked, decided;
+    Kept *kept[8 * FEW];
+    int count, asked, decided, stocks;
     uint64_t quietly;
 } Program;
 
 static __thread Program *now;
 static void *hook, *model;
 static uint64_t *passed;
-static uint64_t recorded, launched;
+static uint64_t recorded, launched, stocked;
 static int waking, woken; /* how often all decisions began, and ended, to be void */
 static int old; /* contexts have no numbers */
 
@@ -83,7 +109,8 @@ static void *dlsym_once(void **at, void *library, const char *name) {
     each(cuFuncSetCacheConfig) each(cuKernelSetCacheConfig) each(cuLaunchKernel)                   \
     each(cuLaunchCooperativeKernel) each(cuGraphAddKernelNode_v2)                                  \
     each(cuGraphKernelNodeGetParams_v2) each(ikp_about) each(ikp_copy) each(ikp_options)           \
-    each(ikp_context) each(ikp_preferred) each(ikp_wake)
+    each(ikp_context) each(ikp_preferred) each(ikp_wake) each(ikp_stock) each(ikp_stock_end)       \
+    each(ikp_revoke) each(ikp_revoked) each(ikp_changes)
 ALL(SLOTS_OF)
 
 static Ran *(*ran)(void);
@@ -156,6 +183,53 @@ static Seen *known(Launch *launch) {
     return made;
 }
 
+/* Take buffers ahead, for launches like one that is recorded. */
+static void keep(const Launch *launch, uint64_t context) {
+    if (now->stocks == 8 * FEW) return;
+    Kept *made = calloc(1, sizeof *made);
+    Stock *stock = &made->stock;
+    *stock = (Stock){.function = launch->function, .id = launch->id, .context = context,
+                         .thread = (uint64_t)pthread_self(), .stream = launch->stream,
+                         .cooperative = launch->cooperative, .extensible = launch->extensible,
+                         .instead = launch->instead, .until = ~0ull, .count = BUFFERS,
+                         .addresses = made->addresses, .times = made->times};
+    memcpy(stock->grid, launch->grid, sizeof launch->grid);
+    memcpy(stock->block, launch->block, sizeof launch->block);
+    CALL(ikp_changes, &stock->changes);
+    CALL(ikp_revoked, &stock->revoked);
+    if (CALL(ikp_stock, stock)) free(made);
+    else now->kept[now->stocks++] = made;
+}
+
+/* Look at what was launched with buffers of stocks since the last call; return how many were. */
+static unsigned taken(void) {
+    uint64_t changes, revoked;
+    unsigned found = 0;
+    CALL(ikp_changes, &changes);
+    CALL(ikp_revoked, &revoked);
+    for (int i = 0; i < now->stocks; i++) {
+        Kept *each = now->kept[i];
+        unsigned before = each->seen;
+        while (each->times[each->seen]) each->seen++;
+        if (each->seen > BUFFERS) wrong("more buffers are taken than there are");
+        if (each->seen == before) continue;
+        found += each->seen - before;
+        if (!now->alone) continue;
+        if (each->stock.changes != changes) wrong("a buffer is taken after settings changed");
+        if (each->stock.revoked != revoked) wrong("a buffer is taken after stocks are revoked");
+    }
+    return found;
+}
+
+static void end_stocks(void) {
+    for (int i = 0; i < now->stocks; i++) {
+        unsigned count = (unsigned)CALL(ikp_stock_end, &now->kept[i]->stock);
+        if (count != now->kept[i]->seen) wrong("a buffer was taken, and not launched with");
+        free(now->kept[i]);
+    }
+    now->stocks = 0;
+}
+
 static __thread Seen *deciding;
 
 static void answer(Launch *launch) {
@@ -185,6 +259,7 @@ static void answer(Launch *launch) {
         }
     }
     launch->instead = seen->with_records;
+    if (roll(2)) keep(launch, seen->context);
 }
 
 /* What the library calls of Python. */
@@ -260,14 +335,19 @@ static void launch(void) {
     Thing *part = any(PARTS, roll(2) ? FUNCTION : KERNEL), *context = current();
     if (!part || !context || (part->kind == FUNCTION && part->context != context)) return;
     Ran before = *ran();
-    int code = part->code;
+    int code = part->code, asked = now->asked;
     char name[8];
     memcpy(name, part->name, 8);
     R result = roll(8) ? CALL(cuLaunchKernel, part, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL)
                        : CALL(cuLaunchCooperativeKernel, part, 1, 1, 1, 32, 1, 1, 0, NULL, NULL);
     launched++;
+    unsigned by_stock = taken();
+    stocked += by_stock;
+    if (by_stock > 1) wrong("a launch takes two buffers");
     if (result == FAILS) return;
     Ran after = *ran();
+    if (by_stock && asked == now->asked && !after.patched) wrong("a buffer is taken for nothing");
+    if (!by_stock && asked == now->asked && after.patched) wrong("records have no buffer");
     if (!after.patched && after.function != part) wrong("another function is launched");
     if (result) wrong("a launch is refused that was none without");
     if (after.times != before.times + 1) wrong("a launch is made twice, or not at all");
@@ -409,11 +489,13 @@ static void end_context(void) {
 
 static void step(void) {
     if (!roll(24)) fail(1 + (int)roll(4));
+    if (!roll(48)) CALL(ikp_revoke);
     unsigned what = roll(40);
     if (!current() || what < 3) go_on();
     else if (what < 9) load();
     else if (what < 19) look_up();
-    else if (what < 32) launch();
+    else if (what < 32)
+        for (unsigned times = 1 + roll(3); times; times--) launch();
     else if (what < 34) change();
     else if (what < 37) unload();
     else if (what < 38) ask_beside();
@@ -443,6 +525,7 @@ static void run(uint64_t number, int alone) {
     CALL(cuCtxSetCurrent, NULL);
     for (program.step = 0; program.step < 60; program.step++) step();
     end_all();
+    end_stocks();
 }
 
 static uint64_t first, count;
@@ -491,7 +574,8 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
     else
         for (uint64_t i = 0; i < count; i++) run(first + i, 1);
-    printf("%llu programs, %llu launches, %llu recorded\n", (unsigned long long)count,
-           (unsigned long long)launched, (unsigned long long)recorded);
+    printf("%llu programs, %llu launches, %llu recorded, %llu by stocks\n",
+           (unsigned long long)count, (unsigned long long)launched, (unsigned long long)recorded,
+           (unsigned long long)stocked);
     return 0;
 }

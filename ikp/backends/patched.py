@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
@@ -100,10 +101,24 @@ class _Wanted(threading.local):
     others: int = 0
     over: str = ""  # the kernel whose launch is under way, and which is recorded no more
 
+    def __init__(self) -> None:
+        self.aside = _aside[-1]()
 
+
+_aside: list[Callable[[], ctypes.c_uint32]] = [ctypes.c_uint32]
 wanted = _Wanted()
 """This thread's next launch to record; and how many calls of ikp's own are under way, inside which
 no other launch is recorded."""
+
+
+def set_aside(count: Callable[[], ctypes.c_uint32]) -> None:
+    """Have a library see whether this thread's launches are decided on by Python alone.
+
+    Args:
+        count: returns a thread's count of reasons for that.
+    """
+    _aside.append(count)
+    wanted.aside = count()
 
 
 passing: dict[str, Callable[[int], bool]] = {}
@@ -115,10 +130,12 @@ whether a driver's handle is one of them."""
 def others() -> Iterator[None]:
     """Record none of this thread's launches meanwhile, except the wanted one."""
     wanted.others += 1
+    wanted.aside.value += 1
     try:
         yield
     finally:
         wanted.others -= 1
+        wanted.aside.value -= 1
 
 
 def pass_by(name: str, call: Callable[..., object], *args: object, **kwargs: object) -> object:
@@ -128,11 +145,13 @@ def pass_by(name: str, call: Callable[..., object], *args: object, **kwargs: obj
     """
     before = wanted.over
     wanted.others += 1
+    wanted.aside.value += 1
     wanted.over = name
     try:
         return call(*args, **kwargs)
     finally:
         wanted.others -= 1
+        wanted.aside.value -= 1
         wanted.over = before
 
 

@@ -16,6 +16,7 @@ from ikp.session.known_launch import SlowError, now
 if TYPE_CHECKING:
     from ikp.backends.loaded import Module
     from ikp.session.handed import Held
+    from ikp.session.stock import Stock
 
 
 class Repeat:
@@ -76,13 +77,37 @@ class Repeat:
         if held is None:
             return None
         notice = held.ikp_notice
-        key = held.nbytes, notice is not None
-        behind = self._behind.get(key)
-        if behind is None:
-            grid, warps, selection = self._shape
-            behind = self.module.words_behind(*key, grid, warps, selection)
-            self._behind[key] = behind
         if notice is not None:
             notice.asks = False  # torch for the stream
             notice.launched(stream, captured=False)
-        return held, (held.address, *behind)
+        return held, (held.address, *self._words(held.nbytes, notice is not None))
+
+    def ahead(self, stream: int, most: int) -> tuple[Stock, tuple[int, ...]] | None:
+        """Take buffers of launches to come, which no CUDA graph captures.
+
+        Args:
+            stream: the driver's handle.
+            most: how many are wanted.
+
+        Returns:
+            The buffers, and the launch parameters behind the address; None where each launch is to
+            be asked about.
+        """
+        request = None if self._request is None else self._request()
+        if request is None or request.ahead is None:
+            return None
+        before = now.device, now.stream
+        now.device, now.stream = self._device, 0 if stream == PER_THREAD else stream
+        try:
+            made = request.ahead(request, most, stream)
+        finally:
+            now.device, now.stream = before
+        return None if made is None else (made, self._words(made.nbytes, True))
+
+    def _words(self, nbytes: int, records: bool) -> tuple[int, ...]:
+        """Return the launch parameters behind the address of a buffer."""
+        behind = self._behind.get((nbytes, records))
+        if behind is None:
+            behind = self.module.words_behind(nbytes, records, *self._shape)
+            self._behind[nbytes, records] = behind
+        return behind

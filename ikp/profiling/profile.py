@@ -19,10 +19,11 @@ from ikp.profiling._life import Life, check_here
 from ikp.profiling.steps import Cycles, Phase, Schedule
 from ikp.session.current import current_rank
 from ikp.session.handed import Held
-from ikp.session.known_launch import SlowError
+from ikp.session.known_launch import SlowError, revoke
 from ikp.session.memory import BufferSize
 from ikp.session.recorder import BufferRequest, provenance
 from ikp.session.replays import REPLAYS
+from ikp.session.stock import Stock
 from ikp.session.termination import hold
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace
@@ -169,6 +170,7 @@ class profile(Life):
         if self._cycles.ends:
             self._end_cycle(recording)
         self._cycles.step += 1
+        revoke()
 
     def buffer(
         self,
@@ -243,6 +245,7 @@ class profile(Life):
                     recording.requests.clear()
                 recording.requests[key] = asked
                 asked.again = self._again if enabled else None
+                asked.ahead = self._ahead if enabled else None
         enabled = enabled and phase is Phase.ACTIVE
         return recording.buffer(asked, enabled=enabled, rank=current_rank())
 
@@ -255,6 +258,15 @@ class profile(Life):
         if phase is Phase.WAIT or not self._records(recording):
             return None
         return recording.memory(asked, enabled=phase is Phase.ACTIVE, rank=current_rank())
+
+    def _ahead(self, asked: BufferRequest, most: int, stream: int) -> Stock | None:
+        """Take buffers for launches to come; see ``BufferRequest.ahead``."""
+        recording = self._recording
+        if recording is None or self._cycles.phase is not Phase.ACTIVE:
+            return None
+        if not self._records(recording):
+            return None
+        return recording.stock(asked, most, stream, current_rank())
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""

@@ -168,6 +168,16 @@ class Shelf:
             self._refill(ready)
         return piece
 
+    def take_some(self, ready: ReadySegments, most: int) -> list[Tensor]:
+        """Return zeroed segments that are at hand, and have the service make more for later."""
+        made: list[Tensor] = []
+        with suppress(IndexError):
+            while len(made) < most:
+                made.append(ready.pieces.popleft())
+        if 2 * len(ready.pieces) < ready.ahead and not ready.filling and ready.ahead > 1:
+            self._refill(ready)
+        return made
+
     def give_back(self, kind: SegmentKind, piece: Tensor) -> None:
         """Put back a segment that is zero again; in the service."""
         if self._lying() + kind.nbytes <= self._kept_bytes:

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from ikp.errors import ExportError, UsageError
 from ikp.paths import path_text
+from ikp.session.known_launch import revoke
 from ikp.warning import warn
 
 
@@ -88,6 +89,7 @@ def opened(session: Session, origin: object, *, everywhere: bool) -> Opening:
     opening = Opening(session, origin, everywhere=everywhere)
     _stack.set((*opening.around, opening))
     _open.append(opening)
+    revoke()
     return opening
 
 
@@ -98,6 +100,7 @@ def closed(opening: Opening) -> None:
     if opening in _open:
         _open.remove(opening)
     _stack.set(lasting())
+    revoke()
 
 
 def lasting() -> tuple[Opening, ...]:

@@ -115,6 +115,8 @@ class Harvest:
         self.next_look = 0.0  # when to look for settled launches; 0 where each launch is to
         self._moves = True  # a segment was read since a launch last waited for one in vain
         self.waited_s = 0.0  # by launches, for memory
+        self.collect: Callable[[], bool] = lambda: False
+        """Adds launches that are not known of yet, and returns whether there may be more."""
 
     def add(self, taken: Taken) -> None:
         """Watch a segment."""
@@ -126,6 +128,11 @@ class Harvest:
                 self._roomy = False
                 self.sizes += 1
             self._latest = taken.at
+        self.watch()
+
+    def watch(self) -> None:
+        """Have the service look for launches that have settled, until there are none."""
+        with self._lock:
             begins = not (self._watched or self._service.storage.lasts)
             self._watched |= begins
         if begins:
@@ -133,8 +140,9 @@ class Harvest:
 
     def _watch(self) -> float | None:
         """Read segments settled on the default stream, which is never destroyed; in the service."""
+        more = self.collect()
         with self._lock:
-            if not self._waiting:
+            if not (self._waiting or more):
                 self._watched = False
                 return None
         fuller = self._is_fuller()
@@ -145,6 +153,11 @@ class Harvest:
     def _is_fuller(self) -> bool:
         """Return whether half of what may be unread is: launches are read before they settle."""
         return self.crowded and 2 * self._unread > self._most()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether memory is short."""
+        return self._unread > self._most()
 
     def _look_again(self) -> bool:
         """Return whether it is time to look for launches that have settled."""

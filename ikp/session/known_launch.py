@@ -7,9 +7,20 @@ CUPTI makes a record of such a call, and torch.profiler fails at two records of 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
+
+
+revokers: list[Callable[[], None]] = []
+"""Functions that have the next launch in each thread ask Python, if it repeats an earlier one."""
+
+
+def revoke() -> None:
+    """Have the next launches ask Python: sessions, steps or other settings have changed."""
+    for each in revokers:
+        each()
 
 
 class _Now(threading.local):

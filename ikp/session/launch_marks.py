@@ -11,6 +11,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
+from ikp.session.known_launch import revoke
+
 Mark = Callable[[str], None]
 
 NAMED: Final = "ikp launch "
@@ -23,11 +25,13 @@ marks: list[Mark] = []  # of the recording under way, if there is any
 def begin(mark: Mark) -> None:
     """Have launches marked from now on, by a function of a mark's name that must not raise."""
     marks[:] = [mark]
+    revoke()
 
 
 def end() -> None:
     """Mark no more launches."""
     marks.clear()
+    revoke()
 
 
 def mark(number: int) -> int:

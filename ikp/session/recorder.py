@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from ikp.core.trace import Trace
 from ikp.errors import DecodeError, FaultError, IkpError, PatchError
 from ikp.paths import shown
 from ikp.progress import progress
+from ikp.session import launch_marks
 from ikp.session.arena import ReadySegments, SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
@@ -35,11 +36,12 @@ from ikp.session.drain import Drain
 from ikp.session.faults import failures, fault, lost, streams
 from ikp.session.handed import Held, hand_out
 from ikp.session.harvest import Harvest, Taken
-from ikp.session.known_launch import ask_torch
+from ikp.session.known_launch import ask_torch, revoke
 from ikp.session.memory import BufferSize
 from ikp.session.readback import read_back, waited
 from ikp.session.replays import CapturedGraph, ReplayLog, known
 from ikp.session.service import DeviceService, service_of
+from ikp.session.stock import LASTS_S, STOCK_BYTES, Stock
 from ikp.session.wishes import Settled, Wishes, device_facts
 from ikp.version import __version__
 from ikp.warning import warn
@@ -60,6 +62,9 @@ class BufferRequest:
     backend: str | None = None
     kernel: str = ""  # the full name of the launched kernel
     found: Found | None = None
+    ahead: Callable[[BufferRequest, int, int], Stock | None] | None = None
+    """Takes buffers for launches to come, as ``again`` does: so many at most, on a stream. Returns
+    None where there are none at hand, or each launch is to be asked about."""
     again: Callable[[BufferRequest], Held | None] | None = None
     """Takes another buffer for a kernel without verbs, where the session keeps the request as long
     as it is open. Returns None where the session records no launch now, and raises a SlowError
@@ -137,11 +142,14 @@ class Recording:
         self._logs: dict[Any, ReplayLog] = {}
         self._since_ns = time.monotonic_ns() - _BEFORE_NS
         self.requests: dict[tuple[object, ...], BufferRequest] = {}  # by what a user asked for
+        self._stocks: list[tuple[_Place, Stock]] = []
+        self._ordered = True  # segments are in the order of their launches
         opening.replays = self._keep_replays
 
     @property
     def segments(self) -> list[Segment]:
         """The segments handed out so far, in order."""
+        self.collect()
         return [taken.segment for taken in self._taken]
 
     def buffer(self, asked: BufferRequest, *, enabled: bool = True, rank: int | None = None) -> Any:
@@ -172,6 +180,71 @@ class Recording:
         self._keep_taken(segment, held, asked, found)
         return held
 
+    def stock(self, asked: BufferRequest, most: int, stream: int, rank: int | None) -> Stock | None:
+        """Take segments for launches to come, at most so many; None where they can't be.
+
+        Args:
+            asked: the request that they repeat.
+            most: how many are wanted.
+            stream: on which they will be launched, the driver's handle.
+            rank: of this process now.
+        """
+        self.collect()
+        found = asked.found
+        if found is None or not found.settled.holds() or launch_marks.marks:
+            return None
+        place, ready = found.place, found.ready
+        streams = found.settled.spec.overflow is OverflowMode.STREAM
+        if streams or found.sizes != place.harvest.sizes or place.harvest.is_short:
+            return None
+        if place.harvest.crowded:
+            most = min(most, _FEW)
+        with self._lock:
+            taken = sum(each.left * each.nbytes for _, each in self._stocks)
+            most = min(most, (STOCK_BYTES - taken) // ready.kind.nbytes)
+            pieces = place.shelf.take_some(ready, most) if most > 0 else []
+            if not pieces:
+                return None
+            made = Stock(pieces, asked, found, self.opening, stream, rank)
+            self._stocks.append((place, made))
+        place.harvest.watch()
+        return made
+
+    def collect(self, *, end: bool = False) -> bool:
+        """Note the launches that took segments of stocks; return whether there may be more.
+
+        Args:
+            end: whether no more launches are to take any.
+        """
+        if not self._stocks:
+            return False
+        with self._lock:
+            return self._collect(end)
+
+    def _collect_now(self) -> bool:
+        """Do what ``collect`` does, in the service: a thread that waits for it may hold the lock."""
+        if self._stocks and self._lock.acquire(blocking=False):
+            try:
+                return self._collect(end=False)
+            finally:
+                self._lock.release()
+        return bool(self._stocks)
+
+    def _collect(self, end: bool) -> bool:
+        past = time.monotonic() - LASTS_S
+        for place, stock in tuple(self._stocks):
+            if end or stock.made_s < past:
+                stock.end()
+            some = stock.collect()
+            for each in some:
+                self._taken.append(each)
+                place.harvest.add(each)
+            self._ordered &= not some
+            if (stock.ended or not stock.left) and stock.end():  # none is under way
+                stock.give_back(place.shelf)
+                self._stocks.remove((place, stock))
+        return bool(self._stocks)
+
     def _take(self, asked: BufferRequest, enabled: bool, rank: int | None) -> tuple[Segment, Found]:
         """Take a segment; return it, and what was found."""
         found = asked.found
@@ -181,6 +254,7 @@ class Recording:
                 found = asked.found = self._found(asked, settled)
         place, settled = found.place, found.settled
         if place.is_due():
+            self.collect()
             with self._lock:
                 place.step()
         if found.sizes != place.harvest.sizes:
@@ -234,7 +308,8 @@ class Recording:
     def _place(self, device: Any) -> _Place:
         """Return what a device has of the session."""
         if device not in self._places:
-            self._places[device] = _Place(device)
+            made = self._places[device] = _Place(device)
+            made.harvest.collect = self._collect_now
         return self._places[device]
 
     def keep_known_graphs(self) -> None:
@@ -305,6 +380,8 @@ class Recording:
         """Give all memory back, after its records were read."""
         with self._lock:
             self._keep(lambda _: False)
+            _pinned.extend(stock for _, stock in self._stocks)  # launches under way write to them
+            self._stocks.clear()
             self._places.clear()
             self.requests.clear()
             if not self.running:  # else replays that run on write to them
@@ -322,14 +399,17 @@ class Recording:
 
         A buffer without a reference can't be launched with again; its memory is given back.
         """
+        revoke()
+        self.collect(end=True)
         with self._lock:
-            wait(self.segments)  # of all: a kernel outlives the tensor that its launch was handed
+            # Of all: a kernel outlives the tensor that its launch was handed.
+            wait([each.segment for each in self._taken])
             self._keep(lambda each: each.handed() is not None)
             for each in self._taken:
                 place = self._places[each.segment.data.device]
                 each.heard |= written(each.segment)
                 place.service.call(partial(place.shelf.empty, each.kind, each.segment.data))
-            wait(self.segments)
+            wait([each.segment for each in self._taken])
 
     def read(
         self, facts: Mapping[str, str], *, last: bool = False, patience_s: float | None = None
@@ -345,6 +425,7 @@ class Recording:
         Returns:
             The trace, and the error of the other segments, if any.
         """
+        self.collect(end=last)
         with self._still():
             return self._read(facts, last, patience_s)
 
@@ -380,7 +461,11 @@ class Recording:
         from ikp.core.decoding.decode import decode  # half of what opening a session would import
 
         began = time.perf_counter()
-        every = tuple(self._taken)
+        with self._lock:
+            if not self._ordered:
+                self._taken.sort(key=attrgetter("at"))
+                self._ordered = True
+            every = tuple(self._taken)
         segments = [each.segment for each in every]
         segments += [each for log in self._logs.values() for each in log.segments]
         ended, failed = ended_or_failed(segments, patience_s)
@@ -449,10 +534,12 @@ class Recording:
             yield SegmentSource.of(segment, place.service.call(read))
 
 
-_pinned: list[ReplayLog] = []
+_pinned: list[ReplayLog | Stock] = []
 """Logs that kernels may write to at any time from now on: never freed."""
 _BEFORE_NS = 10_000_000_000
 """Handshakes with a GPU so long before the session are used, too."""
+_FEW = 16
+"""The most segments of a stock where memory may be short soon."""
 _CLOCK_S = 0.05
 """The interval at which launches ask a GPU's clock whether a handshake is due."""
 _BYTES_AT_ONCE = 1 << 30

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ikp import children
 from ikp.compiling import CompileError, compile_c, compiler, kept, prebuilt
@@ -79,6 +80,35 @@ class InterposedLaunch(ctypes.Structure):
     def decide(self, slot: int = 0) -> None:
         """Launch this function plain from now on; count its launches in a slot, none in slot 0."""
         self.decided = slot + 1
+
+
+class StockedLaunches(ctypes.Structure):
+    """Buffers for launches that the library makes without asking, as ``stock.h`` lays them out."""
+
+    _fields_ = (
+        ("next", ctypes.c_void_p),
+        ("function", ctypes.c_void_p),
+        ("id", ctypes.c_uint64),
+        ("context", ctypes.c_uint64),
+        ("thread", ctypes.c_uint64),
+        ("stream", ctypes.c_void_p),
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("cooperative", ctypes.c_uint32),
+        ("extensible", ctypes.c_uint32),
+        ("ordinal", ctypes.c_uint32),
+        ("offset", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint32),
+        ("instead", ctypes.c_void_p),
+        ("changes", ctypes.c_uint64),
+        ("revoked", ctypes.c_uint64),
+        ("until", ctypes.c_uint64),
+        ("count", ctypes.c_uint32),
+        ("taken", ctypes.c_uint32),
+        ("told", ctypes.c_uint64 * 9),
+        ("addresses", ctypes.POINTER(ctypes.c_uint64)),
+        ("times", ctypes.POINTER(ctypes.c_int64)),
+    )
 
 
 class _About(ctypes.Structure):
@@ -147,6 +177,7 @@ class Hook:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+        self._at_once = ctypes.PyDLL(library._name)  # what returns at once keeps Python's lock
         self._held: object = None
         library.ikp_about.argtypes = (ctypes.c_void_p, ctypes.POINTER(_About))
         library.ikp_copy.argtypes = (
@@ -157,6 +188,7 @@ class Hook:
         )
         counts = ctypes.POINTER(ctypes.c_uint64)()
         self._free = iter(range(1, int(library.ikp_passed(ctypes.byref(counts)))))
+        self.audited = ctypes.cast(library.ikp_audited, ctypes.c_void_p)
         self.passed = counts
         """Launches of functions that run plain for good, by the slot in which each is counted."""
 
@@ -230,6 +262,43 @@ class Hook:
     def wake(self) -> None:
         """Take all decisions back: each function's next launch is asked about again."""
         self._library.ikp_wake()
+
+    def revoke(self) -> None:
+        """Have the library ask about the next launches, and take no buffer that it has now."""
+        self._at_once.ikp_revoke()
+
+    @property
+    def revoked(self) -> int:
+        """How often ``revoke`` was called, or the environment changed; of use to compare alone."""
+        return self._counted(self._at_once.ikp_revoked)
+
+    @property
+    def changes(self) -> int:
+        """How often settings of functions have changed, or objects have gone."""
+        return self._counted(self._at_once.ikp_changes)
+
+    @staticmethod
+    def _counted(call: Callable[[Any], int]) -> int:
+        count = ctypes.c_uint64()
+        call(ctypes.byref(count))
+        return count.value
+
+    def stock(self, made: StockedLaunches) -> bool:
+        """Have the library take buffers of a stock; return whether what they are for is there.
+
+        The caller holds ``made`` and its arrays until ``end_stock``.
+        """
+        return not self._at_once.ikp_stock(ctypes.byref(made))
+
+    def end_stock(self, gone: StockedLaunches) -> int:
+        """Have the library take no buffer of a stock any more; return how many were taken."""
+        return int(self._at_once.ikp_stock_end(ctypes.byref(gone)))
+
+    def aside(self) -> ctypes.c_uint32:
+        """Return this thread's count: above 0, the library takes no buffers for its launches."""
+        cell = ctypes.POINTER(ctypes.c_uint32)()
+        self._at_once.ikp_aside(ctypes.byref(cell))
+        return cell.contents
 
     def slot(self) -> int:
         """Return a slot that is not in use yet; 0 where all are."""

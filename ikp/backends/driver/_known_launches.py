@@ -37,7 +37,7 @@ class KnownLaunches:
 
     def find(self, launch: InterposedLaunch, session: Session) -> KnownLaunch | None:
         """Return the launch that this one repeats in a session; None where there is none."""
-        known = self._known.get(_shared(launch))
+        known = self._known.get(shared(launch))
         return known if known is not None and known.session() is session else None
 
     def keep(
@@ -59,10 +59,11 @@ class KnownLaunches:
         if len(self._known) >= _MOST:
             self._known.clear()
         known = KnownLaunch(meant.session, meant.label, plain, argument, repeat)
-        self._known[_shared(launch)] = known
+        self._known[shared(launch)] = known
 
 
-def _shared(launch: InterposedLaunch) -> tuple[int, ...]:
+def shared(launch: InterposedLaunch) -> tuple[int, ...]:
+    """Return what a launch shares with those that repeat it; thread and context are last."""
     return (
         *(launch.id, launch.stream or 0, *launch.grid, *launch.block),
         *(launch.cooperative, launch.extensible, launch.overlaps),

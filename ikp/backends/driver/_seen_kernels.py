@@ -112,6 +112,15 @@ class Chooser(Protocol):
     def chosen(self, kernel: Any, capture: int | None = None) -> Session | None:
         """Return the session that records this launch, or None; count the launch."""
 
+    def lasts(self, kernel: Any, session: Session) -> bool:
+        """Return whether a session is to record all later launches of a kernel.
+
+        It holds until stocks are revoked (``ikp.session.known_launch``).
+        """
+
+    def count_more(self, kernel: Any, number: int) -> None:
+        """Count recorded launches of a kernel that were not asked about."""
+
     def capture_begins(self) -> None:
         """Decide anew on each kernel: a CUDA graph is captured from now on."""
 

@@ -32,6 +32,7 @@ from ikp.backends.driver._seen_kernels import (
     language_of,
     ptx_of,
 )
+from ikp.backends.driver._stocks import Stocks, look_after
 from ikp.backends.further_runs import run_further
 from ikp.backends.labels import Labels
 from ikp.backends.launched_grid import LaunchGrid
@@ -100,12 +101,14 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
         PatchError: the driver is in this process already, or there is none.
     """
     hook = hooks.install()
+    look_after(hook)
     launcher.wakers.append(hook.wake)
     asked = [Launches(hook, launcher)]
     hook.ask(asked[0].asked)
 
     def in_child() -> None:
         if asked:
+            asked[0].stocks.end_all()
             asked[0] = Launches(hook, launcher)
             hook.ask(asked[0].asked)
 
@@ -114,6 +117,7 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
         yield
     finally:
         hook.ask(None)
+        asked[0].stocks.end_all()
         asked.pop().count()
 
 
@@ -139,9 +143,13 @@ class Launches:
     _primaries: set[int] = field(default_factory=set)  # numbers of contexts
     _slots: dict[tuple[str, str], tuple[int, SeenKernel]] = field(default_factory=dict)
     _known: KnownLaunches = field(default_factory=KnownLaunches)
+    stocks: Stocks = field(init=False)
     _dropped: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _latest: _Latest = field(default_factory=_Latest)
+
+    def __post_init__(self) -> None:
+        self.stocks = Stocks(self.hook, self.launcher)
 
     def asked(self, launch: hooks.InterposedLaunch) -> None:
         """Choose the function to launch. The program never sees an error of it.
@@ -161,6 +169,7 @@ class Launches:
             launch.instead = launch.function
             kernel = self._kernels[launch.id]
             self.launcher.failed[kernel.full_name] = REFUSED
+            self.hook.revoke()
             self.launcher.tell(kernel, REFUSED)
             warn(str(error), stacklevel=2)
         except _NotNow as reason:
@@ -198,6 +207,7 @@ class Launches:
         text = str(error) if isinstance(error, IkpError) else f"{type(error).__name__}: {error}"
         reason = f"could not be marked: {' '.join(text.split())[:300]}"
         self.launcher.failed[kernel.full_name] = reason
+        self.hook.revoke()
         self.launcher.tell(kernel, reason)
 
     def _answer(self, launch: hooks.InterposedLaunch) -> None:
@@ -374,6 +384,7 @@ class Launches:
         if known is None or cuda.capturing(stream):
             return 0
         repeat = known.repeat
+        self.stocks.renew(launch, kernel, session, known)
         cuda.like(repeat.module.function, known.plain)
         try:
             taken = repeat.take(stream)

@@ -111,6 +111,12 @@ class Launcher:
     def over(self, kernel: Any) -> str | None:
         return None
 
+    def lasts(self, kernel: Any, session: Any) -> bool:
+        return False
+
+    def count_more(self, kernel: Any, number: int) -> None:
+        self.recorded[kernel.__name__] += number
+
 
 def passed(library: ctypes.CDLL, function: ctypes.c_void_p, image: bytes, name: str) -> Any:
     """Yield names of ways to launch a kernel with arguments, after each launch, and its code."""

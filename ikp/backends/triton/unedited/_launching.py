@@ -59,10 +59,12 @@ _tuning = _Tuning()
 def tuning() -> Iterator[None]:
     """Run kernels plain: an autotuner compares their times, and marks would change them."""
     _tuning.depth += 1
+    wanted.aside.value += 1
     try:
         yield
     finally:
         _tuning.depth -= 1
+        wanted.aside.value -= 1
 
 
 @dataclass(slots=True)
@@ -194,6 +196,21 @@ class Launcher:
                 stacklevel=6,
             )
         self.plain[kernel.__name__, reason] += times
+
+    def lasts(self, kernel: JittedFunction, session: Session) -> bool:
+        """Return whether a session is to record all later launches of a kernel.
+
+        It holds until stocks are revoked (``ikp.session.known_launch``).
+        """
+        begun = self.seen[full_name(kernel)] > self.launches.start
+        every = self.launches.step == 1 and self.launches.stop == ALL.stop and begun
+        asks = self.captures or not current.enabled()
+        return every and not asks and self.session() is session
+
+    def count_more(self, kernel: JittedFunction, number: int) -> None:
+        """Count recorded launches of a kernel that were not asked about."""
+        self.seen[full_name(kernel)] += number
+        self.recorded[kernel.__name__] += number
 
     def over(self, kernel: JittedFunction) -> str | None:
         """Return why no later launch of a kernel is recorded; None where one may be."""

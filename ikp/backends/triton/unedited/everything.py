@@ -79,6 +79,11 @@ class Everything(Launcher):
             return self.failed[name]
         return Launcher.over(self, kernel)  # room for recordings may come back
 
+    def lasts(self, kernel: JittedFunction, session: Session) -> bool:
+        """Return whether a session is to record all later launches of a kernel."""
+        ends = full_name(kernel) in self.failed or session.held >= self.room // 2
+        return not ends and Launcher.lasts(self, kernel, session)
+
     @property
     def goes_on(self) -> bool:
         """Whether any later launch, of any kernel, may be recorded."""
@@ -195,10 +200,12 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
         if is_twin(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
         wanted.others += 1
+        wanted.aside.value += 1
         try:
             made = launcher.run(self, functools.partial(original, self), *args, **kwargs)
         finally:
             wanted.others -= 1
+            wanted.aside.value -= 1
         over.look(self, self, args, kwargs)
         return made
 

@@ -1,0 +1,118 @@
+"""``Stock``: segments taken ahead, for launches that are made without a question to Python.
+
+Which of them were launched with, and when, is read from an array that the launching code writes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ikp.core.segment import Segment, Tensor
+from ikp.session.handed import Notice
+from ikp.session.harvest import Taken
+
+if TYPE_CHECKING:
+    from ikp.session.arena import Shelf
+    from ikp.session.current import Opening
+    from ikp.session.recorder import BufferRequest, Found
+
+STOCK_BYTES: Final = 256 << 20
+"""The most bytes of a session's segments that were taken ahead, and are not launched with yet."""
+LASTS_S: Final = 0.25
+"""So long after it was made, no launch takes a segment of a stock: clocks and sizes are looked at
+by Python."""
+
+
+class Stock:
+    """Segments for launches alike, by one thread, on one stream.
+
+    Args:
+        pieces: the segments' memory, zeroed.
+        asked: the request that each of the launches repeats.
+        found: what follows from it.
+        opening: of the session.
+        stream: the driver's handle.
+        rank: of this process.
+    """
+
+    def __init__(
+        self,
+        pieces: list[Tensor],
+        asked: BufferRequest,
+        found: Found,
+        opening: Opening,
+        stream: int,
+        rank: int | None,
+    ) -> None:
+        self.count, self.nbytes = len(pieces), found.ready.kind.nbytes
+        self.addresses = (ctypes.c_uint64 * self.count)(*[int(each.data_ptr()) for each in pieces])
+        self.times = (ctypes.c_int64 * self.count)()
+        """When each was launched with, in ns of ``CLOCK_MONOTONIC``: 0 for not yet, below 0 where
+        the launch was refused."""
+        self.stop: Callable[[], int] = lambda: self._seen
+        """Has no more launches take segments, and returns how many were taken."""
+        self.launched: Callable[[int], None] = lambda _: None
+        """Is told of further launches, by their number."""
+        self.made_s = time.monotonic()
+        self.ended = False
+        self._left, self._seen = deque(pieces), 0
+        self._asked, self._found, self._opening = asked, found, opening
+        self._stream, self._rank = stream, rank
+
+    def collect(self) -> list[Taken]:
+        """Return the launches since the last call, in their order."""
+        made = []
+        while self._seen < self.count and (at := self.times[self._seen]):
+            self._seen += 1
+            piece = self._left.popleft()
+            if at > 0:
+                made.append(self._taken(piece, at))
+        if made:
+            self.launched(len(made))
+        return made
+
+    def _taken(self, data: Tensor, at: int) -> Taken:
+        asked, found, settled = self._asked, self._found, self._found.settled
+        segment = Segment(
+            asked.label,
+            data,
+            settled.spec,
+            settled.name,
+            found.device_name,
+            found.clock_rate_hz,
+            asked.regions,
+            asked.selection,
+            True,
+            self._rank,
+            asked.kernel,
+        )
+        notice = Notice(data, asked.label, self._opening)
+        notice.segment, notice.request, notice.asks = segment, asked, False
+        notice.streams.add(self._stream)
+        return Taken(segment, _nobody, notice, found.ready.kind, launch=found.launch, at=at * 1e-9)
+
+    @property
+    def left(self) -> int:
+        """How many segments were not launched with when ``collect`` last looked."""
+        return self.count - self._seen
+
+    def end(self) -> bool:
+        """Have no more launches take segments; return whether all that did are known of.
+
+        One may be under way: its segment must stay until it is made.
+        """
+        self.ended = True
+        return self.stop() <= self._seen
+
+    def give_back(self, shelf: Shelf) -> None:
+        """Shelve what no launch has taken; after ``end``."""
+        while self._left:
+            shelf.give_back(self._found.ready.kind, self._left.popleft())
+
+
+def _nobody() -> None:
+    """Return the tensor that a program holds of such a segment: none."""

@@ -6,17 +6,88 @@ and is on its way. Where anything else has changed, it is recorded as the first 
 
 from __future__ import annotations
 
+import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from ikp.backends.patched import PER_THREAD
 from ikp.core.segment import Selection
-from ikp.session.known_launch import SlowError, now
+from ikp.session.known_launch import SlowError, now, revocations
+from ikp.session.stock import LASTS_S
 
 if TYPE_CHECKING:
     from ikp.backends.loaded import Module
     from ikp.session.handed import Held
     from ikp.session.stock import Stock
+
+
+_FIRST: Final = 4
+_MOST: Final = 64
+"""How many buffers are taken ahead at first, and at most."""
+_SOON_S: Final = 0.05
+"""For launches with larger gaps, none is taken ahead."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """How many buffers launches alike take ahead: more, the more of them come soon."""
+
+    at: float = 0.0  # when the latest launch came for which there was no buffer
+    most: int = 0
+
+    def wanted(self, now: float, used: int) -> int:
+        """Return how many buffers to take now; 0 where launches are too rare.
+
+        Args:
+            now: when the launch came that found no buffer.
+            used: how many launches have had a buffer since the launch before that.
+        """
+        soon = now - self.at <= _SOON_S + LASTS_S
+        self.at = now
+        self.most = min(_MOST, max(_FIRST, 2 * used)) if soon else 0
+        return self.most
+
+
+class Ahead:
+    """Buffers for launches of one thread that Python makes itself.
+
+    Args:
+        stock: the buffers.
+        behind: the launch parameters behind the address.
+        revoked: how often stocks had been revoked before it was taken.
+    """
+
+    __slots__ = ("_free", "_left", "_revoked", "_until", "behind", "stock")
+
+    def __init__(self, stock: Stock, behind: tuple[int, ...], revoked: int) -> None:
+        self.stock, self.behind, self._revoked = stock, behind, revoked
+        self._until = time.monotonic() + LASTS_S
+        self._free, self._left = deque(range(stock.count)), 0
+        stock.stop = self._stop
+
+    @property
+    def used(self) -> int:
+        """How many buffers were taken."""
+        return self.stock.count - self._left - len(self._free)
+
+    def take(self) -> int | None:
+        """Return the number of a buffer; None where the launch is to be asked about."""
+        if revocations[0] != self._revoked or time.monotonic() >= self._until:
+            return None
+        try:
+            return self._free.popleft()
+        except IndexError:
+            return None
+
+    def _stop(self) -> int:
+        with suppress(IndexError):
+            while True:  # the launching thread may take one meanwhile
+                self._free.pop()
+                self._left += 1
+        return self.stock.count - self._left
 
 
 class Repeat:

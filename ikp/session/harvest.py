@@ -118,17 +118,18 @@ class Harvest:
         self.collect: Callable[[], bool] = lambda: False
         """Adds launches that are not known of yet, and returns whether there may be more."""
 
-    def add(self, taken: Taken) -> None:
-        """Watch a segment."""
+    def add(self, *taken: Taken) -> None:
+        """Watch segments, the latest last."""
         with self._lock:
-            self._waiting.append(taken)
-            self._unread += taken.kind.nbytes
+            self._waiting.extend(taken)
+            self._unread += sum([each.kind.nbytes for each in taken])
             self.crowded = self._unread > BEGIN_BYTES
             if self._roomy and not self._has_room():
                 self._roomy = False
                 self.sizes += 1
-            self._latest = taken.at
-        self.watch()
+            self._latest = taken[-1].at
+        if not self._watched:
+            self.watch()
 
     def watch(self) -> None:
         """Have the service look for launches that have settled, until there are none."""

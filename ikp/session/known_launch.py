@@ -13,12 +13,15 @@ from types import TracebackType
 from typing import Any
 
 
+revocations: list[int] = [0]
+"""How often ``revoke`` was called."""
 revokers: list[Callable[[], None]] = []
 """Functions that have the next launch in each thread ask Python, if it repeats an earlier one."""
 
 
 def revoke() -> None:
     """Have the next launches ask Python: sessions, steps or other settings have changed."""
+    revocations[0] += 1
     for each in revokers:
         each()
 

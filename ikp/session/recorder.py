@@ -189,7 +189,6 @@ class Recording:
             stream: on which they will be launched, the driver's handle.
             rank: of this process now.
         """
-        self.collect()
         found = asked.found
         if found is None or not found.settled.holds() or launch_marks.marks:
             return None
@@ -200,8 +199,9 @@ class Recording:
         if place.harvest.crowded:
             most = min(most, _FEW)
         with self._lock:
-            taken = sum(each.left * each.nbytes for _, each in self._stocks)
-            most = min(most, (STOCK_BYTES - taken) // ready.kind.nbytes)
+            if self._in_stocks() + most * ready.kind.nbytes > STOCK_BYTES:
+                self._collect(end=False)  # else the service does, in a pause
+            most = min(most, (STOCK_BYTES - self._in_stocks()) // ready.kind.nbytes)
             pieces = place.shelf.take_some(ready, most) if most > 0 else []
             if not pieces:
                 return None
@@ -209,6 +209,10 @@ class Recording:
             self._stocks.append((place, made))
         place.harvest.watch()
         return made
+
+    def _in_stocks(self) -> int:
+        """Return the bytes of segments that were taken ahead, as far as nothing else counts them."""
+        return sum([each.left * each.nbytes for _, each in self._stocks])
 
     def collect(self, *, end: bool = False) -> bool:
         """Note the launches that took segments of stocks; return whether there may be more.
@@ -236,10 +240,10 @@ class Recording:
             if end or stock.made_s < past:
                 stock.end()
             some = stock.collect()
-            for each in some:
-                self._taken.append(each)
-                place.harvest.add(each)
-            self._ordered &= not some
+            if some:
+                self._taken.extend(some)
+                place.harvest.add(*some)
+                self._ordered = False
             if (stock.ended or not stock.left) and stock.end():  # none is under way
                 stock.give_back(place.shelf)
                 self._stocks.remove((place, stock))
@@ -254,7 +258,8 @@ class Recording:
                 found = asked.found = self._found(asked, settled)
         place, settled = found.place, found.settled
         if place.is_due():
-            self.collect()
+            if place.harvest.crowded:
+                self.collect()
             with self._lock:
                 place.step()
         if found.sizes != place.harvest.sizes:

@@ -16,16 +16,12 @@ from ikp.backends import patched
 from ikp.backends.driver._hook import Hook, InterposedLaunch, StockedLaunches
 from ikp.backends.driver._known_launches import KnownLaunch, shared
 from ikp.backends.driver._seen_kernels import Chooser, SeenKernel
+from ikp.backends.repeats import Pace
 from ikp.driver import cuda
 from ikp.session.current import Session
 from ikp.session.known_launch import revokers
 from ikp.session.stock import LASTS_S
 
-_FIRST: Final = 4
-_MOST: Final = 64
-"""How many buffers a stock has at first, and at most."""
-_SOON_S: Final = 0.05
-"""Launches with larger gaps are asked about each."""
 _KEPT: Final = 1024
 """The most stocks that are kept."""
 
@@ -42,8 +38,7 @@ def look_after(hook: Hook) -> None:
 class _Held:
     """Buffers of launches alike: None where these are too rare."""
 
-    at: float  # the latest launch that Python was asked about
-    most: int = 0
+    pace: Pace = field(default_factory=Pace)
     made: StockedLaunches | None = None
 
 
@@ -68,21 +63,19 @@ class Stocks:
         """
         key, now = shared(launch), time.monotonic()
         revoked, changes = self.hook.revoked, self.hook.changes  # before anything is looked at
-        held = self._held.pop(key, None)
-        if held is None or launch.overlaps or now - held.at > _SOON_S + LASTS_S:
-            self._keep(key, _Held(now), held)
-            return
-        used = held.most if held.made is None else self.hook.end_stock(held.made)
-        most = min(_MOST, 2 * used) if used == held.most else max(used, 1)
-        most = max(_FIRST, most)
+        held = self._held.pop(key, None) or _Held()
+        used = 0 if held.made is None else self.hook.end_stock(held.made)
+        most, held.made = held.pace.wanted(now, used), None
         made = None
-        if self.chooser.lasts(kernel, session):
+        if most and not launch.overlaps and self.chooser.lasts(kernel, session):
             made = self._made(launch, kernel, known, most, key[-1])
         if made is not None:
             made.revoked, made.changes = revoked, changes
-            if not self.hook.stock(made):
-                made = None
-        self._keep(key, _Held(now, 0 if made is None else made.count, made))
+            if self.hook.stock(made):
+                held.made = made
+        if len(self._held) >= _KEPT:
+            self.end_all()
+        self._held[key] = held
 
     def end_all(self) -> None:
         """Have no launch take a buffer any more: in a child that was forked, say."""
@@ -90,13 +83,6 @@ class Stocks:
             if held.made is not None:
                 self.hook.end_stock(held.made)
         self._held.clear()
-
-    def _keep(self, key: tuple[int, ...], held: _Held, before: _Held | None = None) -> None:
-        if before is not None and before.made is not None:
-            self.hook.end_stock(before.made)
-        if len(self._held) >= _KEPT:
-            self.end_all()
-        self._held[key] = held
 
     def _made(
         self,

@@ -5,16 +5,18 @@ of the same grid and stream reuse, to be recorded faster.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ikp.backends.patched import RecordedLaunch
-from ikp.backends.repeats import Repeat
+from ikp.backends.repeats import Ahead, Pace, Repeat
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.driver import cuda
 from ikp.probing import Untyped
+from ikp.session.known_launch import revocations
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -85,7 +87,7 @@ class KnownLaunch:
         shape: blocks, warps of a block, and which of them record.
     """
 
-    __slots__ = ("_cache", "_compiled", "_plain", "repeat")
+    __slots__ = ("_ahead", "_cache", "_compiled", "_pace", "_plain", "repeat")
 
     def __init__(
         self,
@@ -98,6 +100,8 @@ class KnownLaunch:
         self._compiled, self._plain = weakref.ref(compiled), plain
         self._cache = foreign.cache_of(compiled)
         self.repeat = Repeat(module, prof, shape, cuda.device())
+        self._ahead: Ahead | None = None
+        self._pace = Pace()
 
     def is_of(self, compiled: object, plain: object) -> bool:
         """Return whether it was a launch of this kernel, by this launcher."""
@@ -116,13 +120,38 @@ class KnownLaunch:
         x, y, z, stream, function, *rest = args
         module = self.repeat.module
         cuda.like(module.function, function, cache=self._cache)
+        ahead = self._ahead
+        number = None if ahead is None else ahead.take()
+        if ahead is not None and number is not None:
+            words = (ahead.stock.addresses[number], *ahead.behind)
+            launched = -1  # refused
+            try:
+                made = self._launched(module, words, x, y, z, stream, *rest)
+                launched = time.monotonic_ns()
+            finally:
+                ahead.stock.times[number] = launched
+            launches.recorded[launches.label] += 1
+            return made
+        self._renew(stream)
         taken = self.repeat.take(stream)
         if taken is None:
             return self._plain(*args)
         launches.recorded[launches.label] += 1
+        return self._launched(module, taken[1], x, y, z, stream, *rest)
+
+    def _renew(self, stream: int) -> None:
+        """Take buffers ahead, if launches like this come soon."""
+        revoked, ahead = revocations[0], self._ahead
+        most = self._pace.wanted(time.monotonic(), 0 if ahead is None else ahead.used)
+        taken = self.repeat.ahead(stream, most) if most else None
+        self._ahead = None if taken is None else Ahead(*taken, revoked)
+
+    def _launched(
+        self, module: Module, words: tuple[int, ...], x: int, y: int, z: int, stream: int, *rest: Any
+    ) -> object:
         if module.patch.argument is None:
-            cuda.write(module.cell, taken[1], stream)
-        return passing(module, self._plain, taken[1])(x, y, z, stream, module.function, *rest)
+            cuda.write(module.cell, words, stream)
+        return passing(module, self._plain, words)(x, y, z, stream, module.function, *rest)
 
 
 def passing(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-
 revocations: list[int] = [0]
 """How often ``revoke`` was called."""
 revokers: list[Callable[[], None]] = []

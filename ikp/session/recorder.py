@@ -211,7 +211,7 @@ class Recording:
         return made
 
     def _in_stocks(self) -> int:
-        """Return the bytes of segments that were taken ahead, as far as nothing else counts them."""
+        """Return the bytes of segments in stocks, which are counted nowhere else."""
         return sum([each.left * each.nbytes for _, each in self._stocks])
 
     def collect(self, *, end: bool = False) -> bool:
@@ -226,7 +226,7 @@ class Recording:
             return self._collect(end)
 
     def _collect_now(self) -> bool:
-        """Do what ``collect`` does, in the service: a thread that waits for it may hold the lock."""
+        """Do what ``collect`` does, but don't wait: the lock's thread may wait for the service."""
         if self._stocks and self._lock.acquire(blocking=False):
             try:
                 return self._collect(end=False)

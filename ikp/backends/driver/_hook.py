@@ -177,7 +177,8 @@ class Hook:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        self._at_once = ctypes.PyDLL(library._name)  # what returns at once keeps Python's lock
+        path = library._name  # noqa: SLF001 - ctypes' docs
+        self._at_once = ctypes.PyDLL(path)  # what returns at once keeps Python's lock
         self._held: object = None
         library.ikp_about.argtypes = (ctypes.c_void_p, ctypes.POINTER(_About))
         library.ikp_copy.argtypes = (

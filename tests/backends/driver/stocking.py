@@ -64,91 +64,106 @@ class Lasting(Keeping):
         return None if os.environ.get("IKP") == "0" else super().chosen(kernel, capture)
 
 
-def main(image: Path, name: str) -> None:
-    library = driver()
-    library.cuFuncSetAttribute.argtypes = [handle, ctypes.c_int, ctypes.c_int]
-    module, function = handle(), handle()
-    launcher, said = Lasting(), dict[str, Any]()
-    known = Cubin.read(image.read_bytes()).kernel(name).parameters
-    values = [ctypes.create_string_buffer(each.size) for each in known]
-    values.append(ctypes.create_string_buffer(64))  # for ikp's own
-    array = (handle * len(values))(*(ctypes.addressof(each) for each in values))
+class Program:
+    """Launches a kernel, and writes down what came of each part of the test."""
 
-    def launch(part: str, times: int = 1, grid: int = 12, stream: int = 0) -> None:
-        library.fake_clear()
-        counts["asked"] = 0
+    def __init__(self, image: bytes, name: str) -> None:
+        self.library, self.said = driver(), dict[str, Any]()
+        self.library.cuFuncSetAttribute.argtypes = [handle, ctypes.c_int, ctypes.c_int]
+        known = Cubin.read(image).kernel(name).parameters
+        self.values = [ctypes.create_string_buffer(each.size) for each in known]
+        self.values.append(ctypes.create_string_buffer(64))  # for ikp's own
+        at = map(ctypes.addressof, self.values)
+        self.array = (handle * len(self.values))(*at)
+        self.image, self.name, self.function = image, name, handle()
+
+    def load(self) -> None:
+        module = handle()
+        self.library.cuModuleLoadData(ctypes.byref(module), self.image)
+        name = self.name.encode()
+        self.library.cuModuleGetFunction(ctypes.byref(self.function), module, name)
+
+    def launch(self, part: str, times: int = 1, grid: int = 12, stream: int = 0) -> None:
+        self.library.fake_clear()
+        counts["asked"], call = 0, self.library.cuLaunchKernel
         for _ in range(times):
-            library.cuLaunchKernel(function, grid, 1, 1, 256, 1, 1, 0, stream, array, None)
-        lines = library.fake_log().decode().splitlines()
+            call(self.function, grid, 1, 1, 256, 1, 1, 0, stream, self.array, None)
+        lines = self.library.fake_log().decode().splitlines()
         made = [each for each in lines if each.startswith("launch")]
         given = [bytes.fromhex(each.rpartition(" ")[2]) for each in made]
-        said[part] = {
+        self.said[part] = {
             "asked": counts["asked"],
             "functions": [each.split()[1] for each in made],
             "addresses": [int.from_bytes(each[-16:-8], "little") for each in given],
         }
 
+    def ready(self) -> None:
+        """Launch until the library takes buffers that were taken ahead."""
+        for _ in range(40):
+            self.launch("ready")
+            if not self.said["ready"]["asked"]:
+                return
+        raise AssertionError("each launch asks")
+
+
+def unlike(program: Program, launcher: Lasting) -> None:
+    """Make launches that differ from those before in one thing each."""
+    library = program.library
+    for part, grid, stream in (("other grid", 13, 0), ("other stream", 12, 5)):
+        program.ready()
+        program.launch(part, grid=grid, stream=stream)
+    program.ready()
+    thread = threading.Thread(target=program.launch, args=("other thread",))
+    thread.start()
+    thread.join()
+    program.ready()
+    library.fake_capture(1)
+    program.launch("captured")
+    library.fake_capture(0)
+    program.ready()
+    library.fake_context(8)
+    program.launch("other context")
+    library.fake_context(7)
+    launcher.failed.clear()
+    program.ready()
+    with others():
+        program.launch("inside a call of ikp's")
+    program.ready()
+    revoke()
+    program.launch("revoked")
+    program.ready()
+    library.cuFuncSetAttribute(program.function, 8, 512)
+    program.launch("other settings")
+
+
+def main(image: Path, name: str) -> None:
+    program, launcher = Program(image.read_bytes(), name), Lasting()
+    said, stocks = program.said, launcher.session.stocks
     with stepping_in(launcher):
-        library.cuModuleLoadData(ctypes.byref(module), image.read_bytes())
-        library.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
-        launch("many", 200)
-        said["launched"] = sum(sum(at > 0 for at in each.times) for each in launcher.session.stocks)
-        said["in order"] = all(
-            list(each.times[: each.stop()]) == sorted(each.times[: each.stop()])
-            for each in launcher.session.stocks
-        )
-
-        def ready() -> None:
-            """Have the library take buffers that were taken ahead."""
-            for _ in range(40):
-                launch("ready")
-                if not said["ready"]["asked"]:
-                    return
-            raise AssertionError("each launch asks")
-
-        for part, grid, stream in (("other grid", 13, 0), ("other stream", 12, 5)):
-            ready()
-            launch(part, grid=grid, stream=stream)
-        ready()
-        thread = threading.Thread(target=launch, args=("other thread",))
-        thread.start()
-        thread.join()
-        ready()
-        library.fake_capture(1)
-        launch("captured")
-        library.fake_capture(0)
-        ready()
-        library.fake_context(8)
-        launch("other context")
-        library.fake_context(7)
-        launcher.failed.clear()
-        ready()
-        with others():
-            launch("inside a call of ikp's")
-        ready()
-        revoke()
-        launch("revoked")
-        ready()
-        library.cuFuncSetAttribute(function, 8, 512)
-        launch("other settings")
-        ready()
+        program.load()
+        program.launch("many", 200)
+        said["launched"] = sum(sum(at > 0 for at in each.times) for each in stocks)
+        times = [each.times[: each.stop()] for each in stocks]
+        said["in order"] = all(each == sorted(each) for each in times)
+        unlike(program, launcher)
+        program.ready()
         os.environ["IKP"] = "0"
-        launch("switched off", 2)
+        program.launch("switched off", 2)
         del os.environ["IKP"]
-        ready()
+        program.ready()
         child = os.fork()
         if not child:
-            launch("forked")
-            os._exit(min(int(said["forked"]["addresses"][0] >= AHEAD), 1))
+            program.launch("forked")
+            os._exit(int(said["forked"]["addresses"][0] >= AHEAD))
         said["a child takes one"] = os.waitpid(child, 0)[1]
-        ready()
-        library.fake_refuse(1, function)
-        launch("refused")
-        library.fake_refuse(0, None)
+        program.ready()
+        program.library.fake_refuse(1, program.function)
+        program.launch("refused")
+        program.library.fake_refuse(0, None)
         said["refused, told"] = dict(launcher.failed)
         launcher.failed.clear()
-        ready()
-    launch("after the end")
+        program.ready()
+    program.launch("after the end")
     print(json.dumps(said))
 
 

@@ -1,4 +1,4 @@
-"""Launches with buffers taken ahead: Python is asked about few, and about each that is not alike."""
+"""Launches with buffers taken ahead: Python is asked about few, and about each not alike."""
 
 import json
 

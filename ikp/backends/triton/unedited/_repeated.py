@@ -147,7 +147,14 @@ class KnownLaunch:
         self._ahead = None if taken is None else Ahead(*taken, revoked)
 
     def _launched(
-        self, module: Module, words: tuple[int, ...], x: int, y: int, z: int, stream: int, *rest: Any
+        self,
+        module: Module,
+        words: tuple[int, ...],
+        x: int,
+        y: int,
+        z: int,
+        stream: int,
+        *rest: Any,
     ) -> object:
         if module.patch.argument is None:
             cuda.write(module.cell, words, stream)

@@ -14,6 +14,8 @@ import triton.language as tl
 import ikp
 from ikp.backends.triton.unedited import _machine_code as machine_code
 from ikp.driver import cuda
+from ikp.session.recorder import Recording
+from ikp.session.storage import HostStorage
 from tests.backends.triton.test_foreign import arguments
 from tests.backends.triton.unedited.on_air import MARKED, PLAIN, on_air
 
@@ -158,3 +160,47 @@ def test_only_as_many_are_recorded_as_were_asked_for(seen: Seen) -> None:
             marked[(2,)](*arguments())
     assert seen.functions == [PLAIN, MARKED, MARKED, MARKED, PLAIN, PLAIN]
     assert seen.since() == (3, 1)
+
+
+def test_launches_that_come_soon_have_buffers_that_were_taken_ahead(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HostStorage, "reuses", True)
+    asked, memory = list[int](), Recording.memory
+    monkeypatch.setattr(
+        Recording, "memory", lambda *args, **how: asked.append(1) or memory(*args, **how)
+    )
+    marked = ikp.instrument(counted, level="machine")
+    with ikp.profile(steps=ikp.schedule(active=1, repeat=1)) as prof:
+        for _ in range(200):
+            marked[(2,)](*arguments())
+        recording: Any = prof._recording
+        addresses = [each[0] for each in seen.written]
+        assert len({*addresses}) == 200 and seen.since() == (200, 1)
+        assert len(asked) < 12, "few of them"
+        assert sorted(each.data.data_ptr() for each in recording.segments) == sorted(addresses)
+        assert all(each.is_over(0) for each in recording._taken), "it may be read back"
+        for _ in range(2):
+            marked[(2,)](*arguments())
+        prof.step()
+        marked[(2,)](*arguments())
+        assert seen.since() == (2, 0), "the schedule is over"
+
+
+def test_a_launch_that_fails_has_no_buffer(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostStorage, "reuses", True)
+    marked = ikp.instrument(counted, level="machine")
+    with ikp.profile() as prof:
+        for _ in range(30):
+            marked[(2,)](*arguments())
+        count = len(prof._recording.segments)  # type: ignore[union-attr]
+        with monkeypatch.context() as failing:
+            failing.setattr(cuda, "write", fail)
+            with pytest.raises(RuntimeError, match="a fault"):
+                marked[(2,)](*arguments())
+        marked[(2,)](*arguments())
+        assert len(prof._recording.segments) == count + 1  # type: ignore[union-attr]
+
+
+def fail(*_: object) -> None:
+    raise RuntimeError("a fault")

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ikp.backends.patched import PER_THREAD
 from ikp.core.segment import Selection
-from ikp.session.known_launch import SlowError, now, revocations
-from ikp.session.stock import LASTS_S
+from ikp.session.known_launch import LASTS_S, SlowError, now, revocations
 
 if TYPE_CHECKING:
     from ikp.backends.loaded import Module

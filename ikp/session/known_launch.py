@@ -10,8 +10,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
+LASTS_S: Final = 0.25
+"""So long after it was made, no launch takes a segment of a stock: clocks and sizes are looked at
+by Python."""
 revocations: list[int] = [0]
 """How often ``revoke`` was called."""
 revokers: list[Callable[[], None]] = []

@@ -36,12 +36,12 @@ from ikp.session.drain import Drain
 from ikp.session.faults import failures, fault, lost, streams
 from ikp.session.handed import Held, hand_out
 from ikp.session.harvest import Harvest, Taken
-from ikp.session.known_launch import ask_torch, revoke
+from ikp.session.known_launch import LASTS_S, ask_torch, revoke
 from ikp.session.memory import BufferSize
 from ikp.session.readback import read_back, waited
 from ikp.session.replays import CapturedGraph, ReplayLog, known
 from ikp.session.service import DeviceService, service_of
-from ikp.session.stock import LASTS_S, STOCK_BYTES, Stock
+from ikp.session.stock import STOCK_BYTES, Stock
 from ikp.session.wishes import Settled, Wishes, device_facts
 from ikp.version import __version__
 from ikp.warning import warn

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 STOCK_BYTES: Final = 256 << 20
 """The most bytes of a session's segments that were taken ahead, and are not launched with yet."""
-LASTS_S: Final = 0.25
-"""So long after it was made, no launch takes a segment of a stock: clocks and sizes are looked at
-by Python."""
 
 
 class Stock:

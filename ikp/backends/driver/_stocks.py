@@ -19,8 +19,7 @@ from ikp.backends.driver._seen_kernels import Chooser, SeenKernel
 from ikp.backends.repeats import Pace
 from ikp.driver import cuda
 from ikp.session.current import Session
-from ikp.session.known_launch import revokers
-from ikp.session.stock import LASTS_S
+from ikp.session.known_launch import LASTS_S, revokers
 
 _KEPT: Final = 1024
 """The most stocks that are kept."""

@@ -171,7 +171,7 @@ def test_launches_that_come_soon_have_buffers_that_were_taken_ahead(
         Recording, "memory", lambda *args, **how: asked.append(1) or memory(*args, **how)
     )
     marked = ikp.instrument(counted, level="machine")
-    with ikp.profile(steps=ikp.schedule(active=1, repeat=1)) as prof:
+    with ikp.profile(buffer_size=1 << 16, steps=ikp.schedule(active=1, repeat=1)) as prof:
         for _ in range(200):
             marked[(2,)](*arguments())
         recording: Any = prof._recording

@@ -127,6 +127,25 @@ class Found:
         return prof
 
 
+def _segment(
+    asked: BufferRequest, found: Found, data: Tensor, *, enabled: bool, rank: int | None
+) -> Segment:
+    """Return the segment of a launch, of its memory."""
+    return Segment(
+        asked.label,
+        data,
+        found.settled.spec,
+        found.settled.name,
+        found.device_name,
+        found.clock_rate_hz,
+        asked.regions,
+        asked.selection,
+        enabled,
+        rank,
+        asked.kernel,
+    )
+
+
 class Recording:
     """The segments of one opening of a session. Any thread may take one."""
 
@@ -205,7 +224,8 @@ class Recording:
             pieces = place.shelf.take_some(ready, most) if most > 0 else []
             if not pieces:
                 return None
-            made = Stock(pieces, asked, found, self.opening, stream, rank)
+            make = partial(_segment, asked, found, enabled=True, rank=rank)
+            made = Stock(pieces, ready.kind, make, asked, found.launch, self.opening, stream)
             self._stocks.append((place, made))
         place.harvest.watch()
         return made
@@ -266,20 +286,7 @@ class Recording:
             with self._lock:
                 found = asked.found = self._found(asked, settled)
         data = place.shelf.take(found.ready)
-        segment = Segment(
-            asked.label,
-            data,
-            settled.spec,
-            settled.name,
-            found.device_name,
-            found.clock_rate_hz,
-            asked.regions,
-            asked.selection,
-            enabled,
-            rank,
-            asked.kernel,
-        )
-        return segment, found
+        return _segment(asked, found, data, enabled=enabled, rank=rank), found
 
     def _keep_taken(
         self, segment: Segment, handed: Tensor | Held, asked: BufferRequest, found: Found

@@ -16,9 +16,8 @@ from ikp.session.handed import Notice
 from ikp.session.harvest import Taken
 
 if TYPE_CHECKING:
-    from ikp.session.arena import Shelf
+    from ikp.session.arena import SegmentKind, Shelf
     from ikp.session.current import Opening
-    from ikp.session.recorder import BufferRequest, Found
 
 STOCK_BYTES: Final = 256 << 20
 """The most bytes of a session's segments that were taken ahead, and are not launched with yet."""
@@ -29,23 +28,25 @@ class Stock:
 
     Args:
         pieces: the segments' memory, zeroed.
-        asked: the request that each of the launches repeats.
-        found: what follows from it.
+        kind: of the segments.
+        segment: makes the segment of a launch of its memory.
+        request: the request that each of the launches repeats.
+        launch: a key: launches with equal keys need equal buffers.
         opening: of the session.
         stream: the driver's handle.
-        rank: of this process.
     """
 
     def __init__(
         self,
         pieces: list[Tensor],
-        asked: BufferRequest,
-        found: Found,
+        kind: SegmentKind,
+        segment: Callable[[Tensor], Segment],
+        request: object,
+        launch: object,
         opening: Opening,
         stream: int,
-        rank: int | None,
     ) -> None:
-        self.count, self.nbytes = len(pieces), found.ready.kind.nbytes
+        self.count, self.nbytes = len(pieces), kind.nbytes
         self.addresses = (ctypes.c_uint64 * self.count)(*[int(each.data_ptr()) for each in pieces])
         self.times = (ctypes.c_int64 * self.count)()
         """When each was launched with, in ns of ``CLOCK_MONOTONIC``: 0 for not yet, below 0 where
@@ -57,8 +58,8 @@ class Stock:
         self.made_s = time.monotonic()
         self.ended = False
         self._left, self._seen = deque(pieces), 0
-        self._asked, self._found, self._opening = asked, found, opening
-        self._stream, self._rank = stream, rank
+        self._kind, self._segment, self._request = kind, segment, request
+        self._launch, self._opening, self._stream = launch, opening, stream
 
     def collect(self) -> list[Taken]:
         """Return the launches since the last call, in their order."""
@@ -73,24 +74,11 @@ class Stock:
         return made
 
     def _taken(self, data: Tensor, at: int) -> Taken:
-        asked, found, settled = self._asked, self._found, self._found.settled
-        segment = Segment(
-            asked.label,
-            data,
-            settled.spec,
-            settled.name,
-            found.device_name,
-            found.clock_rate_hz,
-            asked.regions,
-            asked.selection,
-            True,
-            self._rank,
-            asked.kernel,
-        )
-        notice = Notice(data, asked.label, self._opening)
-        notice.segment, notice.request, notice.asks = segment, asked, False
+        segment = self._segment(data)
+        notice = Notice(data, segment.label, self._opening)
+        notice.segment, notice.request, notice.asks = segment, self._request, False
         notice.streams.add(self._stream)
-        return Taken(segment, _nobody, notice, found.ready.kind, launch=found.launch, at=at * 1e-9)
+        return Taken(segment, _nobody, notice, self._kind, launch=self._launch, at=at * 1e-9)
 
     @property
     def left(self) -> int:
@@ -108,7 +96,7 @@ class Stock:
     def give_back(self, shelf: Shelf) -> None:
         """Shelve what no launch has taken; after ``end``."""
         while self._left:
-            shelf.give_back(self._found.ready.kind, self._left.popleft())
+            shelf.give_back(self._kind, self._left.popleft())
 
 
 def _nobody() -> None:

@@ -118,7 +118,7 @@ def test_memory_of_a_launch_under_way_stays_and_the_rest_is_used_again(host: Hos
         some.stock.times[taken] = time.monotonic_ns()
         recording.collect(end=True)
         assert not recording._stocks and len(recording.segments) == 4 + 1
-        kind = some.stock._found.ready.kind
+        kind = some.stock._kind
         at_hand = {each.data_ptr() for each in ready.ready(kind).pieces}
         assert at_hand >= {each.data_ptr() for each in some.pieces[1:]}
         assert some.pieces[0].data_ptr() not in at_hand

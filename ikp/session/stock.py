@@ -54,7 +54,7 @@ class Stock:
         self.stop: Callable[[], int] = lambda: self._seen
         """Has no more launches take segments, and returns how many were taken."""
         self.launched: Callable[[int], None] = lambda _: None
-        """Is told of further launches, by their number."""
+        """Is called with the number of further launches."""
         self.made_s = time.monotonic()
         self.ended = False
         self._left, self._seen = deque(pieces), 0
@@ -78,7 +78,7 @@ class Stock:
         notice = Notice(data, segment.label, self._opening)
         notice.segment, notice.request, notice.asks = segment, self._request, False
         notice.streams.add(self._stream)
-        return Taken(segment, _nobody, notice, self._kind, launch=self._launch, at=at * 1e-9)
+        return Taken(segment, _nothing, notice, self._kind, launch=self._launch, at=at * 1e-9)
 
     @property
     def left(self) -> int:
@@ -99,5 +99,5 @@ class Stock:
             shelf.give_back(self._kind, self._left.popleft())
 
 
-def _nobody() -> None:
+def _nothing() -> None:
     """Return the tensor that a program holds of such a segment: none."""

@@ -105,7 +105,7 @@ class StockedLaunches(ctypes.Structure):
         ("until", ctypes.c_uint64),
         ("count", ctypes.c_uint32),
         ("taken", ctypes.c_uint32),
-        ("told", ctypes.c_uint64 * 9),
+        ("words", ctypes.c_uint64 * 9),
         ("addresses", ctypes.POINTER(ctypes.c_uint64)),
         ("times", ctypes.POINTER(ctypes.c_int64)),
     )

@@ -113,7 +113,7 @@ class Stocks:
             instead=module.function,
             until=time.monotonic_ns() + int(LASTS_S * 1e9),
             count=stock.count,
-            told=(0, *behind),
+            words=(0, *behind),
             addresses=stock.addresses,
             times=stock.times,
         )

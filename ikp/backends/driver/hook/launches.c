@@ -134,7 +134,7 @@ static int repeat(Longer *longer) {
     Stock *found = longer->stock = stocked(launch, &longer->number, &longer->now);
     if (!found) return 0;
     launch->ordinal = found->ordinal, launch->offset = found->offset, launch->bytes = found->bytes;
-    memcpy(launch->told, found->told, sizeof launch->told);
+    memcpy(launch->told, found->words, sizeof launch->told);
     launch->told[0] = found->addresses[longer->number];
     launch->instead = found->instead;
     if (!launch->bytes || lengthen(longer)) return 1;

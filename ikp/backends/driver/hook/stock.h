@@ -18,7 +18,7 @@ typedef struct Stock {
     uint64_t revoked;     /* as ikp_revoked said when Python decided */
     uint64_t until;       /* CLOCK_MONOTONIC, in ns */
     uint32_t count, taken; /* buffers */
-    uint64_t told[WORDS]; /* the further argument; its first word is a buffer's address */
+    uint64_t words[WORDS]; /* the further argument; its first word is a buffer's address */
     const uint64_t *addresses;
     int64_t *times; /* of launches that were made, in ns; REFUSED of those that were not */
 } Stock;

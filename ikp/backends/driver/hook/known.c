@@ -37,8 +37,8 @@ void forget(Known *gone) {
     free(gone->name);
     clear(&gone->image);
     free(gone);
-    dropped++;
-    changes++;
+    __atomic_add_fetch(&dropped, 1, __ATOMIC_RELEASE); /* read without the lock */
+    __atomic_add_fetch(&changes, 1, __ATOMIC_RELEASE);
 }
 
 /* Note a handle that the driver has just given out. A parent that was not seen is noted, too, so that

@@ -1,4 +1,8 @@
-"""``ikp demo``: profiles a flash-attention kernel in Triton, on a GPU or in the interpreter."""
+"""``ikp demo``: profiles a flash-attention kernel in Triton, on a GPU or in the interpreter.
+
+With ``--recorded`` it shows a trace of a real kernel that ships with ikp, on any machine; with
+``--program`` it writes an ordinary Triton program, to be run under ``ikp run``.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,96 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ikp.cli._explain import print_verdict
 from ikp.cli._gpu import interpreted
-from ikp.cli._program import PROGRAM, write_program
-from ikp.cli._reading import next_command
+from ikp.cli._reading import next_command, read_trace
 from ikp.errors import UsageError
+from ikp.paths import checked_target, replacing
+from ikp.registry import check_target
 from ikp.session.current import KILL_SWITCH, enabled
-from ikp.terminal import printable
+from ikp.terminal import printable, show
 from ikp.viewer.ui import UI
 
 if TYPE_CHECKING:
     import torch
 
     from ikp.trace import Trace
+
+
+PROGRAM: Final = Path(__file__).parent / "programs" / "attention.py"
+"""Causal attention, whose blocks take unevenly long. Nothing of ikp is in it."""
+
+
+def write_program(path: Path, *, force: bool) -> None:
+    """Write the program and print the command to type next; an equal file is left as it is.
+
+    Raises:
+        ExportError: another file has that name and ``force`` is false, or it can't be written.
+    """
+    content = PROGRAM.read_bytes()
+    if not (path.is_file() and path.read_bytes() == content):
+        with replacing(path, force=force) as file:
+            file.write(content)
+    click.echo(f"wrote {printable(str(path))}: causal attention in Triton.", err=True)
+    next_command("ikp", "run", "--detail", "ops", path, why="what takes its time, and why")
+
+
+_FOLDER: Final = Path(__file__).parent / "recorded"
+TRACE: Final = _FOLDER / "attention.pftrace"
+"""``ikp run --detail ops`` on an H100: the first warp of each block, of one launch of three."""
+BEFORE: Final = _FOLDER / "before.pftrace"
+"""Three launches of the same kernel, with the kernel's own range alone."""
+AFTER: Final = _FOLDER / "after.pftrace"
+"""Three launches of the kernel with long blocks first: two lines were changed."""
+_ROWS: Final = 8
+_KERNEL: Final = (
+    "the causal attention of flash-linear-attention 0.5.2, as it is: the first warp\nof each block"
+)
+
+
+def show_recorded(path: Path, *, force: bool) -> None:
+    """Print the recorded kernel's table and verdict, and what the advised change did; write files.
+
+    Args:
+        path: of the trace. Beside it are written its page, and traces from before and after the
+            change.
+        force: whether files of these names are replaced.
+
+    Raises:
+        ExportError: a file exists and ``force`` is false, or can't be written.
+    """
+    from ikp.analysis.diff.compare import diff
+
+    page = path.with_name(f"{path.stem}.html")
+    before, after = (path.with_name(f"{path.stem}-{each.name}") for each in (BEFORE, AFTER))
+    copies = {path: TRACE, before: BEFORE, after: AFTER}
+    for each in copies:
+        check_target(each, force)
+    checked_target(page, force)
+    trace = read_trace(TRACE)
+    facts = trace.provenance
+    where = f"recorded on {facts['devices']}, {facts['recorded'][:10]}:"
+    click.echo(f"{where}\n{_KERNEL}.", err=True)
+    show(trace.stats().top(_ROWS, "self"))
+    click.echo()
+    print_verdict(trace.explain())
+    click.echo("\nWith long blocks first, as the first finding advises:")
+    show(diff([read_trace(BEFORE)], [read_trace(AFTER)]))
+    for copy, shipped in copies.items():
+        with replacing(copy, force=force) as file:
+            file.write(shipped.read_bytes())
+    trace.report().save(page, force=force)
+    written = ", ".join(printable(str(each)) for each in (*copies, page))
+    click.echo(f"\nwrote {written}.", err=True)
+    next_command("ikp", "diff", before, after, why="what the change did")
+    next_command(
+        "ikp", "view", "--finding", 1, path, why="where the first finding is, in your browser"
+    )
+
 
 DEFAULT = Path("ikp-demo.pftrace")
 BLOCK, DIM = 64, 64
@@ -72,8 +149,6 @@ def command(out: Path | None, force: bool, recorded: bool, program: bool) -> Non
         write_program(out or Path(PROGRAM.name), force=force)
         return
     if recorded:
-        from ikp.cli._recorded import show_recorded
-
         show_recorded(out or DEFAULT, force=force or out is None)
         return
     if out is not None:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ikp.core.run_figures import replays_of
-from ikp.running import _choices as choices
-from ikp.running.run_options import MIB, Options
+from ikp.running.run_options import MIB, Options, of_launch
 from ikp.running.startup.sitecustomize import (
     NO_KERNEL,
     NO_KERNELS,
@@ -101,7 +100,7 @@ def _chosen_nothing(trace: Trace, options: Options) -> list[str]:
     """Return messages on launches in which ``--blocks`` or ``--warps`` chose nothing."""
     from ikp.analysis.evidence import plural
 
-    chosen = choices.of_launch(options.blocks, options.warps)
+    chosen = of_launch(options.blocks, options.warps)
     lines: dict[str, None] = {}
     for each in trace.launches:
         blocks, warps = math.prod(each.grid), each.warps_per_block

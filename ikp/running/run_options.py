@@ -1,23 +1,85 @@
 """``Options`` of ``ikp run``: as text for the program's process, checked, and made into the plan,
 the session and the launcher.
+
+Options that choose kernels, blocks and warps are parsed here.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ikp import registry
 from ikp.errors import UsageError
-from ikp.running import _choices as choices
+from ikp.patterns import dotted
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.running._watched import Watched
     from ikp.unedited.plan import Plan
+
+
+_MAX_BLOCKS = 1 << 31
+"""More than any grid has."""
+
+
+def kernels(text: str | None) -> re.Pattern[str] | None:
+    """Return the pattern of ``--kernel``, or None for all kernels."""
+    return dotted(text) if text else None
+
+
+def of_launch(blocks_text: str | None, warps_text: str | None) -> dict[str, Any]:
+    """Return the options of ``prof.buffer`` for ``--blocks`` and ``--warps``."""
+    chosen: dict[str, Any] = {}
+    if blocks_text is not None:
+        chosen["blocks"] = blocks(blocks_text)
+    if warps_text is not None:
+        chosen["warps"] = warps(warps_text)
+    if chosen:
+        from ikp.core.segment import select  # imports numpy
+
+        select(chosen.get("warps"), chosen.get("blocks"), "warp")
+    return chosen
+
+
+def blocks(text: str) -> range:
+    """Return the blocks that ``"7"``, ``"0:64"`` or ``"::7"`` names."""
+    if found := re.fullmatch(r"(\d*):(\d*)(?::(\d*))?", text, re.ASCII):
+        first, stop, step = found.groups()
+        end = min(int(stop or _MAX_BLOCKS), _MAX_BLOCKS)
+        each = min(int(step or 1), _MAX_BLOCKS)
+        chosen = range(int(first or 0), end, each) if each else range(0)
+    elif re.fullmatch(r"\d+", text, re.ASCII):
+        chosen = range(int(text), min(int(text) + 1, _MAX_BLOCKS))
+    else:
+        chosen = range(0)
+    if chosen:
+        return chosen
+    raise UsageError(
+        f"--blocks {text!r} names no blocks: write 7 for one, 0:64 for a range, ::7 for one in "
+        "seven."
+    )
+
+
+def warps(text: str) -> list[int]:
+    """Return the warps that ``"0"``, ``"0,4"`` or ``"0-3"`` names."""
+    from ikp.core.segment import MAX_WARPS
+
+    chosen: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if found is None or not int(found[1]) <= int(found[2] or found[1]) < MAX_WARPS:
+            raise UsageError(
+                f"--warps {text!r} names no warps: write 0, 0,4 or 0-3. A block has at most "
+                f"{MAX_WARPS}, counted from 0."
+            )
+        chosen += range(int(found[1]), int(found[2] or found[1]) + 1)
+    return chosen
+
 
 MIB: Final = 1 << 20
 REPLAYS: Final = 8
@@ -95,7 +157,7 @@ class Options:
                 "GPU as it ends, and would break the capture of a CUDA graph. Leave --host out."
             )
         span(self.launch)
-        choices.kernels(self.kernel)
+        kernels(self.kernel)
         if self.mode != "timeline":  # a timeline goes with every clock
             self.session()
         self._check_path()
@@ -115,7 +177,7 @@ class Options:
             probe=self.probe,
             tries=self.tries,
             sample=self.sample,
-            buffer=choices.of_launch(self.blocks, self.warps),
+            buffer=of_launch(self.blocks, self.warps),
         )
 
     def _check_path(self) -> None:
@@ -152,8 +214,8 @@ class Options:
         launcher: Watched = backend.watch(
             self.plan(),
             launches=span(self.launch),
-            buffer=choices.of_launch(self.blocks, self.warps),
-            kernels=choices.kernels(self.kernel),
+            buffer=of_launch(self.blocks, self.warps),
+            kernels=kernels(self.kernel),
             room=self.memory_mib * MIB,
         )
         return launcher

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.cli import _demo as demo
-from ikp.cli._program import PROGRAM
+from ikp.cli._demo import PROGRAM
 from ikp.cli.main import cli
 
 REGIONS = {"load q", "load k, v", "q @ k", "softmax", "p @ v", "tile", "store", "rows done"}
@@ -185,7 +185,7 @@ def test_a_file_that_exists_is_refused_before_any_is_written(tmp_path, name):
 
 @pytest.mark.any_pins
 def test_what_ships_is_small_and_names_no_machine():
-    from ikp.cli._recorded import AFTER, BEFORE, TRACE
+    from ikp.cli._demo import AFTER, BEFORE, TRACE
 
     assert sum(path.stat().st_size for path in (TRACE, BEFORE, AFTER)) < 500_000
     for path in (TRACE, BEFORE, AFTER):

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import ikp
 from ikp.cli._run import _of_rank
 from ikp.cli.main import cli
-from ikp.running._choices import blocks, warps
+from ikp.running.run_options import blocks, warps
 from tests.documents import check_document
 from tests.processes import use_slim_torch
 from tests.repo.tree import ROOT

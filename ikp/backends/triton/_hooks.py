@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ikp.backends.argument import Argument
-from ikp.backends.triton import _unclosed as unclosed
-from ikp.backends.triton import _vanished as vanished
+from ikp.backends.triton import _load_checks as load_checks
 from ikp.backends.triton import foreign, stages
 from ikp.backends.triton.foreign import STAGES, TRITON
 from ikp.backends.triton.gpu_targets import NVIDIA, last_text
@@ -184,8 +183,8 @@ def _loading(*about: Untyped) -> None:
     texts = {Path(file).suffix: Path(path) for file, path in files.items()}
     if last := last_text(texts):
         _loaded.add(texts[last])
-    vanished.check(str(about[2]), texts)
-    unclosed.check(str(about[2]), texts)
+    load_checks.check_marks(str(about[2]), texts)
+    load_checks.check_closed(str(about[2]), texts)
 
 
 def loaded_names() -> dict[int, str]:

@@ -1,9 +1,9 @@
 """The error for a kernel that fails to compile with marks at a ``warp_specialize=True`` loop.
 
 On Hopper, Triton gives each operation of a kernel with such a loop to the warps that need its
-result. No operation needs a mark's: inside the loop it is left out (``vanished`` warns). Outside,
-its constants are moved to other warps, and the mark without them fails to compile. Elsewhere a loop
-can be refused for the marks in it.
+result. No operation needs a mark's: inside the loop it is left out (``_load_checks`` warns).
+Outside, its constants are moved to other warps, and the mark without them fails to compile.
+Elsewhere a loop can be refused for the marks in it.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ import ikp_amd
 from gcn.compiling import AmdCode, compile_amd
 from gcn.launching import AmdDriver, compiled
 from ikp import plugins, registry
-from ikp.backends.triton import _unclosed as unclosed
-from ikp.backends.triton import _vanished as vanished
+from ikp.backends.triton import _load_checks as load_checks
 from ikp.backends.triton import gpu_targets
 from ikp.core.segment import Spec
 from ikp.errors import KernelError, UsageError
@@ -173,11 +172,11 @@ def test_ranges_that_are_copied_or_moved_are_not_missed() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loaded(code)
-    assert vanished.regions(code.compiled.asm["ttir"])
+    assert load_checks.regions(code.compiled.asm["ttir"])
 
 
 @pytest.mark.compiled
 def test_a_start_without_an_end_is_reported() -> None:
     code = compile_amd(never_ended, TYPES, spec())
-    (text,) = unclosed.unclosed(str(code.compiled.asm["ttir"]))
+    (text,) = load_checks.unclosed(str(code.compiled.asm["ttir"]))
     assert "the range 'never ended' is opened at" in text

@@ -10,7 +10,7 @@ import pytest
 from triton import knobs
 
 from ikp.backends.triton._hooks import names_in_code
-from ikp.backends.triton._unclosed import unclosed
+from ikp.backends.triton._load_checks import unclosed
 from ikp.core.abi import OverflowMode
 from ikp.core.regions import region_id
 from ikp.targets import ptx

@@ -16,7 +16,7 @@ from triton import knobs
 
 from ikp.backends.triton import TritonBackend, stages
 from ikp.backends.triton import _hooks as hooks
-from ikp.backends.triton import _vanished as vanished
+from ikp.backends.triton import _load_checks as load_checks
 from ikp.backends.triton.foreign import TRITON
 from ikp.core.segment import Segment, Spec
 from ikp.errors import IkpWarning, KernelError
@@ -38,7 +38,7 @@ def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Forget what was told and found before; put the hook back; keep odd code from other tests."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
-    monkeypatch.setattr(vanished, "_told", set())
+    monkeypatch.setattr(load_checks, "_told", set())
     TRITON.forget()
     yield
     TRITON.forget()
@@ -248,7 +248,9 @@ def test_ranges_that_are_copied_or_moved_are_not_missed(made: Callable[[], Any])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load(code)
-    assert vanished.regions(code.compiled.asm["ttir" if "ttir" in code.compiled.asm else "ttgir"])
+    assert load_checks.regions(
+        code.compiled.asm["ttir" if "ttir" in code.compiled.asm else "ttgir"]
+    )
 
 
 def test_a_range_that_keeps_a_divided_loop_from_compiling_is_named() -> None:

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 import ikp
-from ikp.backends.triton import _unclosed as unclosed
+from ikp.backends.triton import _load_checks as load_checks
 from tests.backends.sass import compile_kernel, spec
 from tests.kernels import control
 
@@ -59,7 +59,7 @@ def never_recorded(out, n, prof):
 
 
 def told(compiled: Any) -> list[str]:
-    return list(unclosed.unclosed(str(compiled.asm["ttir"])))
+    return list(load_checks.unclosed(str(compiled.asm["ttir"])))
 
 
 def place(kernel: Any, text: str) -> str:

@@ -7,7 +7,7 @@ were lost, a finding is less sure.
 
 A cause has evidence that decides. A wait that other warps may hide, or work that results may need,
 is a symptom: nothing in the trace says that a change would win its time. What is *possible* for its
-share alone, and is a fault in any case (local memory, fences), is a cause.
+share alone, and is a fault in any case (chased pointers, fences), is a cause.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _capped(launch: Prepared, one: Finding) -> Finding:
 
 
 _FAULTS: Final = (
-    "late-producer late-consumer queued-copies few-blocks launch-gaps late-start local-memory "
+    "late-producer late-consumer queued-copies few-blocks launch-gaps late-start "
     "bank-conflicts dependent-loads fences constants serial-mma epilogue "
     "needless-barrier needless-pass unseen-wait"
 )

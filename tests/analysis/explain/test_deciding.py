@@ -33,6 +33,8 @@ def finding(name: str, confidence: str, **more: Any) -> Finding:
         ("exposed-load", "likely", {}, True),
         ("exposed-load", "possible", {}, False),
         ("divergence", "possible", {}, False),
+        ("local-memory", "possible", {}, False),  # a few spills, which others hide
+        ("busy-lines", "possible", {}, False),  # a place
         ("fences", "possible", {}, True),  # a fault in any case
         ("bank-conflicts", "possible", {"number": Number("c", 8.0, "ratio")}, True),
         ("bank-conflicts", "possible", {"number": Number("c", 2.0, "ratio")}, False),

@@ -19,7 +19,7 @@ from ikp.analysis.explain.counted_work import (
 )
 from ikp.analysis.explain.places import time_in, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest, share_of
+from ikp.analysis.explain.roofs import is_own, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
@@ -132,7 +132,9 @@ def _wide_data(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     saved_bytes = sum(moved_bytes([each]) * (1 - _narrower(each[1].use)) for each in some)
     share = saved_bytes / max(whole, 1.0)
     memory = share_of(launch, "DRAM", "L2")
-    saved = min(share, 1 - nearest(launch, ("DRAM", "L2", "L1", "issue", "integer")))
+    alone = moved_bytes(each for each in some if is_own(each[1])) >= moved_bytes(some) / 2
+    moved = ("DRAM",) if alone else ()  # what blocks share, memory brings once: its time stays
+    saved = min(share, 1 - nearest(launch, (*moved, "L2", "L1", "issue", "integer")))
     if share < _PART or memory < _MOVED or not enough(launch, saved * launch.duration):
         return
     some.sort(key=lambda each: -moved_bytes([each]))

@@ -376,7 +376,7 @@ def bookkeeping(launch: Prepared) -> Iterator[Finding]:
         number=Number("instructions for addresses, conditions and moves, of all", part, "share"),
         at_stake=saved * launch.duration,
         without="with a quarter of these",
-        confidence="likely",
+        confidence="possible",
         rationale="counted: what reads each instruction's result, times executions; issue slots or "
         f"integer units are at {100 * busy:.0f} % of their rate, and nothing else is nearer. "
         "Refuted if each element needs an address and a condition of its own.",

@@ -218,9 +218,23 @@ def kernel_code(file: Cubin, kernel: Kernel, text: str) -> Liveness:
         shown = [*sorted(names)[:_MOST_CALLED], *([f"and {more} more"] if more else [])]
         raise PatchError(
             f"{name} calls code that is not its own ({', '.join(shown)}): which registers "
-            "that uses is not known."
+            f"that uses is not known.{_unoptimised(file)}"
         )
     return code
+
+
+_DEBUG: Final = ".nv_debug_info_reg_sass"
+"""A section that only code without optimisation has: where each variable is, at each moment."""
+
+
+def _unoptimised(file: Cubin) -> str:
+    """Return words on a file that was compiled for a debugger; empty of another."""
+    if all(each.name != _DEBUG for each in file.elf.sections):
+        return ""
+    return (
+        " The file is compiled for a debugger (-G): no function is inlined, and the kernel is many "
+        "times slower. Compile it with -lineinfo in place of -G."
+    )
 
 
 def ours(moved: Displacement, count: int) -> Iterator[tuple[int, int]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from itertools import takewhile
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ikp.errors import PatchError
 from ikp.probes.code.entry_code import CELL
 from ikp.probes.made_patch import Patch
-from ikp.probes.patch import patch
+from ikp.probes.patch import _unoptimised, patch
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow.free_registers import RESERVED
 from ikp.sass.dataflow.register_handover import registers_at
@@ -201,3 +203,11 @@ def test_products_of_doubles_are_recorded():
 def test_what_is_not_known_is_refused_in_words(data, name: str, words: str):
     with pytest.raises(PatchError, match=words):
         patch(data(), name)
+
+
+def test_a_file_for_a_debugger_is_said_to_be_one() -> None:
+    """Its calls are why it is refused, and that it is not optimised is why it is slow."""
+    plain: Any = SimpleNamespace(elf=SimpleNamespace(sections=[SimpleNamespace(name=".text.k")]))
+    assert not _unoptimised(plain)
+    plain.elf.sections.append(SimpleNamespace(name=".nv_debug_info_reg_sass"))
+    assert "-lineinfo in place of -G" in _unoptimised(plain)

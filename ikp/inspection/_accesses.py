@@ -56,8 +56,8 @@ _KEYS = 8
 """Addresses by which an access is known again."""
 _NONE = np.iinfo(np.int64).max
 """No address."""
-_MOST_BESIDE = 64
-"""Requests of a range up to which those of other lines are looked at."""
+_MOST_BESIDE = 96
+"""Requests of a loop up to which those of other lines are looked at."""
 _MOST = 24
 """Accesses that are kept of one range, those of most instructions."""
 
@@ -95,7 +95,6 @@ class Accesses:
         found: dict[tuple[object, ...], list[int]] = defaultdict(list)
         counts: dict[tuple[object, ...], float] = defaultdict(float)
         lines: dict[tuple[str, str], list[int]] = defaultdict(list)
-        units: dict[str, list[int]] = defaultdict(list)
         for at, often in how_often.items():
             each = self.flow.code.instructions[at]
             unit = unit_of(each)
@@ -104,40 +103,44 @@ class Accesses:
                 found[one].append(key)
                 counts[one] += often.expected
                 lines[unit, str(one[1])].append(at)
-                units[unit].append(at)
         order = sorted(found.items(), key=lambda item: (-counts[item[0]], -len(item[1])))[:_MOST]
         return tuple(
             replace(
                 AccessFacts(str(unit), round(counts[unit, line, *rest], 3), str(line), *rest),  # type: ignore[arg-type]
                 keys=tuple(sorted({*keys} - {0}))[:_KEYS],
-                **self._side_by_side(str(unit), lines[str(unit), str(line)], units[str(unit)]),
+                **self._side_by_side(str(unit), lines[str(unit), str(line)]),
                 **self._of_block(str(unit), lines[str(unit), str(line)]),
                 use=self._uses.of(lines[str(unit), str(line)]),
             )
             for (unit, line, *rest), keys in order
         )
 
-    def _side_by_side(self, unit: str, ats: list[int], every: list[int]) -> dict[str, Any]:
+    def _side_by_side(self, unit: str, ats: list[int]) -> dict[str, Any]:
         """Return what the requests of one line ask for together, where all addresses are known.
 
-        With it go requests of other lines that are beside in each thread: the next member of a
-        structure.
-
-        Args:
-            unit: of the requests.
-            ats: those of one line.
-            every: those of the range.
+        With it go requests of other lines, and ranges, that are beside in each thread: the next
+        member of a structure, the other half of a number.
         """
         if ".global." not in unit:
             return {}
         own = [one for at in ats if (one := self._asked(at)) is not None]
         if len(own) < len(ats):
             return {}
+        every = self._alike[unit, self.flow.loop_of(ats[0])]
         others = [at for at in every if at not in ats] if len(every) <= _MOST_BESIDE else []
         known = (one for at in others if (one := self._asked(at)) is not None)
         beside = [one for one in known if any(_are_beside(mine, one) for mine in own)]
         together, align = _together([*own, *beside], int(unit.rsplit(".", 1)[1]))
         return {"together": together, "align": align}
+
+    @cached_property
+    def _alike(self) -> dict[tuple[str, Loop | None], list[int]]:
+        """The accesses of the kernel by their unit and the innermost loop around."""
+        found: dict[tuple[str, Loop | None], list[int]] = defaultdict(list)
+        for at, each in enumerate(self.flow.code.instructions):
+            if at not in self.ours and ".global." in (unit := unit_of(each)):
+                found[unit, self.flow.loop_of(at)].append(at)
+        return found
 
     def _asked(self, at: int) -> tuple[Numbers, NDArray[np.bool_]] | None:
         """Return the addresses of a request, and which threads take part; None if not known."""

@@ -121,7 +121,9 @@ class Extra:
             "behind stores": lambda: twice(BehindStores(self.uses, self.ours).loads()),
             "lane sums": lambda: twice(lane_sums(self.uses)),
             "promoted": lambda: twice(promoted(self.uses)),
-            "times zero": lambda: TimesZero(self.uses, self.values.launch.parameters.get).loads(),
+            "times zero": lambda: twice(
+                TimesZero(self.uses, self.values.launch.parameters.get).loads()
+            ),
         }
         made = {kind: find() for kind, find in kinds.items()}
         return {kind: (frozenset(a), frozenset(b)) for kind, (a, b) in made.items()}

@@ -49,7 +49,8 @@ def promoted(uses: DefUse) -> list[int]:
         made = [_sources(uses, at, text) for text in each.operands[1:3]]
         for one, other in (made, made[::-1]):
             ops = {flow.code.instructions[source].op for source in one}
-            if ops and ops <= {*_PRODUCTS} and any(source >= at for source in other & loop.body):
+            again = any(source >= at for source in other & loop.body)  # of the iteration before
+            if ops and ops <= {*_PRODUCTS} and (again or other & {*found}):
                 found.append(at)
                 break
     return found
@@ -107,13 +108,12 @@ class TimesZero:
     uses: DefUse
     parameter: Callable[[int], int | None]
 
-    def loads(self) -> tuple[set[int], list[int]]:
-        """Return such loads with the products by zero; of these, the loads."""
-        flow = self.uses.flow
+    def loads(self) -> list[int]:
+        """Return such loads."""
         if not self._by_zero:
-            return set(), []
-        loads = [at for at in flow.code.of("LDG") if at not in self.uses.ours and self._lost(at)]
-        return {*loads, *self._by_zero} if loads else set(), loads
+            return []
+        some = self.uses.flow.code.of("LDG")
+        return [at for at in some if at not in self.uses.ours and self._lost(at)]
 
     @cached_property
     def _by_zero(self) -> frozenset[int]:

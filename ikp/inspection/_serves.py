@@ -115,7 +115,11 @@ class Serves:
 
 
 def _guard(each: Instruction) -> int:
-    first = operand(each.guard).first if each.guard else -1
+    return _bit(each.guard) if each.guard else 0
+
+
+def _bit(guard: str) -> int:
+    first = operand(guard).first
     return 1 << first if first >= 0 else 0
 
 
@@ -171,22 +175,34 @@ class Uses:
         return kinds.pop() if len(kinds) == 1 else ""
 
     def _readers(self, load: int, register: int) -> list[int]:
-        """Return the instructions that may read a register as a load has left it."""
-        effects, found = self.flow.effects, []
-        seen, work = set[int](), list(self.flow.after(load))
+        """Return the instructions that may read a register as a load has left it.
+
+        What is written under a guard, and read under the same one, is no more what was loaded.
+        """
+        effects, found = self.flow.effects, dict[int, None]()
+        nothing = frozenset[str]()  # guards under which the register was written since
+        seen, work = (
+            set[tuple[int, frozenset[str]]](),
+            [(at, nothing) for at in self.flow.after(load)],
+        )
         while work and len(seen) < _FAR:
-            at = work.pop()
-            if at in seen:
+            at, written = work.pop()
+            if (at, written) in seen:
                 continue
-            seen.add(at)
-            if at in self.ours:
-                work += self.flow.after(at)
-                continue
-            if effects[at].reads & register and not self._merges(at, register):
-                found.append(at)
-            if not effects[at].kills & register:
-                work += self.flow.after(at)
-        return found
+            seen.add((at, written))
+            if at not in self.ours:
+                each = self.flow.code.instructions[at]
+                reads = effects[at].reads & register and each.guard not in written
+                if reads and not self._merges(at, register):
+                    found[at] = None
+                if effects[at].kills & register:
+                    continue
+                kept = (one for one in written if not effects[at].writes & _bit(one))
+                written = frozenset(kept)
+                if effects[at].writes & register and each.guard:
+                    written |= {each.guard}
+            work += [(one, written) for one in self.flow.after(at)]
+        return [*found]
 
     def _merges(self, at: int, register: int) -> bool:
         """Whether an instruction puts new bytes beside old ones that nothing needs."""

@@ -165,6 +165,11 @@ def test_a_loop_that_an_outer_one_executes_alike() -> None:
     assert not excess(*nested("FADD R12, R12, R8", "STG.E desc[UR6][R12.64], R8")).again
 
 
+TESTED = ("ISETP.NE.AND P0, PT, R4, RZ, PT", "ISETP.NE.AND P1, PT, R5, RZ, PT")
+REUSED = ("@P0 HADD2.F32 R4, -RZ, R9.H0_H0", "@P0 FMUL R8, R4, R9")
+"""A register that is written anew where a guard holds, and read there."""
+
+
 @pytest.mark.parametrize(
     ("behind", "use"),
     [
@@ -182,6 +187,9 @@ def test_a_loop_that_an_outer_one_executes_alike() -> None:
         (["F2FP.BF16.F32.PACK_AB R5, R5, R4", "FADD R6, R5, R5"], "narrowed.4"),
         (["F2FP.BF16.F32.PACK_AB R6, R5, R4", "PRMT R5, R7, 0x7632, R5"], "narrowed.4"),
         (["F2FP.BF16.F32.PACK_AB R6, R5, R4", "PRMT R8, R7, 0x7632, R5"], ""),
+        ([*TESTED, *REUSED], "compared.4"),
+        ([*TESTED, *REUSED[:-1], "FMUL R8, R4, R9"], ""),  # without the guard
+        ([*TESTED, REUSED[0], "ISETP.NE.AND P0, PT, R9, RZ, PT", REUSED[1]], ""),  # another one
     ],
 )
 def test_what_becomes_of_loaded_numbers(behind: list[str], use: str) -> None:

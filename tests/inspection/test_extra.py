@@ -383,6 +383,12 @@ def test_loads_of_what_a_parameter_multiplies_by_zero(lines: tuple[str, ...], lo
     assert (found.parts if found else 0) == loads
 
 
+def test_all_sums_of_an_iteration_are_promoted() -> None:
+    """A product of two steps: the second one's sum goes on from the first one's."""
+    second = (PRODUCT.replace("R40", "R52"), "FADD R20, R52, R20")
+    assert count("promoted", *loop(PRODUCT, "FADD R20, R40, R20", *second, STORED)) == 2
+
+
 def lane_sum(op: str, last: str, shuffled: str = "R20") -> tuple[str, ...]:
     shuffle = f"SHFL.BFLY PT, R21, {shuffled}, 0x1, 0x1f"
     return loop(LOADED, shuffle, f"{op} R22, R20, R21", last)

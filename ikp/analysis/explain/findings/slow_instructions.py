@@ -102,10 +102,12 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     count = work.issued.get("fp64", 0.0)
     converts = work.issued.get("convert.64", 0.0)
     cycles = work.cycles("fp64") + work.cycles("convert.64")
-    share = max(work.ns(cycles) / launch.duration, count / max(work.total, 1.0))
+    time, part = work.ns(cycles) / launch.duration, count / max(work.total, 1.0)
+    share = max(time, part)
     if share < _SLOW or not count:
         return
-    saved = min(1 - nearest(launch, ("FP64", "XU", "issue", "integer", "FMA")), _BOUND * share)
+    left = 1 - nearest(launch, ("FP64", "XU", "issue", "integer", "FMA"))
+    saved = min(left, max(_BOUND * time, part))
     if not enough(launch, saved * launch.duration):
         return
     some = sorted(work.ranges, key=lambda one: -one.issued.get("fp64", 0.0))

@@ -19,7 +19,7 @@ from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, WORDS_AT
-from ikp.probes.code import entry_code, header_code, near_addresses, range_code
+from ikp.probes.code import entry_code, header_code, range_code
 from ikp.probes.code.header_code import HeaderValues
 from ikp.probes.code.reserved_registers import (
     NEAR,
@@ -132,7 +132,7 @@ def began(frame: Frame):
         clocks = 24 if HELD else None
         return [
             *read,
-            *near_addresses.locate(frame, NEAR_GROUND, HeaderValues(WHOLE, margin=MARGIN), clocks),
+            *entry_code.locate_near(frame, NEAR_GROUND, HeaderValues(WHOLE, margin=MARGIN), clocks),
         ]
     clocks = None if frame.entered else 24
     return [

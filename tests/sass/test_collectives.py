@@ -9,7 +9,7 @@ import pytest
 from ikp.errors import PatchError
 from ikp.probes.patch import patch
 from ikp.probes.points.probe_points import Level, ProbeRegions
-from ikp.sass.control_flow.divergence import collective_bodies
+from ikp.sass.control_flow.flow import collective_bodies
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow.reading import check_targets
 from ikp.sass.insertion.displacement import Insertion

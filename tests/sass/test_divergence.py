@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.probes.points.sese_regions import Regions
-from ikp.sass.control_flow.divergence import between
-from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.flow import Flow, reconverging
 from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins
@@ -44,7 +43,7 @@ TWO = (*diamond("B0", 10, add(1), behind=2), *diamond("B0", 20, add(3), behind=4
 
 def test_threads_are_apart_until_they_meet() -> None:
     flow = code(*TWO)
-    first, second = between(flow)
+    first, second = reconverging(flow)
     assert (named(flow, first.blocks), named(flow, second.blocks)) == ({"1"}, {"3"})
     assert named(flow, first.others) == {"1", "2"}, "others may have come to where they meet"
 
@@ -62,7 +61,7 @@ def test_threads_of_one_part_are_in_no_other() -> None:
 def test_of_two_barriers_each_ends_its_own_part() -> None:
     inner = diamond("B1", 30, add(5), behind=6)
     flow = code(*diamond("B0", 10, *inner, behind=2))
-    outer, inside = between(flow)
+    outer, inside = reconverging(flow)
     assert named(flow, outer.blocks) == {"5", "6"}
     assert named(flow, inside.blocks) == {"5"}
     assert named(flow, inside.others) == {"5", "6"}
@@ -74,7 +73,9 @@ def test_threads_that_break_out_of_an_inner_part_meet_at_the_outer() -> None:
         *("BSYNC B1", ".L_x_30:", add(6)),
     )
     flow = code(*diamond("B0", 10, *inner, behind=2))
-    assert named(flow, [*between(flow)][1].blocks) == {"5"}, "not behind where the outer ones meet"
+    assert named(flow, [*reconverging(flow)][1].blocks) == {"5"}, (
+        "not behind where the outer ones meet"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.sass.control_flow import divergence
-from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.flow import Flow, reconverging
 from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins
@@ -102,7 +101,7 @@ def test_threads_that_leave_an_inner_region_meet_at_the_outer_one() -> None:
         )
     )
     block = flow.graph.block
-    outer, inner, later = divergence.between(flow)
+    outer, inner, later = reconverging(flow)
     assert block(5) in inner.blocks and inner.blocks <= outer.blocks
     assert block(8) not in inner.blocks | outer.blocks | later.blocks  # where the outer meets
     assert block(11) in later.blocks and not later.blocks & outer.blocks

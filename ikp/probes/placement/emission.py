@@ -25,7 +25,7 @@ from ikp.probes.placement.probe_sites import TAKEN, Site, SiteCode, written
 from ikp.probes.placement.record_batches import RecordBatch
 from ikp.probes.placement.scratch_registers import ScratchChooser, used
 from ikp.sass.assembly.assembler import NOP, PT, Step, assemble, behind_barrier, spread
-from ikp.sass.control_flow.divergence import collective_bodies
+from ikp.sass.control_flow.flow import collective_bodies
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.effects import P, R, members, table
 from ikp.sass.disassembly.listing import Instruction

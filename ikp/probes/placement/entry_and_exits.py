@@ -13,7 +13,7 @@ from typing import Final
 
 from ikp.core.segment import Selection
 from ikp.errors import PatchError
-from ikp.probes.code import entry_code, near_addresses
+from ikp.probes.code import entry_code
 from ikp.probes.code.header_code import (
     HeaderValues,
     leave,
@@ -310,7 +310,7 @@ class Entrance:
         settled = "" if held and begun.index >= _SOON else "R"
         made = self.assembled(read, ground.scoreboard, settled)
         kept = clocks if held else None
-        steps = near_addresses.locate(self.frame, ground, values, kept)
+        steps = entry_code.locate_near(self.frame, ground, values, kept)
         return _put(made, begun.index, self.assembled(steps, ground.scoreboard))
 
 

@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ikp.sass.control_flow import divergence
-from ikp.sass.control_flow.divergence import collective_bodies
-from ikp.sass.control_flow.flow import Dominance, Flow, dominance
+from ikp.sass.control_flow.flow import (
+    Dominance,
+    Flow,
+    Parted,
+    collective_bodies,
+    diverged_for_good,
+    dominance,
+    reconverging,
+)
 from ikp.sass.control_flow.graph import depth_first
 from ikp.sass.dataflow.uniformity import Alike
 
@@ -211,16 +217,16 @@ class Regions:
         return found
 
     @cached_property
-    def _parted(self) -> list[divergence.Parted]:
+    def _parted(self) -> list[Parted]:
         noted = {block for each in self._noted for block in each.blocks}
-        for_good = divergence.for_good(
+        for_good = diverged_for_good(
             self.flow, noted, self._leaving(None), lambda jump: not self._alike.decides(jump)
         )
         return [*self._noted, *for_good]
 
     @cached_property
-    def _noted(self) -> list[divergence.Parted]:
-        return [*divergence.between(self.flow)]
+    def _noted(self) -> list[Parted]:
+        return [*reconverging(self.flow)]
 
     @cached_property
     def _alike(self) -> Alike:

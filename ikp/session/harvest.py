@@ -185,8 +185,9 @@ class Harvest:
 
         ``sizes`` changes once there is no room for more such launches.
         """
-        found = launch not in self._attempted and self._has_room()
-        self._roomy |= found
+        with self._lock:
+            found = launch not in self._attempted and self._has_room()
+            self._roomy |= found
         return found
 
     def _has_room(self) -> bool:

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -58,6 +59,28 @@ def graph() -> str:
     return fingerprint(y)
 
 
+def bursts() -> str:
+    """Launches alike, of two threads on a stream of each, in bursts."""
+    sums = [torch.zeros(4096, device="cuda") for _ in range(2)]
+    torch.cuda.synchronize()
+
+    def add(out: torch.Tensor) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(BURSTS):
+                for _ in range(BURST):
+                    torch.add(out, 1.0, out=out)
+                torch.cuda.current_stream().synchronize()
+                time.sleep(0.02)
+
+    threads = [threading.Thread(target=add, args=(each,)) for each in sums]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert all(bool((each == BURSTS * BURST).all()) for each in sums)
+    return fingerprint(*sums)
+
+
 def windowed() -> str:
     """A graph that is captured before the window in which it is recorded: a file opens that."""
     switch = Path(os.environ["SWITCH"])
@@ -86,6 +109,7 @@ def overhead() -> str:
 
 
 LEARNED = 12
+BURSTS, BURST = 20, 50
 """Steps of ``trained``: the first warms up, the second captures and replays, others replay."""
 
 
@@ -172,7 +196,19 @@ def endless() -> str:
 
 
 PROGRAMS = (
-    *(own, reduced, compiled, graph, windowed, overhead, trained, profiled, steps, terminated),
+    *(
+        own,
+        reduced,
+        compiled,
+        graph,
+        bursts,
+        windowed,
+        overhead,
+        trained,
+        profiled,
+        steps,
+        terminated,
+    ),
     endless,
 )
 

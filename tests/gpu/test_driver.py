@@ -11,7 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import ikp  # noqa: E402
-from tests.gpu.driver_program import LEARNED  # noqa: E402
+from ikp.core.warps import launch_bounds  # noqa: E402
+from tests.gpu.driver_program import BURST, BURSTS, LEARNED  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -123,6 +124,20 @@ def test_graphs_of_the_driver_are_recorded_replay_by_replay(tmp_path: Path) -> N
     replays = 20 + 2 + 3 + 2 + 2 * 10
     assert len(found) == 3 * replays, done.stderr
     assert trace.slots.finished.all() and {each.relaunches for each in found} == {0}
+
+
+def test_launches_with_buffers_taken_ahead_are_all_recorded_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    options = ("--kernel", "*CUDAFunctorOnSelf_add*", "--launch", ":", "--detail", "kernel")
+    done = ran("-m", "ikp", "run", *options, "--out", str(path), *PROGRAM, "bursts")
+    assert done.stdout == ran(*PROGRAM, "bursts").stdout
+    trace = ikp.load(path)
+    assert len(trace.launches) == 2 * BURSTS * BURST, done.stderr
+    assert trace.slots.finished.all() and not any(each.dropped for each in trace.launches)
+    first, _ = launch_bounds(trace)
+    begun = first.astype("i8")
+    late = [int((begun[:at] > each).sum()) for at, each in enumerate(begun.tolist())]
+    assert max(late) <= 2 * BURST, "two threads alone are out of order, by no more than a burst"
 
 
 def test_windows_have_the_replays_of_graphs_captured_before(tmp_path: Path) -> None:

@@ -196,20 +196,8 @@ def endless() -> str:
 
 
 PROGRAMS = (
-    *(
-        own,
-        reduced,
-        compiled,
-        graph,
-        bursts,
-        windowed,
-        overhead,
-        trained,
-        profiled,
-        steps,
-        terminated,
-    ),
-    endless,
+    *(own, reduced, compiled, graph, bursts, windowed, overhead),
+    *(trained, profiled, steps, terminated, endless),
 )
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ _CAPPED: Final = (
     "repeated-stores serial-thread far-memory unfused-sums scaled-operands products-with-ones "
     "checks unused-random-numbers unpacked-numbers alike-lanes serial-sums linear-search "
     "unused-shared-memory single-warp-products unchanged-values private-staging "
-    "bookkeeping uncached-loads large-loop calls ordered-loads zeroed-loads promoted-sums "
+    "uncached-loads calls ordered-loads zeroed-loads promoted-sums "
     "halo repeated-setup same-operands many-warps"
 )
 _COUNTED: Final = frozenset(_CAPPED.split())
@@ -167,7 +167,7 @@ _PLACES: Final = ("slow-memory", "exposed-load")
 """Findings that say where time goes while loads are under way, for any reason."""
 _DECIDED: Final = (
     "unpacked-numbers linear-search serial-sums alike-lanes checks repeated-stores uncached-loads "
-    "unused-shared-memory unchanged-values private-staging unused-random-numbers large-loop"
+    "unused-shared-memory unchanged-values private-staging unused-random-numbers"
 )
 _REASONS: Final = frozenset(_DECIDED.split())
 """Findings that say why, where both are found."""
@@ -177,7 +177,7 @@ _ENOUGH: Final = 0.4
 
 _EFFECTS: Final = {
     "flag-wait": "imbalance slow-block late-producer late-consumer barrier-skew tail exposed-load",
-    "slow-arithmetic": "divergence bookkeeping",
+    "slow-arithmetic": "divergence",
     "atomics": "slow-memory exposed-load imbalance slow-block",
     "local-memory": "slow-memory exposed-load",
     "calls": "local-memory imbalance slow-block divergence",

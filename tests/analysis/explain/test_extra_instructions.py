@@ -9,7 +9,7 @@ import pytest
 
 from ikp.analysis.explain.findings.needless_instructions import _KINDS
 from ikp.analysis.explain.verdict import Finding
-from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, LoopFacts, RangeFacts
+from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, RangeFacts
 from ikp.core.extra_work import ExtraWork
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import STEPS, TOOK, access, found, verdict
@@ -143,18 +143,6 @@ def test_a_carve_out_that_no_block_takes() -> None:
     assert carved("100", taken=200 << 10) is None
 
 
-def serving(**serves: float) -> Finding | None:
-    busy = RangeFacts("compute", mix={"integer": (150, 0, 0), "fma": (50, 0, 0)}, serves=serves)
-    return found(busy, "bookkeeping")
-
-
-def test_instructions_for_addresses_that_take_the_time() -> None:
-    one = serving(addresses=120, conditions=40, arithmetic=40)
-    assert one is not None and "80 % of all instructions" in one.title
-    assert "60 % addresses, 20 % conditions" in one.title
-    assert serving(addresses=60, conditions=40, arithmetic=100) is None
-
-
 def test_the_verdict_says_what_instructions_serve() -> None:
     facts = replace(BUSY, serves={"arithmetic": 60, "addresses": 30, "memory": 10})
     said = verdict(facts).serves
@@ -175,13 +163,3 @@ def test_loads_that_pass_the_first_cache_by() -> None:
     assert one is not None and "loads past L1" in one.title
     assert uncached(10) is None, "one load in ten"
     assert uncached(100, "lwbi") is None, "each byte once"
-
-
-def test_a_loop_that_no_cache_for_instructions_holds() -> None:
-    def large(instructions: int, depth: int = 1) -> Finding | None:
-        loops = (LoopFacts("/src/k.cu:7", depth, {"fma": instructions}),)
-        return found(BUSY, "large-loop", loops=loops)
-
-    one = large(10_000)
-    assert one is not None and "156 KiB" in one.title
-    assert large(4_000) is None and large(10_000, depth=0) is None

@@ -165,8 +165,8 @@ def test_the_page_names_each_field_and_each_finding() -> None:
 IDS = (
     "unchanged-values", "unfused-sums", "scaled-operands", "products-with-ones", "checks",
     "unused-random-numbers", "unpacked-numbers", "alike-lanes", "serial-sums", "linear-search",
-    "unused-shared-memory", "private-staging", "uncached-loads", "large-loop",
-    "single-warp-products", "bookkeeping",
+    "unused-shared-memory", "private-staging", "uncached-loads",
+    "single-warp-products",
     "far-memory", "idle-threads", "empty-blocks", "small-blocks", "serial-thread", "wide-operands",
     "wide-data",
     "masked-work", "repeated-work", "repeated-stores",

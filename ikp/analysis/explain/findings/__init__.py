@@ -21,7 +21,6 @@ from ikp.analysis.explain.findings.kinds_of_memory import (
     local_memory,
 )
 from ikp.analysis.explain.findings.needless_instructions import (
-    bookkeeping,
     extra_instructions,
     serial_code,
 )
@@ -37,7 +36,7 @@ from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.findings.unused_hardware import (
     block_order,
     copy_issue,
-    missed_caches,
+    uncached_loads,
     unused_hardware,
 )
 from ikp.analysis.explain.findings.waits_for_others import (
@@ -85,9 +84,8 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     needless_stores,
     serial_code,
     unused_hardware,
-    missed_caches,
+    uncached_loads,
     held_up_warps,
     again_in_each_block,
-    bookkeeping,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""

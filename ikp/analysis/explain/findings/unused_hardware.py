@@ -5,8 +5,7 @@
 warpgroup's. ``copy-issue``: warps take long to issue copies lane by lane (``cp.async``, not TMA).
 
 ``uncached-loads``: loads that are volatile, or marked to pass L1 by, ask L2 each time.
-``large-loop``: a loop whose code is larger than the caches for instructions is fetched anew in each
-iteration. ``block-order``: by the counted addresses of loads, blocks that run at once share no
+``block-order``: by the counted addresses of loads, blocks that run at once share no
 data, though blocks far apart do; what one block has brought into L2 is gone when another block asks
 for it.
 """
@@ -219,19 +218,10 @@ _UNCACHED_PART: Final = 0.3
 """Part of the warps' time in loads from which on their cache is a cause."""
 _MOST: Final = 0.5
 """Part of the loads that pass L1 by, and of sectors that blocks share."""
-_LARGE: Final = 128 << 10
-"""Bytes of code that the caches of an SM hold, on sm_90."""
-_BYTES: Final = 16
-"""Bytes of an instruction."""
 
 
-def missed_caches(launch: Prepared) -> Iterator[Finding]:
-    """Yield findings on loads that pass L1 by, and on loops that are larger than code's caches."""
-    yield from _uncached(launch)
-    yield from _large_loop(launch)
-
-
-def _uncached(launch: Prepared) -> Iterator[Finding]:
+def uncached_loads(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on loads that pass L1 by, though their bytes are asked for again."""
     work = counted_work(launch)
     if work is None:
         return
@@ -272,34 +262,6 @@ def _is_asked_again(one: AccessFacts) -> bool:
         return False
     alike = one.in_loop and "i" not in one.depends
     return alike or "w" not in one.depends or (one.blocks_share or 0.0) >= _MOST
-
-
-def _large_loop(launch: Prepared) -> Iterator[Finding]:
-    facts = launch.facts
-    loops = [one for one in facts.loops if one.depth] if facts else []
-    if not loops:
-        return
-    large = max(loops, key=lambda one: sum(one.mix.values()))
-    size = _BYTES * sum(large.mix.values())
-    waits = launch.share_in(launch.regions(_READING))
-    saved = min(1 - nearest(launch), 1 - waits)
-    if size < _LARGE or not enough(launch, saved * launch.duration):
-        return
-    yield finding(
-        launch,
-        "large-loop",
-        title=f"the loop at {short_line(large.line)} is {size >> 10} KiB of code: more than "
-        "an SM's caches for instructions hold, so that each iteration fetches it anew",
-        number=Number("bytes of the loop's code", float(size), "count"),
-        at_stake=saved * launch.duration,
-        without="with a loop that fits",
-        confidence="possible",
-        rationale="counted: instructions of the loop, 16 bytes each. Where the fetches are ahead "
-        "of the instructions, as in one of two kernels that were tried, nothing is won.",
-        where=Where(lines=(large.line,)),
-        suggestion="unroll less (#pragma unroll 8; no tl.static_range over many iterations), and "
-        "call functions rather than inline them many times",
-    )
 
 
 _APART: Final = 0.1

@@ -41,7 +41,7 @@ _SAME: Final = 0.7
 _OPERATIONS: Final = 12.0
 """Operations on each four loaded bytes up to which a block uses its operands hardly twice."""
 _BUSY: Final = 0.25
-"""Share of the rate of L1, L2 or issue from which on loads take the time."""
+"""Share of the rate of L1, L2, memory or issue from which on loads take the time."""
 _WARPS: Final = 8
 """Warps of a block from which on fewer can do its work."""
 _NARROW: Final = 4
@@ -72,6 +72,7 @@ def _halo(launch: Prepared, every: list[Access], loads: list[Access]) -> Iterato
     part = halo * moved_bytes(some) / max(moved_bytes(every), 1.0)
     saved = min(part, 1 - nearest(launch, ("DRAM", "L2", "L1", "issue", "integer")))
     few = moved_bytes(some) < _MOST * moved_bytes(loads)
+    few |= share_of(launch, "L1", "L2", "DRAM") < _BUSY
     if halo < _HALO or few or not enough(launch, saved * launch.duration):
         return
     some.sort(key=lambda one: -moved_bytes([one]))

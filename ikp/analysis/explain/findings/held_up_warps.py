@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.counted_work import CountedWork, counted_work, moved_bytes
+from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work, moved_bytes
 from ikp.analysis.explain.findings.needless_instructions import extra_of, weighed
 from ikp.analysis.explain.places import short_line, time_in, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
@@ -26,6 +26,8 @@ _CALLED: Final = 0.6
 """Part of the time of code with calls that inlining saves: of one kernel of a library, 0.55."""
 _UNROLLED: Final = 0.75
 """Part of the waits for ordered loads that goes where four iterations' loads are made at once."""
+_MOST: Final = 0.4
+"""Part of all loads that those behind stores are, from which on their waits are most waits."""
 _PART: Final = 0.1
 """Part of all bytes from which on loads that are multiplied by zero are a finding."""
 
@@ -67,11 +69,25 @@ def _calls(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     )
 
 
+def _loads(one: RangeWork) -> float:
+    """Return how many loads of global memory a range makes, in loops without known trips as in
+    ``extra``.
+    """
+    mix = (each for unit, each in one.facts.mix.items() if unit.startswith("load.global"))
+    return one.executions * sum(a + b / 2 + _GUESS * c for a, b, c in mix)
+
+
+_GUESS: Final = 8.0
+"""Trips of a loop whose trips are not known, where instructions are compared with each other."""
+
+
 def _ordered(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some = extra_of(work, "behind stores")
     waits = launch.share_in(launch.regions((Activity.WAIT_MEMORY, Activity.LOAD)))
+    behind = sum(one.executions * each.count for one, each in some)
+    part = behind / max(sum(map(_loads, work.ranges)), 1.0)
     saved = min(_UNROLLED * waits, 1 - nearest(launch))
-    if not some or waits < _TIME or not enough(launch, saved * launch.duration):
+    if part < _MOST or waits < _TIME or not enough(launch, saved * launch.duration):
         return
     place = short_line(some[0][1].line, some[0][0].name)
     yield finding(

@@ -458,6 +458,7 @@ static void end_unseen(Thing *context) {
     char image[128];
     ((R(*)())dlsym_once(&destroy, model, "cuCtxDestroy_v2"))(context);
     now->hidden = 1;
+    let_go(); /* its handle may be another thread's context by now */
     go_on();
     write_image(image, (int)roll(1 << 20), 0);
     if (CALL(cuModuleLoadData, &module, image)) return;

@@ -171,6 +171,17 @@ def test_an_order_of_blocks_is_advised_where_long_ones_start_late(
     assert found.id == "imbalance" and found.suggestion.startswith(told)
 
 
+def test_many_blocks_that_differ_for_no_known_reason_are_a_symptom() -> None:
+    """Each has as much to do, and takes longer for it."""
+    scene = Scene()
+    for block, slower in enumerate([1, 2, 3, 4] * 8):
+        step = 1000 * slower
+        ranges = [("dot", i * step, i * step + 900) for i in range(10)]
+        scene.add(Warp(block, 0, block, 0, 10 * step, ranges))
+    (found,) = scene.trace().explain().every
+    assert (found.id, found.confidence) == ("imbalance", "possible")
+
+
 def test_one_block_that_does_more_is_a_slow_block() -> None:
     (found,) = unequal([10] * 30 + [40]).trace().explain().every
     assert found.id == "slow-block" and found.where.warps[0] == (30, 0)

@@ -25,7 +25,8 @@ _FEW_BLOCKS: Final = 0.05
 _FIRST: Final = 0.9
 """Share of the long blocks that start early where an order has put them first."""
 _MUCH: Final = 0.25
-"""Share of the launch from which on blocks that differ for no known reason are likely a cause."""
+"""Share of the launch from which on a few blocks that differ for no known reason are likely a
+cause. Many that differ so were the cause in none of six kernels."""
 _LONG: Final = 20_000
 """Nanoseconds of a launch from which on its start is a small part of its blocks' times."""
 _ONE_WAVE: Final = 1.5
@@ -212,7 +213,9 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
         number=Number("longest block over the median one", ratio, "ratio"),
         at_stake=at_stake,
         without="with the same time spread evenly over all CTA slots",
-        confidence="possible" if sure == "likely" and at_stake < _MUCH * launch.duration else sure,
+        confidence="possible"
+        if sure == "likely" and (not few or at_stake < _MUCH * launch.duration)
+        else sure,
         rationale=because,
         where=Where(
             warps=tuple((int(blocks.ids[i]), 0) for i in slowest.tolist()),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _FIRST: Final = 4
-_MOST: Final = 64
+_MOST: Final = 256
 """How many buffers are taken ahead at first, and at most."""
 _SOON_S: Final = 0.05
 """For launches with larger gaps, none is taken ahead."""

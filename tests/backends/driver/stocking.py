@@ -8,13 +8,14 @@ import json
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from ikp.backends.driver.launches import stepping_in
 from ikp.backends.patched import others
 from ikp.sass.cubins.cubin import Cubin
-from ikp.session.known_launch import revoke
+from ikp.session.known_launch import LASTS_S, revoke
 from tests.backends.driver.program import Session
 from tests.backends.driver.repeating import Keeping, Kept, counts, driver, handle
 
@@ -134,6 +135,9 @@ def unlike(program: Program, launcher: Lasting) -> None:
     program.ready()
     library.cuFuncSetAttribute(program.function, 8, 512)
     program.launch("other settings")
+    program.ready()
+    time.sleep(1.2 * LASTS_S)
+    program.launch("late")
 
 
 def main(image: Path, name: str) -> None:

@@ -30,7 +30,7 @@ def test_few_of_many_launches_are_asked_about(said: dict) -> None:
     "part",
     [
         *("other grid", "other stream", "other thread", "captured", "other context"),
-        *("inside a call of ikp's", "revoked", "other settings"),
+        *("inside a call of ikp's", "revoked", "other settings", "late"),
     ],
 )
 def test_a_launch_that_is_not_alike_is_asked_about(said: dict, part: str) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import MutableMapping
+import threading
+from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,12 +46,17 @@ class _TimedFunction:
     asked: int = 0  # plain launches
 
 
+class _Next(threading.local):
+    pair: tuple[int, int] | None = None  # the events of this thread's latest timed launch
+
+
 @dataclass(slots=True)
 class Timed:
     """The timed launches of this process, by the plain function and its context."""
 
     _functions: dict[tuple[int, int], _TimedFunction] = field(default_factory=dict)
     _off: bool = False
+    _next: _Next = field(default_factory=_Next)
 
     def recorded(
         self,
@@ -109,15 +116,38 @@ class Timed:
     def _time(self, events: list[tuple[int, int]]) -> bool:
         if len(events) >= MOST:
             return False
+        made: list[int] = []
         try:
-            pair = cuda.event(), cuda.event()
+            made += [cuda.event()]
+            made += [cuda.event()]
+            self._off = not cuda.time_next(*made)
         except (IkpError, AttributeError):  # a driver without events, or a broken context
             self._off = True
-            return False
-        self._off = not cuda.time_next(*pair)
-        if not self._off:
-            events.append(pair)
+        if self._off:
+            _destroy(made)
+        else:
+            events.append((made[0], made[1]))
+            self._next.pair = events[-1]
         return not self._off
+
+    def ended(self, *, failed: bool) -> None:
+        """Have no later launch timed in place of this thread's last one, which may have failed.
+
+        A launch that failed has not recorded the events, or not both.
+        """
+        pair, self._next.pair = self._next.pair, None
+        if pair is None:
+            return
+        cuda.time_next(0, 0)
+        if failed:
+            for each in self._every():
+                for events in (each.recorded, each.plain):
+                    if pair in events:
+                        events.remove(pair)
+            _destroy(pair)
+
+    def _every(self) -> Iterator[_Launches]:
+        return (each for known in self._functions.values() for each in known.grids.values())
 
     def report(self) -> None:
         """Add the medians of both kinds to their sessions' facts, in us; forget all launches."""
@@ -141,11 +171,16 @@ def _times(events: list[tuple[int, int]]) -> list[float]:
     times = []
     for pair in events:
         took = cuda.elapsed_us(*pair)
-        if took is not None:  # else a launch may yet record them
+        if took is not None:  # else another thread's launch may yet record them
             times.append(took)
-            for event in pair:
-                cuda.destroy_event(event)
+            _destroy(pair)
     return times[1:]
+
+
+def _destroy(events: Iterable[int]) -> None:
+    with suppress(IkpError, AttributeError):  # a driver without events
+        for each in events:
+            cuda.destroy_event(each)
 
 
 def _error(times: list[float]) -> float:

@@ -79,6 +79,35 @@ def test_medians_leave_out_the_first_and_need_some(events: list[tuple[int, int]]
     assert len(facts["timed k"].splitlines()) == 1
 
 
+def test_events_that_no_launch_records_are_destroyed(
+    events: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule: an event is a launch's, or it is destroyed; and then no launch records it."""
+    destroyed: list[int] = []
+    monkeypatch.setattr(cuda, "destroy_event", destroyed.append)
+    timed, facts = Timed(), dict[str, str]()
+    timed.recorded(4, GRID, "k", facts)
+    timed.ended(failed=True)
+    assert destroyed == [*events[0]] == [1, 2] and events[1:] == [(0, 0)]
+    timed.ended(failed=True)  # a launch that is not timed
+    assert len(destroyed) == 2
+    for _ in range(MOST):
+        assert timed.recorded(4, GRID, "k", facts), "what failed takes no place"
+        timed.ended(failed=False)
+    monkeypatch.setattr(cuda, "time_next", lambda *_: False)
+    timed.plain(4, GRID, 0)
+    assert len(destroyed) == 4, "without the hook library"
+    once = iter([99])
+    monkeypatch.setattr(cuda, "event", lambda: next(once, None) or _refuse())
+    other = Timed()
+    other.recorded(4, GRID, "k", facts)
+    assert destroyed[4:] == [99], "the second one is refused"
+
+
+def _refuse() -> int:
+    raise PatchError("no events")
+
+
 def test_without_events_or_the_hook_library_nothing_is_timed(
     events: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

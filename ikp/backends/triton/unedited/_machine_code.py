@@ -135,11 +135,14 @@ def _run(
     found = timing or launch.verdict or launch.addresses or launch.tried
     if keep is not None and not captured and not found:
         keep(KnownLaunch(compiled, plain, module, prof, (grid, patch.warps, chosen)))
+    failed = True
     try:
-        return launcher(x, y, z, stream, module.function, *rest)
+        result = launcher(x, y, z, stream, module.function, *rest)
+        failed = False
+        return result
     finally:
-        if timing:  # a launch that failed has not used the events
-            cuda.time_next(0, 0)
+        if timing:
+            timed.ended(failed=failed)
 
 
 def _values(compiled: Untyped, values: tuple[object, ...]) -> str:

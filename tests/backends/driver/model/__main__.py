@@ -37,6 +37,7 @@ def main() -> int:
             wrong += bool(said)
             rate = asked.count / (time.perf_counter() - begun)
             print(f"{asked.count:,} programs{kind}: {said or f'all right, {rate:,.0f} a second'}")
+        made = build(folder / "beside")
         for how in ("threads", "forks"):
             said = made.run(asked.first, 2000 if how == "threads" else 1 << 20, how)
             wrong += bool(said)

@@ -443,7 +443,7 @@ static void go_on(void) { /* with some context */
         CALL(cuCtxSetCurrent, context);
     else if (now->alone && roll(2)) {
         if (!CALL(cuDevicePrimaryCtxRetain, &made, 0)) add(CONTEXTS, made), CALL(cuCtxSetCurrent, made);
-    } else if (roll(2)) {
+    } else if ((now->alone || !old) && roll(2)) { /* these came after numbers of contexts */
         Thing *green = any(GREENS, GREEN);
         if (!green && !CALL(cuGreenCtxCreate, &green)) add(GREENS, green);
         if (green && !CALL(cuCtxFromGreenCtx, &made, green)) add(CONTEXTS, made), CALL(cuCtxSetCurrent, made);

@@ -70,6 +70,7 @@ def _one(access: AccessFacts, found: dict[Key, list[AccessFigures]]) -> AccessFa
         cost=mean("cost"),
         least=mean("least"),
         addresses=1 if one_address else access.addresses,
+        lanes=mean("active"),
         depends=access.depends + RECORDED,
     )
 

@@ -47,6 +47,15 @@ def test_a_look_ups_sectors_are_those_that_were_recorded() -> None:
     assert found(unit, "uncoalesced", figures("load.global.8", cost=32.0)) is None
 
 
+def test_lanes_without_an_element_are_recorded_too() -> None:
+    unit = "load.global.4"
+    one = found(unit, "idle-threads", figures(unit, active=7.0))
+    assert one is not None and "of a warp's 32 lanes 7 load" in one.title
+    assert one.confidence == "likely" and one.bound_share <= 1 - 7 / 32
+    assert found(unit, "idle-threads", figures(unit)) is None
+    assert found(unit, "idle-threads", figures(unit, active=7.0), cost=4.0, least=4.0) is None
+
+
 def test_what_the_machine_code_says_stays() -> None:
     unit = "load.global.4"
     known = {"cost": 4.0, "least": 4.0}

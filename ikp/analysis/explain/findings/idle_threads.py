@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.copied_runs import RECORDED
 from ikp.analysis.explain.counted_work import Access, RangeWork, counted_work
 from ikp.analysis.explain.places import self_time, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Bools, Prepared
@@ -41,6 +42,7 @@ def idle_threads(launch: Prepared) -> Iterator[Finding]:
     yield from _missing_lanes(launch)
     found = list(_shared_elements(launch))
     yield from found or _padded_tiles(launch)
+    yield from _few_lanes(launch)
     yield from _empty_blocks(launch)
 
 
@@ -112,6 +114,40 @@ def _shared_elements(launch: Prepared) -> Iterator[Finding]:
         suggestion="fit threads and tile to the data: fewer warps (num_warps, blockDim), a smaller "
         "tile or block size, or several rows in each block",
     )
+
+
+def _few_lanes(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding on requests of few lanes, where their lanes were recorded."""
+    work = counted_work(launch)
+    every = [each for each in work.accesses() if ".global." in each[1].unit] if work else []
+    some = [each for each in every if RECORDED in each[1].depends and each[1].in_loop]
+    requests = sum(n for _, _, n in some)
+    lanes = sum(n * one.lanes for _, one, n in some) / max(requests, 1.0)
+    idle = 1 - lanes / _LANES
+    saved = min(idle, 1 - nearest(launch, _FEWER))
+    few = requests < _REQUESTS * sum(n for _, _, n in every)
+    if not some or few or lanes > _LANES / 2 or not enough(launch, saved * launch.duration):
+        return
+    yield finding(
+        launch,
+        "idle-threads",
+        title=f"of a warp's {_LANES} lanes {lanes:.0f} load at once in {some[0][0].name}: the "
+        "others have no element",
+        number=Number("lanes of a request, in the mean", lanes, "count"),
+        at_stake=saved * launch.duration,
+        without="with an element for each lane",
+        confidence="likely",
+        rationale="recorded (--probe addresses): the lanes of requests in loops, "
+        f"{100 * requests / max(sum(n for _, _, n in every), 1.0):.0f} % of all. Refuted if fewer "
+        "lanes for each row or item take as long.",
+        where=where_of_accesses(launch, some),
+        suggestion="fewer lanes for each row or item (8 in place of 32), so that a warp works on "
+        "several; or lanes that take elements from a queue of all rows",
+    )
+
+
+_REQUESTS: Final = 0.5
+"""Part of all requests whose lanes were recorded, from which on these speak for all."""
 
 
 def _padded_tiles(launch: Prepared) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from ikp.errors import ExportError, UsageError
 from ikp.paths import path_text
+from ikp.session import _foreign as foreign
 from ikp.session.known_launch import revoke
 from ikp.warning import warn
 
@@ -176,12 +177,10 @@ def is_set(name: str) -> bool:
 
     ``os.environ`` encodes the name in Python, and raises where there is no such variable: 1 us.
     """
-    data = getattr(os.environ, _ENCODED, None)
+    data = foreign.environment()
     return name in os.environ if data is None else _encoded(name) in data
 
 
-_ENCODED: Final = "_data"
-"""Python's own dictionary in ``os.environ``, where that is Python's."""
 _encoded = cache(os.fsencode)
 
 

@@ -71,6 +71,8 @@ EXCEPTIONS = {
         "ikp.running.startup.sitecustomize",
         "torch._inductor.runtime.triton_heuristics",
     ): "waits for its import, if that comes",
+    ("ikp.session.handed", "_data"): "an attribute of ikp's own",
+    ("ikp.session.replays", "_data"): "an attribute of ikp's own",
     ("ikp.cli._target", "torch.distributed.launch"): "documented, as python -m",
     ("ikp.cli._target", "torch.distributed.run"): "documented, as python -m",
     ("ikp.backends.triton._hooks", "is_ikp"): "ikp's own sign, which foreign looks for",

@@ -129,7 +129,7 @@ class FreeRegisters:
         return pending(self.liveness.flow.graph)
 
     def reserve(self, members: Iterable[int], rows: Iterable[int] | None = None) -> None:
-        """Reserve some of ``resources`` for values that probe code keeps.
+        """Reserve registers or predicates for values that probe code keeps.
 
         A reserved register is in no ``Spare`` of these instructions, from any method.
 

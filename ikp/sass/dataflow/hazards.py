@@ -194,7 +194,7 @@ class ScoreboardHazards:
     @cached_property
     def table(self) -> NDArray[np.bool_]:
         """Whether it is unsafe to overwrite a register: rows of instructions, a column for each bit
-        of ``resources``.
+        of a register set.
         """
         sets: list[int] = []
         for state, count in self._runs:

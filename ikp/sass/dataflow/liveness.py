@@ -40,7 +40,7 @@ class Liveness:
 
     @cached_property
     def table(self) -> NDArray[np.bool_]:
-        """The live registers: rows of instructions, a column for each bit of ``resources``."""
+        """The live registers: rows of instructions, a column for each bit of a register set."""
         return table(self.own)
 
     @cached_property

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ikp.core.excess_facts import NO_EXCESS, ExcessFacts
-from ikp.core.extra_work import ExtraWork, extra_of_json
+from ikp.core.excess_facts import NO_EXCESS, ExcessFacts, ExtraWork, extra_of_json
 
 Mix = Mapping[str, tuple[float, float, float]]
 """Unit -> instructions in one execution of a range, for one warp: those that are surely executed,

@@ -1,5 +1,9 @@
-"""``ExcessFacts``: excess work of a range's machine code: swaps in loops, widened or split
-operands, code of few threads, masked or repeated iterations.
+"""Excess and extra work of a range's machine code: ``ExcessFacts`` and ``ExtraWork``, as a trace
+keeps them.
+
+Excess is what code does more often, or wider, than its results need: swaps in loops, widened or
+split operands, code of few threads, masked or repeated iterations. Extra work are instructions that
+serve no result, or that fewer could do, by kind.
 """
 
 from __future__ import annotations
@@ -59,3 +63,38 @@ def _checked(name: str, value: object, kind: type) -> Any:
 
 
 NO_EXCESS: Final = ExcessFacts()
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraWork:
+    """The extra work of one kind, in one execution of a range, for one warp.
+
+    ``count`` is how many instructions would go, ``parts`` how many things they are for: sums,
+    numbers, words. ``line`` is the source line of most of them, "" where none is known.
+    """
+
+    count: float
+    parts: float
+    line: str = ""
+
+    def to_json(self) -> list[Any]:
+        """Return it as a list."""
+        return [self.count, self.parts, self.line]
+
+    @classmethod
+    def of_json(cls, said: list[Any]) -> ExtraWork:
+        """Return it from that list; ValueError and TypeError where it is none."""
+        count, parts, line = said
+        return cls(_number(count), _number(parts), str(line))
+
+
+def extra_of_json(said: Mapping[str, Any]) -> dict[str, ExtraWork]:
+    """Return extra work by kind from its JSON object; ValueError and TypeError of others."""
+    return {str(kind): ExtraWork.of_json(each) for kind, each in said.items()}
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not (math.isfinite(number) and 0 <= number <= _MOST):
+        raise ValueError(f"{value!r} is no count")
+    return number

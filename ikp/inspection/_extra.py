@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.extra_work import ExtraWork
+from ikp.core.excess_facts import ExtraWork
 from ikp.inspection._chains import Serial, unpacked, written_back
 from ikp.inspection._held_up import BehindStores, own_calls, sleeps
 from ikp.inspection._nothing_gained import TimesZero, lane_sums, promoted

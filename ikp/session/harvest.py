@@ -20,9 +20,8 @@ from typing import Any
 
 from ikp.core.segment import Segment, SegmentRows, Tensor
 from ikp.session.arena import SegmentKind, Shelf
-from ikp.session.drain import Drain, Drained
 from ikp.session.handed import Notice
-from ikp.session.lifting import Lifted, lift_all
+from ikp.session.lifting import Drain, Drained, Lifted, lift_all
 from ikp.session.memory import DEFAULT_BYTES, SHARE, free_bytes
 from ikp.session.replays import Replayed
 from ikp.session.service import Service

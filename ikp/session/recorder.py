@@ -32,11 +32,11 @@ from ikp.session import launch_marks
 from ikp.session.arena import ReadySegments, SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
-from ikp.session.drain import Drain
 from ikp.session.faults import failures, fault, lost, streams
 from ikp.session.handed import Held, hand_out
 from ikp.session.harvest import Harvest, Taken
 from ikp.session.known_launch import LASTS_S, ask_torch, revoke
+from ikp.session.lifting import Drain
 from ikp.session.memory import BufferSize
 from ikp.session.readback import read_back, waited
 from ikp.session.replays import CapturedGraph, ReplayLog, known

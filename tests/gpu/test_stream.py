@@ -21,7 +21,7 @@ import triton.language as tl  # noqa: E402
 import ikp  # noqa: E402
 from ikp.core import abi  # noqa: E402
 from ikp.edit.deduct import DEDUCTED  # noqa: E402
-from ikp.session.drain import Drain  # noqa: E402
+from ikp.session.lifting import Drain  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

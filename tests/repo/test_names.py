@@ -13,7 +13,6 @@ pytestmark = pytest.mark.any_pins
 SHARED = {
     "adapter": "what the verbs ask of a language",
     "driver": "the CUDA driver: asked in one room, launches that reach it met in another",
-    "events": "ranges and instants in a format",
     "first_look": "what a viewer shows first",
     "foreign": "undocumented names of another package",
     "image": "a compiled kernel's machine code",

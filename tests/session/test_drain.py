@@ -13,7 +13,7 @@ from ikp.core.decoding.decode import decode
 from ikp.core.decoding.stream import until, with_open
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import PatchError
-from ikp.session.drain import Drain
+from ikp.session.lifting import Drain
 from ikp.session.service import Here
 from ikp.session.storage import HostStorage
 from tests import segments as model

@@ -10,7 +10,7 @@ import pytest
 from ikp.analysis.explain.findings.needless_instructions import _KINDS
 from ikp.analysis.explain.verdict import Finding
 from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, RangeFacts
-from ikp.core.extra_work import ExtraWork
+from ikp.core.excess_facts import ExtraWork
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import STEPS, TOOK, access, found, verdict
 

@@ -8,7 +8,7 @@ import pytest
 
 from ikp.analysis.explain.verdict import Finding
 from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts, parse_facts
-from ikp.core.extra_work import ExtraWork
+from ikp.core.excess_facts import ExtraWork
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import access, found
 

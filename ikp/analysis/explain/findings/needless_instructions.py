@@ -27,7 +27,7 @@ from ikp.analysis.explain.region_times import cycles_of
 from ikp.analysis.explain.roofs import NEAR, nearest, roofs
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.extra_work import ExtraWork
+from ikp.core.excess_facts import ExtraWork
 
 _PART: Final = 0.1
 """Part of a range's instructions from which on extra ones are its cause."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from ikp.errors import IkpError
 from ikp.probes.patch import DETAILS, patch
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.reading import text_of
+from ikp.sass.dataflow.reading import code_of
 
 _BLOCK = (128, 1, 1)
 """Threads of a block, where the file doesn't say."""
@@ -44,7 +44,7 @@ def _line(cubin: bytes, name: str, detail: str, times: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
         file = Cubin.read(cubin)
-        printed = _best(1, lambda: text_of(cubin, file, name))
+        printed = _best(1, lambda: code_of(cubin, file, name))
         count = len(file.kernel(name).words)
         try:
             rest = _best(times, lambda: patch(cubin, name, detail=detail, block=_BLOCK))

@@ -23,7 +23,7 @@ from ikp.named_files import MOST_CODE, read_named
 from ikp.plugins import Image
 from ikp.probes.kept_code import KEPT, MACHINE_MARK
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.reading import text_of
+from ikp.sass.dataflow.reading import code_of
 from ikp.sass.disassembly.listing import Code, parse
 from ikp.sass.disassembly.tools import assemble, disassemble
 from ikp.targets.ptx import STORE_MARK
@@ -153,12 +153,12 @@ def codes(image: Image, file: Cubin | None = None) -> Iterator[Code]:
         image: the image.
         file: its cubin, if it is parsed already.
     """
-    marks, text = read_marks(image.ptx), ""
-    if marks.kernel:
-        file = file or Cubin.read(image.cubin)
-        text = text_of(image.cubin, file, marks.kernel) if marks.kernel in file.kernels else ""
-    for code in parse(text or disassemble(image.cubin)):
-        yield code.without(*marks.plain) if code.name == marks.kernel else code
+    marks = read_marks(image.ptx)
+    file = file or (Cubin.read(image.cubin) if marks.kernel else None)
+    if file is None or marks.kernel not in file.kernels:
+        yield from parse(disassemble(image.cubin))
+    else:
+        yield code_of(image.cubin, file, marks.kernel).without(*marks.plain)
 
 
 def _of_path(path: Path) -> Iterator[Image]:

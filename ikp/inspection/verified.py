@@ -11,7 +11,7 @@ from ikp.core.trace import Trace
 from ikp.errors import IkpError, InspectError
 from ikp.probes.kept_code import DECLARED, KEPT, MACHINE_MARK, PLAIN
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.reading import text_of
+from ikp.sass.dataflow.reading import code_of
 from ikp.verifier.declared import Declared
 from ikp.verifier.verify import faults
 
@@ -74,5 +74,5 @@ def _faults(path: Path) -> list[str]:
         raise InspectError("its records were put into its PTX, which was compiled anew.")
     plain, declared = path.with_suffix(PLAIN).read_bytes(), Declared.from_json(said[DECLARED])
     file = Cubin.read(plain)
-    text = text_of(plain, file, file.kernel(declared.kernel).name)
-    return faults(plain, path.read_bytes(), text, declared)
+    code = code_of(plain, file, file.kernel(declared.kernel).name)
+    return faults(plain, path.read_bytes(), code, declared)

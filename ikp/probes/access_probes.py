@@ -25,7 +25,7 @@ from ikp.sass.cubins.capacity import LANES, add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES, branches, distances, places
 from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, RESERVED, FreeRegisters, Spare
-from ikp.sass.dataflow.reading import text_of
+from ikp.sass.dataflow.reading import code_of
 from ikp.sass.dataflow.register_handover import hands_over
 from ikp.sass.disassembly.effects import UR
 from ikp.sass.disassembly.memory_operands import Access, accesses
@@ -103,7 +103,7 @@ def patch_accesses(
         raise PatchError(
             f"address probes are made for {HOPPER.name}, and {name} is for {chip.name}."
         )
-    code = kernel_code(file, kernel, text_of(cubin, file, name))
+    code = kernel_code(file, kernel, code_of(cubin, file, name))
     before = kernel.registers
     warps = warps_of(math.prod(block))
     counts = [before] if hands_over(code.flow) else register_counts(before, warps, chip)

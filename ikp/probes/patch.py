@@ -27,6 +27,7 @@ from ikp.probes.points.chosen_lines import ChosenLines
 from ikp.probes.points.probe_points import Level, ProbeRegion, ProbeRegions
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.assembly.chips import HOPPER, Chip, chip_of
+from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.capacity import LANES, add_argument, add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.cubins.extra_argument import ExtraArgument
@@ -34,8 +35,9 @@ from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters
 from ikp.sass.dataflow.idioms import addressed, asserts, called, spare_argument
 from ikp.sass.dataflow.liveness import Liveness
-from ikp.sass.dataflow.reading import check_targets, parsed, text_of
+from ikp.sass.dataflow.reading import check_targets, code_of
 from ikp.sass.dataflow.register_handover import hands_over
+from ikp.sass.disassembly.listing import Code
 from ikp.sass.insertion.displacement import Displacement, Insertion
 from ikp.sass.insertion.insert import insert
 from ikp.uncollected import uncollected
@@ -103,7 +105,7 @@ def patch(
     """
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
-    code = kernel_code(file, kernel, text_of(cubin, file, name))
+    code = kernel_code(file, kernel, code_of(cubin, file, name))
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -200,18 +202,11 @@ def _worth_it(blocks: Selection | None, wanted: Sequence[ProbeRegion]) -> Select
     return None if blocks is not None and blocks.others and not more else blocks
 
 
-def kernel_code(file: Cubin, kernel: Kernel, text: str) -> Liveness:
+def kernel_code(file: Cubin, kernel: Kernel, listed: Code) -> Liveness:
     """Return a kernel's code with its liveness, once its calls are known to be its own."""
-    name = kernel.name
-    code = next((each for each in parsed(text) if each.flow.code.name == name), None)
-    if code is None:
-        raise PatchError(f"the disassembler shows no code of {name}.")
-    check_targets(file, kernel, code.flow.code)
-    code = replace(
-        code,
-        asserts=asserts(file, code.flow),
-        addressed=addressed(kernel, code.flow.code.instructions),
-    )
+    name, flow = kernel.name, Flow(listed)
+    check_targets(file, kernel, listed)
+    code = Liveness(flow, asserts(file, flow), addressed(kernel, listed.instructions))
     if code.leaving_calls:
         names = {called(file, code.flow, at) or "by its address" for at in code.leaving_calls}
         more = max(0, len(names) - _MOST_CALLED)

@@ -28,7 +28,7 @@ from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters
 from ikp.sass.dataflow.influence import Influence
 from ikp.sass.dataflow.liveness import Liveness
-from ikp.sass.dataflow.reading import text_of
+from ikp.sass.dataflow.reading import code_of
 from ikp.sass.dataflow.register_handover import hands_over
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.memory_operands import (
@@ -95,7 +95,7 @@ def trials(
     kernel = file.kernel(name)
     if chip_of(file.sm, kernel) is not HOPPER:
         raise PatchError(f"instructions are taken out for {HOPPER.name} alone.")
-    code = kernel_code(file, kernel, text_of(cubin, file, name))
+    code = kernel_code(file, kernel, code_of(cubin, file, name))
     found = suspects(code.flow)
     return [_trial(cubin, name, code, each, block) for each in found[:most]], len(found)
 

@@ -7,6 +7,7 @@ for which scoreboard.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from itertools import chain
 
 from ikp.sass.disassembly.effects import BITS, UP, UR, R, members
@@ -71,9 +72,11 @@ class CheckedFlow:
             head: [node for node in block if self._counts(node % self.count)]
             for head, block in self.graph.blocks.items()
         }
+        order = self.graph.order()
+        rank = {head: number for number, head in enumerate(order)}
         work = [0]
         while work:
-            head = work.pop()
+            head = order[heappop(work)]
             state = dict(found[head][0]), list(found[head][1])
             for node in steps[head]:
                 self._step(node % self.count, *state)
@@ -81,7 +84,8 @@ class CheckedFlow:
                 both = _merged(found[to], state) if to in found else state
                 if to not in found or both != found[to]:
                     found[to] = both
-                    work.append(to)
+                    if rank[to] not in work:
+                        heappush(work, rank[to])
         return found
 
     def _counts(self, at: int) -> bool:
@@ -119,7 +123,7 @@ class CheckedFlow:
         """Return the live registers behind each node, by backward dataflow."""
         blocks, stay, before = self.graph.blocks, self.graph.stay, self._before()
         does = {head: self._done(block, restored) for head, block in blocks.items()}
-        live, behind, work = dict.fromkeys(blocks, 0), dict[int, int](), list(blocks)
+        live, behind, work = dict.fromkeys(blocks, 0), dict[int, int](), self.graph.order()
         while work:
             head = work.pop()
             now = live[stay[head]] & _STAYS if head in stay else 0

@@ -113,6 +113,20 @@ class PatchedGraph:
                 work += tos[node]
         return tos
 
+    def order(self) -> list[int]:
+        """Return the blocks in reverse postorder: each before those behind it, but in loops."""
+        seen, found, path = {0}, list[int](), [(0, iter(self.to[0]))]
+        while path:
+            head, more = path[-1]
+            to = next((each for each in more if each not in seen), None)
+            if to is None:
+                found.append(head)
+                path.pop()
+            else:
+                seen.add(to)
+                path.append((to, iter(self.to[to])))
+        return found[::-1]
+
     def said(self, at: int) -> str:
         """Return an inserted instruction's place, in words."""
         behind = self.code.origin[self.code.behind[at]]

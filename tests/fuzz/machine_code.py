@@ -14,7 +14,6 @@ from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.elf import Elf
 from ikp.sass.cubins.module_memory import constants, shared, variables
-from ikp.sass.dataflow.reading import text_of
 from ikp.sass.disassembly import tools
 from tests.fuzz.limits import limited
 from tests.fuzz.mutations import IN_PLACE, RESIZING, how_many
@@ -30,7 +29,9 @@ def subjects() -> tuple[tuple[bytes, dict[str, str]], ...]:
     for chip in ("sm_90a", "sm_90a old"):
         cubin = module.cubin(chip)
         file = Cubin.read(cubin)
-        made.append((cubin, {name: text_of(cubin, file, name) for name in module.KERNELS}))
+        symbols = {name: file.kernel(name).symbol for name in module.KERNELS}
+        printed = {name: tools.disassemble_function(cubin, name, symbols) for name in symbols}
+        made.append((cubin, printed))
     return tuple(made)
 
 

@@ -17,7 +17,7 @@ from ikp.sass.assembly import lane_forms as lanes
 from ikp.sass.assembly.chips import HOPPER
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES
-from ikp.sass.dataflow.reading import text_of
+from ikp.sass.dataflow.reading import code_of
 from ikp.sass.disassembly.tools import assemble
 from ikp.verifier.verify import faults
 from tests.sass import compiled
@@ -134,7 +134,7 @@ def test_a_probe_reads_what_its_instruction_reads_and_nothing_else() -> None:
     """The verifier refuses a probe of a register that the instruction behind it does not name."""
     plain = assemble(PTX, "PTX")
     made = patch_accesses(plain, "k", (BLOCKS, 1, 1), (WARPS * LANES, 1, 1))
-    text = text_of(plain, Cubin.read(plain), "k")
+    text = code_of(plain, Cubin.read(plain), "k")
     assert faults(plain, made.cubin, text, made.declared) == []
     assert any(
         "which no inserted one has set" in each

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from ikp.sass.disassembly.form_texts import FormText, _facts, _read
-from ikp.sass.disassembly.word_forms import EXACT, LARGE, NEGATIVE, PLAIN, POWER, NumberField
+from ikp.sass.disassembly.word_forms import (
+    CONTROL,
+    EXACT,
+    LARGE,
+    NEGATIVE,
+    PLAIN,
+    POWER,
+    Forms,
+    NumberField,
+)
 
 pytestmark = pytest.mark.any_pins
 
@@ -50,5 +59,7 @@ def test_kept_texts_are_read_as_they_were() -> None:
 def test_values_whose_texts_are_alike_are_a_class(
     kind: str, width: int, values: tuple[int, ...], found: int
 ) -> None:
-    field = NumberField(kind, 0, width)
-    assert {field.class_of(each) for each in values} == {found}
+    field = NumberField(kind, 16, width)
+    forms = Forms({0: (field,)}, ())
+    made = [forms.form(field.put(0, each)) for each in values]
+    assert {each is not None and each >> CONTROL for each in made} == {found}

@@ -56,7 +56,7 @@ def test_no_more_is_printed_than_takes_as_long_as_to_start(
     first, *_, last = file.kernels.values()
     size = sum(len(each.text.data) for each in (last, first))
     monkeypatch.setattr(reading, "_TOGETHER", size)
-    reading.text_of(module.cubin(), file, last.name)  # the first one follows the last
+    reading.code_of(module.cubin(), file, last.name)  # the first one follows the last
     assert asked == [(last.symbol, first.symbol)]
-    reading.text_of(module.cubin(), file, first.name)
+    reading.code_of(module.cubin(), file, first.name)
     assert len(asked) == 1

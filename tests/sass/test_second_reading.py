@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.reading import text_of
+from ikp.sass.dataflow.reading import code_of
 from ikp.sass.disassembly.effects import effects
-from ikp.sass.disassembly.listing import Instruction, parse
+from ikp.sass.disassembly.listing import Instruction
 from tests.sass import compiled, module, second_reading
 
 pytestmark = pytest.mark.any_pins
@@ -30,9 +30,7 @@ def test_both_readings_of_a_kernel_of_triton_agree(name: str) -> None:
 @pytest.mark.parametrize("name", module.KERNELS)
 def test_both_readings_of_a_kernel_of_all_forms_agree(name: str) -> None:
     cubin = module.cubin()
-    text = text_of(cubin, Cubin.read(cubin), name)
-    (code,) = (each for each in parse(text) if each.name == name)
-    for each in code.instructions:
+    for each in code_of(cubin, Cubin.read(cubin), name).instructions:
         _assert_equal(each)
 
 

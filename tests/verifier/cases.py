@@ -14,7 +14,7 @@ import ikp.probes.patch
 from ikp.core.segment import Selection
 from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.reading import text_of
+from ikp.sass.disassembly import tools
 from ikp.verifier.declared import Declared
 from ikp.verifier.inserted_code import FORMS
 from ikp.verifier.verify import faults
@@ -115,7 +115,8 @@ def made(plain: bytes, name: str, **options: Any) -> Case:
         context.setattr(ikp.probes.patch, "verify", lambda *_: None)
         found = patch(plain, name, block=(128, 1, 1), untested=True, **options)
     assert found.declared is not None
-    text = text_of(plain, Cubin.read(plain), name)
+    symbols = {each: kernel.symbol for each, kernel in Cubin.read(plain).kernels.items()}
+    text = tools.disassemble_function(plain, name, symbols)
     return Case(plain, found.cubin, text, found.declared)
 
 

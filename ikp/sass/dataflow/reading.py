@@ -1,6 +1,6 @@
 """``read``: from the bytes of a cubin to its functions, disassembled, with flow and liveness.
 
-A kernel's text as nvdisasm prints it is made from the words and the texts of their forms, where all
+A kernel's code as nvdisasm prints it is made from the words and the texts of their forms, where all
 of it is known. nvdisasm itself prints a kernel with an instruction of another form, a relocation in
 its code, or a branch to an address in a register.
 
@@ -17,18 +17,15 @@ from ikp.errors import InspectError, PatchError
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.cubins.instruction import BYTES, distances, places
-from ikp.sass.cubins.source_lines import Place, UnknownTableError, source_lines
+from ikp.sass.cubins.source_lines import UnknownTableError, source_lines
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly import tools
 from ikp.sass.disassembly.form_texts import texts_of
-from ikp.sass.disassembly.listing import Code, parse
-
-_COLUMN: Final = 65
-"""The columns of an instruction's text, before its first word."""
+from ikp.sass.disassembly.listing import Code, Instruction, Line, parse
 
 
-def composed(file: Cubin, name: str) -> str | None:
-    """Return the disassembler's text of a kernel, or None where not all of it is known.
+def composed(file: Cubin, name: str) -> Code | None:
+    """Return a kernel's code as the disassembler prints it, or None where not all of it is known.
 
     Reuse flags are left out of the operands, and labels have numbers of their own.
 
@@ -47,48 +44,33 @@ def composed(file: Cubin, name: str) -> str | None:
     if texts is None:
         return None
     words = kernel.words.tolist()
-    found = [texts.text(low | high << 64) for low, high in words]
-    labels: dict[int, str] = {each.start: each.name for each in kernel.functions} | {0: name}
-    named: list[str] = []
-    for at, each in enumerate(found):
-        if each is None:
+    labels = {each.start: each.name for each in kernel.functions} | {0: name}
+    made, line = list[Instruction](), tuple[Line, ...]()
+    for at, (low, high) in enumerate(words):
+        found = texts.text(low | high << 64)
+        if found is None:
             return None
-        text, distance = each
+        text, distance = found
         if distance is not None:
             target = (at + 1) * BYTES + distance
             if not 0 <= target <= len(words) * BYTES or target % BYTES:
                 return None
             text %= f"`({labels.setdefault(target, f'.L_x_{len(labels)}')})"
-        named.append(text)
-    return _written(file, name, words, named, labels, lines)
+        if places := lines.get(at * BYTES):
+            line = tuple(Line(*place) for place in places)
+        bits = f"{low:016x}", f"{high:016x}"
+        made.append(Instruction(at * BYTES, *_parts(text), line, bits))
+    numbers = {label: at // BYTES for at, label in labels.items() if at < len(words) * BYTES}
+    return Code(name, f"sm_{file.sm}{file.suffix}", tuple(made), numbers)
 
 
-def _written(
-    file: Cubin,
-    name: str,
-    words: list[list[int]],
-    texts: list[str],
-    labels: dict[int, str],
-    lines: dict[int, tuple[Place, ...]],
-) -> str:
-    made = [f"\t.target\tsm_{file.sm}{file.suffix}\n\n//--------------------- .text.{name} "]
-    made.append(f"--------------------------\n.text.{name}:\n")
-    for at, ((low, high), text) in enumerate(zip(words, texts, strict=True)):
-        address = at * BYTES
-        if address in labels:
-            made.append(f"{labels[address]}:\n")
-        for file_name, line in lines.get(address, ()):
-            made.append(f'\t//## File "{file_name}", line {line}\n')
-        made.append(
-            f"        /*{address:04x}*/         {_guarded(text):{_COLUMN}} ;"
-            f" /* {low:#018x} */\n{'':100}/* {high:#018x} */\n"
-        )
-    return "".join(made)
-
-
-def _guarded(text: str) -> str:
-    """Return an instruction with its guard before the column of opcodes."""
-    return text if text.startswith("@") else f"          {text}"
+def _parts(text: str) -> tuple[str, str, str]:
+    """Return an instruction's guard, opcode and operands."""
+    guard = ""
+    if text[0] == "@":
+        guard, _, text = text[1:].partition(" ")
+    opcode, _, rest = text.lstrip().partition(" ")
+    return guard, opcode, rest.strip()
 
 
 _TOGETHER: Final = 12_000 * 16
@@ -101,16 +83,11 @@ def read(cubin: bytes) -> list[Liveness]:
     Raises:
         InspectError: there is no disassembler, or it refuses the file.
     """
-    return parsed(tools.disassemble(cubin))
+    return [Liveness(Flow(each)) for each in parse(tools.disassemble(cubin))]
 
 
-def parsed(text: str) -> list[Liveness]:
-    """Return the functions in a text of the disassembler."""
-    return [Liveness(Flow(each)) for each in parse(text)]
-
-
-def text_of(cubin: bytes, file: Cubin, name: str) -> str:
-    """Return the disassembler's output for a kernel.
+def code_of(cubin: bytes, file: Cubin, name: str) -> Code:
+    """Return a kernel's code as the disassembler prints it.
 
     Where all its instructions are of known forms, it is made without starting the disassembler.
 
@@ -121,9 +98,15 @@ def text_of(cubin: bytes, file: Cubin, name: str) -> str:
 
     Raises:
         InspectError: there is no disassembler, or it refuses the kernel.
+        PatchError: it prints no code of the kernel.
     """
-    made = composed(file, name)
-    return made or tools.disassemble_function(cubin, name, _together(file, name))
+    if (made := composed(file, name)) is not None:
+        return made
+    text = tools.disassemble_function(cubin, name, _together(file, name))
+    for code in parse(text):
+        if code.name == name:
+            return code
+    raise PatchError(f"the disassembler shows no code of {name}.")
 
 
 def _together(file: Cubin, name: str) -> dict[str, int]:

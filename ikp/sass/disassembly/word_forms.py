@@ -12,7 +12,7 @@ import textwrap
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final, SupportsInt
 
@@ -102,14 +102,6 @@ class NumberField:
             value >>= bits
         return word
 
-    def class_of(self, value: int) -> int:
-        """Return the class of a value."""
-        if self.kind in "RUP":
-            return EXACT if value == (1 << self.width) - 1 else PLAIN
-        if self.kind in _CLASSES:
-            return _CLASSES[self.kind](value, self.width)
-        return PLAIN  # a distance
-
 
 def _class_of_integer(value: int, width: int) -> int:
     top = 1 << width - 1
@@ -133,6 +125,7 @@ def _class_of_half(value: int, width: int) -> int:
     return EXACT if special or value in (0x3C00, 0x3F80) else PLAIN
 
 
+_ClassOf = Callable[[int, int], int]
 _CLASSES: Final = {"i": _class_of_integer, "f": _class_of_float, "h": _class_of_half}
 
 
@@ -153,16 +146,35 @@ class Forms:
 
         Fields of other classes than EXACT are zero in it. Their classes lie above its 105 bits.
         """
-        fields = self.fields.get(word & _OPCODE)
+        fields = self._read.get(word & _OPCODE)
         if fields is None:
             return None
-        form, classes = word & _MEANING, 0
-        for at, field in enumerate(fields):
-            found = field.class_of(field.get(word))
-            if found:
-                form &= ~field.mask
-                classes |= found << 2 * at
-        return form | classes << CONTROL
+        form, place = word & _MEANING, CONTROL
+        for shift, values, width, others, class_of in fields:
+            value = word >> shift & values
+            if found := class_of(value, width) if class_of else value != values:
+                form = form & others | found << place
+            place += 2
+        return form
+
+    @cached_property
+    def _read(self) -> dict[int, list[tuple[int, int, int, int, _ClassOf | None]]]:
+        """Opcode -> how to read its fields: first bit, greatest value, bits, other bits, classes.
+
+        No classes: all values but the greatest one are PLAIN. So are all distances.
+        """
+        return {
+            opcode: [
+                (0, -1, 0, ~field.mask, None)
+                if field.is_distance
+                else (
+                    *(field.shift, (1 << field.width) - 1, field.width, ~field.mask),
+                    _CLASSES.get(field.kind),
+                )
+                for field in fields
+            ]
+            for opcode, fields in self.fields.items()
+        }
 
     def examples(self, form: int) -> tuple[int, int]:
         """Return two words of a form, with other values in each field, all of them distinct."""

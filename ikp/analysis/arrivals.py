@@ -38,8 +38,10 @@ class Arrivals:
     def of(cls, trace: Trace) -> Arrivals:
         """Return the arrows of a trace that lead from one launch to another."""
         source, target = arrows(trace.args)
-        launch = trace.slots.launch.astype(np.int64)[trace.events.slot]
-        sender, receiver = launch[source], launch[target]
+        sender, receiver = (
+            trace.slots.launch[trace.events.slot[rows]].astype(np.int64)
+            for rows in (source, target)
+        )
         return cls(source, target, sender, receiver).take(sender != receiver)
 
     def take(self, rows: Bools) -> Arrivals:

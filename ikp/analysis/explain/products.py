@@ -45,8 +45,8 @@ class Coverage:
         step = span + 1
         low, high = _on_axis(sm, opens, step), _on_axis(sm, closes, step)
         np.maximum(low, high, out=high)
-        low.sort()
-        high.sort()
+        low.sort(kind="stable")  # each warp's intervals ascend: such runs are merged, not sorted
+        high.sort(kind="stable")
         # Whatever is over before a moment has begun before it: as many as have begun are over.
         new = np.ones(len(low), bool)
         new[1:] = low[1:] > high[:-1]
@@ -116,30 +116,39 @@ def products(launch: Prepared) -> Products | None:
     sm = np.unique(launch.sm, return_inverse=True)[1].astype(np.int64)
     opens, closes = launch.opens[issues], launch.closes[issues]
     slot = launch.slot[issues].astype(np.int64, copy=False)
-    if len(waits):
-        closes = np.maximum(closes, _waited(launch, slot, opens, closes, waits))
-        opens, closes, slot = (
-            np.concatenate(pair)
-            for pair in (
-                (opens, launch.opens[waits]),
-                (closes, launch.closes[waits]),
-                (slot, launch.slot[waits]),
-            )
-        )
     multiplies = np.zeros(len(launch.start), bool)
     multiplies[slot] = True
+    multiplies[launch.slot[waits]] = True
+    if len(waits):
+        waited, others = _waited(launch, slot, opens, closes, waits)
+        np.maximum(closes, waited, out=closes)
+        if len(others):
+            opens, closes, slot = (
+                np.concatenate([column, more[others]])
+                for column, more in (
+                    (opens, launch.opens),
+                    (closes, launch.closes),
+                    (slot, launch.slot),
+                )
+            )
     covered = Coverage.of(sm[slot], opens, closes, max(launch.duration, 1))
     return Products(covered, sm, multiplies, len(issues) or len(waits))
 
 
-def _waited(launch: Prepared, slot: Ints, opens: Ints, closes: Ints, waits: Ints) -> Ints:
-    """Return when each product's wait is over: the first one of its warp that begins after it."""
+def _waited(
+    launch: Prepared, slot: Ints, opens: Ints, closes: Ints, waits: Ints
+) -> tuple[Ints, Ints]:
+    """Return when each product's wait is over, and the waits that are no product's.
+
+    It is the first one of its warp that begins after it, so the product lasts all of that wait.
+    """
     waits = launch.in_order(waits)
     key = launch.on_one_axis(launch.slot[waits], launch.opens[waits])
-    result = np.empty(len(slot), np.int64)
+    result, alone = np.empty(len(slot), np.int64), np.ones(len(waits), bool)
     for rows in at_once(len(slot)):
         at = np.searchsorted(key, launch.on_one_axis(slot[rows], opens[rows]))
         found = waits[np.minimum(at, len(waits) - 1)]
         hit = (at < len(waits)) & (launch.slot[found] == slot[rows])
         result[rows] = np.where(hit, launch.closes[found], closes[rows])
-    return result
+        alone[at[hit]] = False
+    return result, waits[alone]

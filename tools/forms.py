@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ikp.errors import PatchError
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.disassembly import tools
-from ikp.sass.disassembly.form_texts import PRINTABLE, FormTexts, learned
+from ikp.sass.disassembly.form_texts import PRINTABLE, FormTexts, printed_examples
 from ikp.sass.disassembly.tool_paths import tool
 from ikp.sass.disassembly.word_forms import CONTROL, Forms, NumberField, packed, unpacked
 
@@ -104,15 +104,15 @@ def main() -> None:
     words = collected(paths, int(given.chip.rstrip("af")))
     count, unknown = counted(forms, words)
     forms = Forms(forms.fields, (*sorted({*count, *old.known}),))
-    texts = dict(learned(tool("nvdisasm"), given.chip, forms))
+    texts = FormTexts(forms, printed_examples(tool("nvdisasm"), given.chip, forms))
+    kept = [each for each in forms.known if texts.of(each) is not None]
     print(f"{len(words):,} words, {len(count):,} forms; {len(forms.known):,} kept, of which")
-    print(f"{len(forms.known) - len(texts)} have no text. Opcodes without fields:")
+    print(f"{len(forms.known) - len(kept)} have no text. Opcodes without fields:")
     print(", ".join(f"{opcode:x} ({number})" for opcode, number in unknown.items()) or "none")
-    wrong = list(different(FormTexts(forms, texts), given.chip, words))
+    wrong = list(different(texts, given.chip, words))
     print("\n".join(wrong[:50]))
     if wrong:
         raise SystemExit(f"{len(wrong)} texts differ: nothing is written.")
-    kept = [each for each in forms.known if each in texts]
     given.file.write_text(packed(fields, kept), "utf-8")
 
 

@@ -165,7 +165,7 @@ class CheckedFlow:
 
 def _merged(one: State, other: State) -> State:
     values, more = one[0].copy(), other[0]
-    for bit in one[0].keys() | more.keys():
+    for bit in {bit for bit, _ in one[0].items() ^ more.items()}:
         left, right = values.get(bit, OTHER), more.get(bit, OTHER)
         values[bit] = left if left == right else LOST if LOST in (left, right) else OTHER
     return values, [a | b for a, b in zip(one[1], other[1], strict=True)]

@@ -5,7 +5,7 @@ The cell is constants that say where a launch records. ``VerifyError``: a patch 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ikp.errors import PatchError
@@ -31,7 +31,7 @@ class Declared:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON stores them."""
-        return asdict(self)
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Declared:

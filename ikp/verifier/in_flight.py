@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from ikp.sass.disassembly.effects import UR, P, R
 from ikp.verifier.inserted_code import Inserted
 from ikp.verifier.matched_code import names
 from ikp.verifier.patched_graph import PatchedGraph
 
-_QUEUES = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
+_FIRST_QUEUE = 25
+_QUEUED = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
+_QUEUES = {op: _FIRST_QUEUE + number for number, op in enumerate(_QUEUED)}
+_NO_QUEUE = _FIRST_QUEUE + len(_QUEUES)
 _SLOW = re.compile(
     r"(ST|RED|ATOM|LD|SYNCS|CCTL|UTMA|UBLK|BAR|SU|TEX|TLD).*|SHFL|MUFU|[FI]2[FI]|FRND|POPC|FLO"
     "|BREV|MATCH|FCHK|MOVM|QSPC|BMOV|NANOSLEEP|PIXLD|DMMA"
@@ -20,7 +24,21 @@ _PRODUCTS, STARTED, MISSING = 24, 34, 35
 """In flight, behind (results, operands) of original and inserted code for each scoreboard: those of
 products; operands with no scoreboard; whether original code began; registers that are not there."""
 _LATE = (0x919, 0x9C3, 0x7AC, 0xB82, 0x3C2, 0x9A8)  # of variable latency
+_NUMBERS = R.all | UR.all
 Flight = list[int]
+
+
+@cache
+def _is_slow(op: str) -> bool:
+    """Whether an operation reads its operands late."""
+    return _SLOW.fullmatch(op) is not None
+
+
+@cache
+def _is_special(opcode: str) -> bool:
+    """Whether an operation is a wait that counts, a product, or a hand-over of registers."""
+    op = opcode.partition(".")[0]
+    return "DEPBAR" in opcode or "GMMA" in op or op.startswith(("WARPG", "USETM"))
 
 
 class Waits:
@@ -44,40 +62,42 @@ class Waits:
     def counts(self, number: int, boards: bool) -> bool:
         """Whether an original instruction changes what is in flight by more than its writes."""
         text, reads = self.code.text[number], self.effects[number].reads
-        special = "DEPBAR" in text.op or "GMMA" in text.op or text.op.startswith(("WARPG", "USETM"))
-        if special or (boards and text.op in _QUEUES):
+        if _is_special(text.opcode) or (boards and text.op in _QUEUES):
             return True
-        return bool(reads and (boards or _SLOW.fullmatch(text.op)))
+        return bool(reads and (boards or _is_slow(text.op)))
 
     def step(self, at: int, flight: Flight) -> None:
         """Change what is in flight by the instruction at a place."""
         word = self.code.new[at]
-        for board in range(6) if word >> 116 & 63 else ():
-            if word >> 116 + board & 1:
-                flight[4 * board : 4 * board + 4] = (0, 0, 0, 0)
+        if word >> 116 & 63:
+            for board in range(6):
+                if word >> 116 + board & 1:
+                    flight[4 * board : 4 * board + 4] = (0, 0, 0, 0)
         if (own := self.graph.ours.get(at)) is not None:
             _start_inserted(own, flight)
         else:
             flight[STARTED] = 1
-            self._start_original(self.code.origin[at], word, flight)
-            self._special(at, self.code.origin[at], flight)
+            number = self.code.origin[at]
+            self._start_original(number, word, flight)
+            if _is_special(self.code.text[number].opcode):
+                self._special(at, number, flight)
 
     def _start_original(self, number: int, word: int, flight: Flight) -> None:
         write, read, guard = word >> 110 & 7, word >> 113 & 7, word >> 12 & 7
         op, each = self.code.text[number].op, self.effects[number]
         board = read if read < 6 else write
-        reads = each.reads & (R.all | UR.all if op == "LDGSTS" else -1)
+        reads = each.reads & _NUMBERS if op == "LDGSTS" else each.reads
         if guard != 7:
             reads &= ~(1 << P.first + guard)
         if write < 6:
             flight[4 * write] |= each.writes
-        queue = _PRODUCTS + 1 + (_QUEUES.index(op) if op in _QUEUES else len(_QUEUES))
+        queue = _QUEUES.get(op, _NO_QUEUE)
         if board < 6:
             flight[4 * board + 1] |= reads
             if op in _QUEUES and guard == 7:  # what the queue read before has been read by then
                 flight[4 * board + 1] |= flight[queue]
                 flight[queue] = 0
-        elif _SLOW.fullmatch(op):
+        elif reads and _is_slow(op):
             flight[queue] |= reads
 
     def _special(self, at: int, number: int, flight: Flight) -> None:
@@ -114,6 +134,8 @@ class Waits:
 
     def disturbed(self, node: int, flight: Flight) -> Iterator[str]:
         """Yield what inserted code has in flight where original code uses it, or leaves."""
+        if not any(flight[2:_PRODUCTS:4]) and not any(flight[3:_PRODUCTS:4]):
+            return
         waits, number = self.code.new[node % self.count] >> 116, self.code.origin[node % self.count]
         each, results, operands = self.effects[number], 0, 0
         for board in range(6):
@@ -154,11 +176,12 @@ def _start_inserted(own: Inserted, flight: Flight) -> None:
 def _awaited(waits: int, flight: Flight) -> tuple[int, int]:
     """Return results in flight, and these with operands, of scoreboards that are not waited for."""
     results = operands = 0
-    for n in range(24):
-        if not waits >> n // 4 & 1:
-            results |= flight[n] * (not n & 1)
-            operands |= flight[n]
-    return results, operands
+    for board in range(6):
+        if not waits >> board & 1:
+            result, operand, ours, own = flight[4 * board : 4 * board + 4]
+            results |= result | ours
+            operands |= operand | own
+    return results, results | operands
 
 
 def _lacks_a_scoreboard(own: Inserted) -> bool:

@@ -48,7 +48,9 @@ class PatchedGraph:
             if word & 0xFFF in _LEAVES:  # it may read arguments
                 reads = found[n].reads | (1 << 32) - 1 & written
                 found[n] = Effects(reads, 0 if n in asserts else EVERYTHING, 0)
-        return [Effects(*(part & named for part in each)) for each in found]
+        return [
+            Effects(reads & named, writes & named, kills & named) for reads, writes, kills in found
+        ]
 
     def _leaving(self) -> set[int]:
         """Return the branches that no thread takes which surely leaves at the EXIT behind them."""

@@ -20,6 +20,7 @@ that there is room; anything; LOST, if original code has written it since; globa
 descriptor. A number below 0: the predicate of that number was saved."""
 _NUMBERS, _CELL = (ZERO, NUMBER, SIZE), (LOW, HIGH, SIZE)
 _MEMORY_AT: Final = {0x160: 0x118, 0x210: 0x208, 0x380: 0x358}  # by where parameters are
+_PREDICATES: Final = P.all
 Values = dict[int, int]
 
 
@@ -64,7 +65,7 @@ class Rules:
         writes, word = self.effects[number].writes, self.code.old[number]
         for bit in members(writes):
             values[bit] = LOST
-        if writes & P.all:
+        if writes & _PREDICATES:
             saved = [bit for bit, value in values.items() if value < 0 and writes >> -value & 1]
             values |= dict.fromkeys(saved, OTHER)
         if writes and word & 0xFFF in LOADS and word >> 12 & 15 == 7:

@@ -88,7 +88,7 @@ def _matched(old: Elf, new: Elf, text: str | Code, declared: Declared) -> Matche
     old_words, new_words = (_words(_section(each, name).data) for each in (old, new))
     index, symbols = old.sections.index(_section(old, name)), old.symbols()
     mine = symbols[(symbols["section"] == index) & (symbols["info"] & 15 == 2)]
-    at = [entries["offset"] // 16 for table, entries in old.relocations() if table.info == index]
+    at = [entries["offset"] // 16 for _, entries in old.relocations(index)]
     linked = {int(each) for some in at for each in some}
     sm = old.flags & 0xFF if old.abi == 7 else old.flags >> 8 & 0xFFFF
     functions = set((mine["value"] // 16).tolist())

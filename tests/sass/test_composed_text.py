@@ -14,7 +14,7 @@ from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow import reading
 from ikp.sass.dataflow.reading import composed
 from ikp.sass.disassembly import form_texts, tools
-from ikp.sass.disassembly.form_texts import FormText, FormTexts, learned
+from ikp.sass.disassembly.form_texts import FormTexts, printed_examples
 from ikp.sass.disassembly.listing import Code, parse
 from ikp.sass.disassembly.tool_paths import tool
 from ikp.sass.disassembly.word_forms import Forms, forms_of, packed, unpacked
@@ -141,10 +141,10 @@ def test_a_form_whose_examples_disagree_has_no_text(
     lines: dict[int, str] = {}
     real = tools.printed_code
     monkeypatch.setattr(tools, "printed_code", lambda *given: lines.update(real(*given)) or lines)
-    assert len(dict(learned(program, "90a", some))) == 1
+    assert FormTexts(some, printed_examples(program, "90a", some)).of(add) is not None
     for wrong in (lines[16].replace("FADD", "FMUL"), lines[16].replace("R24", "R25"), ""):
         _printed(monkeypatch, {**lines, 16: wrong})
-        assert not dict(learned(program, "90a", some))
+        assert FormTexts(some, printed_examples(program, "90a", some)).of(add) is None
 
 
 def test_texts_are_learned_once_and_kept(
@@ -161,11 +161,7 @@ def test_texts_are_learned_once_and_kept(
         form_texts.texts_of.cache_clear()
         found = form_texts.texts_of(90)
         assert isinstance(found, FormTexts)
-        return {
-            form: (text.format, text.gaps)
-            for form, text in found._texts.items()
-            if isinstance(text, FormText)
-        }
+        return {form: text for form in few.known if (text := found.of(form)) is not None}
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tools, "printed_code", counted)

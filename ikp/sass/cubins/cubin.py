@@ -101,8 +101,7 @@ class Cubin:
         """Return the numbers of the instructions of a kernel that the loader writes into."""
         own = [
             table["offset"].astype(np.int64) // BYTES
-            for section, table in self.elf.relocations()
-            if section.info == kernel.index
+            for _, table in self.elf.relocations(kernel.index)
         ]
         return np.concatenate([np.empty(0, np.int64), *own])
 

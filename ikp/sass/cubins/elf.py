@@ -164,15 +164,18 @@ class Elf:
         with _reading("table of symbols"):
             return self.sections[self._symtab().link]
 
-    def relocations(self) -> Iterator[tuple[Section, np.ndarray]]:
+    def relocations(self, of: int | None = None) -> Iterator[tuple[Section, np.ndarray]]:
         """Yield each table of relocations and a copy of its entries.
+
+        Args:
+            of: the number of a section: tables of that one alone. A library has hundreds.
 
         Raises:
             PatchError: it names a section or a symbol that there is not.
         """
         count = len(self.symbols())
         for each in self.sections:
-            if each.kind in (SectionKind.REL, SectionKind.RELA):
+            if each.kind in (SectionKind.REL, SectionKind.RELA) and of in (None, each.info):
                 form = RELA if each.kind == SectionKind.RELA else _REL
                 with _reading(f"table of relocations {each.name}"):
                     entries = np.frombuffer(each.data, form).copy()

@@ -112,9 +112,7 @@ def source_lines(elf: Elf, kernel: Kernel) -> dict[int, tuple[Place, ...]]:
 def _starts(elf: Elf, index: int, kernel: Kernel) -> dict[int, int]:
     """Return where the table has addresses in the kernel's code: offset -> address."""
     symbols, found = elf.symbols(), dict[int, int]()
-    for table, entries in elf.relocations():
-        if table.info != index:
-            continue
+    for table, entries in elf.relocations(index):
         if table.kind != SectionKind.RELA:
             raise UnknownTableError("addends in the table")
         mine = np.flatnonzero(symbols["section"][entries["symbol"]] == kernel.index)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -64,10 +64,17 @@ class FormText:
 
 
 class FormTexts:
-    """The texts of a chip's forms."""
+    """The texts of a chip's forms.
 
-    def __init__(self, forms: Forms, texts: Mapping[int, FormText]) -> None:
-        self._forms, self._texts = forms, texts
+    Args:
+        forms: the forms.
+        printed: the texts of two examples of each known form, one form after the other.
+    """
+
+    def __init__(self, forms: Forms, printed: Sequence[str]) -> None:
+        self._forms, self._printed = forms, printed
+        self._place = {form: 2 * number for number, form in enumerate(forms.known)}
+        self._texts: dict[int, FormText | None] = {}
         self._known: dict[int, tuple[str, int | None] | None] = {}
 
     def text(self, word: int) -> tuple[str, int | None] | None:
@@ -78,9 +85,19 @@ class FormTexts:
         word &= (1 << word_forms.CONTROL) - 1
         if word not in self._known:
             form = self._forms.form(word)
-            text = None if form is None else self._texts.get(form)
+            text = None if form is None else self.of(form)
             self._known[word] = None if text is None else text.fill(word)
         return self._known[word]
+
+    def of(self, form: int) -> FormText | None:
+        """Return the text of a form; None where its examples do not say it, or it is not known."""
+        if form not in self._texts:
+            at, found = self._place.get(form), None
+            if at is not None and all(texts := self._printed[at : at + 2]):
+                fields = tuple(self._forms.fields[form & 0xFFF])
+                found = _made(form, fields, texts, [at * _BYTES, (at + 1) * _BYTES])
+            self._texts[form] = found
+        return self._texts[form]
 
 
 @cache
@@ -96,14 +113,14 @@ def texts_of(sm: int) -> FormTexts | None:
     program = tool("nvdisasm")
     key = "\0".join([tools.version_of(program), chip, *_sources(sm)]).encode()
     path = triton_cache() / f"ikp-forms-{hashlib.sha256(key).hexdigest()[:32]}.json"
-    with suppress(ValueError, LookupError, TypeError):
+    with suppress(ValueError):
         content = caches.kept(path, key)
         if content is not None:
-            return FormTexts(forms, _read(forms, json.loads(content)))
-    found = dict(learned(program, chip, forms))
+            return FormTexts(forms, json.loads(content))
+    printed = printed_examples(program, chip, forms)
     with suppress(OSError):
-        caches.keep(path, key, json.dumps(_facts(found), separators=(",", ":")).encode())
-    return FormTexts(forms, found)
+        caches.keep(path, key, json.dumps(printed).encode())
+    return FormTexts(forms, printed)
 
 
 def _sources(sm: int) -> Iterator[str]:
@@ -112,40 +129,16 @@ def _sources(sm: int) -> Iterator[str]:
         yield hashlib.sha256(Path(__file__).with_name(name).read_bytes()).hexdigest()
 
 
-def _facts(texts: Mapping[int, FormText]) -> list[list[object]]:
-    return [[format(form, "x"), text.format, text.gaps] for form, text in texts.items()]
-
-
-def _read(forms: Forms, facts: Sequence[Sequence[object]]) -> dict[int, FormText]:
-    """Return the texts that ``_facts`` wrote."""
-    found = {}
-    for form, text, gaps in facts:
-        number = int(str(form), 16)
-        numbered = tuple((int(at), bool(sign)) for at, sign in gaps)  # type: ignore[attr-defined]
-        found[number] = FormText(str(text), numbered, tuple(forms.fields[number & 0xFFF]))
-    return found
-
-
-def learned(program: Path, chip: str, forms: Forms) -> Iterator[tuple[int, FormText]]:
-    """Ask nvdisasm for two examples of each form; yield the forms whose texts agree.
+def printed_examples(program: Path, chip: str, forms: Forms) -> list[str]:
+    """Return nvdisasm's texts of two examples of each form; "" where it prints none.
 
     Raises:
         InspectError: nvdisasm does not know the chip, or prints nothing.
     """
-    pairs = [forms.examples(form) for form in forms.known]
-    code = b"".join(
-        (word | PRINTABLE).to_bytes(_BYTES, "little") for pair in pairs for word in pair
-    )
+    words = [word for form in forms.known for word in forms.examples(form)]
+    code = b"".join((word | PRINTABLE).to_bytes(_BYTES, "little") for word in words)
     lines = tools.printed_code(program, chip, code)
-    for at, form in enumerate(forms.known):
-        places = [2 * at * _BYTES, (2 * at + 1) * _BYTES]
-        fields = tuple(forms.fields[form & 0xFFF])
-        texts = [lines.get(place, "") for place in places]
-        if not all(texts):
-            continue
-        found = _made(form, fields, texts, places)
-        if found is not None:
-            yield form, found
+    return [lines.get(at * _BYTES, "") for at in range(len(words))]
 
 
 def _made(

@@ -168,7 +168,7 @@ class Instruction:
         """Its operands, ``.reuse`` and comments left out."""
         return tuple(split(self.rest))
 
-    @cached_property
+    @property
     def targets(self) -> tuple[str, ...]:
         """Labels that it names."""
         if "`" not in self.rest and "L_x_" not in self.rest:

@@ -57,7 +57,7 @@ class _Table:
         self.section, self.to = section, to
         self.starts: list[int] = (to.start * 16).tolist()
         index = elf.sections.index(section)
-        self.relocations = [each for each in elf.relocations() if each[0].info == index]
+        self.relocations = [*elf.relocations(index)]
         symbols = elf.symbols()
         self.ours: dict[int, int] = {}
         for table, entries in self.relocations:

@@ -21,7 +21,7 @@ import numpy as np
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.outstanding import Transfer, awaited, under_way
 from ikp.sass.disassembly.effects import members
-from ikp.sass.disassembly.listing import NONE, Instruction
+from ikp.sass.disassembly.listing import NONE, Instruction, once
 from ikp.sass.disassembly.opcodes import Landmark, landmark
 
 
@@ -34,6 +34,7 @@ class LoadWait:
     loads: tuple[int, ...]  # the loads that it may wait for
 
 
+@once
 def load_waits(flow: Flow) -> list[LoadWait]:
     """Return the first waits for each load, on every path from it."""
     loads = flow.code.having(lambda opcode: landmark(opcode) is Landmark.LOAD)

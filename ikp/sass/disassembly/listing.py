@@ -203,18 +203,19 @@ class Instruction:
         return self.guard in ("!PT", "!UPT") or self.op == "NOP"
 
 
+Of = TypeVar("Of")
 Found = TypeVar("Found")
 
 
-def once(asked: Callable[[Instruction], Found]) -> Callable[[Instruction], Found]:
-    """Decorate a question about an instruction: each is asked once, and keeps its answer."""
+def once(asked: Callable[[Of], Found]) -> Callable[[Of], Found]:
+    """Decorate a question about an instruction, or code: it is asked once, and keeps its answer."""
     name = f"{asked.__module__}.{asked.__qualname__}"
 
     @wraps(asked)
-    def answer(instruction: Instruction) -> Found:
-        known = vars(instruction)
+    def answer(of: Of) -> Found:
+        known = vars(of)
         if name not in known:
-            known[name] = asked(instruction)
+            known[name] = asked(of)
         found: Found = known[name]
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from os import PathLike, fspath
+from os import PathLike, fsdecode
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from ikp.core.trace import faults
@@ -34,7 +34,7 @@ class FileExporter(ABC):
         """
         check(trace)
         with replacing(path, force=force) as file:
-            self._put(trace, file, fspath(path))
+            self._put(trace, file, fsdecode(path))
 
     @abstractmethod
     def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:

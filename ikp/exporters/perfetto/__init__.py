@@ -7,7 +7,7 @@ encoded by vectorised numpy, byte for byte as the package would.
 from __future__ import annotations
 
 from functools import cache
-from os import PathLike, fspath
+from os import PathLike, fsdecode
 from typing import TYPE_CHECKING, BinaryIO
 
 from ikp.exporters.files import FileExporter, check, packed
@@ -69,8 +69,8 @@ class PerfettoExporter(FileExporter):
         from ikp.exporters.perfetto._writer import write
 
         check(trace)
-        with replacing(path, force=force) as file, packed(file, fspath(path)) as out:
-            write(trace, out, fspath(path), AddedTraces(hosts, records))
+        with replacing(path, force=force) as file, packed(file, fsdecode(path)) as out:
+            write(trace, out, fsdecode(path), AddedTraces(hosts, records))
 
     def read_beside(self, path: str | PathLike[str]) -> list[HostTrace]:
         """Return the traces of other profilers that :meth:`write_beside` wrote to ``path``.

@@ -112,11 +112,25 @@ static const char *name_of(Handle function) {
     return ask && !ask(&name, function) ? name : NULL;
 }
 
+/* Whether an entry is of a context that is not current. Such an entry of what a launch uses now is stale:
+   its context ended unseen, and the driver has given its handle out again. */
+static int is_elsewhere(Handle module, const Here *now) {
+    pthread_rwlock_wrlock(&lock);
+    settled(now);
+    Known *each = find(module);
+    int elsewhere = each && each->context && each->context != now->context;
+    pthread_rwlock_unlock(&lock);
+    return elsewhere;
+}
+
 /* cuFFT has its functions from a table that no header shows. */
 void introduce(Handle function) {
+    Here now = here();
     Handle module = module_of(function);
     const char *name = module ? name_of(function) : NULL;
-    if (name) named(function, FUNCTION, module, name, NULL);
+    if (!name) return;
+    if (is_elsewhere(module, &now)) module = NULL;
+    named(function, FUNCTION, module, name, NULL);
 }
 
 int is_still(Handle function) {

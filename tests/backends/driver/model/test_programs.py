@@ -44,3 +44,8 @@ _FEW = [
 def test_a_fault_is_found(mutant: Mutant, tmp_path: Path) -> None:
     """Some of them: ``python -m tests.backends.driver.model --mutants`` looks for all."""
     assert not survives(mutant, tmp_path)
+
+
+def test_a_module_of_a_context_that_ended_unseen_is_nothing_of_a_function_now(built: Built) -> None:
+    """Programs up to 5,531,560, in which the driver gives the module's handle out again, unseen."""
+    assert not built.run(5_531_000, 600)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from ikp.core.decoding.stream import OPEN
 from ikp.core.trace import Trace
 from ikp.json_schema import headed
 from ikp.printing import Printed, as_json
@@ -66,8 +65,14 @@ class Snapshot(Printed):
         self.trace.save(path, force=force)  # type: ignore[attr-defined]  # of ikp.trace
 
 
-def places(trace: Trace, taken_ns: int) -> Iterable[WarpPlace]:
-    """Yield the place of each warp, slot by slot."""
+def places(trace: Trace, taken_ns: int, opened: Mapping[str, str]) -> Iterable[WarpPlace]:
+    """Yield the place of each warp, slot by slot.
+
+    Args:
+        trace: of the snapshot.
+        taken_ns: when it was taken.
+        opened: the plain names of open ranges, by the names of their regions.
+    """
     slots, events = trace.slots, trace.events
     past = np.searchsorted(events.slot, np.arange(len(slots)), side="right").tolist()
     first = [0, *past][: len(past)]
@@ -75,7 +80,7 @@ def places(trace: Trace, taken_ns: int) -> Iterable[WarpPlace]:
     for number, (begin, end) in enumerate(zip(first, past, strict=True)):
         launch = trace.launches[int(slots.launch[number])]
         latest = [names[int(region)] for region in events.region[max(begin, end - 2) : end]]
-        is_open = bool(latest) and latest[-1].endswith(OPEN)
+        is_open = bool(latest) and latest[-1] in opened
         since = int(slots.start_ns[number])
         if is_open:
             since = int(events.start_ns[end - 1])
@@ -91,7 +96,7 @@ def places(trace: Trace, taken_ns: int) -> Iterable[WarpPlace]:
             sm=int(slots.sm[number]),
             role=trace.roles[int(slots.role[number])],
             finished=bool(slots.finished[number]),
-            open=latest[-1].removesuffix(OPEN) if is_open else "",
+            open=opened[latest[-1]] if is_open else "",
             last=closed[-1] if closed else "",
             since_ns=since,
             for_ns=max(0, taken_ns - since),

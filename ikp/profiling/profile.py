@@ -321,9 +321,9 @@ class profile(Life):
                 "prof.snapshot() needs a session that reads records while kernels run: open it "
                 "with ikp.profile(overflow='stream')."
             )
-        columns, taken_ns = recording.snapshot(self.facts)
+        columns, taken_ns, opened = recording.snapshot(self.facts)
         trace = of_class(Trace, columns)
-        return Snapshot(trace, taken_ns, tuple(places(trace, taken_ns)))
+        return Snapshot(trace, taken_ns, tuple(places(trace, taken_ns, opened)))
 
     def print_stats(self) -> None:
         """Print the table of :attr:`trace` on stdout, in colour on a terminal."""

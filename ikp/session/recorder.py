@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -441,9 +441,10 @@ class Recording:
         with self._still():
             return self._read(facts, last, patience_s)
 
-    def snapshot(self, facts: Mapping[str, str]) -> tuple[Trace, int]:
+    def snapshot(self, facts: Mapping[str, str]) -> tuple[Trace, int, dict[str, str]]:
         """Return what the session's streams have kept so far, and when that was, in ns.
 
+        The third are the plain names of open ranges, by the names of their regions in the trace.
         No kernel is waited for. Open ranges end at that time, on the trace's axis: where it is not
         Unix time, at the time of the latest record.
         """
@@ -454,18 +455,18 @@ class Recording:
             sources = [_source(each) for each in some]
         now = time.time_ns()
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
-        sources, names = with_open(sources, names)
+        sources, names, opened = with_open(sources, names)
         made = {**provenance([each.segment for each in some]), **facts}
         trace = decode(sources, names, made)
-        return self._until(trace, now)
+        return *self._until(trace, now, opened), opened
 
-    def _until(self, trace: Trace, now_ns: int) -> tuple[Trace, int]:
+    def _until(self, trace: Trace, now_ns: int, opened: Container[str]) -> tuple[Trace, int]:
         """Return a trace of kernels that have not ended, and when it was read on its axis."""
         lines = self._clocks(ended=False)
         trace = aligned(trace, lines)
         if not all(each.device in lines or each.clock.kind == "host" for each in trace.launches):
             now_ns = int(trace.slots.end_ns.max(initial=0))
-        return until(trace, now_ns), now_ns
+        return until(trace, now_ns, opened), now_ns
 
     def _read(
         self, facts: Mapping[str, str], last: bool, patience_s: float | None
@@ -501,17 +502,18 @@ class Recording:
             made["fault"] = str(broken)
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
         sources: Iterable[SegmentSource] = reading
+        opened: Container[str] = ()
         if whole := ended and not failed:
             read_ns = 0
         else:
             read_ns = time.time_ns()
-            sources, names = with_open(reading, names)
+            sources, names, opened = with_open(reading, names)
         with progress(len(taken), "Decoding") as advance:
             trace = decode(sources, names, made, advance)
         if whole:
             trace = aligned(trace, self._clocks(ended=ended))
         else:
-            trace, _ = self._until(trace, read_ns)
+            trace, _ = self._until(trace, read_ns, opened)
         self.unheard = [_not_heard(reading.silent)] if reading.silent else []
         copied = reading.seconds
         costs = {

@@ -101,6 +101,21 @@ def test_names_that_a_buffer_gives_hold_in_its_snapshot(host: Host) -> None:
         assert prof.snapshot().warps[0].open == "yours"
 
 
+@pytest.mark.parametrize("range_", [0, 2])
+def test_a_region_that_a_program_calls_open_is_not_open_for_that(host: Host, range_: int) -> None:
+    """The rule: what is open is known by the warp's state, and never by a name."""
+    names = {1: "load (open)", 2: "load"}
+    with ikp.profile(overflow="stream", clock="globaltimer") as prof:
+        buffer = prof.buffer("k", size=nbytes(4, ROOM), regions=names)
+        write(host, buffer, hanging(), {0: (range_, 6000)} if range_ else {})
+        found = prof.snapshot()
+    assert [each.open for each in found.warps] == ["load" if range_ else "", "", "", ""]
+    assert found.warps[0].last == "load (open)"
+    assert found.warps[0].records == 5
+    own = [each for each in found.trace.ranges() if each.region == "load (open)"]
+    assert all(each.end_ns < found.taken_ns for each in own)
+
+
 def test_before_a_kernel_there_is_nothing(host: Host) -> None:
     assert host.backend
     with ikp.profile(overflow="stream", clock="globaltimer") as prof:

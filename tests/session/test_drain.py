@@ -125,8 +125,8 @@ def test_a_range_that_was_open_is_there_where_its_kernel_never_ended() -> None:
     made.poke(at + model.SLOT["open"], abi.tag(Kind.RANGE, PayloadType.NONE, 9))
     made.poke(at + model.SLOT["open_start"], model.Device().ticks(0, 100))
     kernel.goes_on(made)
-    sources, names = with_open([kernel.drain.source()], {9: "wait"})
-    read = until(decode(sources, names), model.EPOCH + 10**6)
+    sources, names, opened = with_open([kernel.drain.source()], {9: "wait"})
+    read = until(decode(sources, names), model.EPOCH + 10**6, opened)
     assert [read.regions[number].name for number in read.events.region][-1] == "wait (open)"
     assert read.events.kind[-1] == Kind.RANGE
     assert read.events.end_ns[-1] == read.slots.end_ns[0] == model.EPOCH + 10**6
@@ -134,5 +134,5 @@ def test_a_range_that_was_open_is_there_where_its_kernel_never_ended() -> None:
     finished = state(3, finish=1000)
     finished.data[at : at + 64] = finished.data[at : at + 52] + made.data[at + 52 : at + 64]
     kernel.goes_on(finished)
-    sources, _ = with_open([kernel.drain.source()], {9: "wait"})
+    sources, *_ = with_open([kernel.drain.source()], {9: "wait"})
     assert len(decode(sources).events) == 3, "a warp that finished is in no range"

@@ -15,7 +15,7 @@ behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -135,7 +135,7 @@ OPEN: Final = " (open)"
 
 def with_open(
     sources: Iterable[SegmentSource], names: Mapping[int, str]
-) -> tuple[list[SegmentSource], dict[int, str]]:
+) -> tuple[list[SegmentSource], dict[int, str], dict[str, str]]:
     """Return sources, with an instant where the open range of each warp of a stream began.
 
     Args:
@@ -143,15 +143,20 @@ def with_open(
         names: of regions, by id.
 
     Returns:
-        The sources, and the names of regions with those of the open ranges.
+        The sources, the names of regions with those of the open ranges, and for each of the latter
+        the name of the range. None is a region's of the program.
     """
-    both = [_with_open(each, names) for each in sources]
-    return [source for source, _ in both], merge([names, *(made for _, made in both)])
+    every = list(sources)
+    known = {*names.values(), *(text for each in every for text in (each.regions or {}).values())}
+    opened: dict[str, str] = {}
+    both = [_with_open(each, names, known, opened) for each in every]
+    return [source for source, _ in both], merge([names, *(made for _, made in both)]), opened
 
 
 def _with_open(
-    source: SegmentSource, names: Mapping[int, str]
+    source: SegmentSource, names: Mapping[int, str], taken: set[str], opened: dict[str, str]
 ) -> tuple[SegmentSource, dict[int, str]]:
+    """Return a source with open ranges, and their names; add the plain names to ``opened``."""
     data, layout = source.data, source.layout
     if layout is None or not isinstance(data, Excerpt) or not data.in_order:
         return source, {}
@@ -160,7 +165,11 @@ def _with_open(
     slots = np.flatnonzero(running & (heads["open"] != 0))
     known = {**names, **(source.regions or {})}
     regions = (heads["open"][slots] & abi.REGION_MASK).tolist()
-    texts = {each: f"{known.get(each, fallback_name(each))}{OPEN}" for each in set(regions)}
+    texts = {}
+    for each in set(regions):
+        plain = known.get(each, fallback_name(each))
+        texts[each] = text = _free(f"{plain}{OPEN}", taken)
+        opened[text] = plain
     made = np.zeros(len(slots), layout.clock.record)
     ids = {each: region_id(text) for each, text in texts.items()}
     made["tag"] = [abi.tag(Kind.INSTANT, PayloadType.NONE, ids[each]) for each in regions]
@@ -178,9 +187,22 @@ def _with_open(
     return replace(source, data=excerpt), {ids[each]: text for each, text in texts.items()}
 
 
-def until(trace: Trace, now_ns: int) -> Trace:
-    """Return a snapshot's trace, in which open ranges end at the time when it was taken."""
-    names = np.array([region.name.endswith(OPEN) for region in trace.regions], bool)
+def _free(text: str, taken: set[str]) -> str:
+    """Return a name that is not taken, by as many suffixes as it needs."""
+    while text in taken:
+        text += OPEN
+    return text
+
+
+def until(trace: Trace, now_ns: int, opened: Container[str]) -> Trace:
+    """Return a snapshot's trace, in which open ranges end at the time when it was taken.
+
+    Args:
+        trace: as ``with_open`` had it decoded.
+        now_ns: the time.
+        opened: the names of open ranges.
+    """
+    names = np.array([region.name in opened for region in trace.regions], bool)
     events = trace.events
     rows = np.flatnonzero(names[events.region]) if len(names) else np.zeros(0, np.int64)
     if not len(rows):

@@ -35,6 +35,7 @@ _FORMATS: Final = {
     "U": ("UR%d",),
     "P": ("P%d", "UP%d"),
     "i": ("%#x",),
+    "m": ("%#x",),
     "f": ("%.20g", "%.20e"),
     "h": ("%.20g",),
 }
@@ -199,4 +200,4 @@ def _value(field: NumberField, value: int, with_sign: bool) -> int | float:
         return float(struct.unpack("<f", value.to_bytes(4, "little"))[0])
     if field.kind == "h":
         return float(struct.unpack("<e", value.to_bytes(2, "little"))[0])
-    return signed(value, field.width) if with_sign and field.kind == "i" else value
+    return signed(value, field.width) if with_sign and field.kind in "im" else value

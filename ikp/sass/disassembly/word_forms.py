@@ -35,7 +35,7 @@ EXACT, PLAIN, NEGATIVE, POWER = range(4)
 LARGE: Final = POWER
 """The class of floating-point numbers that are printed with an exponent."""
 _LARGE_POWER: Final = 1 << 16
-"""From here on, multiplications are not printed as shifts."""
+"""From here on, a power of two is printed as any other number; but IMAD has other names then."""
 _NARROW: Final = 12
 _LARGE: Final = 127 + 31
 """The exponent bits of such numbers, from 2^31 on."""
@@ -46,8 +46,9 @@ class NumberField:
     """Bits of an instruction that hold a number that is printed.
 
     The kind is a letter: R, U and P are registers, uniform registers and predicates; i is an
-    integer; f and h are floating-point numbers of 32 and 16 bits. Or it is "far", "half" or
-    "after": the distance to a target, in units of four bytes where it is far.
+    integer, m one that is multiplied by; f and h are floating-point numbers of 32 and 16 bits. Or
+    it is "far", "half" or "after": the distance to a target, in units of four bytes where it is
+    far.
     """
 
     kind: str
@@ -103,13 +104,18 @@ class NumberField:
         return word
 
 
+def _class_of_factor(value: int, width: int) -> int:
+    large = value >= _LARGE_POWER and not value & (value - 1)
+    return EXACT if large else _class_of_integer(value, width)
+
+
 def _class_of_integer(value: int, width: int) -> int:
     top = 1 << width - 1
     if width == 32:
         if value in (0, 1, 0xFFFFFFFF, top):
             return EXACT
         if not value & (value - 1):
-            return POWER if value < _LARGE_POWER else EXACT
+            return POWER if value < _LARGE_POWER else PLAIN
     return EXACT if not value else NEGATIVE if value & top else PLAIN
 
 
@@ -126,7 +132,12 @@ def _class_of_half(value: int, width: int) -> int:
 
 
 _ClassOf = Callable[[int, int], int]
-_CLASSES: Final = {"i": _class_of_integer, "f": _class_of_float, "h": _class_of_half}
+_CLASSES: Final = {
+    "i": _class_of_integer,
+    "m": _class_of_factor,
+    "f": _class_of_float,
+    "h": _class_of_half,
+}
 
 
 def signed(value: int, width: int) -> int:
@@ -207,6 +218,7 @@ def _example(field: NumberField, found: int, number: int) -> int:
         "U": lambda: 4 + 4 * (number % 14),
         "P": lambda: (number // 2 + 3 * (number & 1)) % 7,
         "i": lambda: _example_integer(field.width, found, number),
+        "m": lambda: _example_integer(field.width, found, number),
         "f": lambda: np.float32((1.5 + number * 1.37) * scale).view(np.uint32),
         "h": lambda: np.float16(1.5 + number * 1.37).view(np.uint16),
     }

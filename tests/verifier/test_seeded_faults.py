@@ -204,6 +204,25 @@ def test_a_store_that_reads_what_a_load_has_yet_to_write_is_found(
     assert found and all(each.endswith("which is in flight") for each in found)
 
 
+def test_original_code_that_uses_what_a_store_is_yet_to_read_is_found() -> None:
+    """The store's scoreboard is one that the original code does not wait for."""
+    one = case("chosen")
+    found = list[str]()
+    for place in [n for n in one.ours if one.words[n] & 0xFFF == STG]:
+        for board in {*range(6)} - {one.words[place] >> 113 & 7}:
+            found += one.with_word(place, one.words[place] & ~(7 << 113) | board << 113).faults
+    assert any(each.startswith("instruction") and "in flight" in each for each in found)
+
+
+@pytest.mark.parametrize("name", ["vote", "TMA"])
+def test_a_read_of_a_register_that_no_inserted_instruction_has_set_is_found(name: str) -> None:
+    """Such a record would say something else, and no other rule is broken."""
+    one = case(name)
+    wrong = [each.faults for each in spread([*flipped(one, 24), *flipped(one, 32)], 80)]
+    alone = [each for each in wrong if len(each) == 1 and "no inserted one has set" in each[0]]
+    assert alone
+
+
 @pytest.mark.parametrize("name", ["loop", "TMA", "sample"])
 def test_inserted_code_that_waits_for_nothing_is_found(name: str) -> None:
     one = case(name)

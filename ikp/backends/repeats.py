@@ -170,6 +170,8 @@ class Repeat:
         now.device, now.stream = self._device, 0 if stream == PER_THREAD else stream
         try:
             made = request.ahead(request, most, stream)
+        except SlowError:  # torch is to be asked how much memory is left
+            made = None
         finally:
             now.device, now.stream = before
         return None if made is None else (made, self._words(made.nbytes, True))

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.session import recorder
-from ikp.session.known_launch import revokers
+from ikp.backends.repeats import Repeat
+from ikp.core.segment import EVERYTHING
+from ikp.session import harvest, recorder
+from ikp.session.known_launch import ask_torch, revokers
 from ikp.session.storage import HostStorage
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
@@ -161,3 +163,22 @@ def test_sessions_and_steps_revoke_what_was_taken_ahead(host: Host) -> None:
         assert said
     finally:
         revokers.pop()
+
+
+@pytest.mark.usefixtures("made_ahead")
+@pytest.mark.filterwarnings("ignore:nothing was recorded")
+def test_where_torch_is_to_be_asked_none_is_taken_and_the_launch_goes_on(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(_: object) -> None:
+        ask_torch()
+
+    with ikp.profile() as prof:
+        _, asked = request(prof)
+        segment = SimpleNamespace(data=SimpleNamespace(ikp_notice=SimpleNamespace(request=asked)))
+        module: Any = SimpleNamespace(words_behind=lambda *_: (0,))
+        repeat = Repeat(module, segment, ((1, 1, 1), 1, EVERYTHING), 0)
+        assert repeat.ahead(0, 4) is not None
+        monkeypatch.setattr(harvest, "BEGIN_BYTES", 0)
+        monkeypatch.setattr(harvest, "free_bytes", ask)
+        assert repeat.ahead(0, 4) is None

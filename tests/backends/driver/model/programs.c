@@ -473,7 +473,7 @@ static void end_unseen(Thing *context) {
 static void end_context(void) {
     static void *unseen;
     Thing *context = any(CONTEXTS, CONTEXT), *green = any(GREENS, GREEN);
-    unsigned how = now->alone ? roll(5 - (unsigned)old) : (unsigned[]){0, 3, 5}[roll(3 - (unsigned)old)];
+    unsigned how = now->alone ? roll(6 - 2 * (unsigned)old) : (unsigned[]){0, 3, 5}[roll(3 - (unsigned)old)];
     switch (how) {
     case 1: CALL(cuDevicePrimaryCtxRelease_v2, 0); break;
     case 2: CALL(cuDevicePrimaryCtxReset_v2, 0); break;

@@ -18,6 +18,7 @@ from ikp.core.code_facts import AccessFacts
 from ikp.inspection._serves import Uses
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow, Loop
+from ikp.sass.dataflow.elected_lanes import is_elected
 from ikp.sass.dataflow.lane_state import (
     ASSUMED,
     BLOCK,
@@ -168,7 +169,7 @@ class Accesses:
         each = self.whole.launch.shape.warps * LANES
         active, addresses, known = [], [], True
         for at in ats:
-            bits, mask = self.whole.address(at).bits, self.whole.executes(at)
+            bits, mask = self.whole.address(at).bits, self._executes(at)
             if bits is None:
                 return {}
             known &= mask is not None
@@ -186,6 +187,17 @@ class Accesses:
             "threads": round(float(on.mean()), _DIGITS) if known else None,
             "own": round(float(np.mean(_distinct(bits, on))) / on.shape[1], _DIGITS),
         }
+
+    def _executes(self, at: int) -> NDArray[np.bool_] | None:
+        """Return the threads of whole blocks that execute an access; None where not known.
+
+        Of those that a warp elects a lane for: one of each warp that may come there, at most.
+        """
+        mask = self.whole.executes(at)
+        if mask is None and is_elected(self.flow, at):
+            by_warp = self.whole.active(at).reshape(-1, LANES)
+            mask = (by_warp & (np.cumsum(by_warp, axis=1) == 1)).ravel()
+        return mask
 
     def _is_conditional(self, at: int) -> bool:
         """Whether the last operand of a copy is a predicate that it fills zeros by."""
@@ -263,7 +275,7 @@ class Accesses:
             if loop is not None and each.header != loop.header
         )
         cost, least, addresses, share, reused, key = None, None, None, None, None, 0
-        lanes, span = _lanes(active), None
+        lanes, span = 1.0 if is_elected(self.flow, at) else _lanes(active), None
         if value.bits is not None:
             some = _SOME_BLOCKS * self.shape.warps * LANES
             cost, least, addresses = _of_warps(each, unit, value.bits[:some], active[:some])

@@ -244,7 +244,19 @@ class Excess:
     def _alone(self) -> frozenset[int]:
         """The loops, by their headers, that calculate from what they load, and nothing else."""
         some = (one for one in self.flow.loops if self._is_alone(one, DATA))
+        some = (one for one in some if self._is_of_several(one))
         return frozenset(one.header for one in some if not self._is_of_block(one))
+
+    def _is_of_several(self, loop: Loop) -> bool:
+        """Whether several blocks load the same in all of a loop's loads, of those that are known.
+
+        Rows that some blocks share and columns that others do give each block a result of its own.
+        """
+        numbers = self.values.launch.shape.numbers
+        _, first = np.unique(numbers, return_index=True)
+        found = (self.values.address(at).bits for at in self._loads(loop))
+        known = [bits.reshape(len(numbers), -1)[first] for bits in found if bits is not None]
+        return len(np.unique(np.concatenate(known, axis=1), axis=0)) < len(first)
 
     def _is_of_block(self, loop: Loop) -> bool:
         """Whether a loop calculates results with a number that each block has for itself."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
+from ikp.core.code_facts import AccessFacts
 from ikp.core.excess_facts import NO_EXCESS, ExcessFacts
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._excess import Excess
@@ -149,6 +151,23 @@ def test_a_loop_that_calculates_from_its_loads_alone() -> None:
     assert not excess(*stores).alone
 
 
+def test_blocks_share_a_result_where_they_share_all_that_they_load() -> None:
+    """Rows that some blocks share, and columns that others do, are a result of each block."""
+    shape = replace(SIZES, grid=(8, 8, 1), blocks=8, rows=8)
+    row, column = "S2R R1, SR_CTAID.Y", "S2R R20, SR_CTAID.X"
+    sums = ("LDG.E R6, desc[UR6][R2.64]", "LDG.E R9, desc[UR6][R12.64]", "FFMA R8, R6, R9, R8")
+    ends = ("IADD3 R5, R5, 0x1, RZ", "ISETP.NE.AND P1, PT, R5, 0x10, PT", "@P1 BRA `(.L_x_0)")
+
+    def of(other: str) -> str:
+        zeros = ("MOV R5, RZ", "MOV R3, RZ", "MOV R13, RZ")
+        lines = (row, column, *zeros, "IMAD.SHL.U32 R2, R1, 0x1000, RZ")
+        lines = (*lines, f"IMAD.SHL.U32 R12, {other}, 0x1000, RZ", ".L_x_0:", *sums, *ends)
+        return excess(*lines, "STG.E desc[UR6][R14.64], R8", shape=shape).alone
+
+    assert of("R1"), "rows alone"
+    assert not of("R20"), "a row and a column"
+
+
 def nested(step: str, store: str = "FADD R15, R8, R8") -> list[str]:
     """Return an outer loop around one that loads and sums."""
     inner = reduced(SAME)
@@ -213,6 +232,25 @@ def test_how_many_threads_of_a_block_have_an_element_of_their_own() -> None:
     few = "ISETP.GT.U32.AND P0, PT, R0, 0x1f, PT"
     assert of_block(own, few, f"@!P0 {store}") == (0.125, 0.125)
     assert of_block(own, "FSETP.GT.AND P0, PT, R9, RZ, PT", f"@P0 {store}") == (None, 1.0)
+
+
+def atomic(*guard: str) -> AccessFacts:
+    """Return the facts of an atomic on one address behind a guard in P0."""
+    flow = flow_of("MOV R3, RZ", "MOV R2, RZ", THREAD, *guard, "@P0 ATOMG.E.ADD R5, [R2.64], R9")
+    every = {at: Often(1.0) for at in range(len(flow.code.instructions))}
+    (one,) = Accesses(flow, SIZES, 0x210, PARAMETERS).of(every)
+    return one
+
+
+def test_a_lane_that_a_warp_elects_operates_alone() -> None:
+    """A compiler joins the atomics of a warp: its vote is not known, and one lane makes it."""
+    vote = ("S2R R9, SR_LANEID", "VOTEU.ANY UR4, UPT, PT", "FLO.U32 R8, UR4")
+    joined = atomic(*vote, "ISETP.EQ.U32.AND P0, PT, R8, R9, PT")
+    assert (joined.lanes, joined.threads) == (1.0, pytest.approx(1 / 32, abs=1e-4))
+    others = atomic(*vote, "ISETP.NE.U32.AND P0, PT, R8, R9, PT")
+    assert (others.lanes, others.threads) == (32.0, None)
+    data = atomic("FLO.U32 R8, R7", "ISETP.EQ.U32.AND P0, PT, R8, R9, PT")
+    assert (data.lanes, data.threads) == (32.0, None), "of a number, and no vote"
 
 
 def test_excess_reads_back_as_it_was() -> None:

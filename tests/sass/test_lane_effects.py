@@ -163,6 +163,8 @@ def test_bitwise_functions_are_by_their_table(table: int) -> None:
         return sum((table >> digit & 1) << n for n, digit in zip(places, digits, strict=True))
 
     assert bits(f"LOP3.LUT R0, R1, R2, R3, {table:#x}, !PT") == by_thread(each)
+    tested = f"LOP3.LUT P2, RZ, R1, R2, R3, {table:#x}, !PT"
+    assert bits(tested, "P2") == [int(bool(one)) for one in by_thread(each)]
     both = f"PLOP3.LUT P2, PT, P0, P1, PT, {table:#x}, 0x0"
     numbers = zip(P0, P1, strict=True)
     assert bits(both, "P2") == [table >> (int(p) << 2 | int(q) << 1 | 1) & 1 for p, q in numbers]

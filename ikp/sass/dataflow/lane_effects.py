@@ -234,16 +234,23 @@ def _shift(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     return _result(each, arithmetic.shift(parts, *bits) if bits else None, _joined(values))
 
 
+_FALSE = ("!PT", "!UPT")
+
+
 def _logic(threads: Threads, each: Instruction, _: Parts) -> Effect:
     targets, sources = _targets(each)
+    tests = bool(re.match(r"U?P\d$", each.operands[0]))  # whether the result is not zero
+    if tests and (each.operands[1] not in ("RZ", "URZ") or each.operands[-1] not in _FALSE):
+        return None
+    sources = sources[1:] if tests else sources
     if len(sources) < 4 or not sources[3].startswith("0x"):
         return None
     values = [threads.read(one) for one in sources[:3]]
     depends, bits = _joined(values), _known(values)
     made = arithmetic.combine(int(sources[3], 16), *bits) if bits else None
-    if re.match(r"U?P\d$", each.operands[0]):
-        return None
     nonzero = None if made is None else (made != 0).astype(np.int64)
+    if tests:
+        return {each.operands[0]: Value(nonzero, depends)}
     return _with_carries(
         each, targets, None if made is None or nonzero is None else (made, nonzero), depends
     )

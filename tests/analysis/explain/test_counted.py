@@ -77,6 +77,22 @@ def test_atomics_of_all_blocks_on_the_same_addresses(
     assert one is not None and ("same addresses" in one.title) == expected
 
 
+def test_one_atomic_of_each_block_is_no_cause() -> None:
+    """Where a block operates once, it has reduced: what the finding suggests is done."""
+    one = {"depends": "", "addresses": 1, "in_loop": False}
+    assert likely(access("atomic.global.4", threads=1.0, **one)) == ["atomics"]
+    alone = 1 / (32 * WARPS)
+    once = access("atomic.global.4", threads=alone, lanes=1.0, **one)
+    loads = access("load.global.4").accesses
+    once = replace(once, accesses=(replace(once.accesses[0], count=1), *loads))
+    assert likely(once) == []
+
+
+def likely(facts: RangeFacts) -> list[str]:
+    """Return the findings that are causes."""
+    return [one.id for one in verdict(facts).findings if one.id == "atomics"]
+
+
 def test_local_memory_says_whether_registers_ran_out() -> None:
     facts = RangeFacts("compute", mix={"fma": (100, 0, 0), "load.local.4": (20, 0, 0)})
     spills = found(facts, "local-memory", registers=255, spills=20, local_bytes=80)

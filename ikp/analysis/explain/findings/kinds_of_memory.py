@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from math import inf, prod
 from typing import Final
 
 import numpy as np
@@ -262,7 +263,7 @@ def contended_atomics(launch: Prepared) -> Iterator[Finding]:
     if work is None:
         return
     some = [
-        (one, access, requests * access.lanes)
+        (one, access, min(requests * access.lanes, _most(launch, access)))
         for one, access, requests in work.accesses()
         if access.unit.startswith("atomic.global") and requests
     ]
@@ -281,6 +282,7 @@ def contended_atomics(launch: Prepared) -> Iterator[Finding]:
         if not what and share > _IMPOSSIBLE:
             continue  # they are not all over L2: warps' operations on one address are joined
         sure = sure or (bool(each) and _holds_up(launch, work.kernel, each))
+        sure = sure and count > prod(launch.launch.grid)  # one for each block is the repair
         if each and share >= _LEAST_ATOMICS * (1 if what else 0.3):
             yield from _found(launch, each, count, share, what, sure=sure)
             return
@@ -289,6 +291,14 @@ def contended_atomics(launch: Prepared) -> Iterator[Finding]:
 
 
 _IMPOSSIBLE: Final = 1.15
+
+
+def _most(launch: Prepared, access: AccessFacts) -> float:
+    """Return the operations that all threads make at most, by the conditions around an access."""
+    if access.in_loop or access.threads is None:
+        return inf
+    threads = prod((*launch.launch.grid, *launch.launch.block)) * access.threads
+    return threads * max(access.count, 1.0)
 
 
 def _holds_up(launch: Prepared, kernel: str, some: list[Access]) -> bool:

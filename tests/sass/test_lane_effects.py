@@ -94,6 +94,8 @@ ARITHMETIC: dict[str, Callable[[int, int, int], int]] = {
     "IMNMX R0, R1, R2, !PT": lambda a, b, c: max(signed(a), signed(b)),
     "IMNMX.U32 R0, R1, R2, PT": lambda a, b, c: min(a, b),
     "VIMNMX.U32 R0, R1, R2, !PT": lambda a, b, c: max(a, b),
+    "VIADDMNMX R0, R1, R2, R3, PT": lambda a, b, c: min(signed((a + b) & WORD), signed(c)),
+    "VIADDMNMX.U32 R0, R1, R2, R3, !PT": lambda a, b, c: max((a + b) & WORD, c),
     "IABS R0, R1": lambda a, b, c: abs(signed(a)),
 }
 

@@ -115,7 +115,7 @@ _COMPUTING = (
     "FADD FMUL FFMA FSEL FSETP FMNMX FSET MUFU F2F F2FP F2I I2F I2FP HADD2 HMUL2 HFMA2 HSETP2 "
     "HSET2 HMNMX2 DADD DMUL DFMA DSETP POPC FLO BREV P2R R2P BMSK LOP3 PLOP3 IDP IDP4A ISETP "
     "UISETP IADD3 IMAD SHF LEA SEL PRMT SGXT IMNMX VIMNMX VIADD IABS MOV UMOV UIADD3 UIMAD ULEA "
-    "ULOP3 USEL USHF UPLOP3 FCHK FRND"
+    "ULOP3 USEL USHF UPLOP3 FCHK FRND UIMNMX VIMNMX3 VIADDMNMX VABSDIFF UPOPC UFLO"
 )
 _PURE = frozenset(_COMPUTING.split())
 """Instructions whose result depends on their operands alone."""
@@ -306,6 +306,18 @@ def _least(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     return _result(each, (made,), _joined(values))
 
 
+def _added_least(threads: Threads, each: Instruction, parts: Parts) -> Effect:
+    """VIADDMNMX: the lesser, or the greater, of a sum and a third number."""
+    values = [threads.read(one) for one in each.operands[1:5]]
+    bits = _known(values)
+    if bits is None or len(bits) < 4 or parts not in ((), ("U32",)):
+        return None
+    pair = [(bits[0] + bits[1]) & MASK, bits[2]]
+    pair = pair if parts else [arithmetic.signed(one) for one in pair]
+    made = np.where(bits[3] != 0, np.minimum(*pair), np.maximum(*pair)) & MASK
+    return _result(each, (made,), _joined(values))
+
+
 def _permute(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     values = [threads.read(one) for one in each.operands[1:4]]
     bits = _known(values)
@@ -398,6 +410,7 @@ _EVALUATED: dict[str, Callable[[Threads, Instruction, Parts], Effect]] = {
     **dict.fromkeys(("ISETP", "UISETP"), _compare),
     **dict.fromkeys(("SEL", "USEL"), _select),
     **dict.fromkeys(("IMNMX", "VIMNMX", "UIMNMX"), _least),
+    "VIADDMNMX": _added_least,
     **dict.fromkeys(("PRMT", "UPRMT"), _permute),
     **dict.fromkeys(("SGXT", "USGXT"), _extend),
     "IABS": _absolute,

@@ -101,6 +101,13 @@ def test_local_memory_says_whether_registers_ran_out() -> None:
     assert array is not None and "array" in array.title
     none = RangeFacts("compute", mix={"fma": (100, 0, 0)})
     assert found(none, "local-memory", registers=255) is None
+    frame = AccessFacts("load.local.4", 20, "/src/k.py:7", depends="p")
+    kept = replace(facts, accesses=(frame,))
+    spills = found(kept, "local-memory", registers=32, spills=20, local_bytes=80)
+    assert spills is not None and "registers spill" in spills.title
+    chosen = replace(facts, accesses=(replace(frame, depends="pi"),))
+    array = found(chosen, "local-memory", registers=32, spills=20, local_bytes=80)
+    assert array is not None and "array" in array.title, "each iteration takes another element"
 
 
 def test_sums_of_products_without_tensor_cores() -> None:
@@ -229,6 +236,18 @@ def test_tiles_with_few_operations_for_a_byte() -> None:
     small = replace(copies, activity="mma", mix=mix, accesses=some, products=4 * 512 * 20)
     assert found(small, "small-tiles") is not None
     assert found(replace(small, products=4 * 512 * 64), "small-tiles") is None
+    alone = replace(some[0], blocks_share=0.0, reused_share=0.0)
+    alone = replace(small, accesses=(alone,))
+    assert found(alone, "small-tiles") is None, "each byte is loaded once with any tile"
+
+
+def test_wider_tiles_save_no_more_than_leaves_each_sm_a_block() -> None:
+    copies = access("copy.global.16", cost=16.0, least=16.0, blocks_share=0.95)
+    some = (replace(copies.accesses[0], count=4),)
+    mix = {"copy.global.16": (4, 0, 0), "tensor.2": (10, 0, 0)}
+    small = replace(copies, activity="mma", mix=mix, accesses=some, products=4 * 512 * 5)
+    one = found(small, "small-tiles")
+    assert one is not None and one.bound_share <= 1 - (132 / BLOCKS) ** 0.5 + 0.01
 
 
 def test_a_kernel_at_memorys_rate_has_no_finding_above_that() -> None:
@@ -435,6 +454,18 @@ def test_what_a_block_stores_and_loads_again() -> None:
         one = found(facts, "needless-pass")
         assert (one is not None) == told
         assert one is None or (one.confidence == "likely" and one.number.value == 1.0)
+
+
+def test_a_pass_over_more_than_a_block_can_keep_is_not_needless() -> None:
+    moves = access("load.global.16", cost=16.0, least=16.0)
+    store = replace(moves.accesses[0], unit="store.global.16", count=3.0)
+    for count, told in ((1.0, True), (3.0, False)):  # of 200 and of 600 KiB
+        load = replace(store, unit="load.global.16", depends="lwbs", count=count)
+        again = replace(moves, accesses=(load,), mix={"load.global.16": (3, 0, 0)})
+        stores = (replace(store, count=50.0 * count),)
+        kernel = replace(moves, accesses=stores, mix={"store.global.16": (1, 0, 0)})
+        said = verdict(again, kernel=kernel)
+        assert ("needless-pass" in [one.id for one in said.every]) == told
 
 
 def test_pieces_that_requests_of_one_line_share_are_no_stride() -> None:

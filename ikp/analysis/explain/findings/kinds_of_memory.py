@@ -64,6 +64,7 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
         return
     ranges = sorted(work.ranges, key=lambda one: -_locals(one.issued))
     full = _is_full(facts.register_limit, facts.plain_registers or facts.registers)
+    full = full and not _is_indexed(work)
     yield finding(
         launch,
         "local-memory",
@@ -109,6 +110,16 @@ def _is_full(limit: int | None, registers: int | None) -> bool:
         return True
     most = min(limit or _MOST_REGISTERS, _MOST_REGISTERS)
     return registers >= most - _ROUNDING or registers in _BY_BOUNDS
+
+
+def _is_indexed(work: CountedWork) -> bool:
+    """Whether most accesses to local memory are at addresses that loops, lanes or data choose.
+
+    A spilled register has a place of its own; an element of an array is chosen as the code runs.
+    """
+    some = [each for each in work.accesses() if ".local." in each[1].unit]
+    chosen = sum(requests for _, one, requests in some if {*one.depends} & {*"ildo"})
+    return chosen > sum(requests for *_, requests in some) / 2
 
 
 def _guessed(work: CountedWork) -> float:

@@ -39,6 +39,8 @@ _PART: Final = 0.15
 _LEAST: Final = 0.03
 """Share of the launch that they need at the caches' full rate."""
 _BOUND: Final = 3.0
+_ROOM: Final = 227 * 1024
+"""Bytes that a block may have of an SM's shared memory, at most."""
 _RATE: Final = 0.6
 """Share of memory's rate from which on it, and not L2 alone, brings what was stored."""
 _AGAIN: Final = 0.25
@@ -66,7 +68,9 @@ def _passed_through(launch: Prepared, work: CountedWork, loads: list[Access]) ->
     stores = moved_bytes(each for each in own if each[1].unit.startswith("store"))
     share = (again + min(again, stores)) / max(whole, 1.0)
     at_l2 = (again + min(again, stores)) / work.peak.l2_gb_per_s / launch.duration
-    if share < _AGAIN or at_l2 < _LEAST:
+    writers = {each[0].name for each in own if each[1].unit.startswith("store")}
+    later = moved_bytes(each for each in back if each[0].name not in writers)  # all at a time
+    if share < _AGAIN or at_l2 < _LEAST or later > _ROOM * work.blocks:
         return
     rate = work.peak.gb_per_s if share_of(launch, "DRAM") >= _RATE else work.peak.l2_gb_per_s
     time = (again + min(again, stores)) / rate / launch.duration

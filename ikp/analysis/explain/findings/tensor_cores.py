@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import sqrt
 from typing import Final
 
 import numpy as np
@@ -19,8 +20,10 @@ from numpy.typing import NDArray
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import (
     READS_BACK,
+    SECTOR,
     CountedWork,
     counted_work,
+    l1_cycles,
     moved_bytes,
     sectors,
 )
@@ -199,7 +202,8 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
     usual = _USUAL * 2 / max(_operand_size(work), 2)
     if each >= usual or busy >= _BUSY or len(launch.lanes.sms) < _SMS * work.peak.sms:
         return
-    saved = 1 - nearest(launch, _MOVED)
+    larger = min(usual / each, sqrt(max(work.blocks / work.peak.sms, 1.0)))
+    saved = min(1 - nearest(launch, _MOVED), _saved_part(work, larger, asked))
     if not enough(launch, saved * launch.duration):
         return
     some = sorted(
@@ -208,8 +212,9 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
     warp = any(unit.startswith("tensor.") and "group" not in unit for unit in work.issued)
     narrow = warp and (launch.facts.chip if launch.facts else "").startswith("sm_90")
     l2 = asked / work.peak.l2_gb_per_s / launch.duration
-    caches = share_of(launch, "L1", "L2")
-    sure = max(l2, caches) >= _MOVES and (each <= _SMALL * usual or caches >= _FULL)
+    l1 = work.ns(l1_cycles(work.accesses(), least=True)) / launch.duration
+    caches = max(share_of(launch, "L2"), min(l1, share_of(launch, "L1")))  # without conflicts
+    sure = max(l2, caches) >= _MOVES and larger >= _LARGER
     yield finding(
         launch,
         "small-tiles",
@@ -221,17 +226,16 @@ def small_tiles(launch: Prepared) -> Iterator[Finding]:
         confidence="likely" if sure and _shares(work) else "possible",
         rationale=f"counted: products, and the bytes that their operands are loaded with; tensor "
         f"cores are at {100 * busy:.0f} % of their rate, and the bytes need {100 * l2:.0f} % of "
-        "the launch at L2's. Refuted if larger tiles take as long.",
+        f"the launch at L2's. Tiles can be {larger:.1f} times as wide with a block for each SM. "
+        "Refuted if larger tiles take as long.",
         where=where_of(launch, some),
         suggestion="larger tiles (128 x 128 or 128 x 256, 64 deep): more products for each byte, "
         "and fewer prologues and epilogues",
     )
 
 
-_SMALL: Final = 0.6
-"""Part of the usual operations for each byte up to which tiles are likely to be the cause."""
-_FULL: Final = 0.75
-"""Share of the rate of L1 or L2 from which on tiles of any size are."""
+_LARGER: Final = 1.6
+"""How many times as wide tiles can be, from which on they are likely to be the cause."""
 _TOGETHER: Final = 0.5
 """Part of the operands' bytes that other blocks load, too, from which on larger tiles save some."""
 
@@ -240,6 +244,23 @@ def _operand_size(work: CountedWork) -> int:
     """Return the bytes of the widest operands that are multiplied."""
     units = (unit for unit in work.issued if unit.startswith("tensor"))
     return max((int(unit.rsplit(".", 1)[1]) for unit in units), default=2)
+
+
+def _saved_part(work: CountedWork, larger: float, asked: float) -> float:
+    """Return the part of the operands' bytes that wider tiles don't load.
+
+    What no other block loads, they load as well. A tile twice as wide is four tiles: with fewer
+    blocks than SMs, no more is won.
+    """
+    saved = moved = 0.0
+    for _, one, requests in work.accesses():
+        if one.unit.startswith(("load.global", "copy.global")) and READS_BACK not in one.depends:
+            size = sectors(one) * requests * SECTOR
+            known = one.blocks_share is not None or one.reused_share is not None
+            shared = max(one.blocks_share or 0.0, one.reused_share or 0.0) if known else 1.0
+            moved += size
+            saved += size * min(shared, 1 - 1 / larger)
+    return (saved + max(asked - moved, 0.0) * (1 - 1 / larger)) / asked
 
 
 def _shares(work: CountedWork) -> bool:

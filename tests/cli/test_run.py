@@ -300,6 +300,7 @@ def test_a_program_that_launches_nothing_is_told(tmp_path: Path) -> None:
     done = start(tmp_path, "run", "prog.py", program="print('hello')\n")
     assert (done.returncode, done.stdout) == (0, "hello\n")
     assert "no kernel that ikp records was launched in this process, nor in a Py" in done.stderr
+    assert "libraries are recorded where they are named: --kernel '*'" in done.stderr
     assert not list(tmp_path.glob("*.pftrace"))
 
 

@@ -50,13 +50,16 @@ AWAITED = ("triton", "torch._inductor.runtime.triton_heuristics")
 DRIVEN = ("torch", "cuda", "cutlass", "cupy", "tilelang", "numba", "jax", "pycuda", "tvm_ffi")
 """A program that comes to the CUDA driver otherwise imports one of these, after ikp steps in."""
 NO_GPU = " Where there is no GPU, TRITON_INTERPRET=1 runs Triton kernels on the CPU."
+NAMED = (
+    " Kernels of torch's and NVIDIA's libraries are recorded where they are named: --kernel '*'."
+)
 NO_KERNEL = (
-    "no kernel that ikp records was launched in this process. With --follow none, kernels of child "
-    f"processes are not seen.{NO_GPU}"
+    f"no kernel that ikp records was launched in this process.{NAMED} With --follow none, kernels "
+    f"of child processes are not seen.{NO_GPU}"
 )
 NO_KERNELS = (
     "no kernel that ikp records was launched in this process, nor in a Python process that it "
-    f"started. What shells and other programs start is recorded with --follow all.{NO_GPU}"
+    f"started.{NAMED} What shells and other programs start is recorded with --follow all.{NO_GPU}"
 )
 
 

@@ -398,6 +398,11 @@ def test_powers_and_divisions_are_told_by_their_line() -> None:
     assert indices is not None and "grid's dimensions" in indices.suggestion
     assert found(slow(0.1, power=1.0), "slow-arithmetic") is None, "a tenth of the instructions"
     assert found(slow(0.9), "slow-arithmetic") is None, "nothing slow in it"
+    lines = (LineFacts("/src/k.py:24", 180, {"power": 4.0}),)
+    half = replace(slow(0.9), mix={"fma": (125, 0, 0), "integer": (75, 0, 0)}, lines=lines)
+    for activity, sure in (("compute", "likely"), ("wait:memory", "possible")):
+        one = found(replace(half, activity=activity), "slow-arithmetic")
+        assert one is not None and one.confidence == sure, "warps wait for memory meanwhile"
 
 
 def test_slow_functions_that_memory_hides_are_only_possible() -> None:

@@ -40,6 +40,12 @@ def test_each_kind_is_found_by_its_count(kind: str) -> None:
     assert found(extra(kind, 1, facts=facts), _KINDS[kind].name) is None, "one in a hundred"
 
 
+def test_numbers_of_a_few_bits_take_some_instructions_each() -> None:
+    """A shift, a mask, a conversion and an offset: no other code takes fewer for each."""
+    assert found(extra("unpacked", 50, parts=12.5), "unpacked-numbers") is None
+    assert found(extra("unpacked", 50, parts=8), "unpacked-numbers") is not None
+
+
 def test_memory_at_its_rate_leaves_nothing_for_fewer_instructions() -> None:
     moved = access("load.global.16", cost=16.0, least=16.0)
     (one,) = moved.accesses

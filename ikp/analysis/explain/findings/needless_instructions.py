@@ -48,6 +48,7 @@ class _Kind:
     gone: float = 1.0  # part of the counted instructions that the change saves
     least: float = _PART
     of: str = ""  # the units that take the time, by how their names begin; "": all
+    fewest: float = 0.0  # instructions for each of these that no change saves
     most: float = math.inf  # instructions for each thing that these are for: of more, it is more
     times: float = 1.0  # as many others that these instructions hold up, beside themselves
 
@@ -76,7 +77,7 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
     share = min(count / max(weighed(work), 1.0), 1.0)
     time = words.gone * sum(_time(launch, work, one, each, words) for one, each in some)
     saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), words.gone * share))
-    if count > words.most * max(parts, 1e-9):
+    if not words.fewest * parts < count <= words.most * max(parts, 1e-9):
         return
     if max(share, time / words.times) < words.least or not enough(launch, saved * launch.duration):
         return
@@ -203,6 +204,7 @@ _KINDS: Final = {
         "few entries, or one PRMT for several numbers, for other formats",
         gone=0.9,
         least=0.2,
+        fewest=4.5,  # a shift, a mask, a conversion and an offset, of numbers of a few bits
         most=40.0,
     ),
     "private": _Kind(

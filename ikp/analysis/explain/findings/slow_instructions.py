@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
 from ikp.analysis.explain.findings.needless_instructions import extra_of
 from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.places import time_in, where_of
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.roofs import NEAR, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
@@ -165,7 +166,9 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         number=Number("their time at the full rate, of the launch", share, "share"),
         at_stake=saved * launch.duration,
         without="with none of them",
-        confidence="likely" if place and first and gone >= _HALF else "possible",
+        confidence="likely"
+        if place and first and gone >= _HALF and not _waits_for_memory(launch)
+        else "possible",
         rationale="counted: the instructions of the lines with such functions, which a compiler "
         "expands into tens of instructions each, at one for each scheduler in a cycle. "
         "Refuted if the work needs each of them."
@@ -174,6 +177,18 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         where=where_of(launch, some[:3], lines),
         suggestion=suggestion,
     )
+
+
+def _waits_for_memory(launch: Prepared) -> bool:
+    """Whether warps spend most of their time in accesses to memory, and no arithmetic unit is full.
+
+    Then a warp's arithmetic is done while others wait.
+    """
+    memory = launch.share_in(launch.regions(_MEMORY))
+    return memory >= _HALF and share_of(launch, "issue", "integer", "XU", "FP64", "FMA") < NEAR
+
+
+_MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
 
 
 @dataclass(frozen=True, slots=True)

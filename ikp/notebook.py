@@ -1,4 +1,4 @@
-"""The cell magic ``%%ikp`` of IPython: ``%load_ext ikp.notebook`` defines it.
+"""The cell magic ``%%ikp`` of IPython: runs a cell in a session, and returns its trace.
 
 It runs a cell in a session, and its trace is the cell's result.
 """

@@ -1,4 +1,4 @@
-"""Rows of a trace, its events and its totals: counted, taken, renumbered, joined, merged.
+"""Rows of a trace: events and totals, taken, joined, merged; totals are decoded from records, too.
 
 Totals are sums of one region's ranges or instants in one warp. They are also decoded here, and
 compared with the time of their warp.

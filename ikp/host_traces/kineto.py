@@ -1,4 +1,4 @@
-"""Reads torch.profiler's JSON (a Chrome trace) as a ``HostTrace``, without ikp's own calls.
+"""Reads torch.profiler's JSON as a ``HostTrace`` without ikp's calls; finds launches in it.
 
 The kernel record of each marked launch is found by the thread and CUPTI's correlation id. A mark is
 a range of the host in the launching thread, made by ``ikp.session.launch_marks``. The call that

@@ -1,4 +1,4 @@
-"""``Accesses``: memory accesses by lane addresses computed from code: sectors, cycles, reuse."""
+"""``Accesses``: memory accesses by lane addresses from code: sectors, cycles, reuse by blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ProcessHost``: torch.profiler beside the recording of a program, for ``ikp run --host``.
+"""``ProcessHost``: when torch.profiler begins, steps aside and ends, for ``ikp run --host``.
 
 It begins as torch initialises CUDA, and not earlier: a process that has loaded CUPTI can't be
 forked for one that uses the GPU, and launchers such as torchrun import torch, too. Without a GPU it

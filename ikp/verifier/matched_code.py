@@ -1,4 +1,4 @@
-"""``MatchedCode``: where original instructions are in patched code; yields missing or changed ones.
+"""``MatchedCode``: finds original instructions in patched code; yields lost and changed ones.
 
 A place is the number of an instruction of the patched code. Sets of registers are bits of an
 integer, as in ``ikp.sass.disassembly.effects``.

@@ -1,4 +1,4 @@
-"""The timeline of some launches: clock words of slot headers and records to nanoseconds."""
+"""The timeline of some launches: clock words to nanoseconds; doubtful ones are counted."""
 
 from __future__ import annotations
 

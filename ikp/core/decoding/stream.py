@@ -1,5 +1,5 @@
-"""Records of a kernel that still runs: ``StreamReader``, from copies of rings it overwrites; its
-open ranges.
+"""Records of a kernel that still runs: ``StreamReader``, from copies of rings that the
+kernel overwrites; its open ranges.
 
 A warp stores record ``n``, then publishes the count ``n + 1`` in its slot's header. The host copies
 headers, slots, and headers again, with a pause between the copies that is longer than a store's way

@@ -1,4 +1,4 @@
-"""``join``: protobuf messages laid end to end, by ``join.c`` once that is compiled, else by numpy.
+"""``join``: encodes protobuf messages from columns, by shape: by ``join.c``, or else by numpy.
 
 The bytes are the same. A shape becomes a list of the parts of ``join.c``: the last one first,
 because it writes backwards.

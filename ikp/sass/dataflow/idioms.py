@@ -1,4 +1,4 @@
-"""Idioms of compilers: calls that never return, 16-bit atomics, unread parameters, slow paths.
+"""Compilers' idioms: calls that never return, 16-bit atomics, unread parameters, sines' slow paths.
 
 No code behind a call of ``__assertfail`` runs, not the next assert either. The called address is a
 constant, which the loader writes: its word in the constant bank 4 has a relocation that names the

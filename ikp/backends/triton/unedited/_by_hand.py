@@ -1,4 +1,4 @@
-"""Expands lines such as ``ikp.start "x"``, put by hand in a TTGIR file, into inline PTX.
+"""Has a kernel's TTGIR written to a file, and compiled from it with ``ikp.start "x"`` as PTX.
 
 In the file, a line of its own begins or ends a range, or records an instant::
 

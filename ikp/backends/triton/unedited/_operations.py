@@ -1,4 +1,4 @@
-"""The calls in a kernel's source that get a range as operations, and a resolver of their names."""
+"""Decides which calls of a kernel are operations, jitted helpers or verbs; resolves their names."""
 
 from __future__ import annotations
 

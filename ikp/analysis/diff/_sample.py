@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from ikp.analysis.diff._interval import mean_of
 from ikp.analysis.evidence import collect_warnings, plural
+from ikp.core.code_facts import FACTS, FAR, PARAMETERS
+from ikp.core.run_figures import ADDRESSES, TIMED, TRIED
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
@@ -187,8 +189,8 @@ _NOT_COMPARED: Final = (
     "ranks",
 )
 """Provenance that differs between any two runs, or says nothing of the kernel."""
-_CODE: Final = ("machine code of ", "ranges of ")
-"""How provenance begins that is about machine code: files, and long lists."""
+_FIGURES: Final = ("machine code of ", FACTS, PARAMETERS, FAR, ADDRESSES, TIMED, TRIED)
+"""How provenance begins that holds figures of a kernel or a launch, not of its recording."""
 _CHOICES: Final = ("select(launch=", "rename_launches")
 """Edits that choose what is compared."""
 _LONGEST: Final = 80
@@ -284,7 +286,7 @@ def _facts(traces: Sequence[Trace]) -> dict[str, set[str]]:
     for trace in traces:
         for name, value in trace.provenance.items():
             said = _unchosen(value) if name == "edited" else value
-            if said and name not in _NOT_COMPARED and not name.startswith(_CODE):
+            if said and name not in _NOT_COMPARED and not name.startswith(_FIGURES):
                 found.setdefault(name, set()).add(said)
     return found
 

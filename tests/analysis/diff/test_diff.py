@@ -11,6 +11,8 @@ from hypothesis import given
 import ikp
 from ikp.analysis.diff._interval import BETWEEN_RUNS, quantile, tail
 from ikp.core.abi import Kind
+from ikp.core.code_facts import FACTS, FAR, PARAMETERS
+from ikp.core.run_figures import ADDRESSES, TIMED, TRIED
 from ikp.errors import UsageError
 from tests.analysis.diff.noise import (
     alternating,
@@ -290,6 +292,16 @@ def test_kernels_of_other_names_are_compared_only_if_there_is_one_of_each():
     assert "can't tell" in found.notes[0]
     both = ikp.diff(ikp.edit.concat([old, third]), ikp.edit.concat([third, new]))
     assert [one.before for one in both.kernels] == ["c"]
+
+
+@pytest.mark.parametrize("about", [PARAMETERS, FAR, FACTS, ADDRESSES, TIMED, TRIED])
+def test_figures_of_launches_are_no_difference_of_the_recording(about):
+    """Pointers differ in any two processes, and so do times."""
+    sides = [
+        replace(each, provenance={f"{about}gemm": text})
+        for each, text in zip(pair(count=3), ('{"0": "00"}', '{"0": "01"}'), strict=True)
+    ]
+    assert [note for note in ikp.diff(*sides).notes if "differs" in note] == []
 
 
 def test_what_else_differs_is_told_but_not_what_chose_the_launches():

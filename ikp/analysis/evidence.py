@@ -125,6 +125,8 @@ def about(trace: Trace) -> tuple[str, ...]:
     lines += map(_aligned, *_by_device(trace.launches))
     if "clock_steps" in facts:
         lines.append(f"the host's clock was set while this was recorded: {facts['clock_steps']}.")
+    if "one_axis" in facts:
+        lines.append(f"{facts['one_axis']}.")
     if "joined" in facts:
         lines.append(f"joined with {facts['joined']}")
     if "ranks" in facts:
@@ -134,6 +136,20 @@ def about(trace: Trace) -> tuple[str, ...]:
     if "edited" in facts:
         lines.append(f"edited: {facts['edited']}.")
     return tuple(map(printable, lines))
+
+
+def agreement(launches: Sequence[Launch]) -> str:
+    """Return in words how well the times of GPUs of one host agree; empty where that is not known.
+
+    Each is within its bound of the host's clock: two differ by at most the sum of theirs.
+    """
+    devices, clocks = _by_device(launches)
+    bounds = [each.unix_bound_ns for of_one in clocks for each in of_one]
+    if len(devices) < 2 or None in bounds:
+        return ""
+    worst = sorted(max(each.unix_bound_ns or 0.0 for each in of_one) for of_one in clocks)[-2:]
+    which = "both GPUs" if len(devices) == 2 else f"any two of {len(devices)} GPUs"
+    return f"the times of {which} agree within {sum(worst) / 1e3:.2f} us, the sum of their bounds"
 
 
 def _by_device(launches: Sequence[Launch]) -> tuple[list[str], list[list[ClockFit]]]:

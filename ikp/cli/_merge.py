@@ -15,7 +15,6 @@ from ikp.errors import UsageError
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
-    from ikp.core.host_trace import HostTrace
     from ikp.trace import Trace
 
 
@@ -44,19 +43,16 @@ def command(
       ikp merge ikp-serve.pftrace ikp-serve.child*.pftrace all.pftrace
     """  # noqa: D301 - click's mark for lines to leave as they are
     from ikp.core.rows import row_count
-    from ikp.edit.join import concat
-    from ikp.exporters.perfetto import PerfettoExporter
+    from ikp.profiling.merging import Merged
     from ikp.registry import check_target
 
     check_target(target, force)  # before the work of reading
     pairs = [_pairs(each) for each in connected]
-    traces = [read_trace(each) for each in sources]
-    whole = _connected(concat(traces), pairs)
-    hosts, records = _hosts(sources, traces)
-    if hosts and target.name.endswith(PerfettoExporter.suffixes):
-        PerfettoExporter().write_beside(whole, target, hosts, records, force=force)
-    else:
-        whole.save(target, force=force)
+    merged = Merged.of(sources, [read_trace(each) for each in sources])
+    whole = _connected(merged.trace, pairs)
+    replace(merged, trace=whole).save(target, force=force)
+    for line in merged.lines:
+        click.echo(printable(line), err=True)
     count, what = row_count(whole)
     click.echo(
         f"{printable(str(target))}: {len(whole.launches):,} launches of {len(sources)} files, "
@@ -103,32 +99,3 @@ def _connected(trace: Trace, connected: Sequence[Sequence[tuple[str, str]]]) -> 
     for line in by_ranks(trace, Arrivals.of(trace)) if connected else ():
         click.echo(printable(line), err=True)
     return trace
-
-
-def _hosts(
-    sources: Sequence[Path], traces: Sequence[Trace]
-) -> tuple[list[HostTrace], list[dict[int, int]]]:
-    """Return what other profilers saw, and by launch of the whole the index of its record.
-
-    Launches and their records are matched again: each file's with its own.
-    """
-    from ikp.exporters.perfetto import PerfettoExporter
-    from ikp.host_traces.placing import place
-
-    hosts: list[HostTrace] = []
-    records: list[dict[int, int]] = []
-    first = 0
-    for path, trace in zip(sources, traces, strict=True):
-        found = []
-        if path.name.endswith(PerfettoExporter.suffixes):
-            found = PerfettoExporter().read_beside(path)
-        for host in found:
-            record: dict[int, int] = {}
-            try:
-                record = place(trace, host, "clocks").record
-            except UsageError as error:
-                click.echo(f"{printable(str(path))}: no arrows to its launches: {error}", err=True)
-            hosts.append(replace(host, source=f"{host.source}, {path.stem}"))
-            records.append({first + launch: index for launch, index in record.items()})
-        first += len(trace.launches)
-    return hosts, records

@@ -202,6 +202,13 @@ from ikp.session.options import CLOCKS
     "the verdict, and each process.",
 )
 @click.option(
+    "--merge/--no-merge",
+    default=True,
+    show_default=True,
+    help="Where several processes have left a .pftrace, 16 MiB together at most, end with one of "
+    "all of them, NAME.all.pftrace, on one axis.",
+)
+@click.option(
     "--no-explain",
     is_flag=True,
     help="End with a table of ranges, and not with what took the time: kernels by their time, and "

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _ROWS = 10
 _VERDICTS = 4
 _PERTURBED = 3
-WROTE = "Wrote "
 _NOT_KEPT = "in replays of CUDA graphs that were not kept (--replays)"
 _SAMPLED = (
     "launches of more than 256 blocks have ranges of one block in a few, and when and where all "
@@ -82,7 +81,7 @@ def report_of_child(launcher: Watched, path: str, *, wrote: bool) -> list[str]:
     text += plural(len(+launcher.recorded), "kernel")
     lines = ["; ".join([text, *(f"{n} {why}" for why, n in reasons.most_common(_VERDICTS))])]
     if wrote:
-        lines[0] += f". {WROTE}{path}"
+        lines[0] += f". Wrote {path}"
     return lines
 
 

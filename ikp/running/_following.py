@@ -5,25 +5,23 @@ the first one's lines on all.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ikp.paths import shown
-from ikp.running._ending import WROTE
 from ikp.running.startup.ikp_children import ROOT, SWITCH
 from ikp.running.startup.sitecustomize import say
 from ikp.session.current import PID, PLACE, STEP, current_rank
 
 if TYPE_CHECKING:
-    from ikp.running.answer import Command
     from ikp.running.process_parts import Part
     from ikp.running.startup.ikp_children import Family
 
 LOST: Final = "lost"
 _END: Final = "end of "
 _PARTS: Final = "parts of "
-_MOST_NAMED: Final = 4
 
 
 def claimed(family: Family, path: str, template: str) -> tuple[str, str]:
@@ -99,17 +97,15 @@ def parts_of(family: Family) -> list[Part]:
     return [part for name in left for part in of_note(notes[name])]
 
 
-def report(family: Family, path: str, folder: str) -> tuple[Command, ...]:
+def report(family: Family, path: str, wrote: Sequence[str]) -> None:
     """Say what children recorded, and which were not recorded, on the first process's stderr.
 
-    Returns:
-        The command that makes one trace of all of them, as typed in ``folder``.
+    Args:
+        family: the processes of the run.
+        path: of the first process's trace.
+        wrote: the traces of all processes.
     """
-    from ikp.running.answer import Command
-    from ikp.running.process_parts import near
-
     notes = family.notes()
-    wrote = [path] if Path(path).exists() else []
     for name in sorted(notes, key=_order):
         if name.startswith((_END, _PARTS)) or name in (ROOT, SWITCH):
             continue
@@ -119,17 +115,10 @@ def report(family: Family, path: str, folder: str) -> tuple[Command, ...]:
         pid, _, program = notes[name].partition("\n")
         for line in notes.get(_END + name, _unfinished(int(pid or 0))).splitlines():
             say(f"process {pid} ({shown(program)}): {line}")
-            wrote += line.partition(f". {WROTE}")[2:][: WROTE in line]
     _say_earlier(Path(path), wrote)
-    if len(wrote) < 2:
-        return ()
-    together = Path(path).with_name(f"{Path(path).stem}.all{Path(path).suffix}")
-    some = wrote if len(wrote) <= _MOST_NAMED else [*wrote[:_MOST_NAMED], "..."]
-    words = [near(each, folder) for each in (*some, str(together))]
-    return (Command(("ikp", "merge", *words), "all processes in one trace"),)
 
 
-def _say_earlier(path: Path, wrote: list[str]) -> None:
+def _say_earlier(path: Path, wrote: Sequence[str]) -> None:
     """Say which files have a name like those of this run, and are of an earlier one."""
     every = (str(each) for each in path.parent.glob(f"{escape(path.stem)}.child*{path.suffix}"))
     if earlier := sorted(set(every) - set(wrote)):

@@ -67,6 +67,7 @@ class Answer:
     explained: str | None = None  # the file that the verdict is of
     not_explained: str = ""
     next: tuple[Command, ...] = ()
+    whole: str | None = None  # the file of all processes
 
 
 def answer(
@@ -207,7 +208,9 @@ VERSION: Final = 1
 
 
 class RunJson(TypedDict):
-    """The JSON of ``ikp run``, without the head. ``lines`` are warnings and what went wrong."""
+    """The JSON of ``ikp run``, without the head. ``lines`` are warnings and what went wrong,
+    ``whole`` is the file of all processes.
+    """
 
     processes: list[Part]
     kernels: list[Kernel]
@@ -216,6 +219,7 @@ class RunJson(TypedDict):
     explained: str | None
     not_explained: str
     next: list[Command]
+    whole: str | None
     lines: list[str]
 
 

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 from ikp.analysis.evidence import plural
 from ikp.analysis.render import duration
 from ikp.paths import put as write
+from ikp.paths import shown
 from ikp.printing import as_json
+from ikp.running import _together as together
 from ikp.running._following import parts_of
 from ikp.running._following import report as follow_up
 from ikp.running.answer import answer, beside, document
@@ -155,15 +157,38 @@ def _finish(
     hasty: bool,
     lines: Sequence[str],
 ) -> None:
-    merge = () if family is None else follow_up(family, path, options.folder)
     every = [*parts, *(() if family is None else parts_of(family))]
+    wrote = [each.trace for each in every if each.trace is not None]
+    if family is not None:
+        follow_up(family, path, wrote)
     refused = _HASTY if hasty else "" if options.explain else _UNWANTED
     found = answer(every, traces, options.folder, refused=refused)
-    found = replace(found, next=(*found.next, *merge))
+    if family is not None:
+        found = _with_whole(found, wrote, path, traces, options, hasty=hasty)
     if options.output == "json":
         _save(beside(options.path), as_json(document(every, found, lines)))
     for line in as_lines(found) if options.explain else commands(found):
         put(line)
+
+
+def _with_whole(
+    found: Answer,
+    wrote: Sequence[str],
+    path: str,
+    traces: Mapping[str, Trace],
+    options: Options,
+    *,
+    hasty: bool,
+) -> Answer:
+    """Write one file of all processes; return the answer with it, or with the command for it."""
+    whole = together.target(path, options)
+    joined = len(wrote) > 1 and not hasty and together.join(wrote, whole, traces, options)
+    if not joined and options.force and whole.exists():
+        say(f"of an earlier run: {shown(whole)}.")
+    if len(wrote) < 2:
+        return found
+    more = together.command(wrote, whole, options.folder, joined=joined)
+    return replace(found, next=(*found.next, more), whole=str(whole) if joined else None)
 
 
 def _save(target: Path, text: str) -> None:

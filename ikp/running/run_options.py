@@ -116,6 +116,7 @@ class Options:
     while_file: str | None = None  # which is open while this file is there
     template: str = ""  # the path as the user wrote it: each process has another one
     explain: bool = True  # end with what took the time
+    merge: bool = True  # end with one file of all processes
     host: bool = False  # record what the host does, too
     host_seconds: float = 60.0
     output: str = "text"  # or "json": the end of the run as a file, too

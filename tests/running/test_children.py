@@ -46,7 +46,7 @@ def run(
     words: tuple[str, ...] = ("prog.py",),
     slim: bool = True,
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, int]]:
-    """Run a program; return what it printed, and the launches in each trace."""
+    """Run a program; return what it printed, and the launches in each process's trace."""
     (folder / "kern.py").write_text(KERNEL)
     (folder / "prog.py").write_text(program)
     if slim:
@@ -56,10 +56,15 @@ def run(
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, cwd=folder, env=env, timeout=300
     )
-    traces = sorted(folder.glob("*.pftrace"))
-    return done, {path.name: len(ikp.load(path).launches) for path in traces}
+    launches = {path.name: len(ikp.load(path).launches) for path in folder.glob("*.pftrace")}
+    whole = {name: launches.pop(name) for name in tuple(launches) if ".all." in name}
+    for name in re.findall(r"wrote \S+/(\S+) \(.*processes on one axis", done.stderr):
+        stem = name.partition(".")[0]
+        assert whole[name] == sum(n for one, n in launches.items() if one.startswith(f"{stem}."))
+    return done, dict(sorted(launches.items()))
 
 
+WHOLE = "ikp-prog.all.pftrace"
 POOLS = """\
 import multiprocessing, sys
 from kern import work
@@ -91,14 +96,15 @@ def test_processes_of_multiprocessing_are_recorded(how: str, tmp_path: Path) -> 
     rows = [line.split()[:2] for line in end if line.startswith(("add ", "kernel "))]
     assert rows == [["kernel", "launches"], ["add", "5"]]  # one summary for all
     commands = [line.split()[1:3] for line in end if line.startswith("next: ")]
-    assert commands == [["ikp", each] for each in ("explain", "view", "merge")]
-    assert "next: ikp merge ikp-prog.child1.pftrace ikp-prog.child2.pftrace" in end[-1]
+    assert commands == [["ikp", each] for each in ("explain", "view", "view")]
+    assert end[-1] == "next: ikp view ikp-prog.all.pftrace    (all processes on one axis)"
     files = [str(tmp_path / name) for name in (*launches, "all.pftrace")]
     merged = CliRunner().invoke(cli, ["merge", *files])
     assert "all.pftrace: 5 launches of 2 files" in merged.output
-    whole, *parts = map(ikp.load, (files[-1], *files[:-1]))
+    by_hand, whole, *parts = map(ikp.load, (files[-1], tmp_path / WHOLE, *files[:-1]))
     assert [each.label for each in whole.launches] == ["add"] * 5
     assert len(whole.events) == sum(len(each.events) for each in parts)
+    assert whole.launches == by_hand.launches
 
 
 STARTED = """\
@@ -188,3 +194,30 @@ def test_a_launcher_runs_under_it_and_its_ranks_have_traces(tmp_path: Path) -> N
     assert sorted(launches.items()) == sorted(zip(names, (1, 2, 5), strict=True)), done.stderr
     done, launches = run(tmp_path, "", "--out", "x.{rank}.pftrace", words=words)
     assert {"x.0.pftrace": 1, "x.1.pftrace": 2}.items() <= launches.items(), done.stderr
+    assert "wrote " + str(tmp_path / "x.all.pftrace") in done.stderr
+
+
+PAIR = """\
+import os, sys
+from kern import work
+work(1)
+if os.fork() == 0:
+    work(2)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_one_file_of_all_is_left_out_where_it_is_told_why(tmp_path: Path) -> None:
+    """Each process's trace is there whatever comes of the one of all."""
+    parts = {"x.pftrace": 1, "x.child1.pftrace": 2}
+    whole = tmp_path / "x.all.pftrace"
+    done, launches = run(tmp_path, PAIR, "--out", "x.pftrace", "--no-merge", slim=False)
+    assert launches == parts and not whole.exists()
+    assert "not joined into one file: --no-merge.\n" in done.stderr
+    assert "next: ikp merge x.pftrace x.child1.pftrace x.all.pftrace" in done.stderr
+    mine = (tmp_path / "x.pftrace").rename(whole).read_bytes()
+    (tmp_path / "x.child1.pftrace").unlink()
+    done, launches = run(tmp_path, PAIR, "--out", "x.pftrace", slim=False)
+    assert whole.read_bytes() == mine, done.stderr
+    assert f"{whole} was not written: {whole} exists" in done.stderr

@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ikp.analysis.explain.counted_work import Access, RangeWork
-from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.verdict import Finding, Where
+from ikp.core.excess_facts import ExtraWork
 
 _MOST: Final = 3
 _IN_NAME: Final = re.compile(r"@([^\s@]+?\.\w+:\d+)")
@@ -31,13 +33,57 @@ def where_of(launch: Prepared, ranges: Iterable[RangeWork], lines: Iterable[str]
     found = [line for line in lines if line] or [one.facts.line for one in some if one.facts.line]
     regions = [i for i, name in enumerate(launch.names) if name in names and launch.counts[i]]
     rows = launch.of_region(regions) if regions else np.zeros(0, np.intp)
+    lines = tuple(dict.fromkeys(found))[:_MOST]
+    return where_of_rows(launch, rows, tuple(names[:_MOST]), lines=lines)
+
+
+def where_of_rows(
+    launch: Prepared,
+    rows: NDArray[np.intp],
+    regions: tuple[str, ...],
+    *,
+    roles: tuple[str, ...] = (),
+    lines: tuple[str, ...] = (),
+) -> Where:
+    """Return where some recorded ranges are: the example among them, and the longest.
+
+    Args:
+        launch: the launch.
+        rows: the ranges.
+        regions: names of their regions, the most important first.
+        roles: the roles of their warps.
+        lines: source lines, the most important first.
+    """
     return Where(
-        regions=tuple(names[:_MOST]),
+        regions=regions,
+        roles=roles,
         warps=launch.warps(rows),
         window_ns=launch.window(rows),
         count=len(rows),
-        lines=tuple(dict.fromkeys(found))[:_MOST],
+        lines=lines,
     )
+
+
+def where_of_blocks(blocks: Ints, sms: Ints, window_ns: tuple[int, int], count: int) -> Where:
+    """Return where some blocks are, the most important first: their first warps, and their SMs.
+
+    Args:
+        blocks: linear ids of blocks.
+        sms: the SM of each.
+        window_ns: since the launch's begin.
+        count: of all blocks, or SMs, that are meant.
+    """
+    return Where(
+        warps=tuple((block, 0) for block in blocks.tolist()),
+        sms=tuple(dict.fromkeys(sms.tolist())),
+        window_ns=window_ns,
+        count=count,
+    )
+
+
+def where_of_extra(launch: Prepared, some: Sequence[tuple[RangeWork, ExtraWork]]) -> Where:
+    """Return where some extra work is, the most important first: its ranges and its lines."""
+    return where_of(launch, [one for one, _ in some], [each.line for _, each in some])
 
 
 def where_of_accesses(launch: Prepared, accesses: Sequence[Access]) -> Where:
@@ -91,6 +137,11 @@ def short_line(line: str, otherwise: str = "") -> str:
 def time_in(launch: Prepared, ranges: Iterable[RangeWork], kernel: str) -> float:
     """Return the self time of some ranges together, each counted once."""
     return sum(self_time(launch, one, kernel) for one in {one.name: one for one in ranges}.values())
+
+
+def share_of_time(launch: Prepared, ranges: Iterable[RangeWork], kernel: str) -> float:
+    """Return the part of the warps' time that is self time of some ranges, each counted once."""
+    return time_in(launch, ranges, kernel) / max(launch.warp_time, 1)
 
 
 def self_time(launch: Prepared, one: RangeWork, kernel: str) -> float:

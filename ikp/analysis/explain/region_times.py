@@ -12,6 +12,7 @@ it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,3 +116,18 @@ def _began(launch: Prepared) -> Ints:
     slot = launch.slot[order]
     found[order[1:]] = np.where(slot[1:] == slot[:-1], launch.opens[order[:-1]], 0)
     return found
+
+
+def share_of_blocks(launch: Prepared, slot: NDArray[np.integer[Any]], time: Ints) -> float:
+    """Return the share of blocks' lives that times of warps are, of each block its longest warp's.
+
+    Args:
+        launch: the launch.
+        slot: the slot of a warp, for each time.
+        time: nanoseconds.
+    """
+    by_warp = np.bincount(slot, time, minlength=len(launch.start))
+    longest = np.zeros(len(launch.block_ids))
+    np.maximum.at(longest, launch.block_of, by_warp)
+    life = float((launch.block_end - launch.block_start).sum())
+    return float(longest.sum()) / max(life, 1.0)

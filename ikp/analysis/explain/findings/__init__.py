@@ -20,6 +20,7 @@ from ikp.analysis.explain.findings.kinds_of_memory import (
     far_memory,
     local_memory,
 )
+from ikp.analysis.explain.findings.late_messages import late_messages
 from ikp.analysis.explain.findings.needless_instructions import (
     extra_instructions,
     serial_code,
@@ -41,7 +42,6 @@ from ikp.analysis.explain.findings.unused_hardware import (
 )
 from ikp.analysis.explain.findings.waits_for_others import (
     late_groups,
-    late_messages,
     waits_for_blocks,
 )
 from ikp.analysis.explain.findings.waits_within_blocks import (

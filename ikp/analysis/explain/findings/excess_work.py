@@ -17,7 +17,7 @@ from ikp.analysis.explain.counted_work import (
     l1_cycles,
     moved_bytes,
 )
-from ikp.analysis.explain.places import time_in, where_of, where_of_accesses
+from ikp.analysis.explain.places import share_of_time, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_own, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
@@ -56,7 +56,7 @@ def _count(work: CountedWork, name: str) -> float:
 
 def _time(launch: Prepared, work: CountedWork, some: list[RangeWork]) -> float:
     """Return the share of the warps' time in some ranges."""
-    return min(time_in(launch, some, work.kernel) / max(launch.warp_time, 1), 1.0)
+    return min(share_of_time(launch, some, work.kernel), 1.0)
 
 
 def _products(work: CountedWork) -> list[RangeWork]:

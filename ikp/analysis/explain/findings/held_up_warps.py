@@ -12,7 +12,7 @@ from typing import Final
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work, moved_bytes
 from ikp.analysis.explain.findings.needless_instructions import extra_of, weighed
-from ikp.analysis.explain.places import short_line, time_in, where_of, where_of_accesses
+from ikp.analysis.explain.places import share_of_time, short_line, where_of_accesses, where_of_extra
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_own, nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -45,7 +45,7 @@ def held_up_warps(launch: Prepared) -> Iterator[Finding]:
 
 def _calls(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some = extra_of(work, "called")
-    share = time_in(launch, (one for one, _ in some), work.kernel) / max(launch.warp_time, 1)
+    share = share_of_time(launch, (one for one, _ in some), work.kernel)
     count = sum(one.executions * each.count for one, each in some)
     part = count / max(weighed(work), 1.0)
     saved = min(_CALLED * min(share, 1.0), 1 - nearest(launch, ("issue", "integer", "L1")))
@@ -64,7 +64,7 @@ def _calls(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         rationale="counted: calls of functions of the source. Arguments go through registers that "
         "must be saved, or through memory, and no instruction moves across a call. Refuted if an "
         "inlined function takes as long.",
-        where=where_of(launch, [one for one, _ in some], [each.line for _, each in some]),
+        where=where_of_extra(launch, some),
         suggestion="inline it: __forceinline__ in place of __noinline__, @triton.jit without "
         "noinline=True, no separate compilation (or -dlto); pass results by value, not by address",
     )
@@ -104,7 +104,7 @@ def _ordered(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         rationale="counted: the compiler unrolled the loop, and left the loads of each copy behind "
         "the stores of the one before, though their addresses are known. Refuted if registers "
         "are what it lacks.",
-        where=where_of(launch, [one for one, _ in some], [each.line for _, each in some]),
+        where=where_of_extra(launch, some),
         suggestion="__restrict__ (and const) on the pointers, so that loads may pass stores; or "
         "load into registers ahead of the stores",
     )

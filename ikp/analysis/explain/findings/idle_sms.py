@@ -20,6 +20,7 @@ from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.peaks import peak_of
+from ikp.analysis.explain.places import where_of_blocks, where_of_rows
 from ikp.analysis.explain.prepared import Floats, Ints, Prepared, once
 from ikp.analysis.explain.roofs import is_counted, nearest, roofs, share_of
 from ikp.analysis.explain.stakes import LEAST, enough, finding
@@ -81,11 +82,8 @@ def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         rationale="the end of lanes, counted, less what blocks gain that have an SM to themselves; "
         "that the same blocks can be spread evenly is assumed. In "
         f"{100 * empty / launch.duration:.1f} % of the time an SM has no block at all.",
-        where=Where(
-            warps=tuple((int(ran.ids[i]), 0) for i in last.tolist()),
-            sms=tuple(dict.fromkeys(ran.sm[last].tolist())),
-            window_ns=(int(ran.start[last].min()), launch.duration),
-            count=rest,
+        where=where_of_blocks(
+            ran.ids[last], ran.sm[last], (int(ran.start[last].min()), launch.duration), rest
         ),
         suggestion="choose a block size that makes a whole number of waves, or let as many blocks "
         "as there are lanes take tiles one by one (a persistent kernel, split-K, stream-K)",
@@ -272,12 +270,7 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
         rationale=("" if room.counted else _NOT_COUNTED)
         + "more warps hide latency as long as memory has bandwidth left, and where fewer "
         "registers don't spill.",
-        where=Where(
-            regions=tuple(launch.names[r] for r in regions[:3].tolist()),
-            warps=launch.warps(rows),
-            window_ns=launch.window(rows),
-            count=len(rows),
-        ),
+        where=where_of_rows(launch, rows, tuple(launch.names[r] for r in regions[:3].tolist())),
         suggestion=_LIMITS[room.limited_by],
     )
 

@@ -26,11 +26,11 @@ from ikp.analysis.explain.counted_work import (
     lane_bytes,
     moved_bytes,
 )
-from ikp.analysis.explain.places import time_in, where_of, where_of_accesses
+from ikp.analysis.explain.places import time_in, where_of, where_of_accesses, where_of_rows
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_counted, nearest
 from ikp.analysis.explain.stakes import enough, finding
-from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import FAR, AccessFacts
 
 _LEAST: Final = 0.02
@@ -235,12 +235,7 @@ def _by_latency(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         f"microseconds, though many wait, and no unit is above {100 * nearest(launch):.0f} % of "
         "its rate. Refuted if all pointers are of the device's memory, and "
         "its pages are on the device.",
-        where=Where(
-            regions=(name,),
-            warps=launch.warps(rows),
-            window_ns=launch.window(rows),
-            count=len(rows),
-        ),
+        where=where_of_rows(launch, rows, (name,)),
         suggestion="keep what the kernel reads and writes in the device's memory; copy or prefetch "
         "it there ahead",
     )

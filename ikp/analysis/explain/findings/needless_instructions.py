@@ -21,7 +21,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
-from ikp.analysis.explain.places import self_time, short_line, time_in, where_of
+from ikp.analysis.explain.places import (
+    self_time,
+    share_of_time,
+    short_line,
+    where_of,
+    where_of_extra,
+)
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import cycles_of
 from ikp.analysis.explain.roofs import NEAR, nearest, roofs
@@ -93,7 +99,7 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
         without=words.without,
         confidence="likely",
         rationale=f"counted: {words.because}, times executions. Refuted if {words.refuted}.",
-        where=where_of(launch, [one for one, _ in some], [each.line for _, each in some]),
+        where=where_of_extra(launch, some),
         suggestion=words.suggestion,
     )
 
@@ -316,7 +322,7 @@ def _search(launch: Prepared) -> Iterator[Finding]:
     if work is None:
         return
     some = [(one, each, _steps(launch, work, one, each)) for one, each in extra_of(work, "search")]
-    share = time_in(launch, (one for one, _, _ in some), work.kernel) / max(launch.warp_time, 1)
+    share = share_of_time(launch, (one for one, _, _ in some), work.kernel)
     steps = sum(each for _, _, each in some)
     if steps < _STEPS or share < _SERIAL_PART:
         return

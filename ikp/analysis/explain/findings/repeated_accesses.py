@@ -28,7 +28,7 @@ from ikp.analysis.explain.counted_work import (
     moved_bytes,
 )
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.places import short_line, time_in, where_of, where_of_accesses
+from ikp.analysis.explain.places import share_of_time, short_line, where_of_accesses, where_of_extra
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_own, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
@@ -208,7 +208,7 @@ def _summed(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on a sum that each iteration loads and stores."""
     some = extra_of(work, "in memory")
     stores = sum(one.executions * each.parts for one, each in some)
-    time = time_in(launch, (one for one, _ in some), work.kernel) / max(launch.warp_time, 1)
+    time = share_of_time(launch, (one for one, _ in some), work.kernel)
     if stores < _TIMES * launch.grid_warps or time < _STORED_PART:
         return
     saved = min(time * _CHAIN, 1 - nearest(launch, ("L1", "issue")))
@@ -227,7 +227,7 @@ def _summed(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         rationale="counted: a load, an addition and a store at one address that no iteration "
         "moves: each waits for the one before, for tens of cycles. Refuted if another thread "
         "reads the sum meanwhile.",
-        where=where_of(launch, [one for one, _ in some], [each.line for _, each in some]),
+        where=where_of_extra(launch, some),
         suggestion=_REGISTER,
     )
 

@@ -25,7 +25,7 @@ from ikp.analysis.explain.counted_work import (
     request_cycles,
     sectors,
 )
-from ikp.analysis.explain.places import where_of_accesses
+from ikp.analysis.explain.places import where_of_accesses, where_of_rows
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import cycles_of, with_beside
 from ikp.analysis.explain.roofs import is_counted, nearest, roofs, share_of
@@ -448,9 +448,4 @@ _IDLE: Final = 0.33
 
 def _where(launch: Prepared, region: int) -> Where:
     rows = launch.of_region([region])
-    return Where(
-        regions=(launch.names[region],),
-        warps=launch.warps(rows),
-        window_ns=launch.window(rows),
-        count=len(rows),
-    )
+    return where_of_rows(launch, rows, (launch.names[region],))

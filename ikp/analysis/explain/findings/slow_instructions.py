@@ -18,7 +18,7 @@ from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
 from ikp.analysis.explain.findings.needless_instructions import extra_of
 from ikp.analysis.explain.peaks import ISSUE
-from ikp.analysis.explain.places import time_in, where_of
+from ikp.analysis.explain.places import share_of_time, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import NEAR, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
@@ -273,7 +273,7 @@ def warp_wide_costs(launch: Prepared) -> Iterator[Finding]:
 
 def _shares(launch: Prepared, work: CountedWork, some: list[RangeWork]) -> tuple[float, float]:
     """Return the share of the warps' time in some ranges, and what of it the roofs let go."""
-    share = min(time_in(launch, some, work.kernel) / max(launch.warp_time, 1), 1.0)
+    share = min(share_of_time(launch, some, work.kernel), 1.0)
     return share, min(share, 1 - nearest(launch))
 
 

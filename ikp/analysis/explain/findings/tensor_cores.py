@@ -27,13 +27,13 @@ from ikp.analysis.explain.counted_work import (
     moved_bytes,
     sectors,
 )
-from ikp.analysis.explain.places import where_of
+from ikp.analysis.explain.places import where_of, where_of_rows
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.products import Products, products
 from ikp.analysis.explain.region_times import with_beside
 from ikp.analysis.explain.roofs import flop_of, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
-from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.analysis.explain.verdict import Finding, Number
 from ikp.analysis.explain.warp_groups import at_once
 
 Rows = NDArray[np.intp]
@@ -166,12 +166,8 @@ def _found(
         rationale="a product lasts from its range's start to the end of the wait for it, on any "
         "warp of the SM that recorded; what warps do right beside these ranges, in none, counts as "
         "theirs" + ("." if by_code else "; what the ranges are is read from their names."),
-        where=Where(
-            regions=tuple(names[:4]),
-            roles=tuple(who) if groups.by == "role" else (),
-            warps=launch.warps(rows),
-            window_ns=launch.window(rows),
-            count=len(rows),
+        where=where_of_rows(
+            launch, rows, tuple(names[:4]), roles=tuple(who) if groups.by == "role" else ()
         ),
         suggestion=(
             "issue the next product before what needs the last one, and wait for it after that; or "

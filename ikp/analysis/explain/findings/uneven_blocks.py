@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.evidence import plural
+from ikp.analysis.explain.places import where_of_blocks
 from ikp.analysis.explain.prepared import Floats, Ints, Prepared
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
@@ -217,11 +218,11 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
         if sure == "likely" and (not few or at_stake < _MUCH * launch.duration)
         else sure,
         rationale=because,
-        where=Where(
-            warps=tuple((int(blocks.ids[i]), 0) for i in slowest.tolist()),
-            sms=tuple(dict.fromkeys(blocks.sm[slowest].tolist())),
-            window_ns=(int(blocks.start[slowest[0]]), int(blocks.end[slowest[0]])),
-            count=long,
+        where=where_of_blocks(
+            blocks.ids[slowest],
+            blocks.sm[slowest],
+            (int(blocks.start[slowest[0]]), int(blocks.end[slowest[0]])),
+            long,
         ),
         suggestion=_SERIAL.format(alone)
         if alone
@@ -278,11 +279,11 @@ def _unevenly_dealt(launch: Prepared, blocks: _Blocks, at_stake: float) -> Findi
         confidence="measured",
         rationale="blocks that share an SM with one more than others end last; that the same "
         "blocks can be spread evenly is assumed.",
-        where=Where(
-            warps=tuple((int(blocks.ids[i]), 0) for i in last.tolist()),
-            sms=tuple(dict.fromkeys(blocks.sm[last].tolist())),
-            window_ns=(int(np.median(blocks.end)), launch.duration),
-            count=more,
+        where=where_of_blocks(
+            blocks.ids[last],
+            blocks.sm[last],
+            (int(np.median(blocks.end)), launch.duration),
+            more,
         ),
         suggestion="smaller blocks, or a number of blocks that makes a whole number of waves; or "
         "as many blocks as there is room for, which take tiles one by one (a persistent kernel)",

@@ -27,12 +27,19 @@ from ikp.analysis.explain.counted_work import (
     sectors,
 )
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.places import short_line, time_in, where_of, where_of_accesses
+from ikp.analysis.explain.places import (
+    share_of_time,
+    short_line,
+    where_of,
+    where_of_accesses,
+    where_of_extra,
+    where_of_rows,
+)
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import cycles_of, group_shares
 from ikp.analysis.explain.roofs import nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
-from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import CARVE_OUT, AccessFacts
 
 _MUCH: Final = 16 << 10
@@ -141,7 +148,7 @@ def _products(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     if not single or any("group" in unit for unit in units) or not chip.startswith("sm_90"):
         return
     some = [one for one in work.ranges if any(one.facts.mix.get(unit) for unit in single)]
-    part = time_in(launch, some, work.kernel) / max(launch.warp_time, 1)
+    part = share_of_time(launch, some, work.kernel)
     busy = share_of(launch, "tensor")
     rows = warps >= _GROUP  # Triton makes products of warpgroups of any tile with 64 rows
     if rows and launch.launch.backend not in _MAKES_GROUPS:
@@ -201,12 +208,7 @@ def _slow_issue(launch: Prepared, region: int, share: float, size: int) -> Findi
         confidence="possible",
         rationale="each lane copies for itself, through the queue of loads and stores, which takes "
         "128 bytes a cycle of an SM; how much of it products hide is not known.",
-        where=Where(
-            regions=(name,),
-            warps=launch.warps(rows),
-            window_ns=launch.window(rows),
-            count=len(rows),
-        ),
+        where=where_of_rows(launch, rows, (name,)),
         suggestion="let the copy engine do it (TMA, tensor descriptors): one thread asks for a "
         "tile; one more stage, so that copies are issued while products run; larger tiles, "
         "copied less often",
@@ -250,7 +252,7 @@ def uncached_loads(launch: Prepared) -> Iterator[Finding]:
         rationale="counted: loads marked STRONG (volatile, ld.cg, ld.cv) in no loop that waits for "
         "their value, whose addresses other warps, or iterations, ask for, too. Refuted if other "
         "blocks write there meanwhile.",
-        where=where_of(launch, [one for one, _ in some], [each.line for _, each in some]),
+        where=where_of_extra(launch, some),
         suggestion="no volatile, const __restrict__ pointers, __ldg or plain loads in place of "
         "__ldcg and __ldcv; no cache_modifier='.cg' or '.cv' in tl.load",
     )

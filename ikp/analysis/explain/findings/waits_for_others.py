@@ -1,11 +1,10 @@
-"""Findings on waits for others: another group of warps, other blocks, another launch or rank.
+"""Findings on waits for others of the launch: another group of warps, other blocks.
 
 One group's wait ends when another group has done its part. If that group was busy all the time, it
 is late (``late-producer``, ``late-consumer``): without it, a block takes as long as the next
 busiest group. If it waits, too, the copies in flight between them take too long: for the stages
 that there are (``few-stages``), or because they queue for memory (``queued-copies``).
-``flag-wait``: blocks wait at flags and locks in memory. ``late-message``: a wait began before
-another launch, or rank, had sent its message; ``late-launch``: before that was launched.
+``flag-wait``: blocks wait at flags and locks in memory.
 """
 
 from __future__ import annotations
@@ -16,14 +15,18 @@ from typing import Final
 
 import numpy as np
 
-from ikp.analysis.arrivals import bound_ns, shown_name
 from ikp.analysis.explain.activity import FLAG_WAIT, Activity
 from ikp.analysis.explain.connections import Connection, Rows, connect_wait
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.places import time_in, where_of
-from ikp.analysis.explain.prepared import Ints, Messages, Prepared
-from ikp.analysis.explain.region_times import GroupShares, group_shares, issue_share
+from ikp.analysis.explain.places import time_in, where_of, where_of_rows
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.region_times import (
+    GroupShares,
+    group_shares,
+    issue_share,
+    share_of_blocks,
+)
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import LEAST, enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
@@ -250,12 +253,11 @@ def _queued_copies(
 
 def _where(launch: Prepared, wait: _Wait, busiest: list[int] | None = None) -> Where:
     names, waits = launch.groups.names, launch.of_region([wait.region])
-    return Where(
-        regions=tuple(launch.names[region] for region in (wait.region, *(busiest or ()))),
+    return where_of_rows(
+        launch,
+        waits,
+        tuple(launch.names[region] for region in (wait.region, *(busiest or ()))),
         roles=(names[wait.group], names[wait.late]),
-        warps=launch.warps(waits),
-        window_ns=launch.window(waits),
-        count=len(waits),
     )
 
 
@@ -315,7 +317,9 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
     work = counted_work(launch)
     ranges = [one for one in work.ranges if one.facts.polls] if work else []
     if regions:
-        share, names = _of_blocks(launch, regions), [launch.names[i] for i in regions]
+        rows = launch.of_region(regions)
+        share = share_of_blocks(launch, launch.slot[rows], launch.took(rows))
+        names = [launch.names[i] for i in regions]
         measured = True
     elif ranges and nearest(launch) < _DEVICE_BUSY:
         took = time_in(launch, ranges, work.kernel if work else "")
@@ -361,104 +365,9 @@ _SLEEP: Final = (
 )
 
 
-def _of_blocks(launch: Prepared, regions: list[int]) -> float:
-    """Return the share of the blocks' time that their longest warp is in some regions."""
-    rows = launch.of_region(regions)
-    by_warp = np.bincount(launch.slot[rows], launch.took(rows), minlength=len(launch.start))
-    longest = np.zeros(len(launch.block_ids))
-    np.maximum.at(longest, launch.block_of, by_warp)
-    life = float((launch.block_end - launch.block_start).sum())
-    return float(longest.sum()) / max(life, 1.0)
-
-
 _DEVICE_BUSY: Final = 0.4
 """Share of the nearest roof from which on a kernel does more than to wait."""
 _SPINNING: Final = ("issue", "integer", "L1")
 """Roofs of instructions that waits themselves may be."""
 _MOSTLY: Final = 0.5
 """Share from which on waits of blocks may be the whole launch: one after another holds the lock."""
-
-
-_PLACES: Final = 3
-
-
-def late_messages(launch: Prepared) -> Iterator[Finding]:
-    """Yield findings on waits that began before what they wait for was sent, or launched.
-
-    Where one warp of a block waits, the others wait for it: a block's time counts, not a warp's.
-    """
-    got = launch.messages
-    if got is None or not len(got.late):
-        return
-    bounds = {
-        each: bound_ns(got.launches[each], launch.launch) for each in set(got.sender.tolist())
-    }
-    unsure = np.array([bounds[each] or 0.0 for each in got.sender.tolist()])
-    late = np.where(got.late > unsure, got.late, 0)
-    unlaunched = np.where(got.unlaunched > unsure, np.minimum(got.unlaunched, late), 0)
-    for time, of_launch in ((late - unlaunched, False), (unlaunched, True)):
-        if (share := _share_of_blocks(launch, got.slot, time)) is not None:
-            yield _sent_late(launch, got, time, share, bounds, of_launch)
-
-
-def _share_of_blocks(launch: Prepared, slot: Ints, time: Ints) -> float | None:
-    """Return the share of blocks' lives that a time of some warps is; None where that is little."""
-    by_warp = np.bincount(slot, time, minlength=len(launch.start))
-    longest = np.zeros(len(launch.block_ids))
-    np.maximum.at(longest, launch.block_of, by_warp)
-    life = float((launch.block_end - launch.block_start).sum())
-    share = float(longest.sum()) / max(life, 1.0)
-    return share if enough(launch, share * launch.duration) else None
-
-
-def _sent_late(
-    launch: Prepared,
-    got: Messages,
-    late: Ints,
-    share: float,
-    bounds: dict[int, float | None],
-    of_launch: bool,
-) -> Finding:
-    """Return the finding on late messages, or else on those whose sender was launched late."""
-    places = got.sender[:, None] if of_launch else np.stack([got.sender, got.sm], axis=1)
-    distinct, which = np.unique(places, axis=0, return_inverse=True)
-    which = which.reshape(-1)
-    latest = int(np.argmax(np.bincount(which, late)))
-    there = np.flatnonzero(which == latest)
-    worst = there[np.argsort(-late[there], kind="stable")]
-    top, sender = int(worst[0]), int(distinct[latest][0])
-    bound, sm = bounds[sender], int(got.sm[top])
-    names = launch.names[int(got.region[top])], launch.names[int(got.source_region[top])]
-    who = shown_name(got.launches[sender])
-    rows = np.flatnonzero(late > 0)
-    waits = f"{shown_name(launch.launch)} waits up to {late[top] / 1e3:.1f} us in {names[0]} for "
-    sent = "their sender was launched" if of_launch else "the message was sent"
-    return finding(
-        launch,
-        "late-launch" if of_launch else "late-message",
-        title=f"{waits}{who}, whose kernel begins that late"
-        if of_launch
-        else f"{waits}{who}'s SM {sm}, whose block {int(got.block[top])} comes to {names[1]} that "
-        "late",
-        number=Number(f"waits before {sent}, of the blocks' time", share, "share"),
-        at_stake=share * launch.duration,
-        without="with all messages sent before they are waited for",
-        confidence="possible" if bound is None else "measured",
-        rationale=f"{len(rows):,} of {len(late):,} messages were waited for before {sent}"
-        + (
-            "; the clocks of the two are not aligned."
-            if bound is None
-            else f", by clocks that agree within {bound / 1e3:.2f} us."
-        )
-        + " Refuted if the sender's work before it can't be done earlier, or elsewhere.",
-        where=Where(
-            regions=names,
-            warps=tuple(launch.warp(int(got.slot[row])) for row in worst[:_PLACES].tolist()),
-            window_ns=(int(got.opened[top]), int(got.closed[top])),
-            count=len(rows),
-        ),
-        suggestion=f"look at what the host of {who} does before this launch; let it launch sooner"
-        if of_launch
-        else f"look at what {who} does before {names[1]} on SM {sm}; send in smaller parts "
-        "and sooner, or do work that needs no message before the wait",
-    )

@@ -16,6 +16,7 @@ import numpy as np
 from ikp.analysis.explain.activity import FLAG_WAIT, Activity
 from ikp.analysis.explain.connections import Meetings, meetings
 from ikp.analysis.explain.counted_work import counted_work
+from ikp.analysis.explain.places import where_of_rows
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import group_shares
 from ikp.analysis.explain.roofs import nearest
@@ -35,11 +36,11 @@ def needless_barriers(launch: Prepared) -> Iterator[Finding]:
         return
     rows = launch.of_region(some)
     facts = launch.facts.ranges if launch.facts else {}
-    name = launch.names[some[0]]
+    names = tuple(launch.names[region] for region in some[:_MOST_BARRIERS])
     yield finding(
         launch,
         "needless-barrier",
-        title=f"{name} orders nothing: no warp reads behind it what another one wrote before "
+        title=f"{names[0]} orders nothing: no warp reads behind it what another one wrote before "
         f"it; {100 * share:.0f} % of the warps' time",
         number=Number("wait in such barriers, of the warps' time", share, "share"),
         at_stake=share * launch.duration,
@@ -48,14 +49,8 @@ def needless_barriers(launch: Prepared) -> Iterator[Finding]:
         rationale="counted: between this barrier and the next ones before and behind it, no store "
         "to shared or global memory meets another access of the block. Refuted if it keeps warps "
         "together on purpose, as for a cache.",
-        where=Where(
-            regions=tuple(launch.names[region] for region in some[:_MOST_BARRIERS]),
-            warps=launch.warps(rows),
-            window_ns=launch.window(rows),
-            count=len(rows),
-            lines=tuple(
-                dict.fromkeys(facts[launch.names[region]].line for region in some[:_MOST_BARRIERS])
-            ),
+        where=where_of_rows(
+            launch, rows, names, lines=tuple(dict.fromkeys(facts[each].line for each in names))
         ),
         suggestion="remove it: the barriers that are left order all accesses; __syncwarp() where "
         "the lanes of one warp exchange numbers",
@@ -295,12 +290,11 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
         or (_others_work(launch, region) and not sure)
         else "likely",
         rationale=_BECAUSE.get(kind, _ALONE) + (_ONE_AHEAD if sure else ""),
-        where=Where(
-            regions=(name,),
+        where=where_of_rows(
+            launch,
+            rows,
+            (name,),
             roles=(launch.groups.names[group],) if launch.groups.by == "role" else (),
-            warps=launch.warps(rows),
-            window_ns=launch.window(rows),
-            count=len(rows),
         ),
         suggestion=_DO[kind] if kind != "unseen-wait" else _let_record(launch),
     )

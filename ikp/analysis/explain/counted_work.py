@@ -7,9 +7,9 @@ the sums: ``uncounted`` has one iteration of each such loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from math import prod
 from typing import Final, TypeAlias
 
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from ikp.analysis.explain.copied_runs import with_recorded
 from ikp.analysis.explain.peaks import CYCLES, ISSUE, Peak, peak_of
 from ikp.analysis.explain.prepared import Prepared, once
+from ikp.analysis.explain.verdict import Finding
 from ikp.core.code_facts import AccessFacts, RangeFacts
+from ikp.core.excess_facts import ExtraWork
 from ikp.core.sorting import sum_by
 
 _LANES: Final = 32
@@ -103,11 +105,33 @@ class CountedWork:
             self.peak.fp64 if unit == "fp64" else CYCLES.get(unit, ISSUE)
         )
 
-    def accesses(self) -> Iterator[Access]:
-        """Yield all accesses."""
-        for one in self.ranges:
-            for access, requests in one.accesses():
-                yield one, access, requests
+    @property
+    def sums(self) -> float:
+        """How many sums of products all warps executed."""
+        return sum(one.facts.sums * one.executions for one in self.ranges)
+
+    def accesses(self, *units: str) -> list[Access]:
+        """Return the accesses of units that begin with one of some words; without words, all."""
+        return [
+            (one, access, requests)
+            for one in self.ranges
+            for access, requests in one.accesses()
+            if not units or access.unit.startswith(units)
+        ]
+
+    def global_accesses(self) -> list[Access]:
+        """Return all accesses to global memory."""
+        return [each for each in self.accesses() if ".global." in each[1].unit]
+
+
+def requests_of(accesses: Iterable[Access]) -> float:
+    """Return how many requests of warps some accesses made together."""
+    return sum(requests for _, _, requests in accesses)
+
+
+def count_of(some: Iterable[tuple[RangeWork, ExtraWork]]) -> float:
+    """Return how many instructions of extra work all warps executed."""
+    return sum(one.executions * each.count for one, each in some)
 
 
 def _summed(mixes: Iterable[dict[str, float]]) -> dict[str, float]:
@@ -221,3 +245,17 @@ def _all_of_recorded(launch: Prepared) -> float:
     it = launch.launch
     blocks = prod(it.grid) / max(len(launch.block_ids), 1)
     return blocks * it.attempted / max(it.attempted - it.dropped, 1) if it.attempted else blocks
+
+
+def if_counted(
+    findings: Callable[[Prepared, CountedWork], Iterator[Finding]],
+) -> Callable[[Prepared], Iterator[Finding]]:
+    """Return a function of a launch alone, which finds nothing where its work is not counted."""
+
+    @wraps(findings)
+    def found(launch: Prepared) -> Iterator[Finding]:
+        work = counted_work(launch)
+        if work is not None:
+            yield from findings(launch, work)
+
+    return found

@@ -14,7 +14,7 @@ from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import (
     Access,
     CountedWork,
-    counted_work,
+    if_counted,
     is_atomic,
     l1_cycles,
     lane_bytes,
@@ -50,11 +50,9 @@ _MEETS: Final = 0.15
 """Share of the warps' time at barriers from which on these are what the warps cost."""
 
 
-def again_in_each_block(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def again_in_each_block(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on what each block does, or loads, that others do, too."""
-    work = counted_work(launch)
-    if work is None:
-        return
     every = [one for one in work.accesses() if ".global." in one[1].unit and not is_atomic(one[1])]
     loads = [one for one in every if not one[1].unit.startswith("store")]
     if not loads:

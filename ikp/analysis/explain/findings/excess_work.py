@@ -13,7 +13,7 @@ from ikp.analysis.explain.counted_work import (
     Access,
     CountedWork,
     RangeWork,
-    counted_work,
+    if_counted,
     l1_cycles,
     moved_bytes,
 )
@@ -38,11 +38,9 @@ _MOVED: Final = 0.4
 _ARITHMETIC: Final = ("issue", "integer", "FMA", "XU", "FP64", "L1", "L2", "tensor")
 
 
-def excess_work(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def excess_work(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on work that is wider, or done more often, than results need."""
-    work = counted_work(launch)
-    if work is None:
-        return
     yield from _wide_operands(launch, work)
     yield from _wide_data(launch, work)
     yield from _masked(launch, work)
@@ -126,7 +124,7 @@ def _issues(work: CountedWork) -> list[RangeWork]:
 
 def _wide_data(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on loaded numbers of which few bits are used, where memory is busy."""
-    own = [each for each in work.accesses() if ".global." in each[1].unit]
+    own = work.global_accesses()
     some = [each for each in own if each[1].use and _narrower(each[1].use) < 1]
     whole = moved_bytes(own)
     saved_bytes = sum(moved_bytes([each]) * (1 - _narrower(each[1].use)) for each in some)
@@ -208,7 +206,7 @@ def _alike(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on loops that blocks, or iterations of an outer loop, execute alike."""
     if any(one.facts.sums or one.facts.products for one in work.ranges):
         return  # of matrices: each block multiplies with what it alone has
-    loads = [each for each in work.accesses() if each[1].unit.startswith(("load.g", "copy.g"))]
+    loads = work.accesses("load.g", "copy.g")
     whole = l1_cycles(loads)
     alone = _of_loops(loads, "alone")
     if any((each[1].blocks_share or 0.0) < _SHARED or "d" in each[1].depends for each in alone):

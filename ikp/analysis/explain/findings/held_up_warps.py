@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work, moved_bytes
+from ikp.analysis.explain.counted_work import (
+    CountedWork,
+    RangeWork,
+    count_of,
+    if_counted,
+    moved_bytes,
+)
 from ikp.analysis.explain.findings.needless_instructions import extra_of, weighed
 from ikp.analysis.explain.places import share_of_time, short_line, where_of_accesses, where_of_extra
 from ikp.analysis.explain.prepared import Prepared
@@ -33,11 +39,9 @@ _PART: Final = 0.1
 """Part of all bytes from which on loads that are multiplied by zero are a finding."""
 
 
-def held_up_warps(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def held_up_warps(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on calls, on loads behind stores, and on loads that are times zero."""
-    work = counted_work(launch)
-    if work is None:
-        return
     yield from _calls(launch, work)
     yield from _ordered(launch, work)
     yield from _zeroed(launch, work)
@@ -46,7 +50,7 @@ def held_up_warps(launch: Prepared) -> Iterator[Finding]:
 def _calls(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some = extra_of(work, "called")
     share = share_of_time(launch, (one for one, _ in some), work.kernel)
-    count = sum(one.executions * each.count for one, each in some)
+    count = count_of(some)
     part = count / max(weighed(work), 1.0)
     saved = min(_CALLED * min(share, 1.0), 1 - nearest(launch, ("issue", "integer", "L1")))
     if share < _TIME or part < _OFTEN or not enough(launch, saved * launch.duration):
@@ -85,7 +89,7 @@ _GUESS: Final = 8.0
 def _ordered(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some = extra_of(work, "behind stores")
     waits = launch.share_in(launch.regions((Activity.WAIT_MEMORY, Activity.LOAD)))
-    behind = sum(one.executions * each.count for one, each in some)
+    behind = count_of(some)
     part = behind / max(sum(map(_loads, work.ranges)), 1.0)
     saved = min(_UNROLLED * waits, 1 - nearest(launch))
     if part < _MOST or waits < _TIME or not enough(launch, saved * launch.duration):
@@ -113,7 +117,7 @@ def _ordered(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 def _zeroed(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some = extra_of(work, "times zero")
     lines = {each.line for _, each in some if each.parts}
-    every = [each for each in work.accesses() if ".global." in each[1].unit]
+    every = work.global_accesses()
     lost = [each for each in every if each[1].unit.startswith("load") and each[1].line in lines]
     alone = [each for each in every if is_own(each[1])]  # blocks bring what they share once
     of_memory = moved_bytes(each for each in lost if is_own(each[1])) / max(moved_bytes(alone), 1.0)

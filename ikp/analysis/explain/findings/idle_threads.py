@@ -16,7 +16,14 @@ import numpy as np
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.copied_runs import RECORDED
-from ikp.analysis.explain.counted_work import Access, RangeWork, counted_work
+from ikp.analysis.explain.counted_work import (
+    Access,
+    CountedWork,
+    RangeWork,
+    counted_work,
+    if_counted,
+    requests_of,
+)
 from ikp.analysis.explain.places import self_time, where_of, where_of_accesses
 from ikp.analysis.explain.prepared import Bools, Prepared
 from ikp.analysis.explain.roofs import nearest
@@ -82,12 +89,12 @@ def _waits_for_starts(launch: Prepared) -> bool:
 _NEAR: Final = 0.5
 
 
-def _shared_elements(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def _shared_elements(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on a kernel of which no access has an element for most of its threads."""
-    work = counted_work(launch)
-    if work is None or prod(launch.launch.block) <= _LANES:
+    if prod(launch.launch.block) <= _LANES:
         return
-    some = [each for each in work.accesses() if ".global." in each[1].unit]
+    some = work.global_accesses()
     known = [each for each in some if each[1].own is not None]
     most = max((each[1].own or 0.0 for each in known), default=1.0)
     if not known or len(known) < len(some) or not 0 < most <= _OWN:
@@ -119,13 +126,13 @@ def _shared_elements(launch: Prepared) -> Iterator[Finding]:
 def _few_lanes(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding on requests of few lanes, where their lanes were recorded."""
     work = counted_work(launch)
-    every = [each for each in work.accesses() if ".global." in each[1].unit] if work else []
+    every = work.global_accesses() if work else []
     some = [each for each in every if RECORDED in each[1].depends and each[1].in_loop]
-    requests = sum(n for _, _, n in some)
+    requests = requests_of(some)
     lanes = sum(n * one.lanes for _, one, n in some) / max(requests, 1.0)
     idle = 1 - lanes / _LANES
     saved = min(idle, 1 - nearest(launch, _FEWER))
-    few = requests < _REQUESTS * sum(n for _, _, n in every)
+    few = requests < _REQUESTS * requests_of(every)
     if not some or few or lanes > _LANES / 2 or not enough(launch, saved * launch.duration):
         return
     yield finding(
@@ -138,7 +145,7 @@ def _few_lanes(launch: Prepared) -> Iterator[Finding]:
         without="with an element for each lane",
         confidence="likely",
         rationale="recorded (--probe addresses): the lanes of requests in loops, "
-        f"{100 * requests / max(sum(n for _, _, n in every), 1.0):.0f} % of all. Refuted if fewer "
+        f"{100 * requests / max(requests_of(every), 1.0):.0f} % of all. Refuted if fewer "
         "lanes for each row or item take as long.",
         where=where_of_accesses(launch, some),
         suggestion="fewer lanes for each row or item (8 in place of 32), so that a warp works on "
@@ -150,12 +157,12 @@ _REQUESTS: Final = 0.5
 """Part of all requests whose lanes were recorded, from which on these speak for all."""
 
 
-def _padded_tiles(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def _padded_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on products of which few results are stored, since most are padding."""
-    work = counted_work(launch)
-    if work is None or not any(one.facts.products for one in work.ranges):
+    if not any(one.facts.products for one in work.ranges):
         return
-    stores = [each for each in work.accesses() if each[1].unit.startswith("store.global")]
+    stores = work.accesses("store.global")
     parts = [each[1].threads for each in stores]
     if not stores or None in parts:
         return
@@ -255,10 +262,10 @@ _CYCLES: Final = 4.0
 """Cycles of an instruction that needs the result of the one before it, at least."""
 
 
-def serial_threads(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def serial_threads(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on code of few threads, where the block's other threads wait for long."""
-    work = counted_work(launch)
-    if work is None or launch.launch.warps_per_block < _SEVERAL_WARPS:
+    if launch.launch.warps_per_block < _SEVERAL_WARPS:
         return
     some = [one for one in work.ranges if one.facts.excess.serial >= _LONG_CODE]
     if not some:
@@ -323,11 +330,9 @@ _CHEAP: Final = 8
 """Instructions below which a condition is cheap on either side."""
 
 
-def divergence(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def divergence(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on time in code that lanes run apart."""
-    work = counted_work(launch)
-    if work is None:
-        return
     some = [one for one in work.ranges if _diverges(one)]
     took = {one.name: self_time(launch, one, work.kernel) for one in some}
     share = sum(took.values()) / max(launch.warp_time, 1)

@@ -22,9 +22,11 @@ from ikp.analysis.explain.counted_work import (
     CountedWork,
     RangeWork,
     counted_work,
+    if_counted,
     is_atomic,
     lane_bytes,
     moved_bytes,
+    requests_of,
 )
 from ikp.analysis.explain.places import time_in, where_of, where_of_accesses, where_of_rows
 from ikp.analysis.explain.prepared import Prepared
@@ -119,7 +121,7 @@ def _is_indexed(work: CountedWork) -> bool:
     """
     some = [each for each in work.accesses() if ".local." in each[1].unit]
     chosen = sum(requests for _, one, requests in some if {*one.depends} & {*"ildo"})
-    return chosen > sum(requests for *_, requests in some) / 2
+    return chosen > requests_of(some) / 2
 
 
 def _guessed(work: CountedWork) -> float:
@@ -158,11 +160,9 @@ _LONG: Final = 0.15
 """Share of the warps' time in such waits from which on they are a finding."""
 
 
-def far_memory(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def far_memory(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on accesses that go over a bus, or that take as long as if they did."""
-    work = counted_work(launch)
-    if work is None:
-        return
     some = [
         each for each in work.accesses() if _FAR in each[1].depends and each[2] and not each[1].use
     ]
@@ -263,11 +263,9 @@ _BOUND: Final = 8.0
 """How much longer than at one in a nanosecond operations on one address may take."""
 
 
-def contended_atomics(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def contended_atomics(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on atomics whose number explains a part of the launch's time."""
-    work = counted_work(launch)
-    if work is None:
-        return
     some = [
         (one, access, min(requests * access.lanes, _most(launch, access)))
         for one, access, requests in work.accesses()
@@ -318,7 +316,7 @@ def _swapped(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Find
     waits = launch.regions([Activity.WAIT_MEMORY])
     took = time_in(launch, (one for one, _, _ in some), kernel)
     took += float(launch.own_by_region[waits].sum())
-    share, count = min(took / max(launch.warp_time, 1), 1.0), sum(each[2] for each in some)
+    share, count = min(took / max(launch.warp_time, 1), 1.0), requests_of(some)
     saved = min(share, 1 - nearest(launch, ("L1", "L2", "issue")))
     if share < _HELD or not enough(launch, saved * launch.duration):
         return
@@ -345,7 +343,7 @@ def _swapped(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Find
 def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding]:
     """Yield a finding on warps that are in code of atomics for long."""
     took = time_in(launch, (one for one, _, _ in some if _mostly(one)), kernel)
-    share, count = took / max(launch.warp_time, 1), sum(each[2] for each in some)
+    share, count = took / max(launch.warp_time, 1), requests_of(some)
     saved = min(share, 1 - nearest(launch, ("L1", "L2")))
     if share < _HELD or not enough(launch, saved * launch.duration):
         return

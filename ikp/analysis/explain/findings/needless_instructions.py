@@ -20,7 +20,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
+from ikp.analysis.explain.counted_work import (
+    CountedWork,
+    RangeWork,
+    count_of,
+    counted_work,
+    if_counted,
+)
 from ikp.analysis.explain.places import (
     self_time,
     share_of_time,
@@ -59,11 +65,9 @@ class _Kind:
     times: float = 1.0  # as many others that these instructions hold up, beside themselves
 
 
-def extra_instructions(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def extra_instructions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on extra instructions, one of each kind."""
-    work = counted_work(launch)
-    if work is None:
-        return
     for kind, words in _KINDS.items():
         yield from _found(launch, work, kind, words)
 
@@ -78,7 +82,7 @@ def _found(launch: Prepared, work: CountedWork, kind: str, words: _Kind) -> Iter
     some = extra_of(work, kind)
     if not some:
         return
-    count = sum(one.executions * each.count for one, each in some)
+    count = count_of(some)
     parts = sum(one.executions * each.parts for one, each in some)
     share = min(count / max(weighed(work), 1.0), 1.0)
     time = words.gone * sum(_time(launch, work, one, each, words) for one, each in some)

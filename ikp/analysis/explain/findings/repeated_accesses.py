@@ -20,12 +20,13 @@ from ikp.analysis.explain.counted_work import (
     SECTOR,
     Access,
     CountedWork,
-    counted_work,
+    if_counted,
     is_atomic,
     is_fixed,
     l1_cycles,
     lane_bytes,
     moved_bytes,
+    requests_of,
 )
 from ikp.analysis.explain.findings.needless_instructions import extra_of
 from ikp.analysis.explain.places import share_of_time, short_line, where_of_accesses, where_of_extra
@@ -47,12 +48,10 @@ _AGAIN: Final = 0.25
 """Part of the bytes of memory that are asked for again, from which on that is a finding."""
 
 
-def repeated_loads(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def repeated_loads(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on loads that could be made once, or not at all."""
-    work = counted_work(launch)
-    if work is None:
-        return
-    loads = [each for each in work.accesses() if each[1].unit.startswith(("load.g", "copy.g"))]
+    loads = work.accesses("load.g", "copy.g")
     yield from _passed_through(launch, work, loads)
     loads = [each for each in loads if READS_BACK not in each[1].depends]
     yield from _invariant(launch, work, loads)
@@ -62,7 +61,7 @@ def repeated_loads(launch: Prepared) -> Iterator[Finding]:
 def _passed_through(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:
     """Yield a finding on bytes that a block stores to global memory and loads again."""
     back = [each for each in loads if READS_BACK in each[1].depends]
-    own = [each for each in work.accesses() if ".global." in each[1].unit]
+    own = work.global_accesses()
     whole = moved_bytes(own)
     again = moved_bytes(back)
     stores = moved_bytes(each for each in own if each[1].unit.startswith("store"))
@@ -194,11 +193,9 @@ _STORED_PART: Final = 0.15
 """Part of the accesses, of the time, or of the bytes, from which on such stores are a finding."""
 
 
-def needless_stores(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def needless_stores(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on stores that are made again, and on values that are written back."""
-    work = counted_work(launch)
-    if work is None:
-        return
     summed = list(_summed(launch, work))
     yield from summed or _stored_again(launch, work)
     yield from _written_back(launch, work)
@@ -245,7 +242,7 @@ def _written_back(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some = extra_of(work, "written back")
     lines = {each.line for _, each in some}
     stores = sum(one.executions * each.parts for one, each in some)
-    own = [each for each in work.accesses() if ".global." in each[1].unit]
+    own = work.global_accesses()
     back = [each for each in own if each[1].unit.startswith("store.g") and each[1].line in lines]
     if not some or not stores or not back:
         return
@@ -272,10 +269,10 @@ def _written_back(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 
 def _stored_again(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on stores in a loop whose address is the same in each iteration."""
-    stores = [each for each in work.accesses() if each[1].unit.startswith("store.g")]
+    stores = work.accesses("store.g")
     fixed = [each for each in stores if is_fixed(each[1]) and each[1].threads is not None]
-    whole = sum(each[2] for each in work.accesses() if ".global." in each[1].unit)
-    count = sum(each[2] for each in fixed)
+    whole = requests_of(work.global_accesses())
+    count = requests_of(fixed)
     if not fixed or count < _STORED_PART * whole or count < _TIMES * launch.grid_warps:
         return
     saved = 1 - nearest(launch, ("L1", "L2", "issue"))
@@ -315,21 +312,19 @@ _UNSTAGED_PART: Final = 0.6
 """Part of L1's cycles that such loads are, at least."""
 
 
-def unstaged_loads(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def unstaged_loads(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding where loads of global memory feed sums of products one by one."""
-    work = counted_work(launch)
-    if work is None:
-        return
     yield from _small_register_tiles(launch, work)
     l1, l2 = share_of(launch, "L1"), share_of(launch, "L2")
     if l1 < _L1:
         return
-    sums = sum(one.facts.sums * one.executions for one in work.ranges)
+    sums = work.sums
     every = [each for each in work.accesses() if not is_atomic(each[1])]
     loads = [each for each in every if each[1].unit.startswith("load.global")]
     whole = l1_cycles(every)
     cycles = l1_cycles(loads)
-    count = sum(n for _, _, n in loads)
+    count = requests_of(loads)
     own = l1_cycles(each for each in loads if is_own(each[1]) or "d" in each[1].depends)
     if not sums or count < _LOADS * sums or cycles < _UNSTAGED_PART * whole or own >= _OWN * cycles:
         return
@@ -367,7 +362,7 @@ def _small_register_tiles(launch: Prepared, work: CountedWork) -> Iterator[Findi
     l1, fma = share_of(launch, "L1"), share_of(launch, "FMA")
     if l1 < max(_FULL, _MORE * fma) or any(r.facts.products for r in work.ranges):
         return
-    sums = sum(one.facts.sums * one.executions for one in work.ranges)
+    sums = work.sums
     multiplies = work.issued.get("fma", 0.0)
     every = [each for each in work.accesses() if not is_atomic(each[1])]
     loads = [each for each in every if each[1].unit.startswith("load.shared")]

@@ -20,6 +20,7 @@ from ikp.analysis.explain.counted_work import (
     Access,
     CountedWork,
     counted_work,
+    if_counted,
     is_atomic,
     lane_bytes,
     request_cycles,
@@ -47,11 +48,9 @@ _LATENCY: Final = 4.0
 """How many times as long as at the full rate an excess may hold a launch up, at most."""
 
 
-def costly_accesses(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def costly_accesses(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on strided accesses to global memory, and one on bank conflicts."""
-    work = counted_work(launch)
-    if work is None:
-        return
     costly = [one for one in work.accesses() if _is_costly(one[1]) and not is_atomic(one[1])]
     excess = {id(one): _excess(work, *one[1:]) for one in costly}
     for space, say in {".global.": _uncoalesced, ".shared.": _counted_conflicts}.items():
@@ -319,7 +318,7 @@ def _unaligned(launch: Prepared, name: str) -> str:
 def _few_bytes(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding on narrow loads that are too few bytes under way to fill memory's rate."""
     work, room = counted_work(launch), room_of(launch)
-    every = [one for one in work.accesses() if one[1].unit.startswith("load.g")] if work else []
+    every = work.accesses("load.g") if work else []
     loads = [one for one in every if one[1].addresses != 1]
     if work is None or not room.warps or not loads or not all(map(_is_scalar, loads)):
         return

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
+from ikp.analysis.explain.counted_work import CountedWork, RangeWork, if_counted
 from ikp.analysis.explain.findings.needless_instructions import extra_of
 from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.places import share_of_time, where_of
@@ -44,11 +44,9 @@ _LIGHT: Final = 2.0
 """Loads of shared memory for each sum, above which it is no product of tiles in registers."""
 
 
-def slow_arithmetic(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def slow_arithmetic(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on arithmetic that another unit, or fewer instructions, could do faster."""
-    work = counted_work(launch)
-    if work is None:
-        return
     yield from _no_tensor_cores(launch, work)
     yield from _double(launch, work)
     yield from _special(launch, work)
@@ -260,11 +258,9 @@ _IDLE: Final = 0.4
 """Share of the nearest roof below which no unit of the device holds the kernel up."""
 
 
-def warp_wide_costs(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def warp_wide_costs(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on chased pointers, fences, scattered constants and repeated reductions."""
-    work = counted_work(launch)
-    if work is None:
-        return
     yield from _chases(launch, work)
     yield from _fences(launch, work)
     yield from _constants(launch, work)

@@ -22,7 +22,7 @@ from ikp.analysis.explain.counted_work import (
     READS_BACK,
     SECTOR,
     CountedWork,
-    counted_work,
+    if_counted,
     l1_cycles,
     moved_bytes,
     sectors,
@@ -185,11 +185,9 @@ _BUSY: Final = 0.5
 """Share of the tensor cores' rate from which on tiles are large enough."""
 
 
-def small_tiles(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def small_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on products with few operations for each byte that SMs ask for."""
-    work = counted_work(launch)
-    if work is None:
-        return
     flop, asked = flop_of(work), _operand_bytes(work)
     if not flop or not asked:
         return

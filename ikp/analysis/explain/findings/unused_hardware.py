@@ -22,8 +22,10 @@ from ikp.analysis.explain.counted_work import (
     Access,
     CountedWork,
     RangeWork,
-    counted_work,
+    count_of,
+    if_counted,
     lane_bytes,
+    requests_of,
     sectors,
 )
 from ikp.analysis.explain.findings.needless_instructions import extra_of
@@ -59,10 +61,10 @@ _BUSY: Final = 0.25
 """Share of tensor cores' rate from which on the rate of their instructions is."""
 
 
-def unused_hardware(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def unused_hardware(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on shared memory, and on products of warpgroups, that a launch leaves out."""
-    work = counted_work(launch)
-    if work is None or launch.facts is None:
+    if launch.facts is None:
         return
     yield from [*_shared(launch, work)] or _carved_out(launch, work)
     yield from _products(launch, work)
@@ -222,18 +224,16 @@ _MOST: Final = 0.5
 """Part of the loads that pass L1 by, and of sectors that blocks share."""
 
 
-def uncached_loads(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def uncached_loads(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on loads that pass L1 by, though their bytes are asked for again."""
-    work = counted_work(launch)
-    if work is None:
-        return
     some = extra_of(work, "uncached")
     lines = {each.line for _, each in some}
-    count = sum(one.executions * each.count for one, each in some)
-    loads = [each for each in work.accesses() if each[1].unit.startswith("load.global")]
+    count = count_of(some)
+    loads = work.accesses("load.global")
     again = any(_is_asked_again(one) for _, one, _ in loads if one.line in lines)
     waits = launch.share_in(launch.regions(_READING))
-    whole = sum(n for _, _, n in loads)
+    whole = requests_of(loads)
     if not some or not again or waits < _UNCACHED_PART or count < _MOST * whole:
         return
     saved = min(waits, 1 - nearest(launch, ("L1", "L2")))
@@ -276,10 +276,10 @@ _FEW: Final = 256
 """Blocks up to which most of a grid runs at once."""
 
 
-def block_order(launch: Prepared) -> Iterator[Finding]:
+@if_counted
+def block_order(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on loads that neighbours don't share, and others do."""
-    work = counted_work(launch)
-    if work is None or prod(launch.launch.grid) <= _FEW:
+    if prod(launch.launch.grid) <= _FEW:
         return
     some = [
         (one, access, _asked(access) * SECTOR * requests)

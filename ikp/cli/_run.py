@@ -102,7 +102,8 @@ from ikp.session.options import CLOCKS
     type=click.Choice(["timeline", "totals"]),
     default="timeline",
     show_default=True,
-    help="Record each range, or only how often and how long in all, which costs less.",
+    help="Record each range, or only how often and how long in all, which needs hardly any memory "
+    "(where marks are in the source).",
 )
 @click.option("--kernel", metavar="GLOB", help="Only kernels named so: matmul, ops.*, *mm*.")
 @click.option(

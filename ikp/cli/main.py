@@ -49,6 +49,16 @@ What to do first:
 """
 
 
+_TRACES = "A trace may also be packed, x.pftrace.gz, or come from standard input, as -."
+"""The last line of the help of each command that reads one."""
+
+
+def _reads_trace(command: click.Command) -> bool:
+    from ikp.cli._trace_file import TraceFile
+
+    return any(isinstance(each.type, TraceFile) for each in command.params)
+
+
 class _Failure(click.ClickException):
     """An :class:`~ikp.errors.IkpError` on its way to stderr: one message, exit code 1."""
 
@@ -76,6 +86,8 @@ class _LazyGroup(click.Group):
             # They need no linear algebra. OpenBLAS starts a thread for each core, which spins.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(f"ikp.cli._{cmd_name}").command
+        if command.epilog is None and _reads_trace(command):
+            command.epilog = _TRACES
         return command
 
     def resolve_command(

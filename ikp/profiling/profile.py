@@ -66,8 +66,9 @@ class profile(Life):
             2 s of cycles, 4 s of ns) is shown short. ``"cycles64"`` and ``"globaltimer64"`` record
             all 64, in records of 32 bytes instead of 16.
         mode: ``"timeline"`` records each range; ``"totals"`` only how often each region occurred in
-            each warp and how long it took in all, which costs less and needs hardly any room. Then
-            payloads are left out, and ``index=`` and region numbers known only at run time refused.
+            each warp and how long it took in all, which needs hardly any memory: whether it costs
+            the kernel less or more than a timeline depends on the kernel. Then payloads are left
+            out, and ``index=`` and region numbers known only at run time refused.
         overflow: when a warp's slot is full, ``"stop"`` keeps its first records, ``"wrap"`` its
             latest. ``"stream"`` is a ring that the host reads while the kernel runs, for kernels
             that run long: the trace has all records that it came to read. No kernel waits for the
@@ -197,12 +198,14 @@ class profile(Life):
             label: name of the launch in the trace.
             size: bytes, 224 to 2**31 - 16; None takes the session's ``buffer_size``. The kernel
                 divides it among its warps, for any grid.
-            grid: blocks of the launch, one to three integers. With ``num_warps``, and where no size
-                is given, the buffer gets room for 8,192 records in each warp (512 totals), if that
-                is less than the default; and for 512 (32 totals) if that is more, or what earlier
-                launches like this attempted, once they are read back: up to 256 MiB, and an eighth
-                of the device's free memory. Until one was read back, it has the default at least,
-                while unread buffers take less than 256 MiB.
+            grid: blocks of the launch, one to three integers. Where no size is given, it and
+                ``num_warps`` set it. Each warp gets room for 512 records (32 totals), or a quarter
+                more than the busiest warp of earlier launches like this attempted. If that takes
+                less than 32 MiB (8 MiB for totals), the size is raised: to 8,192 records a warp
+                (512 totals), or to 32 MiB where that is less. If it takes more, the size is cut: to
+                256 MiB, or to an eighth of the device's free memory where that is less, but not
+                below 32 MiB. Until a launch like this was read back, the size is at least 32 MiB,
+                while unread buffers take less than 256 MiB. Without ``grid`` it is 32 MiB.
             num_warps: warps of each block.
             regions: names for regions that the kernel gives as integers, like ``{0: "load"}``; a
                 list names 0, 1, 2, ...

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import ikp
+from ikp.cli.main import COMMANDS as NAMES
 from ikp.cli.main import cli
 from tests.analysis.explain.launches import Scene, Warp
 
@@ -135,3 +136,9 @@ def test_a_pipe_of_the_shell(plain: Path) -> None:
             check=True,
         )
     assert done.stdout.startswith("kernel: 30.00 us on a GPU") and "next:" not in done.stderr
+
+
+def test_the_help_of_each_command_that_reads_a_trace_says_so() -> None:
+    words = {words[0] for words in COMMANDS} | {"join"}
+    help_of = {name: CliRunner().invoke(cli, [name, "--help"]).output for name in NAMES}
+    assert {name for name, text in help_of.items() if "x.pftrace.gz" in text} == words

@@ -209,25 +209,30 @@ def _alike(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     loads = work.accesses("load.g", "copy.g")
     whole = l1_cycles(loads)
     alone = _of_loops(loads, "alone")
-    if any((each[1].blocks_share or 0.0) < _SHARED or "d" in each[1].depends for each in alone):
+    if not all(map(_is_shared, alone)):
         alone = []
     again = _of_loops(loads, "again")
     for some, line in ((alone, "alone"), (again, "again")):
-        cycles = l1_cycles(some)
-        if not some or cycles < _PART * whole:
+        by_blocks, part = line == "alone", l1_cycles(some) / max(whole, 1.0)
+        if not some or l1_cycles(some) < _PART * whole:
             continue
-        lines = {getattr(each[0].facts.excess, line) for each in some}
-        ranges = [one for one in work.ranges if getattr(one.facts.excess, line) in lines]
-        share = _time(launch, work, [one for one in ranges if one.name != work.kernel])
-        least = share_of(launch, "L1", "L2")  # loads take at least so long
-        share = max(share, cycles / max(whole, 1.0) * least)
-        by_blocks = line == "alone"
-        part = (some[0][1].blocks_share or 0.0) if by_blocks else 0.5
-        saved = share * part
-        if share < _PART or not enough(launch, saved * launch.duration):
-            continue
-        yield _found_alike(launch, some, share, saved, by_blocks=by_blocks)
-        return
+        share = max(_in_alike(launch, work, some, line), part * share_of(launch, "L1", "L2"))
+        saved = share * ((some[0][1].blocks_share or 0.0) if by_blocks else 0.5)
+        if share >= _PART and enough(launch, saved * launch.duration):
+            yield _found_alike(launch, some, share, saved, by_blocks=by_blocks)
+            return
+
+
+def _is_shared(each: Access) -> bool:
+    """Whether other blocks load most of what an access does."""
+    return (each[1].blocks_share or 0.0) >= _SHARED and "d" not in each[1].depends
+
+
+def _in_alike(launch: Prepared, work: CountedWork, some: list[Access], line: str) -> float:
+    """Return the share of the warps' time in ranges of loops that some loads are in."""
+    lines = {getattr(each[0].facts.excess, line) for each in some}
+    ranges = [one for one in work.ranges if getattr(one.facts.excess, line) in lines]
+    return _time(launch, work, [one for one in ranges if one.name != work.kernel])
 
 
 def _of_loops(loads: list[Access], line: str) -> list[Access]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import inf, prod
 from typing import Final
 
@@ -54,7 +55,7 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
     if work is None or facts is None:
         return
     count = _locals(work.issued)
-    loops = {unit for unit in work.uncounted if ".local." in unit}
+    loops = any(".local." in unit for unit in work.uncounted)
     share = count / max(work.total, 1.0)
     l1 = work.ns(_words(work)) / launch.duration
     part = max(share, l1, _guessed(work))
@@ -65,8 +66,8 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
     if not enough(launch, saved * launch.duration):
         return
     ranges = sorted(work.ranges, key=lambda one: -_locals(one.issued))
-    full = _is_full(facts.register_limit, facts.plain_registers or facts.registers)
-    full = full and not _is_indexed(work)
+    registers = facts.plain_registers or facts.registers
+    full = _is_full(facts.register_limit, registers) and not _is_indexed(work)
     yield finding(
         launch,
         "local-memory",
@@ -84,7 +85,7 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
         rationale=f"counted: {facts.spills or 0:,} such instructions in the plain kernel's code, "
         f"{count:,.0f} executed by warps"
         + (", and some in loops whose trips are not known" if loops else "")
-        + f"; {facts.plain_registers or facts.registers} registers a thread"
+        + f"; {registers} registers a thread"
         + (f", of {facts.register_limit} allowed" if facts.register_limit else "")
         + ". Refuted if a build without spills takes as long.",
         where=where_of(launch, [one for one in ranges[:3] if _locals(one.issued)]),
@@ -266,34 +267,63 @@ _BOUND: Final = 8.0
 @if_counted
 def contended_atomics(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on atomics whose number explains a part of the launch's time."""
-    some = [
-        (one, access, min(requests * access.lanes, _most(launch, access)))
-        for one, access, requests in work.accesses()
-        if access.unit.startswith("atomic.global") and requests
-    ]
+    some = _atomics(launch, work)
     swapped = [each for each in some if each[0].facts.excess.swaps]
-    if swapped and (found := list(_swapped(launch, work.kernel, swapped))):
-        yield from found
-        return
+    found = list(_swapped(launch, work.kernel, swapped)) if swapped else []
+    crowd = None if found else _on_the_same(launch, some) or _by_data(launch, some)
+    if crowd is not None:
+        yield from _crowded(launch, work.kernel, crowd)
+    elif some and not found:
+        found = list(_long(launch, work.kernel, some))
+    yield from found
+
+
+def _atomics(launch: Prepared, work: CountedWork) -> list[Access]:
+    """Return the atomics on global memory, each with how many operations all lanes make."""
+    return [
+        (one, access, min(requests * access.lanes, _most(launch, access)))
+        for one, access, requests in work.accesses("atomic.global")
+        if requests
+    ]
+
+
+@dataclass(frozen=True)
+class _Crowd:
+    """Atomics whose number alone takes a part of the launch."""
+
+    some: list[Access]
+    share: float  # of the launch, at the rate of such addresses
+    same: bool  # whether all are on the same addresses; else data choose them
+    sure: bool = False
+
+    @property
+    def count(self) -> float:
+        return requests_of(self.some)
+
+
+def _on_the_same(launch: Prepared, some: list[Access]) -> _Crowd | None:
+    """Return the atomics of all blocks on the same addresses, if these can't take them faster."""
     fixed = [each for each in some if _on_one(each[1])]
+    count = requests_of(fixed)
+    addresses = max((_addresses(launch, access) for _, access, _ in fixed), default=1)
+    one_by_one = count / _ONE_ADDRESS / addresses / launch.duration
+    share = max(one_by_one, count / _SPREAD / launch.duration)
+    sure = one_by_one >= _SURE_ATOMICS or share >= _MOSTLY
+    return _Crowd(fixed, share, True, sure) if fixed and share >= _LEAST_ATOMICS else None
+
+
+def _by_data(launch: Prepared, some: list[Access]) -> _Crowd | None:
+    """Return the atomics on addresses that data choose, if they take a part of L2's rate.
+
+    More than L2 can do are not all over L2: warps' operations on one address are joined.
+    """
     by_data = [each for each in some if "d" in each[1].depends]
-    for each, rate, what in ((fixed, _ONE_ADDRESS, "the same addresses"), (by_data, _SPREAD, "")):
-        count = sum(operations for _, _, operations in each)
-        spread = max((_addresses(launch, access) for _, access, _ in each), default=1)
-        one_by_one = count / rate / (spread if what else 1) / launch.duration
-        share = max(one_by_one, count / _SPREAD / launch.duration)
-        sure = bool(what) and (one_by_one >= _SURE_ATOMICS or share >= _MOSTLY)
-        if not what and share > _IMPOSSIBLE:
-            continue  # they are not all over L2: warps' operations on one address are joined
-        sure = sure or (bool(each) and _holds_up(launch, work.kernel, each))
-        sure = sure and count > prod(launch.launch.grid)  # one for each block is the repair
-        if each and share >= _LEAST_ATOMICS * (1 if what else 0.3):
-            yield from _found(launch, each, count, share, what, sure=sure)
-            return
-    if some:
-        yield from _long(launch, work.kernel, some)
+    share = requests_of(by_data) / _SPREAD / launch.duration
+    few = not _LEAST_BY_DATA <= share <= _IMPOSSIBLE
+    return None if few or not by_data else _Crowd(by_data, share, False)
 
 
+_LEAST_BY_DATA: Final = _LEAST_ATOMICS * 0.3
 _IMPOSSIBLE: Final = 1.15
 
 
@@ -390,26 +420,20 @@ def _on_one(access: AccessFacts) -> bool:
     return "b" not in access.depends and "d" not in access.depends and access.addresses is not None
 
 
-def _found(
-    launch: Prepared,
-    some: list[Access],
-    count: float,
-    share: float,
-    what: str,
-    *,
-    sure: bool,
-) -> Iterator[Finding]:
-    saved = min(1 - nearest(launch, ("L1", "L2")), _BOUND * share if what else 1.0)
+def _crowded(launch: Prepared, kernel: str, crowd: _Crowd) -> Iterator[Finding]:
+    share, count = crowd.share, crowd.count
+    saved = min(1 - nearest(launch, ("L1", "L2")), _BOUND * share if crowd.same else 1.0)
     if not enough(launch, saved * launch.duration):
         return
-    some.sort(key=lambda each: -each[2])
+    sure = crowd.sure or _holds_up(launch, kernel, crowd.some)
+    sure = sure and count > prod(launch.launch.grid)  # one for each block is the repair
     yield finding(
         launch,
         "atomics",
         title=f"{count:,.0f} atomic operations "
         + (
             "of all blocks are on the same addresses"
-            if what
+            if crowd.same
             else "are on addresses that data choose"
         )
         + f", {count / launch.duration:.2f} in a nanosecond",
@@ -421,11 +445,11 @@ def _found(
         + (
             "; their address depends on no lane, block or data. One address takes one in a cycle "
             "of L2 at most."
-            if what
+            if crowd.same
             else "; how many are on one address, the code does not say."
         )
         + " Refuted if the kernel takes as long with plain stores to addresses of their own.",
-        where=where_of_accesses(launch, some),
+        where=where_of_accesses(launch, sorted(crowd.some, key=lambda each: -each[2])),
         suggestion="reduce within each warp (__reduce_add_sync, __shfl_xor_sync) and block first, "
         "in registers or shared memory, then one atomic for each block; or partial results and a "
         "second kernel",

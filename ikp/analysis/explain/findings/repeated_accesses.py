@@ -123,30 +123,19 @@ def _invariant(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iter
 
 def _again(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[Finding]:
     """Yield a finding on bytes of memory that a later part of the kernel loads again."""
-    first: dict[int, Access] = {}
-    again: list[tuple[Access, Access]] = []
-    for each in loads:
-        if is_own(each[1]):
-            known = next((first[key] for key in each[1].keys if key in first), None)
-            if known is not None and _elsewhere(known, each):
-                again.append((known, each))
-            for key in each[1].keys:
-                first.setdefault(key, each)
-    own = sum(_bytes(each) for each in loads if is_own(each[1]))
-    own += sum(
-        requests * (access.least or 0) * SECTOR
-        for _, access, requests in work.accesses()
-        if access.unit.startswith("store.g") and is_own(access)
-    )
-    more = sum(_bytes(each) for _, each in again)
+    own_loads = [each for each in loads if is_own(each[1])]
+    again = _pairs(own_loads)
+    own = _bytes(own_loads)
+    own += _bytes([each for each in work.accesses("store.g") if is_own(each[1])])
+    more = _bytes([each for _, each in again])
     share = more / work.peak.gb_per_s / launch.duration
     if not again or more < _AGAIN * own or share < _LEAST:
         return
-    third = _third(loads)
-    if third:
-        more, again = sum(_bytes(each) for each in third), [(again[0][0], third[0])]
-    saved = more / own
     once, other = again[0]
+    third = _third(own_loads)
+    if third:
+        more, other = _bytes(third), third[0]
+    saved = more / own
     yield finding(
         launch,
         "repeated-loads",
@@ -165,11 +154,24 @@ def _again(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator
     )
 
 
+def _pairs(loads: list[Access]) -> list[tuple[Access, Access]]:
+    """Return each load of what another place in the code has loaded before, behind that one."""
+    first: dict[int, Access] = {}
+    found = []
+    for each in loads:
+        known = next((first[key] for key in each[1].keys if key in first), None)
+        if known is not None and _elsewhere(known, each):
+            found.append((known, each))
+        for key in each[1].keys:
+            first.setdefault(key, each)
+    return found
+
+
 def _third(loads: list[Access]) -> list[Access]:
     """Return the loads of what two other places in the code have loaded before."""
     places: dict[int, list[Access]] = {}
     for each in loads:
-        for key in each[1].keys if is_own(each[1]) else ():
+        for key in each[1].keys:
             if all(_elsewhere(one, each) for one in places.setdefault(key, [])):
                 places[key].append(each)
     return list({id(each): each for some in places.values() for each in some[2:]}.values())
@@ -185,8 +187,9 @@ def _elsewhere(one: Access, other: Access) -> bool:
     return one[0].name != other[0].name or one[1].line != other[1].line
 
 
-def _bytes(each: Access) -> float:
-    return each[2] * (each[1].least or 0.0) * SECTOR
+def _bytes(some: list[Access]) -> float:
+    """Return the bytes that some accesses need, each lane's once."""
+    return sum(requests * (access.least or 0.0) * SECTOR for _, access, requests in some)
 
 
 _STORED_PART: Final = 0.15

@@ -19,7 +19,7 @@ from ikp.analysis.explain.activity import FLAG_WAIT, Activity
 from ikp.analysis.explain.connections import Connection, Rows, connect_wait
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.places import time_in, where_of, where_of_rows
+from ikp.analysis.explain.places import share_of_time, where_of, where_of_rows
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import (
     GroupShares,
@@ -311,20 +311,18 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
 
     Where one warp of a block waits, the others wait for it: a block's time counts, not a warp's.
     """
-    regions = [
-        i for i, name in enumerate(launch.names) if name.startswith(FLAG_WAIT) and launch.counts[i]
-    ]
     work = counted_work(launch)
     ranges = [one for one in work.ranges if one.facts.polls] if work else []
-    if regions:
+    occurring = np.flatnonzero(launch.counts).tolist()
+    regions = [i for i in occurring if launch.names[i].startswith(FLAG_WAIT)]
+    names = [launch.names[i] for i in regions]
+    measured = bool(regions)
+    if measured:
         rows = launch.of_region(regions)
         share = share_of_blocks(launch, launch.slot[rows], launch.took(rows))
-        names = [launch.names[i] for i in regions]
-        measured = True
-    elif ranges and nearest(launch) < _DEVICE_BUSY:
-        took = time_in(launch, ranges, work.kernel if work else "")
-        share, names = took / max(launch.warp_time, 1), [one.name for one in ranges]
-        measured = False
+    elif work and ranges and nearest(launch) < _DEVICE_BUSY:
+        share = share_of_time(launch, ranges, work.kernel)
+        names = [one.name for one in ranges]
     else:
         return
     left = 1 - nearest(launch, _SPINNING)  # a loop that asks again issues, and does no work

@@ -78,7 +78,7 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
         base = _base(host, aligned)
         matched = by_time(spans, there.moved(np.full(len(starts), base)), alike, known)
         bound = max((each.clock.unix_bound_ns or 0.0 for each in trace.launches), default=0.0)
-        if records:
+        if records and len(spans.middle):
             _check(matched, host, SLACK_NS + bound, way)
         exactly = f"by clocks, at most {bound / 1e3:.2f} us off" if bound else "by the host's clock"
         return _placed(trace, replace(host, base_ns=base), way, matched, where, exactly)

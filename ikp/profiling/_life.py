@@ -423,10 +423,13 @@ def save(
 ) -> str:
     """Write a session's trace; an empty one never replaces the file of an earlier run.
 
+    With what the host did beside it, a trace without warps is not empty.
+
     Returns:
         A message if nothing was recorded, which says what became of the file; else "".
     """
     nothing = holds_nothing(trace) or (failed and not row_count(trace)[0])
+    nothing = nothing and (placed is None or not placed.host.slices)
     if nothing and Path(target).exists():
         when = " before the program failed" if failed else ""
         return f"nothing was recorded{when}, so {target} stays as it was: it is of an earlier run."

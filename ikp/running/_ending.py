@@ -48,9 +48,7 @@ def report(
     for line in _launches(session, launcher, options):
         say(line)
     if not launcher.recorded:
-        if not (launcher.plain or followed):
-            say(NO_KERNEL if options.follow == "none" else NO_KERNELS)
-        say_nothing_written(options.path)
+        _say_none(launcher, options, wrote=wrote, followed=followed)
         return
     if trace is None:
         return
@@ -69,6 +67,16 @@ def report(
         say_nothing_written(options.path)
 
 
+def _say_none(launcher: Watched, options: Options, *, wrote: bool, followed: bool) -> None:
+    """Say that no kernel was recorded, and what was written all the same."""
+    if wrote:
+        say(f"no kernel was recorded. Wrote {options.path}, with what the host did.")
+        return
+    if not (launcher.plain or followed):
+        say(NO_KERNEL if options.follow == "none" else NO_KERNELS)
+    say_nothing_written(options.path)
+
+
 def report_of_child(launcher: Watched, path: str, *, wrote: bool) -> list[str]:
     """Return the lines on a child: launches recorded, why others were not, and the file."""
     from ikp.analysis.evidence import plural
@@ -82,7 +90,15 @@ def report_of_child(launcher: Watched, path: str, *, wrote: bool) -> list[str]:
     lines = ["; ".join([text, *(f"{n} {why}" for why, n in reasons.most_common(_VERDICTS))])]
     if wrote:
         lines[0] += f". Wrote {path}"
-    return lines
+    return [*lines, *aside(launcher)]
+
+
+def aside(launcher: Watched) -> list[str]:
+    """Return the line on libraries whose kernels run plain; none where there are none."""
+    if not launcher.aside:
+        return []
+    libraries = ", ".join(sorted(launcher.aside))
+    return [f"kernels of {libraries} run plain: choose some with --kernel."]
 
 
 def _table(trace: Trace) -> None:
@@ -208,9 +224,7 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
     lines = []
     for name in names:
         lines += _of_kernel(name, session.facts, launcher)
-    if launcher.aside:
-        libraries = ", ".join(sorted(launcher.aside))
-        lines.append(f"kernels of {libraries} run plain: choose some with --kernel.")
+    lines += aside(launcher)
     if launcher.recorded:
         ways = {session.facts.get(f"marks in {name}", ""): None for name in launcher.recorded}
         lines.append(f"marks: {'; '.join(ways) if launcher.plan.level == BEST else launcher.plan}.")

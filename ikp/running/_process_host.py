@@ -50,6 +50,11 @@ class ProcessHost:
         self._over = threading.Event()
         self._limited = False
 
+    @property
+    def began(self) -> bool:
+        """Whether it has recorded anything."""
+        return self._beside is not None
+
     def stepping_in(self) -> AbstractContextManager[None]:
         """Await torch, until the context is left."""
         from ikp.profiling import foreign

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from ikp import registry
 from ikp.errors import FaultError, IkpError
 from ikp.running import _frames as frames
-from ikp.running._ending import count_replays, report, report_of_child
+from ikp.running._ending import aside, count_replays, report, report_of_child
 from ikp.running._following import claimed, ended, of_window
 from ikp.running._installed import installed
 from ikp.running._process_host import ProcessHost
@@ -155,6 +155,7 @@ class _Child:
         try:
             if recording.family is not None:
                 recording.open_child(recording.family)
+                recording.watch_end()
             registry.prepare(recording.path)
         except Exception as error:  # noqa: BLE001 - the program goes on
             pass_on(error)
@@ -269,6 +270,9 @@ class Recording:
         self.session = session
         if self.host is not None:
             self.host.accompany(session)
+
+    def watch_end(self) -> None:
+        """Write the trace of a child before a signal or ``os._exit`` ends it."""
         self.unwatched.append(on_termination(self.terminate))
         self.watch_exit()
 
@@ -429,9 +433,11 @@ class Recording:
     def _write(self, patience_s: float | None, *, root: bool) -> list[str]:
         """Write the trace; report on stderr, or return the lines that a child's report has."""
         if self.host is not None:
+            if patience_s is None:
+                self._open_for_host(self.host)
             self.host.end(waits=patience_s is None)
         if self.session is None:
-            return []
+            return [] if root or self.name else self._set_aside()
         before = _state(self.path)
         lines = self._close(self.session, patience_s)
         wrote = _state(self.path) != before
@@ -439,7 +445,7 @@ class Recording:
         if trace is not None:
             count_replays(self.launcher, trace)
             self.traces[self.path] = trace
-        if self.launcher.recorded or self.launcher.plain:
+        if self.launcher.recorded or self.launcher.plain or wrote:
             self._note(trace, self.path if wrote else None)
         if not root:
             child = report_of_child(self.launcher, self.path, wrote=wrote)
@@ -460,9 +466,24 @@ class Recording:
 
     def _of_host(self) -> list[str]:
         """Return the lines on the host's part of the file that was written."""
-        if self.host is None or self.session is None or not self.launcher.recorded:
+        if self.host is None or self.session is None or not self.session.export:
             return []
         return [*filter(None, [self.session.joined]), *self.host.lines()]
+
+    def _open_for_host(self, host: ProcessHost) -> None:
+        """Open the session of a child that launched nothing that ikp records, for its host."""
+        if self.session is None and self.family is not None and host.began:
+            try:
+                self.open_child(self.family)
+            except (IkpError, OSError) as error:
+                say(f"process {os.getpid()}: what the host did is lost: {error}")
+
+    def _set_aside(self) -> list[str]:
+        """Return the line on a child that launched kernels of libraries alone."""
+        lines = aside(self.launcher)
+        if lines and self.family is not None:
+            self.name, _ = claimed(self.family, self.options.path, self.options.template)
+        return lines
 
     def _has_replays(self) -> bool:
         """Return whether a window has replays of graphs that were captured before it."""
@@ -477,7 +498,9 @@ class Recording:
 
         Without ikp the process would be over: none of its handlers run here.
         """
-        session.export = bool(self.launcher.recorded) or self._has_replays()
+        # A signal waits for no profiler of a process without launches: a kernel may never end.
+        alone = patience_s is None and self.host is not None and self.host.began
+        session.export = bool(self.launcher.recorded) or alone or self._has_replays()
         failed = _failure()
         lines: list[str] = []
         with ExitStack() as own:

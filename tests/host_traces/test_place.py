@@ -167,3 +167,9 @@ def test_several_gpus_have_a_clock_each() -> None:
     trace = replace(trace, launches=(replace(first, device="other"), *others))
     with pytest.raises(UsageError, match="several GPUs"):
         place(trace, records(BEGINS))
+
+
+def test_a_process_that_launched_nothing_is_placed_by_the_clocks() -> None:
+    placed = place(replace(launches([]), launches=()), records(BEGINS))
+    assert placed.record == {} and placed.way == "clocks"
+    assert placed.report == "host.json: placed by the host's clock."

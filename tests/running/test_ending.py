@@ -9,7 +9,14 @@ import pytest
 from ikp.core.decoding.decode import decode
 from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text
 from ikp.errors import FaultError
-from ikp.running._ending import _checked, _chosen_nothing, _recording, count_replays, report
+from ikp.running._ending import (
+    _checked,
+    _chosen_nothing,
+    _recording,
+    count_replays,
+    report,
+    report_of_child,
+)
 from ikp.running.recording import Recording
 from ikp.unedited.plan import plan
 from tests.exporters.perfetto.examples import CYCLES, warp
@@ -129,3 +136,12 @@ def test_a_trace_without_graphs_changes_no_count():
     for text in ("", "[]", '{"k": 3}'):
         count_replays(launcher, SimpleNamespace(provenance={REPLAYED: text}))
     assert launcher.recorded == Counter(k=2) and not launcher.plain
+
+
+def test_a_child_says_which_libraries_run_plain():
+    launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), aside={"libb.so", "liba.so"})
+    lines = report_of_child(launcher, "/w/x.pftrace", wrote=True)
+    assert lines == [
+        "1 of 1 launches recorded, of 1 kernel. Wrote /w/x.pftrace",
+        "kernels of liba.so, libb.so run plain: choose some with --kernel.",
+    ]

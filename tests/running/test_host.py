@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import ikp
 from ikp.cli.main import cli
 from ikp.errors import UsageError
+from ikp.exporters.perfetto import PerfettoExporter
 from ikp.probing import Feature, Foreign, Private
 from ikp.profiling import foreign, torch_profiler
 from ikp.running._process_host import ProcessHost
@@ -100,6 +101,33 @@ def test_processes_have_what_their_host_did_however_they_end(tmp_path: Path) -> 
         found = columns(processor, "select name from slice where category is not null")
     names = set(found["name"])
     assert "aten::sin" in names and not names & {"aten::tan", "aten::sinh"}
+
+
+WITHOUT_LAUNCHES = """\
+import os, subprocess, sys, torch
+for begin, _ in list(torch.cuda._queued_calls):  # as torch does when it initialises CUDA
+    if begin.__module__.startswith("ikp"): begin()
+torch.ones(3).sin() if "RANK" in os.environ else torch.ones(3).cos()
+if "RANK" not in os.environ:
+    subprocess.run([sys.executable, __file__], env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"})
+"""
+
+
+def test_a_process_without_launches_has_what_its_host_did(tmp_path: Path) -> None:
+    """A rank that launches nothing, or kernels of libraries alone, is in the picture."""
+    done = run(tmp_path, WITHOUT_LAUNCHES)
+    assert done.returncode == 0, done.stderr
+    path, rank, whole = (tmp_path / f"ikp-prog.{end}pftrace" for end in ("", "rank1.", "all."))
+    assert f"ikp: no kernel was recorded. Wrote {path}, with what the host did.\n" in done.stderr
+    assert f"0 of 0 launches recorded, of 0 kernels. Wrote {rank}\n" in done.stderr
+    assert done.stderr.count("torch.profiler: placed by the host's clock.") == 2
+    assert len(ikp.load(whole).launches) == 0
+    names = [
+        {each.name for each in host.slices} & {"aten::sin", "aten::cos"}
+        for host in PerfettoExporter().read_beside(whole)
+    ]
+    assert names == [{"aten::cos"}, {"aten::sin"}]
+    assert "next: ikp view ikp-prog.all.pftrace" in done.stderr
 
 
 @pytest.mark.any_pins

@@ -10,15 +10,19 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import chain
 
-from ikp.sass.disassembly.effects import BITS, UP, UR, R, members
+import numpy as np
+
+from ikp.sass.disassembly.effects import BITS, UP, UR, R
 from ikp.verifier.declared import Declared
-from ikp.verifier.in_flight import STARTED, Flight, Waits
+from ikp.verifier.in_flight import OURS, PRODUCTS, STARTED, Flight, Waits
 from ikp.verifier.matched_code import MatchedCode, names
 from ikp.verifier.patched_graph import ENDS, PatchedGraph
 from ikp.verifier.register_values import HIGH, LOST, LOW, OTHER, Rules, Values, restores
 
 _STAYS = UR.all | UP.all | ((1 << BITS) - 1) << BITS  # what threads read where others leave
+_NOTHING, _ADDRESS = (0, 0), (LOW, HIGH)
 State = tuple[Values, Flight]
+Does = tuple[int, int, int]  # a node, the registers that it reads, and those that it overwrites
 
 
 class CheckedFlow:
@@ -40,127 +44,130 @@ class CheckedFlow:
         declared: Declared,
         base: int,
     ) -> None:
-        self.graph = PatchedGraph(code, tables, asserts)
-        self.code, self.ours, self.count = code, self.graph.ours, self.graph.count
-        self.rules = Rules(self.graph, declared, base)
-        self.waits = Waits(self.graph, declared.registers)
+        self.graph = graph = PatchedGraph(code, tables, asserts)
+        self.code, self.ours, self.count = code, graph.ours, graph.count
+        self.rules = Rules(graph, declared, base)
+        self.waits = Waits(graph, declared.registers)
+        waiting = np.flatnonzero(code.text.controls.waits).tolist()
+        writing = (n for n, each in enumerate(graph.effects) if each.writes)
+        self.acting = {*waiting, *writing, *self.waits.starting, *self.waits.special}
+        self.wrong: dict[int, list[str]] = {}  # of nodes
+        self.seen: dict[int, tuple[bool, bool, bool]] = {}  # of inserted ones; see ``_through``
 
     def check(self) -> Iterator[str]:
         """Yield inserted instructions that may do something to the kernel or to its memory."""
-        restored, addresses, early = set[int](), set[int](), set[int]()
-        for head, state in self._entering().items():
-            values, flight = dict(state[0]), list(state[1])
-            for node in self.graph.blocks[head]:
-                own = self.ours.get(at := node % self.count)
-                if own is None:
-                    yield from self.waits.disturbed(node, flight)
-                    self._step(at, values, flight)
-                    continue
-                wrong = chain(self.waits.busy(own, at, flight), self.rules.unsafe(own, at, values))
-                yield from (f"{self.graph.said(at)} {each}" for each in wrong)
-                restored.update([node] if restores(own, values) else [])
-                early.update([] if flight[STARTED] else [node])
-                self._step(at, values, flight)
-                if any(values.get(bit) in (LOW, HIGH) for bit in members(own.writes)):
-                    addresses.add(at)  # where nothing is recorded, no store reads some of these
-        yield from self._needed(restored, addresses, early)
+        self._follow()
+        yield from chain.from_iterable(self.wrong.values())
+        yield from self._needed()
 
-    def _entering(self) -> dict[int, State]:
-        """Return the state in which each block is entered, on any path."""
-        found: dict[int, State] = {0: ({}, self.waits.begin())}
-        steps = {
-            head: [node for node in block if self._counts(node % self.count)]
-            for head, block in self.graph.blocks.items()
-        }
-        order = self.graph.order()
+    def _follow(self) -> None:
+        """Follow all paths until each block is entered in no further state."""
+        entered: dict[int, State] = {0: ({}, self.waits.begin())}
+        order, work = self.graph.order(), [0]
         rank = {head: number for number, head in enumerate(order)}
-        work = [0]
         while work:
             head = order[heappop(work)]
-            state = dict(found[head][0]), list(found[head][1])
-            for node in steps[head]:
-                self._step(node % self.count, *state)
+            state = dict(entered[head][0]), list(entered[head][1])
+            self._through(self.graph.blocks[head], *state)
             for to in self.graph.to[head]:
-                both = _merged(found[to], state) if to in found else state
-                if to not in found or both != found[to]:
-                    found[to] = both
+                both = _merged(entered[to], state) if to in entered else state
+                if to not in entered or both != entered[to]:
+                    entered[to] = both
                     if rank[to] not in work:
                         heappush(work, rank[to])
-        return found
 
-    def _counts(self, at: int) -> bool:
-        """Whether an instruction changes states."""
-        word, number = self.code.new[at], self.code.origin[at]
-        if number <= 0 or self.graph.effects[number].writes or word >> 116 & 63:
-            return True
-        return self.waits.counts(number, boards=(word >> 110 & 63) != 63)
+    def _through(self, block: range, values: Values, flight: Flight) -> None:
+        """Follow a block; change the state in which it is entered to that in which it is left.
 
-    def _step(self, at: int, values: Values, flight: Flight) -> None:
-        self.waits.step(at, flight)
-        self.rules.step(at, values)
+        What its nodes do wrong, and what inserted ones do, is that of the last state: whether one
+        is before all original code, sets a predicate again, or makes an address.
+        """
+        waits, rules, origin, ours = self.waits, self.rules, self.code.origin, self.ours
+        for node in block:
+            if (own := ours.get(at := node % self.count)) is None:
+                if any(flight[OURS:PRODUCTS]):
+                    self.wrong[node] = [*waits.disturbed(node, flight)]
+                if (number := origin[at]) in self.acting:
+                    waits.issue(at, number, flight)
+                    rules.overwrite(number, values)
+                flight[STARTED] = 1
+                continue
+            early, wrong = not flight[STARTED], [*rules.unsafe(own, at, values)]
+            wrong += waits.insert(own, at, flight)
+            self.wrong[node] = [f"{self.graph.said(at)} {each}" for each in wrong]
+            restored = own.kind == "test" and restores(own, values)
+            rules.insert(own, values, restored=restored)
+            address = [bit for bit, _ in own.sets if values[bit] in _ADDRESS]
+            self.seen[node] = early, restored, bool(address)
 
-    def _needed(self, restored: set[int], addresses: set[int], early: set[int]) -> Iterator[str]:
+    def _needed(self) -> Iterator[str]:
         """Yield inserted instructions that overwrite a live original value, or that nothing reads.
 
         Of a set of live registers, the lower half is for original code, the upper for inserted.
         """
-        used, behind = dict.fromkeys(self.ours, 0), self._live(restored)
-        for node, now in behind.items():
-            at = node % self.count
-            if (own := self.ours.get(at)) is None:
-                continue
-            used[at] |= now >> BITS
-            # Before all original code, threads' registers have no values.
-            lost = own.writes & now & (~R.all if node in early else -1)
-            if lost and node not in restored and at not in self.graph.same:
-                yield f"{self.graph.said(at)} overwrites {names(lost)}, which original code needs"
-        reached = {node % self.count for node in behind} - {node % self.count for node in restored}
-        for at in sorted(reached & self.ours.keys() - addresses):
+        used, does = dict.fromkeys((node % self.count for node in self.seen), 0), self._does()
+        for head, live in self._live(does).items():
+            now = live
+            for node, reads, kills in does[head]:
+                if (own := self.ours.get(at := node % self.count)) is not None:
+                    early, restored, address = self.seen[node]
+                    # Where nothing is recorded, no store reads some parts of an address.
+                    used[at] |= own.writes if restored or address else now >> BITS
+                    # Before all original code, threads' registers have no values.
+                    lost = own.writes & now & (~R.all if early else -1)
+                    if lost and not restored and at not in self.graph.same:
+                        said = f"overwrites {names(lost)}, which original code needs"
+                        yield f"{self.graph.said(at)} {said}"
+                now = now & ~kills | reads
+        for at in sorted(used):
             if (writes := self.ours[at].writes) and not writes & used[at]:
                 yield f"{self.graph.said(at)} sets {names(writes)}, which nothing reads"
 
-    def _live(self, restored: set[int]) -> dict[int, int]:
-        """Return the live registers behind each node, by backward dataflow."""
-        blocks, stay, before = self.graph.blocks, self.graph.stay, self._before()
-        does = {head: self._done(block, restored) for head, block in blocks.items()}
-        live, behind, work = dict.fromkeys(blocks, 0), dict[int, int](), self.graph.order()
-        while work:
-            head = work.pop()
-            now = live[stay[head]] & _STAYS if head in stay else 0
-            for to in self.graph.to[head]:
-                now |= live[to]
-            for node, reads, kills in does[head]:
-                behind[node] = now
+    def _live(self, does: dict[int, list[Does]]) -> dict[int, int]:
+        """Return the live registers behind each block, by backward dataflow."""
+        order, stay, changed = self.graph.order()[::-1], self.graph.stay, True
+        live, behind = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
+        whole = {head: _together(does[head]) for head in order}
+        while changed:
+            changed = False
+            for head in order:
+                now = live[stay[head]] & _STAYS if head in stay else 0
+                for to in self.graph.to[head]:
+                    now |= live[to]
+                behind[head], (reads, kills) = now, whole[head]
                 now = now & ~kills | reads
-            if now != live[head]:
+                changed |= now != live[head]
                 live[head] = now
-                work += before[head]
         return behind
 
-    def _before(self) -> dict[int, list[int]]:
-        """Return the blocks that lead to each block, or whose threads that stay go on with it."""
-        found: dict[int, list[int]] = {head: [] for head in self.graph.blocks}
-        for head, tos in self.graph.to.items():
-            for to in tos:
-                found[to].append(head)
-        for head, to in self.graph.stay.items():
-            found[to].append(head)
+    def _does(self) -> dict[int, list[Does]]:
+        """Return the registers that each block's nodes read and overwrite, the last node first."""
+        effects = [
+            (each.reads, each.kills | each.kills << BITS) if any(each) else _NOTHING
+            for each in self.graph.effects
+        ]
+        for number in self.code.having(*ENDS):  # behind it, all counts as read
+            reads, kills = effects[number]
+            effects[number] = reads | ((1 << BITS) - 1) << BITS, kills
+        found = {}
+        for head, block in self.graph.blocks.items():
+            found[head] = does = list[Does]()
+            for node in reversed(block):
+                if (own := self.ours.get(at := node % self.count)) is not None:
+                    kills = own.writes << BITS if own.guard < 0 else 0
+                    kills |= own.writes if self.seen[node][1] else 0
+                    does.append((node, own.reads << BITS, kills))
+                elif (each := effects[self.code.origin[at]]) is not _NOTHING:
+                    does.append((node, *each))
         return found
 
-    def _done(self, block: list[int], restored: set[int]) -> list[tuple[int, int, int]]:
-        """Return the nodes of a block that read or overwrite registers, the last one first."""
-        found = ((node, *self._does(node, restored)) for node in reversed(block))
-        return [each for each in found if each[1] or each[2]]
 
-    def _does(self, node: int, restored: set[int]) -> tuple[int, int]:
-        """Return the registers that are read and overwritten at a node."""
-        at = node % self.count
-        if (own := self.ours.get(at)) is not None:
-            kills = own.writes << BITS if own.guard < 0 else 0
-            return own.reads << BITS, kills | (own.writes if node in restored else 0)
-        each = self.graph.effects[self.code.origin[at]]
-        traps = self.code.new[at] & 0xFFF in ENDS  # behind it, all counts as read
-        return each.reads | (((1 << BITS) - 1) << BITS) * traps, each.kills | each.kills << BITS
+def _together(some: list[Does]) -> tuple[int, int]:
+    """Return what is read and overwritten by nodes, the last one first."""
+    reads = kills = 0
+    for _, read, killed in some:
+        reads, kills = reads & ~killed | read, kills | killed
+    return reads, kills
 
 
 def _merged(one: State, other: State) -> State:

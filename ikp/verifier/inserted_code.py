@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final, NamedTuple
 
-from ikp.sass.disassembly.effects import FILES, P
+from ikp.sass.disassembly.effects import FILES, P, members
 
 FORMS: Final = {
     0x805: "clock|R16*|", 0x919: "number|R16|", 0x9C3: "number|UR16|",
@@ -35,7 +35,11 @@ multiplied, and all others added."""
 
 
 class Inserted(NamedTuple):
-    """One inserted instruction, decoded; registers as (first bit, how many), -1 for none."""
+    """One inserted instruction, decoded; registers as (first bit, how many), -1 for none.
+
+    ``asked`` are bits that it reads as values, ``sets`` those it writes, each with its place in the
+    first target; another target's have ``BESIDE``.
+    """
 
     opcode: int
     word: int
@@ -45,6 +49,11 @@ class Inserted(NamedTuple):
     guard: int
     reads: int
     writes: int
+    asked: tuple[int, ...]
+    sets: tuple[tuple[int, int], ...]
+
+
+BESIDE: Final = 99
 
 
 @cache
@@ -59,7 +68,18 @@ def decode(word: int, sm: int) -> Inserted:
     reads = _registers([*sources, (guard, 1)])
     if kind == "save":
         reads |= (word >> 32 & 0x7F) << P.first
-    return Inserted(opcode, word, kind, targets, sources, guard, reads, _registers(targets))
+    asked = reads if kind not in ("branch", "save") else 0
+    if kind == "store" and sources[1][1] == 4 and sources[1][0] >= 0:
+        asked &= ~(1 << sources[1][0] + 3)  # a record's last word is anything
+    sets = [
+        (first + n, BESIDE if second else n)
+        for second, (first, count) in enumerate(targets)
+        for n in range(count if first >= 0 else 0)
+    ]
+    return Inserted(
+        *(opcode, word, kind, targets, sources, guard, reads, _registers(targets)),
+        *(tuple(members(asked)), tuple(sets)),
+    )
 
 
 def _registers(fields: Iterable[tuple[int, int]]) -> int:

@@ -6,11 +6,13 @@ integer, as in ``ikp.sass.disassembly.effects``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 
+import numpy as np
+
 from ikp.sass.cubins import instruction as enc
-from ikp.sass.cubins.instruction import DistanceField
+from ikp.sass.cubins.instruction import DistanceField, Numbers, Words
 from ikp.sass.disassembly.effects import FILES, members
 from ikp.sass.disassembly.listing import Code as Text
 from ikp.verifier.declared import Declared
@@ -18,6 +20,13 @@ from ikp.verifier.declared import Declared
 TABLED = (enc.BRX, enc.BRX_UNIFORM)
 _RETURNED, _BEFORE = DistanceField(((0, 32, 32),), 1), 128  # a MOV of an address, before its call
 _BRANCHES = {enc.BRA, enc.BRA_UNIFORM, enc.CALL_REL, enc.RET, *TABLED, *enc.WARPSYNC}
+_DISTANT = (*_BRANCHES, enc.MOVE, enc.BSSY, enc.LEPC)
+_HALF, _TOGETHER = (1 << 64) - 1, 4096  # bits of half an instruction; how many are compared at once
+
+
+def _numbers(rows: Words) -> list[int]:
+    """Return instructions as numbers of 128 bits."""
+    return [low | high << 64 for low, high in rows.tolist()]
 
 
 def conditions(word: int) -> set[int]:
@@ -51,9 +60,12 @@ def _bare(word: int, field: DistanceField) -> int:
 class MatchedCode:
     """A patched kernel's code, and the original instruction at each place; -1: inserted.
 
+    All instructions are compared at once, as an array; only those with a distance in them, or with
+    inserted code behind them, are looked at one by one.
+
     Args:
         text: the plain code, as the disassembler prints it.
-        old: its instructions, as numbers of 128 bits.
+        old: its instructions, a row each: the low 64 bits, the high ones.
         new: those of the patched code.
         sm: the chip's number.
         linked: instructions that the loader writes into.
@@ -62,30 +74,47 @@ class MatchedCode:
     """
 
     def __init__(
-        self, text: Text, old: list[int], new: list[int], sm: int,
+        self, text: Text, old: Words, new: Words, sm: int,
         linked: set[int], functions: set[int], declared: Declared,
     ) -> None:  # fmt: skip
-        self.text, self.old, self.new, self.sm = text.instructions, old, new, sm
-        self.labels, self.linked, self.functions = text.labels, linked, functions
-        self.calls = [n for n, word in enumerate(old) if word & 0xFFF == enc.CALL_REL]
-        self.fields = [self._of(word) for word in old]
+        self.text, self.listed, self.labels, self.sm = text, text.instructions, text.labels, sm
+        self.linked, self.functions = linked, functions
+        self.rows, self.ops = (old, new), enc.opcodes(old)
+        self.old, self.new = (_numbers(each) for each in (old, new))
+        self.calls = self.having(enc.CALL_REL)
+        found = ((n, self._of(self.old[n])) for n in self.having(*_DISTANT))
+        self.fields = {n: field for n, field in found if field is not None}
         self.parts = self._parts(declared)
-        self.origin, self.starts = [-1] * (len(new) + 1), [0] * len(new)
+        origin, starts = np.full(len(new) + 1, -1), np.zeros(len(new), int)
         for start, places in self.parts:
-            for number, place in enumerate(places):
-                self.origin[place], self.starts[place] = number, start
-        self.behind = [*range(len(new) + 1)]  # where the original instruction at or behind it is
-        for at in reversed(range(len(new))):
-            self.behind[at] = at if self.origin[at] >= 0 else self.behind[at + 1]
+            origin[places], starts[places] = range(len(places)), start
+        at_originals = np.where(origin >= 0, range(len(origin)), len(new))
+        behind = np.minimum.accumulate(at_originals[::-1])[::-1]
+        self.origin, self.starts = origin.tolist(), starts.tolist()
+        self.behind = behind.tolist()  # where the original instruction at or behind it is
         self._reached: dict[int, set[tuple[int, int]]] = {}
+
+    def having(self, *opcodes: int) -> list[int]:
+        """Return the original instructions of some opcodes."""
+        wanted = np.zeros(1 << 12, bool)
+        wanted[list(opcodes)] = True
+        return np.flatnonzero(wanted[self.ops]).tolist()
 
     def _parts(self, declared: Declared) -> list[tuple[int, list[int]]]:
         """Return the start of each part that has all original instructions, and their places."""
-        ours = {n for a, b in declared.inserted for n in range(a // 16, -(-b // 16))}
-        parts = [(0, self._places([n for n in range(len(self.new)) if n not in ours], False))]
+        old, new = self.rows
+        ours = np.zeros(len(new), bool)
+        for first, end in declared.inserted:
+            ours[first // 16 : -(-end // 16)] = True
+        compared = np.full_like(old, -1 & _HALF)
+        for number, field in self.fields.items():
+            bare = _bare(-1, field)
+            compared[number] = bare & _HALF, bare >> 64 & _HALF
+        parts = [(0, self._places(np.flatnonzero(~ours), compared, skips=False))]
         if declared.beside is not None:  # the plain code again, for blocks that do not record
             first, end = (each // 16 for each in declared.beside)
-            parts.append((first, self._places(range(first, min(end, len(self.new))), True)))
+            places = np.arange(first, min(end, len(new)))
+            parts.append((first, self._places(places, compared, skips=True)))
         return parts
 
     def _of(self, word: int) -> DistanceField | None:
@@ -97,22 +126,23 @@ class MatchedCode:
             return {enc.BSSY: enc.HALF, enc.LEPC: enc.AFTER_REGISTER}.get(opcode)
         return None if opcode == enc.RET and word >> 85 & 1 else enc.branches(self.sm)
 
-    def _places(self, candidates: Sequence[int], skips: bool) -> list[int]:
+    def _places(self, candidates: Numbers, compared: Words, *, skips: bool) -> list[int]:
         """Return the places of the original instructions, in their order, as far as they match."""
-        found: list[int] = []
-        for at in candidates:
-            if len(found) == len(self.old):
+        (old, new), found = self.rows, list[int]()
+        while len(found) < len(old) and len(candidates):
+            at = slice(len(found), len(found) + min(len(candidates), _TOGETHER))
+            some = candidates[: len(old[at])]
+            differs = ((old[at] ^ new[some]) & compared[at]).any(axis=1)
+            count = int(differs.argmax()) if differs.any() else len(some)
+            found += some[:count].tolist()
+            if count < len(some) and not skips:
                 break
-            old, new, field = self.old[len(found)], self.new[at], self.fields[len(found)]
-            if old == new or (field is not None and _bare(old, field) == _bare(new, field)):
-                found.append(at)
-            elif not skips:
-                break
+            candidates = candidates[count + (count < len(some)) :]
         return found
 
     def said(self, number: int) -> str:
         """Return an original instruction in words."""
-        return f"instruction {number}, {self.text[number].text!r},"
+        return f"instruction {number}, {self.listed[number].text!r},"
 
     def reached(self, place: int) -> set[tuple[int, int]]:
         """Return the original instructions reached first from a place, with their parts' starts."""
@@ -149,18 +179,23 @@ class MatchedCode:
             return
         if self.reached(0) != {(start, 0) for start, _ in self.parts}:
             yield "its entry does not lead to its first instruction"
-        for number, (start, places) in product(range(len(self.old)), self.parts):
+        self.named = {n: some for n, each in enumerate(self.listed) if (some := each.targets)}
+        ends = {n for _, at in self.parts for n in np.flatnonzero(np.diff(at) != 1).tolist()}
+        looked_at = sorted(ends | self.fields.keys() | self.named.keys())
+        for number, (start, places) in product(looked_at, self.parts):
             wrong = self._wrong(number, start, places)
             yield from (f"{self.said(number)} {each}" for each in wrong)
 
     def _is_described(self) -> bool:
         """Whether the disassembly is that of the original instructions."""
-        words = [low | high << 64 for low, high in (each.word for each in self.text)]
-        return words == self.old and all(e.address == 16 * n for n, e in enumerate(self.text))
+        places = [each.address for each in self.listed]
+        return np.array_equal(self.text.controls.words, self.rows[0]) and places == [
+            *range(0, 16 * len(self.old), 16)
+        ]
 
     def _wrong(self, number: int, start: int, places: list[int]) -> Iterator[str]:
         """Yield what is wrong with an original instruction in a part that has all of them."""
-        field, at, opcode = self.fields[number], places[number], self.old[number] & 0xFFF
+        field, at, opcode = self.fields.get(number), places[number], self.old[number] & 0xFFF
         follows = number + 1 == len(places) or places[number + 1] == at + 1
         if not follows and self.reached(at + 1) != {(start, number + 1)}:
             yield "is not followed by the next one"
@@ -175,7 +210,7 @@ class MatchedCode:
 
     def _named(self, number: int) -> list[int]:
         """Return the original instructions that the text of one names."""
-        return [self.labels[e] for e in self.text[number].targets if e in self.labels]
+        return [self.labels[e] for e in self.named.get(number, ()) if e in self.labels]
 
     def _led_wrong(
         self, number: int, field: DistanceField, start: int, places: list[int]
@@ -206,6 +241,6 @@ class MatchedCode:
         return any(
             self.old[at] >> 32 & 0xFFFFFFFF == value
             and not self._elsewhere(value, led(self.new[places[at]], 0, field) + 16 * start, start)
-            for at in (*range(max(call - _BEFORE, 0), call), *range(target, len(self.old)))
-            if (field := self.fields[at]) is _RETURNED and field is not None
+            for at, field in self.fields.items()
+            if field is _RETURNED and (call - _BEFORE <= at < call or at >= target)
         )

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect, bisect_left
 from collections.abc import Iterator
+from functools import reduce
+from itertools import pairwise
+from operator import or_
 
 from ikp.sass.cubins import instruction as enc
-from ikp.sass.disassembly.effects import EVERYTHING, Effects, P, R, effects
-from ikp.verifier.inserted_code import decode
+from ikp.sass.disassembly.effects import EVERYTHING, Effects, P, effects
+from ikp.verifier.inserted_code import Inserted, decode
 from ikp.verifier.matched_code import TABLED, MatchedCode, conditions, led
 
 _EXIT, _BSYNC, _MEETS = 0x94D, 0x941, (0x355, 0x356, 0x955, 0x956)
 _LEAVES, ENDS, LOADS = (0x343, 0x943), (0x95B, 0x95C), (0xAB9, 0x7AC)
+_BRANCHES = (enc.BRA, enc.BRA_UNIFORM, enc.CALL_REL)
+_TURNS = (*_BRANCHES, _EXIT, enc.RET, *ENDS, *TABLED, _BSYNC)
+_NOTHING = Effects(0, 0, 0)
 _DOES = (1 << 105) - 1  # an instruction's bits without its scheduling
 
 
@@ -27,39 +34,35 @@ class PatchedGraph:
     def __init__(self, code: MatchedCode, tables: dict[int, list[int]], asserts: set[int]) -> None:
         self.code, self.count = code, len(code.new)
         self.ours = {
-            at: decode(each, code.sm) for at, each in enumerate(code.new) if code.origin[at] < 0
+            at: decode(code.new[at], code.sm) for at, n in enumerate(code.origin[:-1]) if n < 0
         }
         self.effects = self._effects(asserts)
-        self.ways = {at: to for at in self.ours if (to := code.after_inserted(at)) != [at + 1]}
+        branches = [at for at, own in self.ours.items() if own.opcode == enc.BRA]
+        self.ways = {at: to for at in branches if (to := code.after_inserted(at)) != [at + 1]}
         for start, places in code.parts:
             self.ways |= _PlainCopy(code, places, {} if start else tables, asserts).ways()
-        self.leaving = self._leaving()
-        self.same = {at for at in self.ours if self._makes_the_same(at)}
+        exits = [places[n] for n in code.having(_EXIT) for _, places in code.parts]
+        self.leaving = {at for leave in exits for at in self._skips(leave)}
+        self.same = self._same()
         self._divide()
 
     def _effects(self, asserts: set[int]) -> list[Effects]:
         """Return the effects of original instructions on registers that inserted ones name."""
-        found, named, written = list(map(effects, self.code.text)), 0, EVERYTHING & ~R.all
+        found, named, written = list(map(effects, self.code.listed)), 0, 0
         for own in self.ours.values():
             named |= own.reads | own.writes
-        for each in found:
-            written |= each.writes if each.writes != EVERYTHING else 0
-        for n, word in enumerate(self.code.old):
-            if word & 0xFFF in _LEAVES:  # it may read arguments
-                reads = found[n].reads | (1 << 32) - 1 & written
-                found[n] = Effects(reads, 0 if n in asserts else EVERYTHING, 0)
+        if leaves := self.code.having(*_LEAVES):  # these may read arguments
+            for each in found:
+                written |= each.writes if each.writes != EVERYTHING else 0
+        for n in leaves:
+            reads = found[n].reads | (1 << 32) - 1 & written
+            found[n] = Effects(reads, 0 if n in asserts else EVERYTHING, 0)
         return [
-            Effects(reads & named, writes & named, kills & named) for reads, writes, kills in found
+            Effects(reads & named, writes & named, kills & named)
+            if (reads | writes) & named
+            else _NOTHING
+            for reads, writes, kills in found
         ]
-
-    def _leaving(self) -> set[int]:
-        """Return the branches that no thread takes which surely leaves at the EXIT behind them."""
-        exits = [
-            at
-            for at, number in enumerate(self.code.origin)
-            if number >= 0 and self.code.new[at] & 0xFFF == _EXIT
-        ]
-        return {at for leave in exits for at in self._skips(leave)}
 
     def _skips(self, leave: int) -> Iterator[int]:
         """Yield the branches in front of an EXIT that none takes who surely leaves there."""
@@ -76,13 +79,17 @@ class PatchedGraph:
                 if known == asked:
                     yield at
 
-    def _makes_the_same(self, at: int) -> bool:
-        """Whether it loads a constant, and original code sets its target only to this constant."""
-        ours, same = self.ours[at], self.code.new[at] & _DOES
-        if ours.opcode != LOADS[0]:
-            return False
-        others = [n for n, each in enumerate(self.effects) if each.writes & ours.writes]
-        return bool(others) and all(self.code.old[n] & _DOES == same for n in others)
+    def _same(self) -> set[int]:
+        """Return what loads a constant, where original code sets its target only to this one."""
+        loads = {own for own in self.ours.values() if own.opcode == LOADS[0]}
+        code, found = self.code.old, set[Inserted]()
+        targets = reduce(or_, (own.writes for own in loads), 0)
+        writers = [n for n, each in enumerate(self.effects) if each.writes & targets]
+        for own in loads:
+            others = [n for n in writers if self.effects[n].writes & own.writes]
+            if others and all(code[n] & _DOES == own.word & _DOES for n in others):
+                found.add(own)
+        return {at for at, own in self.ours.items() if own in found}
 
     def after(self, node: int) -> list[int]:
         """Return the successors of a node."""
@@ -97,23 +104,35 @@ class PatchedGraph:
 
     def _divide(self) -> None:
         """Find the basic blocks, by their first nodes, and what threads that stay go on with."""
-        tos = self._reachable()
-        exits = [node for node in tos if node >= self.count and not tos[node]]
-        stay = {node: to for node in exits if (to := node - self.count + 1) in tos}
-        heads = {0, *stay.values()}
-        heads.update(to for node, some in tos.items() if some != [node + 1] for to in some)
-        self.blocks = {head: _block(head, tos, heads) for head in heads}
-        self.to = {head: tos[block[-1]] for head, block in self.blocks.items()}
-        self.stay = {h: stay[b[-1]] for h, b in self.blocks.items() if b[-1] in stay}
-
-    def _reachable(self) -> dict[int, list[int]]:
-        """Return the successors of each node that the entry leads to."""
-        tos, work = dict[int, list[int]](), [0]
+        self.turns = sorted({*self.ways, *self.leaving, self.count - 1})
+        tos, found, work = dict[int, list[int]](), {0}, [0]
         while work:
-            if (node := work.pop()) not in tos:
-                tos[node] = self.after(node)
-                work += tos[node]
-        return tos
+            if (end := self._end(work.pop())) not in tos:
+                tos[end] = self.after(end)
+                found.update(tos[end])
+                work += tos[end]
+        heads = sorted(found)
+        exits = {
+            node - self.count + 1: node for node in tos if node >= self.count and not tos[node]
+        }
+        stay = {
+            node: to
+            for to, node in exits.items()
+            if to < self.count and self._end(heads[bisect(heads, to) - 1]) >= to
+        }
+        self.blocks, self.to, self.stay = dict[int, range](), dict[int, list[int]](), {}
+        for head, behind in pairwise([*sorted({*heads, *stay.values()}), 2 * self.count]):
+            last = min(self._end(head), behind - 1)
+            self.blocks[head] = range(head, last + 1)
+            self.to[head] = tos.get(last, [last + 1])
+            if last in stay:
+                self.stay[head] = stay[last]
+
+    def _end(self, node: int) -> int:
+        """Return the last of the nodes behind one, itself among them, that follow each other."""
+        leaves, at = divmod(node, self.count)
+        end = self.turns[bisect_left(self.turns, at)]
+        return node - at + (min(end, self.code.behind[at]) if leaves else end)
 
     def order(self) -> list[int]:
         """Return the blocks in reverse postorder: each before those behind it, but in loops."""
@@ -136,13 +155,6 @@ class PatchedGraph:
         return f"inserted instruction {at} ({self.code.new[at]:#034x}, before {before})"
 
 
-def _block(head: int, tos: dict[int, list[int]], heads: set[int]) -> list[int]:
-    block = [head]
-    while tos[block[-1]] == [block[-1] + 1] and block[-1] + 1 not in heads:
-        block.append(block[-1] + 1)
-    return block
-
-
 class _PlainCopy:
     """A part of the code that has all original instructions, and where each of these leads."""
 
@@ -152,28 +164,29 @@ class _PlainCopy:
         self.code, self.places, self.tables, self.asserts = code, places, tables, asserts
         self.returns = [places[call] + 1 for call in code.calls]
         # Where BMOV copies barriers to registers and back, each may be that of any BSSY.
-        self.which = 0 if any(word & 0xFFF in _MEETS for word in code.old) else 15
+        self.which = 0 if code.having(*_MEETS) else 15
         self.met = self._met()
 
     def _met(self) -> dict[int, list[tuple[int, int]]]:
         """Return where threads meet behind each BSSY, in the plain and in the patched code."""
         found: dict[int, list[tuple[int, int]]] = {}
-        for number, at in enumerate(self.places):
-            if (word := self.code.new[at]) & 0xFFF == enc.BSSY:
-                old = led(self.code.old[number], number, enc.HALF) // 16
-                new = led(word, at, enc.HALF) // 16
-                found.setdefault(word >> 16 & self.which, []).append((old, new))
+        for number in self.code.having(enc.BSSY):
+            at, word = self.places[number], self.code.old[number]
+            old = led(word, number, enc.HALF) // 16
+            new = led(self.code.new[at], at, enc.HALF) // 16
+            found.setdefault(word >> 16 & self.which, []).append((old, new))
         return found
 
     def ways(self) -> dict[int, list[int]]:
         """Return the successors of each instruction, where not the next one alone."""
-        found = ((at, self._ways(number, at)) for number, at in enumerate(self.places))
-        return {at: ways for at, ways in found if ways is not None}
+        some = {*self.code.having(*_TURNS), *self.asserts}
+        found = ((self.places[number], self._ways(number, self.places[number])) for number in some)
+        return {at: ways for at, ways in found if ways is not None and ways != [at + 1]}
 
     def _ways(self, number: int, at: int) -> list[int] | None:
-        word, skips = self.code.new[at], [at + 1] if self.code.text[number].guard else []
+        word, skips = self.code.new[at], [at + 1] if self.code.listed[number].guard else []
         opcode = word & 0xFFF
-        if opcode in (enc.BRA, enc.BRA_UNIFORM, enc.CALL_REL):
+        if opcode in _BRANCHES:
             return self._branch(number, at, skips)
         if opcode == _EXIT:
             return [at + 1] if conditions(word) else []
@@ -183,10 +196,10 @@ class _PlainCopy:
             return skips
         if opcode in TABLED:
             return self.tables.get(number, [])
-        return self._meeting(number, at) if opcode == _BSYNC else None
+        return self._meeting(number, at)
 
     def _branch(self, number: int, at: int, skips: list[int]) -> list[int]:
-        word, each = self.code.new[at], self.code.text[number]
+        word, each = self.code.new[at], self.code.listed[number]
         one = each.opcode == "BRA" and len(each.operands) == 1  # no predicate as an operand
         goes_on = skips if word & 0xFFF == enc.CALL_REL or one else [at + 1]
         return [led(word, at, enc.branches(self.code.sm)) // 16, *goes_on]

@@ -36,35 +36,12 @@ class Rules:
     def __init__(self, graph: PatchedGraph, declared: Declared, base: int) -> None:
         self.graph, self.code, self.effects = graph, graph.code, graph.effects
         self.declared, self.base = declared, base
+        self._loaded: dict[int, list[int]] = {}
 
-    def step(self, at: int, values: Values) -> None:
-        """Change values by the instruction at a place."""
-        if (own := self.graph.ours.get(at)) is not None:
-            self._set(own, values)
-        else:
-            self._overwrite(self.code.origin[at], values)
-
-    def unsafe(self, own: Inserted, at: int, values: Values) -> Iterator[str]:
-        """Yield what an inserted instruction reads or stores to and may not."""
-        if unknown := self._unset(own, at, values):
-            yield f"reads {names(unknown)}, which no inserted one has set"
-        if own.kind == "store":
-            yield from _astray(own, values)
-
-    def _unset(self, own: Inserted, at: int, values: Values) -> int:
-        """Return the registers that an instruction reads though no inserted one has set them."""
-        reads = own.reads if own.kind not in ("branch", "save") else 0
-        if own.kind == "store" and own.sources[1][1] == 4:  # a record's last word is anything
-            reads &= ~(1 << own.sources[1][0] + 3)
-        if self.declared.watches and (number := self.code.origin[self.code.behind[at]]) >= 0:
-            reads &= ~self.effects[number].reads
-        return sum(1 << bit for bit in members(reads) if values.get(bit, LOST) == LOST)
-
-    def _overwrite(self, number: int, values: Values) -> None:
+    def overwrite(self, number: int, values: Values) -> None:
         """Change values by an original instruction."""
         writes, word = self.effects[number].writes, self.code.old[number]
-        for bit in members(writes):
-            values[bit] = LOST
+        values |= dict.fromkeys(members(writes), LOST)
         if writes & _PREDICATES:
             saved = [bit for bit, value in values.items() if value < 0 and writes >> -value & 1]
             values |= dict.fromkeys(saved, OTHER)
@@ -73,30 +50,43 @@ class Rules:
             if (made := self._constants(own)) == [MEMORY, MORE] and own.targets[0][0] >= 0:
                 values |= {own.targets[0][0] + n: each for n, each in enumerate(made)}
 
-    def _set(self, own: Inserted, values: Values) -> None:
-        """Change values by an inserted instruction."""
-        if restores(own, values):
+    def unsafe(self, own: Inserted, at: int, values: Values) -> Iterator[str]:
+        """Yield what an inserted instruction reads or stores to and may not."""
+        unknown = sum([1 << bit for bit in own.asked if values.get(bit, LOST) == LOST])
+        if unknown and self.declared.watches:
+            number = self.code.origin[self.code.behind[at]]
+            unknown &= ~(self.effects[number].reads if number >= 0 else 0)
+        if unknown:
+            yield f"reads {names(unknown)}, which no inserted one has set"
+        if own.kind == "store":
+            yield from _astray(own, values)
+
+    def insert(self, own: Inserted, values: Values, *, restored: bool) -> None:
+        """Change values by an inserted instruction, which may set a predicate again."""
+        if restored:
             values |= {own.sources[0][0]: OTHER, own.targets[0][0]: LOST}
             return
-        made = self._made(own, values) if own.targets else []
-        for (first, count), some in zip(own.targets, (made, []), strict=False):
-            for n in range(count if first >= 0 else 0):
-                value = some[n] if n < len(some) and some[n] != LOST else OTHER
-                same = own.guard < 0 or values.get(first + n) == value
-                values[first + n] = value if same else OTHER
+        made = self._made(own, values) if own.sets else []
+        for bit, n in own.sets:
+            value = made[n] if n < len(made) and made[n] != LOST else OTHER
+            same = own.guard < 0 or values.get(bit) == value
+            values[bit] = value if same else OTHER
 
     def _made(self, own: Inserted, values: Values) -> list[int]:
         """Return what an inserted instruction's first target holds."""
         if own.kind == "load":
             return self._constants(own)
+        if own.kind not in _RESULTS and own.kind != "pair":
+            return [OTHER]
         read = [_of(values, first) for first, _ in own.sources]
         if own.kind == "pair" and read[:2] == [ZERO, ZERO]:
             return [_of(values, own.sources[-1][0] + n) for n in range(2)]
-        result = _RESULTS.get(own.kind)
-        return [OTHER if result is None else result(own, read)]
+        return [OTHER if own.kind == "pair" else _RESULTS[own.kind](own, read)]
 
     def _constants(self, own: Inserted) -> list[int]:
         """Return what is in the constants that an instruction loads."""
+        if (known := self._loaded.get(own.word)) is not None:
+            return known
         bank, at = own.word >> 54 & 31, own.word >> (37 if own.opcode == 0x7AC else 38) & 0xFFFF
         cell, memory = self.declared.cell, _MEMORY_AT.get(self.base)
         found = []
@@ -107,7 +97,7 @@ class Rules:
                 found.append(OTHER)
             else:
                 found.append({memory: MEMORY, memory + 4: MORE}.get(here & ~3, NUMBER))
-        return found
+        return self._loaded.setdefault(own.word, found)
 
 
 def restores(own: Inserted, values: Values) -> bool:

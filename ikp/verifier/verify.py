@@ -21,7 +21,7 @@ from ikp.errors import IkpError
 from ikp.sass.cubins import attributes
 from ikp.sass.cubins.attributes import HOLDS_PLACES, Attribute
 from ikp.sass.cubins.attributes import AttributeCode as Known
-from ikp.sass.cubins.elf import Elf, ProgramHeader, Section, SectionKind
+from ikp.sass.cubins.elf import Elf, Section, SectionKind
 from ikp.sass.disassembly.listing import Code, Instruction, parse
 from ikp.verifier.checked_flow import CheckedFlow
 from ikp.verifier.declared import Declared, VerifyError
@@ -75,7 +75,7 @@ def _faults(old: Elf, new: Elf, text: str | Code, declared: Declared) -> Iterato
         code.origin[each.branch // 16]: [to // 16 for to in each.targets]
         for each in found.branches()
     }
-    flow = CheckedFlow(code, tables, _asserts(facts, code.text), declared, facts.parameters[0])
+    flow = CheckedFlow(code, tables, _asserts(facts, code.listed), declared, facts.parameters[0])
     yield from flow.check()
 
 
@@ -85,18 +85,15 @@ def _matched(old: Elf, new: Elf, text: str | Code, declared: Declared) -> Matche
     printed = next((each for each in listed if each.name == declared.kernel), None)
     if printed is None:
         raise ValueError(f"the disassembly has no code of {declared.kernel}")
-    old_words, new_words = (_words(_section(each, name).data) for each in (old, new))
+    data = [_section(each, name).data for each in (old, new)]
+    before, after = (np.frombuffer(each, np.uint64).reshape(-1, 2) for each in data)
     index, symbols = old.sections.index(_section(old, name)), old.symbols()
     mine = symbols[(symbols["section"] == index) & (symbols["info"] & 15 == 2)]
     at = [entries["offset"] // 16 for _, entries in old.relocations(index)]
     linked = {int(each) for some in at for each in some}
     sm = old.flags & 0xFF if old.abi == 7 else old.flags >> 8 & 0xFFFF
     functions = set((mine["value"] // 16).tolist())
-    return MatchedCode(printed, old_words, new_words, sm, linked, functions, declared)
-
-
-def _words(code: bytes) -> list[int]:
-    return [low | high << 64 for low, high in np.frombuffer(code, "<u8").reshape(-1, 2).tolist()]
+    return MatchedCode(printed, before, after, sm, linked, functions, declared)
 
 
 def _section(elf: Elf, name: str) -> Section:
@@ -288,7 +285,7 @@ def _overlaps(old: _Facts, new: _Facts, declared: Declared, added: bool) -> Iter
     own = declared.ordinal or 0  # an unread argument in its place is two of 64 bits
     if sorted(ordinals) != ([] if added else [own, own + 1]):
         yield "the argument that is declared overlaps others"
-    for each in new.code.text if new.code is not None and ordinals else ():
+    for each in new.code.listed if new.code is not None and ordinals else ():
         if _reads(each.text, declared.cell, declared.cell + declared.nbytes):
             yield f"{each.text!r} reads the argument that is declared"
 
@@ -304,21 +301,16 @@ def _reads(line: str, begin: int, end: int) -> bool:
 
 def _loaded(elf: Elf, made: bool) -> list[Any]:
     """Return the sections that each segment loads, but for the constants that the host writes."""
+    some = [each for each in elf.sections if each.flags & _ALLOCATED and each.name != _CELLS[0]]
+    sizes = [(e.size, 0) if e.kind == SectionKind.NOBITS else (len(e.data), 1) for e in some]
+    loaded = [(e.name, e.offset, *size) for e, size in zip(some, sizes, strict=True) if size[0]]
     found = []
     for segment in elf.segments:
-        some = elf.sections if segment.file_size or segment.memory_size else ()
-        names = [each.name for each in some if _is_loaded(each, segment)]
+        first, rooms = segment.offset, (segment.memory_size, segment.file_size)
+        names = [n for n, at, size, of in loaded if first <= at and at + size - first <= rooms[of]]
         if names or not made:
             found.append((segment.kind, segment.flags, segment.align, names))
     return found
-
-
-def _is_loaded(each: Section, segment: ProgramHeader) -> bool:
-    empty = each.kind == SectionKind.NOBITS
-    size = each.size if empty else len(each.data)
-    room = segment.memory_size if empty else segment.file_size
-    inside = segment.offset <= each.offset and each.offset + size - segment.offset <= room
-    return bool(each.flags & _ALLOCATED and size and inside) and each.name != _CELLS[0]
 
 
 def _asserts(facts: _Facts, text: tuple[Instruction, ...]) -> set[int]:

@@ -1,6 +1,6 @@
-"""Write docs/suites.md from what the suites' runs left.
+"""Write the tables of suites' runs, from which docs/suites.md is made.
 
-python -m tools.suites.table docs/suites.md OUT/*.json
+python -m tools.suites.table tables.md OUT/*.json
 """
 
 from __future__ import annotations

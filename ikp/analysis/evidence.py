@@ -125,6 +125,11 @@ def about(trace: Trace) -> tuple[str, ...]:
     lines += map(_aligned, *_by_device(trace.launches))
     if "clock_steps" in facts:
         lines.append(f"the host's clock was set while this was recorded: {facts['clock_steps']}.")
+    if "mps" in facts:
+        lines.append(
+            f"{facts['mps']}: shared by MPS, so that kernels of other processes may have run at "
+            "the same time, which no trace of this process shows."
+        )
     if "one_axis" in facts:
         lines.append(f"{facts['one_axis']}.")
     if "joined" in facts:

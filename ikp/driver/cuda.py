@@ -35,6 +35,7 @@ _RELAXED: Final = 2
 """The mode of capture that forbids nothing."""
 
 
+_MPS_ENABLED: Final = 133
 _ACTIVE: Final = 1
 """The status of a stream that is captured."""
 _WRITE_64: Final = 5
@@ -217,6 +218,21 @@ def carve_out(function: int) -> int:
         PatchError: the driver refuses.
     """
     return _attribute(function, _CARVE_OUT)
+
+
+def shared_by_mps(ordinal: int) -> bool:
+    """Whether a GPU's contexts are those of an MPS server, so that processes run kernels at once.
+
+    False where the driver does not say, as one that is too old.
+    """
+    device, value = ctypes.c_int(), ctypes.c_int()
+    try:
+        call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
+        which = ctypes.byref(value), _MPS_ENABLED, device
+        call("cuDeviceGetAttribute", *which, to="ask for MPS")
+    except PatchError:
+        return False
+    return bool(value.value)
 
 
 def _attribute(function: int, attribute: int) -> int:

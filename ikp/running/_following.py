@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 LOST: Final = "lost"
 _END: Final = "end of "
 _PARTS: Final = "parts of "
+_WITHOUT: Final = "nothing of rank "
 
 
 def claimed(family: Family, path: str, template: str) -> tuple[str, str]:
@@ -88,6 +90,17 @@ def ended(family: Family, name: str, lines: list[str], parts: list[Part]) -> Non
             say(f"process {os.getpid()} ({program_name()}): {line}")
 
 
+def without(family: Family, why: str) -> None:
+    """Leave word that a process with a rank recorded nothing, and why.
+
+    A rank may have further processes, such as compilers' workers: what any of them recorded counts.
+    """
+    rank = current_rank()
+    if rank is not None:
+        with suppress(OSError):  # another one has left it
+            family.put(f"{_WITHOUT}{rank}", why)
+
+
 def parts_of(family: Family) -> list[Part]:
     """Return what all processes have left of what they recorded."""
     from ikp.running.process_parts import of_note
@@ -107,6 +120,11 @@ def report(family: Family, path: str, wrote: Sequence[str]) -> None:
     """
     notes = family.notes()
     for name in sorted(notes, key=_order):
+        if name.startswith(_WITHOUT):
+            rank = name.removeprefix(_WITHOUT)
+            if f"rank{rank}" not in notes:
+                say(f"rank {rank}: nothing was recorded: {notes[name]}.")
+            continue
         if name.startswith((_END, _PARTS)) or name in (ROOT, SWITCH):
             continue
         if name.startswith(LOST):

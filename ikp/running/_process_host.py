@@ -55,6 +55,11 @@ class ProcessHost:
         """Whether it has recorded anything."""
         return self._beside is not None
 
+    @property
+    def off(self) -> str:
+        """Why it does not record, or no more; empty where it does."""
+        return self._off
+
     def stepping_in(self) -> AbstractContextManager[None]:
         """Await torch, until the context is left."""
         from ikp.profiling import foreign

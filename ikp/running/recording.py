@@ -22,7 +22,7 @@ from ikp import registry
 from ikp.errors import FaultError, IkpError
 from ikp.running import _frames as frames
 from ikp.running._ending import aside, count_replays, report, report_of_child
-from ikp.running._following import claimed, ended, of_window
+from ikp.running._following import claimed, ended, of_window, without
 from ikp.running._installed import installed
 from ikp.running._process_host import ProcessHost
 from ikp.running._windows import Windows, importing
@@ -410,6 +410,9 @@ class Recording:
             self._finish(lines, hasty=patience_s is not None)
         elif self.family is not None and self.name:
             ended(self.family, self.name, lines, self.parts)
+        elif self.family is not None and not root:
+            off = "" if self.host is None else self.host.off
+            without(self.family, off or "it launched no kernel that ikp records")
 
     def _note(self, trace: Trace | None, path: str | None) -> None:
         """Keep what was recorded for the end of the run."""

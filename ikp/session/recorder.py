@@ -42,6 +42,7 @@ from ikp.session.readback import read_back, waited
 from ikp.session.replays import CapturedGraph, ReplayLog, known
 from ikp.session.service import DeviceService, service_of
 from ikp.session.stock import STOCK_BYTES, Stock
+from ikp.session.storage import shared_by_mps
 from ikp.session.wishes import Settled, Wishes, device_facts
 from ikp.version import __version__
 from ikp.warning import warn
@@ -689,6 +690,7 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
     """Return the provenance of a trace: program, host, devices and versions."""
     from importlib.metadata import PackageNotFoundError
 
+    devices = {each.device_name: each.data.device for each in segments}
     facts = {
         "ikp": __version__,
         "abi": str(abi.ABI_VERSION),
@@ -696,8 +698,10 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
         "host": platform.platform(),
         "command": program_name(),
         "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "devices": ", ".join(sorted({segment.device_name for segment in segments})),
+        "devices": ", ".join(sorted(devices)),
     }
+    if shared := [name for name, device in devices.items() if shared_by_mps(device)]:
+        facts["mps"] = ", ".join(sorted(shared))
     for package in (*registry.distributions(), "torch"):
         try:
             facts[package] = _version(package)

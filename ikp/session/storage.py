@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.segment import SegmentRows, Tensor
+from ikp.driver import cuda
 from ikp.driver.memory_pool import Pool
 from ikp.errors import PatchError
 from ikp.session import _foreign as foreign
@@ -157,6 +158,11 @@ def drives_cuda() -> bool:
     import torch
 
     return torch.version.cuda is not None or not torch.cuda.is_available()
+
+
+def shared_by_mps(device: Any) -> bool:
+    """Whether kernels of other processes may run on a torch device at the same time, by MPS."""
+    return device.type == "cuda" and drives_cuda() and cuda.shared_by_mps(device.index)
 
 
 class _PartByPart(Storage):

@@ -197,6 +197,24 @@ def test_a_launcher_runs_under_it_and_its_ranks_have_traces(tmp_path: Path) -> N
     assert "wrote " + str(tmp_path / "x.all.pftrace") in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [("--follow=python", "launched no kernel"), ("--host", "has not initialised CUDA")],
+)
+def test_a_rank_that_recorded_nothing_is_named(option: str, why: str, tmp_path: Path) -> None:
+    """As one without a GPU; the others' traces are what they are."""
+    program = (
+        "import os, subprocess, sys, torch, kern\n"
+        "if 'RANK' in os.environ:\n    kern.work(2 * (os.environ['RANK'] == '0'))\nelse:\n"
+        "    for rank in '01':\n        env = {**os.environ, 'RANK': rank, 'WORLD_SIZE': '2'}\n"
+        "        subprocess.run([sys.executable, __file__], env=env)\n"
+    )
+    done, launches = run(tmp_path, program, option, slim=option != "--host")
+    assert launches == {"ikp-prog.rank0.pftrace": 2}
+    (line,) = (each for each in done.stderr.splitlines() if "nothing was recorded" in each)
+    assert line.startswith("ikp: rank 1: nothing was recorded: ") and why in line
+
+
 PAIR = """\
 import os, sys
 from kern import work

@@ -30,7 +30,8 @@ REACHED: Final = {"DRAM": 0.92, "tensor": 0.8, "L2": 0.8, "L1": 0.95, "issue": 0
 BLOCKS_A_CYCLE: Final = 1.0
 """Blocks that the device starts in a cycle, at most: H200s start 1.67 in a nanosecond."""
 _USUAL: Final = 0.95
-_ISSUE: Final = "issue"
+_ARITHMETIC: Final = ("issue", "integer", "FMA")
+"""Roofs that go down with the number of instructions, of any kind."""
 AGAIN: Final = "o"
 """The letter of accesses that an outer loop makes again, at the same addresses."""
 _ALIKE: Final = 0.05
@@ -85,7 +86,7 @@ def nearest(launch: Prepared, without: tuple[str, ...] = (), gone: float = 0.0) 
         gone: the share of all instructions that it makes superfluous.
     """
     shares = (
-        one.share * (1 - gone if one.name == _ISSUE else 1) / REACHED.get(one.name, _USUAL)
+        one.share * (1 - gone if one.name in _ARITHMETIC else 1) / REACHED.get(one.name, _USUAL)
         for one in roofs(launch)
         if one.name not in without
     )

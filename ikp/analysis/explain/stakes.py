@@ -163,6 +163,16 @@ _TWICE: Final = 3.0
 """Times the least cost of a request up to which more is no fault for sure."""
 
 
+_SELDOM: Final = frozenset(
+    ["divergence", "few-warps", "imbalance", "repeated-work", "slow-memory", "small-tiles"]
+)
+"""Findings that count work, or time, which results may need: on kernels that others wrote, fewer
+than a third were right. They are causes where they are measured, or tried."""
+_ANY_GRID: Final = {"tail": 0.25, "block-switch": 0.25}
+"""Shares of a launch that any grid may lose to its last blocks and between blocks: where blocks of
+another size won these, they lost elsewhere."""
+
+
 _PLACES: Final = ("slow-memory", "exposed-load")
 """Findings that say where time goes while loads are under way, for any reason."""
 _DECIDED: Final = (
@@ -241,8 +251,12 @@ def _gained(tried: Tried) -> bool:
 
 
 def _decides(one: Finding) -> bool:
-    if one.confidence != "possible" or (one.tried is not None and _gained(one.tried)):
+    if one.tried is not None and _gained(one.tried):
         return True
+    if one.bound_share < _ANY_GRID.get(one.id, 0.0):
+        return False
+    if one.confidence != "possible":
+        return one.confidence == "measured" or one.id not in _SELDOM
     if one.id == "bank-conflicts" and one.number.unit == "ratio":
         return one.number.value >= _TWICE
     return one.id in _ALWAYS

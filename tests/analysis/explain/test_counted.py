@@ -127,6 +127,8 @@ def test_doubles_that_were_floats() -> None:
     meant = RangeFacts("compute", mix={"fp64": (300, 0, 0), "fma": (20, 0, 0)})
     other = found(meant, "slow-arithmetic")
     assert other is None or other.confidence == "possible"
+    few = RangeFacts("compute", mix={"fp64": (1, 0, 0), "convert.64": (0.1, 0, 0)})
+    assert found(few, "slow-arithmetic") is None, "most instructions of a launch that waits"
 
 
 def test_loads_that_no_iteration_moves() -> None:
@@ -309,6 +311,7 @@ def test_code_that_asks_for_a_flag_again_and_again() -> None:
     facts = RangeFacts("load", mix={"integer": (20, 0, 9)}, polls="/src/lock.cu:26")
     one = found(facts, "flag-wait")
     assert one is not None and one.where.lines == ("/src/lock.cu:26",)
+    assert one.confidence == "likely", "all of the warps' time"
     busy = RangeFacts("load", mix={"fma": (300, 0, 0)}, polls="/src/lock.cu:26")
     assert found(busy, "flag-wait") is None, "a unit is at work"
 
@@ -396,6 +399,7 @@ def test_powers_and_divisions_are_told_by_their_line() -> None:
     assert one.where.lines[0] == "/src/k.py:24" and "x * x * x" in one.suggestion
     indices = found(slow(0.9, integer_division=8.0), "slow-arithmetic")
     assert indices is not None and "grid's dimensions" in indices.suggestion
+    assert indices.confidence == "possible", "indices may need it"
     assert found(slow(0.1, power=1.0), "slow-arithmetic") is None, "a tenth of the instructions"
     assert found(slow(0.9), "slow-arithmetic") is None, "nothing slow in it"
     lines = (LineFacts("/src/k.py:24", 180, {"power": 4.0}),)

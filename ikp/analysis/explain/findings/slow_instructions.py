@@ -20,7 +20,7 @@ from ikp.analysis.explain.findings.needless_instructions import extra_of
 from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.places import share_of_time, where_of
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import NEAR, nearest, share_of
+from ikp.analysis.explain.roofs import NEAR, REACHED, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
@@ -106,7 +106,7 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     if share < _SLOW or not count:
         return
     left = 1 - nearest(launch, ("FP64", "XU", "issue", "integer", "FMA"))
-    saved = min(left, max(_BOUND * time, part))
+    saved = min(left, max(_BOUND * time, part * share_of(launch, "issue") / REACHED["issue"]))
     if not enough(launch, saved * launch.duration):
         return
     some = sorted(work.ranges, key=lambda one: -one.issued.get("fp64", 0.0))
@@ -165,7 +165,8 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         at_stake=saved * launch.duration,
         without="with none of them",
         confidence="likely"
-        if place and first and gone >= _HALF and not _waits_for_memory(launch)
+        if _WASTE & {*slow.functions}
+        and (place and first and gone >= _HALF and not _waits_for_memory(launch))
         else "possible",
         rationale="counted: the instructions of the lines with such functions, which a compiler "
         "expands into tens of instructions each, at one for each scheduler in a cycle. "
@@ -175,6 +176,11 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         where=where_of(launch, some[:3], lines),
         suggestion=suggestion,
     )
+
+
+_WASTE: Final = frozenset(("power", "64-bit integer division"))
+"""Functions that others can replace. Of nine launches with such a finding on divisions and roots,
+one was faster without any."""
 
 
 def _waits_for_memory(launch: Prepared) -> bool:

@@ -341,7 +341,7 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
         number=Number("waits for flags, of the blocks' time", share, "share"),
         at_stake=saved * launch.duration,
         without="without waits for other blocks",
-        confidence="likely" if measured else "possible",
+        confidence="likely" if measured or share >= _NEARLY_ALL else "possible",
         rationale="a loop reads a flag, or a lock, in memory until another block writes it"
         + (
             "; its time is measured."
@@ -369,3 +369,5 @@ _SPINNING: Final = ("issue", "integer", "L1")
 """Roofs of instructions that waits themselves may be."""
 _MOSTLY: Final = 0.5
 """Share from which on waits of blocks may be the whole launch: one after another holds the lock."""
+_NEARLY_ALL: Final = 0.8
+"""The same, from which on what else that code does is little beside its waits."""

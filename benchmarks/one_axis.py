@@ -45,6 +45,7 @@ class Rank:
     python: int = 0  # operators, ranges of record_function, functions
     calls: int = 0  # of CUDA's runtime and driver
     graphs: int = 0  # of these: launches of graphs
+    replayed: int = 0  # replays of graphs, each a slice
     kernels: int = 0  # records of CUPTI
     launches: int = 0  # of ikp
     replays: int = 0  # of these: in replays of graphs
@@ -56,7 +57,16 @@ class Rank:
     @property
     def missing(self) -> list[str]:
         """The parts of the picture that this rank lacks."""
-        parts = ("python", "calls", "graphs", "kernels", "launches", "replays", "ranges")
+        parts = (
+            "python",
+            "calls",
+            "graphs",
+            "replayed",
+            "kernels",
+            "launches",
+            "replays",
+            "ranges",
+        )
         return [name for name in parts if not getattr(self, name)]
 
     @property
@@ -127,6 +137,8 @@ def _count(rank: Rank, row: Any, track: tuple[str, int | None]) -> None:
         rank.kernels += 1
         if row.name.startswith("nccl"):
             rank.collectives.append((row.name, row.ts, row.ts + row.dur))
+    elif kind == "graph_replay":
+        rank.replayed += 1
     elif kind in ("cpu_op", "user_annotation", "python_function"):
         rank.python += 1
 
@@ -167,7 +179,8 @@ def judge(picture: Picture) -> list[str]:
         worst = max(rank.overhang_ns, default=0)
         print(
             f"rank {number}: {rank.python:,} operators and ranges of Python, {rank.calls:,} CUDA "
-            f"calls, {rank.graphs} of them launches of graphs; {rank.kernels:,} kernel records; "
+            f"calls, {rank.graphs} of them launches of graphs; {rank.replayed} replays; "
+            f"{rank.kernels:,} kernel records; "
             f"{rank.launches} launches, {rank.replays} of them in replays; {rank.ranges:,} ranges "
             f"of warps; Unix time within {rank.bound_ns / 1e3:.2f} us; {rank.inside} of "
             f"{len(rank.overhang_ns)} launches within 1 us of their record, the worst {worst:,} ns"

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 KERNEL = "kernel"
 """The category of kernels' slices."""
+REPLAY: Final = "graph_replay"
+"""The category of slices that are a replay of a CUDA graph, from its first kernel to its last."""
 LAUNCH: Final = "ikp launch"
 """The argument of a kernel's slice that has the number of the launch."""
 

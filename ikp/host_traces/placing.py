@@ -13,6 +13,7 @@ from ikp.core.host_trace import HostTrace
 from ikp.core.trace import AnyTrace, ClockFit, Trace
 from ikp.core.warps import launch_bounds
 from ikp.errors import UsageError
+from ikp.host_traces.graph_launches import with_replays
 from ikp.host_traces.matching import (
     NEAR_NS,
     SLACK_NS,
@@ -245,4 +246,5 @@ def _placed(
     known = {**trace.provenance, "joined": f"{before} {report}" if before else report}
     pairs = zip(matched.launch.tolist(), matched.record.tolist(), strict=True)
     record = {launch: where[each] for launch, each in pairs}
+    host = with_replays(host, trace.launches, record)
     return Placed(replace(trace, provenance=known), host, way, record, report)

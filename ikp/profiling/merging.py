@@ -44,12 +44,13 @@ class Merged:
         for path, trace in zip(sources, traces, strict=True):
             found = PerfettoExporter().read_beside(path) if is_picture(path) else []
             for host in found:
-                record: dict[int, int] = {}
+                record, beside = dict[int, int](), host
                 try:
-                    record = place(trace, host, "clocks").record
+                    placed = place(trace, host, "clocks")
+                    record, beside = placed.record, placed.host
                 except UsageError as error:
                     lines.append(f"{path}: no arrows to its launches: {error}")
-                hosts.append(replace(host, source=f"{host.source}, {path.stem}"))
+                hosts.append(replace(beside, source=f"{host.source}, {path.stem}"))
                 records.append({first + launch: index for launch, index in record.items()})
             first += len(trace.launches)
         return cls(concat(traces), tuple(hosts), tuple(records), tuple(lines))

@@ -42,6 +42,7 @@ def host(collective: int) -> HostTrace:
     more = (
         HostSlice(1, "step", "user_annotation", at - 20_000, at + 90_000),
         HostSlice(1, "cudaGraphLaunch", "cuda_runtime", at - 9_900, at - 9_100, 90),
+        HostSlice(0, "other", "kernel", at - 9_000, at - 8_000, 90),
         HostSlice(0, "ncclDevKernel_AllReduce", "kernel", at + collective, at + 40_000, 91),
     )
     return replace(made, slices=made.slices + more)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.host_trace import HostSlice, HostTrace
+from ikp.core.host_trace import REPLAY, HostSlice, HostTrace
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     EXPLICIT,
@@ -32,6 +32,8 @@ SEPARATOR: Final = " · "
 """Between the name of a group of rows, and the file that it is of."""
 ROWS_OF_TRACK: Final = 1 << 8
 """Rows of a track that have a place of their own among others; further ones share the last."""
+OF_ONE_CALL: Final = 1 << 32
+"""Ids of flows are so far apart for slices that share a correlation id, which has 32 bits."""
 _AT_ONCE: Final = 1 << 14
 
 
@@ -51,11 +53,9 @@ class AddedTraces:
         """Return by launch the id of the flow that goes through it; 0 for none."""
         found = np.zeros(launches, np.int64)
         for host, record in zip(self.hosts, self.records, strict=True):
-            first = _first_id(host)
+            flows = _flows(host)
             for launch, index in record.items():
-                number = host.slices[index].correlation
-                if number is not None:
-                    found[launch] = first + number
+                found[launch] = flows.get(index, 0)
         return found
 
     def packets(self) -> Iterator[NDArray[np.uint8]]:
@@ -70,6 +70,27 @@ def _first_id(host: HostTrace) -> int:
     return int.from_bytes(blake2b(text, digest_size=7).digest(), "little") << 6 | 1 << 5
 
 
+def _flows(host: HostTrace) -> dict[int, int]:
+    """Return by slice the id of the flow through it: from a call to what the call has started.
+
+    A call of ``cudaGraphLaunch`` has its correlation id in common with all that its graph starts:
+    its flow goes to the replay, and each of these has a flow of its own, to a launch.
+    """
+    first, made = _first_id(host), dict[int, int]()
+    called = {each.correlation for each in host.slices if _is_call(each)}
+    started = Counter(each.correlation for each in host.slices if not _is_call(each))
+    seen = Counter[int]()
+    for index, each in enumerate(host.slices):
+        number = each.correlation
+        if number is None or number not in called:
+            continue
+        made[index] = first + number
+        if started[number] > 1 and not _is_call(each) and each.category != REPLAY:
+            seen[number] += 1
+            made[index] += seen[number] * OF_ONE_CALL
+    return made
+
+
 def _packets(
     host: HostTrace, sequence: int, goes_on: frozenset[int]
 ) -> Iterator[NDArray[np.uint8]]:
@@ -77,8 +98,7 @@ def _packets(
     lanes = _Lanes(_first_id(host))
     rows = _rows(host, lanes)
     made = [_first_packet(sequence), *lanes.descriptors(host, sequence)]
-    called = {each.correlation for each in host.slices if _is_call(each)}
-    first = _first_id(host)
+    flows = _flows(host)
     for at, kind, lane, index in rows:
         packet = _packet(sequence)
         packet.timestamp = (host.base_ns or 0) + at
@@ -89,10 +109,10 @@ def _packets(
             packet.track_event.name = one.name
             packet.track_event.categories.append(one.category)
             annotate(packet.track_event, dict(one.args))
-            if one.correlation is not None and one.correlation in called:
+            if index in flows:
                 event, on = packet.track_event, _is_call(one) or index in goes_on
-                flows = event.flow_ids if on else event.terminating_flow_ids
-                flows.append(first + one.correlation)
+                ids = event.flow_ids if on else event.terminating_flow_ids
+                ids.append(flows[index])
         made.append(packet)
         if len(made) >= _AT_ONCE:
             yield _serialized(made)

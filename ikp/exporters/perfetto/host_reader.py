@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
 from ikp.core.host_trace import HostSlice, HostTrace, HostTrack
-from ikp.exporters.perfetto._host import FIRST_SEQUENCE, ROWS_OF_TRACK, SEPARATOR
+from ikp.exporters.perfetto._host import FIRST_SEQUENCE, OF_ONE_CALL, ROWS_OF_TRACK, SEPARATOR
 from ikp.exporters.perfetto._schema import EventType
 from ikp.exporters.perfetto._unpacked import unpacked
 from ikp.exporters.perfetto._walk import PACKET, ByteBudget, Bytes, inflated, number, walk
@@ -126,7 +126,7 @@ class _HostPackets:
 
     def _correlation(self, event: TrackEvent) -> int | None:
         ids = [*event.flow_ids, *event.terminating_flow_ids]
-        return ids[0] - self.first if ids and self.first is not None else None
+        return (ids[0] - self.first) % OF_ONE_CALL if ids and self.first is not None else None
 
 
 _VALUES: Final = ("bool_value", "int_value", "double_value", "string_value")

@@ -581,6 +581,18 @@ def under_way(stream: int) -> bool:
     raise PatchError(error_name(code))
 
 
+def has_passed(event: int) -> bool:
+    """Return whether a stream has come to an event that was recorded in it.
+
+    Raises:
+        PatchError: work before it failed; the text is the error's name.
+    """
+    code = _driver().cuEventQuery(ctypes.c_void_p(event))
+    if code in (0, _NOT_READY):
+        return not code
+    raise PatchError(error_name(code))
+
+
 def allocation(pointer: int) -> tuple[int, int]:
     """Return the base address and the bytes of the allocation that a device pointer points into.
 

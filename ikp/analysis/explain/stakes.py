@@ -198,6 +198,7 @@ _EFFECTS: Final = {
     "halo": "bank-conflicts exposed-load",
     "no-tensor-cores": "bank-conflicts unstaged-loads",
     "low-occupancy": "exposed-load slow-memory",
+    "narrow-loads": "local-memory low-occupancy slow-memory exposed-load",
     "few-blocks": "exposed-load slow-memory low-occupancy",
     "many-warps": "barriers barrier-skew needless-barrier block-switch small-blocks",
 }

@@ -92,7 +92,13 @@ def test_threads_without_an_element_of_their_own() -> None:
 
 
 def blocks(
-    took: int, ranges: int, threads: int = 128, *, stores: bool = True, **more: Any
+    took: int,
+    ranges: int,
+    threads: int = 128,
+    *,
+    stores: bool = True,
+    all_store: bool = False,
+    **more: Any,
 ) -> dict[str, Finding]:
     """Return the findings of many blocks, of which every eighth comes to code that stores."""
     scene = Scene()
@@ -105,6 +111,8 @@ def blocks(
     trace = scene.trace(device="NVIDIA H200", block=(threads, 1, 1))
     made = replace(access("store.global.4" if stores else "load.global.4"), **more)
     ranges_of = {"load": made, "read": access("load.global.4")}
+    if all_store:
+        ranges_of["kernel"] = access("store.global.4")
     code = CodeFacts("sm_90a", 32, 0, ranges=ranges_of, kernel="kernel")
     said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
     return {one.id: one for one in said.every}
@@ -115,6 +123,15 @@ def test_blocks_that_do_nothing_but_end() -> None:
     assert "88 % of 1,056 blocks" in one.title and one.bound_share == pytest.approx(0.88, abs=0.02)
     assert "empty-blocks" not in blocks(1000, 6)
     assert "empty-blocks" not in blocks(1000, 1, stores=False), "where results go is not known"
+
+
+def test_blocks_that_make_no_product_where_all_blocks_store() -> None:
+    """A mask keeps their results back: the code that stores is that of each block."""
+    products = {"mix": {"tensor.2": (8, 0, 0)}, "stores": False, "all_store": True}
+    one = blocks(1000, 1, **products)["empty-blocks"]
+    assert "make no product" in one.title and one.bound_share == pytest.approx(0.88, abs=0.02)
+    assert "empty-blocks" not in blocks(1000, 6, **products)
+    assert "empty-blocks" not in blocks(1000, 1, stores=False, all_store=True)
 
 
 def test_lanes_that_do_not_exist() -> None:

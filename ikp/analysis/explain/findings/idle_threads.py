@@ -8,7 +8,7 @@ works while the others wait. Lanes of a warp run code apart, because their data 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Final
 
@@ -29,7 +29,7 @@ from ikp.analysis.explain.prepared import Bools, Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
-from ikp.core.code_facts import AccessFacts
+from ikp.core.code_facts import AccessFacts, RangeFacts
 
 _LANES: Final = 32
 _MISSING: Final = 0.25
@@ -197,10 +197,11 @@ def _reduced_ahead(known: list[Access]) -> bool:
 
 
 def _empty_blocks(launch: Prepared) -> Iterator[Finding]:
-    """Yield a finding on blocks that store nothing, where others do."""
-    busy = _busy_blocks(launch)
-    if busy is None:
+    """Yield a finding on blocks that store nothing, or make no product, where others do."""
+    found = _busy_blocks(launch)
+    if found is None:
         return
+    busy, without = found
     empty, count = float(1 - busy.mean()), prod(launch.launch.grid)
     lanes = launch.lanes
     took = launch.block_end - launch.block_start
@@ -214,14 +215,14 @@ def _empty_blocks(launch: Prepared) -> Iterator[Finding]:
     yield finding(
         launch,
         "empty-blocks",
-        title=f"{100 * empty:.0f} % of {count:,} blocks have nothing to do: they store no result, "
+        title=f"{100 * empty:.0f} % of {count:,} blocks have nothing to do: they {without}, "
         f"as the others do, and take {each:,.0f} ns each, with the switch to the next",
         number=Number("blocks without work, of those that recorded", empty, "share"),
         at_stake=saved * launch.duration,
         without="without these blocks",
         confidence="likely",
         rationale=f"measured: of {len(busy):,} blocks that recorded, these come to none of the "
-        "code that stores; times of all blocks. Refuted if the launch has to be as large for its "
+        "code that does; times of all blocks. Refuted if the launch has to be as large for its "
         "other blocks.",
         where=Where(
             warps=tuple((int(launch.block_ids[i]), 0) for i in some.tolist()),
@@ -237,27 +238,49 @@ def _stores(access: AccessFacts) -> bool:
     return access.unit.startswith(("store.global", "atomic.global"))
 
 
-def _busy_blocks(launch: Prepared) -> Bools | None:
-    """Return which recorded blocks come to code that stores; None if not known."""
+def _multiplies(one: RangeFacts) -> bool:
+    """Whether a range makes products on tensor cores."""
+    return any(unit.startswith("tensor") for unit in one.mix)
+
+
+_RESULTS: Final[tuple[tuple[str, Callable[[RangeFacts], bool]], ...]] = (
+    ("store no result", lambda one: any(map(_stores, one.accesses))),
+    ("make no product", _multiplies),
+)
+"""What blocks with work do in code of their own, the surest first."""
+
+
+def _busy_blocks(launch: Prepared) -> tuple[Bools, str] | None:
+    """Return which recorded blocks come to code that results need, and what others lack.
+
+    Code that each block comes to says nothing: there a mask may keep all results back. None where
+    all of it is such.
+    """
     if not launch.every_block or len(launch.block_ids) < _SEVERAL or launch.facts is None:
         return None
     if launch.launch.dropped or prod(launch.launch.grid) < 2 * launch.lanes.count:
         return None
     each = launch.by_warp
     facts = launch.facts.ranges
-    stores = {name for name, one in facts.items() if any(map(_stores, one.accesses))}
-    if not stores or launch.facts.kernel in stores:
-        return None
-    made = np.array([name in stores for name in launch.names], bool)[each.region]
-    found = np.zeros(len(launch.block_ids), bool)
-    found[launch.block_of[each.slot[made]]] = True
-    return found if found.any() else None
+    for without, is_one in _RESULTS:
+        names = {name for name, one in facts.items() if is_one(one)}
+        if not names or launch.facts.kernel in names:
+            continue
+        made = np.array([name in names for name in launch.names], bool)[each.region]
+        found = np.zeros(len(launch.block_ids), bool)
+        found[launch.block_of[each.slot[made]]] = True
+        if found.any():
+            return found, without
+    return None
 
 
 _LONG_CODE: Final = 64.0
 """Instructions of such code, in each execution, below which no wait is long."""
 _WAITS: Final = 0.1
-"""Share of the warps' time at barriers from which on such code is what they wait for."""
+"""Share of the warps' time that waits for such code, at barriers, may be longer than it."""
+_LONG_WAITS: Final = 0.2
+"""Share of the warps' time at barriers from which on such code is a cause: in most kernels one
+thread of a block has some code of its own."""
 _CYCLES: Final = 4.0
 """Cycles of an instruction that needs the result of the one before it, at least."""
 
@@ -280,7 +303,7 @@ def serial_threads(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     took = launch.block_end - launch.block_start
     least = cycles / max(float(np.mean(took)), 1.0)
     share = min(max(waiting, min(least, waiting + _WAITS)), 1.0)
-    if waiting < _WAITS or not enough(launch, share * launch.duration):
+    if waiting < _LONG_WAITS or not enough(launch, share * launch.duration):
         return
     threads = excess.serial_threads
     who = "one thread" if threads == 1 else f"{threads} threads, of one warp,"

@@ -389,7 +389,7 @@ def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding
         confidence="likely"
         if nearest(launch) < _IDLE_LOADS
         and is_counted(launch)
-        and count < _SPREAD * launch.duration
+        and _crowd(count / launch.duration, share)
         else "possible",
         rationale="measured: the time of ranges whose accesses are atomic; L2 executes each "
         "operation apart from the SM's caches. Refuted if the kernel takes as long with plain "
@@ -398,6 +398,17 @@ def _long(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding
         suggestion="fewer partial sums: split the summed dimension (split-K) into fewer parts, sum "
         "in registers or shared memory first; or store partial results for a second kernel",
     )
+
+
+def _crowd(rate: float, share: float) -> bool:
+    """Whether so many operations in a nanosecond are what a share of the warps' time goes to."""
+    return _FULL <= rate < _SPREAD or (rate < _FULL and share >= _ALL_OF_IT)
+
+
+_FULL: Final = 20.0
+"""Operations in a nanosecond that are a third of what all of L2 executes."""
+_ALL_OF_IT: Final = 0.8
+"""Share of the warps' time from which on fewer operations wait for each other."""
 
 
 def _mostly(one: RangeWork) -> bool:

@@ -249,7 +249,7 @@ _FEW: Final = 4
 """Additions of an iteration from which on others could be made beside them."""
 _LEFT: Final = 0.25
 """Part of a chain that is left with four sums beside each other."""
-_STEPS: Final = 8.0
+_STEPS: Final = 16.0
 """Steps of a search from which on another kind of search makes fewer."""
 _SERIAL_PART: Final = 0.2
 """Part of the warps' time from which on a search is a cause."""

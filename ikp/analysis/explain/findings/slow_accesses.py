@@ -170,9 +170,19 @@ def _counted_conflicts(launch: Prepared, some: list[Access], share: float) -> Fi
         f"{requests:,.0f} requests; the cycles above the least are {100 * share:.0f} % of "
         "the launch. Refuted if padded rows take as long.",
         where=where_of_accesses(launch, some),
-        suggestion="pad rows by one element, or swizzle, so that the lanes of a warp meet all "
-        "banks",
+        suggestion=_DEALT
+        if launch.launch.backend in _DEALS
+        else "pad rows by one element, or swizzle, so that the lanes of a warp meet all banks",
     )
+
+
+_DEALS: Final = ("triton", "gluon")
+"""Languages whose compiler lays out shared memory."""
+_DEALT: Final = (
+    "let operands lie in memory as products take them, above all those of 8 bits (K is the fastest "
+    "axis of both): else each tile is transposed through shared memory; or load and reduce along "
+    "the axis that is contiguous"
+)
 
 
 def _ratio(access: AccessFacts) -> float:

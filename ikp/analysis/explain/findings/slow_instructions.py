@@ -49,7 +49,7 @@ def slow_arithmetic(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on arithmetic that another unit, or fewer instructions, could do faster."""
     yield from _no_tensor_cores(launch, work)
     yield from _double(launch, work)
-    yield from _special(launch, work)
+    yield from [*_special(launch, work)] or _wide_divisions(launch, work)
 
 
 def _no_tensor_cores(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
@@ -178,7 +178,44 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     )
 
 
-_WASTE: Final = frozenset(("power", "64-bit integer division"))
+def _wide_divisions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on 64-bit divisions in loops that nothing counts, by their part of the code.
+
+    A warp's arithmetic takes its time, where memory and units are idle.
+    """
+    lines = [(one, each) for one in work.ranges for each in one.facts.lines if each.slow]
+    wide = [one for one, each in lines if _WIDE in each.slow and one.uncounted]
+    if not wide or nearest(launch) >= _IDLE:
+        return
+    some = list({one.name: one for one in wide}.values())
+    whole = sum(sum(mix[0] for mix in one.facts.mix.values()) for one in some)
+    part = min(sum(each.count for one, each in lines if one in wide) / max(whole, 1e-9), 1.0)
+    compute = launch.share_in(launch.regions([Activity.COMPUTE]))
+    saved = min(part * share_of_time(launch, some, work.kernel), 1 - nearest(launch))
+    if part < _PART or compute < _HALF or not enough(launch, saved * launch.duration):
+        return
+    named = sorted({each.line for one, each in lines if one in wide and _WIDE in each.slow})
+    yield finding(
+        launch,
+        "slow-arithmetic",
+        title=f"{named[0].rpartition('/')[2]} divides 64-bit integers in loops: such lines are "
+        f"{100 * part:.0f} % of the code",
+        number=Number("lines with divisions, of the instructions around them", part, "share"),
+        at_stake=saved * launch.duration,
+        without="with none of them",
+        confidence="likely",
+        rationale="counted: instructions of lines that call the division of 64 bits, of all of "
+        "their range with loops once; measured: the warps' time is arithmetic, and no unit is "
+        "busy. Refuted if 32 bits can't hold the numbers.",
+        where=where_of(launch, some, named),
+        suggestion=_INDICES,
+    )
+
+
+_WIDE: Final = "64-bit integer division"
+_PART: Final = 0.3
+"""Part of the instructions from which on lines with such divisions are the cause."""
+_WASTE: Final = frozenset(("power", _WIDE))
 """Functions that others can replace. Of nine launches with such a finding on divisions and roots,
 one was faster without any."""
 

@@ -46,6 +46,9 @@ def write_program(path: Path, *, force: bool) -> None:
         with replacing(path, force=force) as file:
             file.write(content)
     click.echo(f"wrote {printable(str(path))}: causal attention in Triton.", err=True)
+    if missing := [each for each in ("torch", "triton") if find_spec(each) is None]:
+        lacking = " and ".join(missing)
+        click.echo(f"It needs {lacking}: pip install 'ikp[triton]'", err=True)
     next_command("ikp", "run", "--detail", "ops", path, why="what takes its time, and why")
 
 

@@ -205,6 +205,7 @@ def test_a_program_is_written_and_an_edited_one_is_not_replaced(tmp_path, monkey
     path = Path(PROGRAM.name)
     assert path.read_bytes() == PROGRAM.read_bytes() and "import ikp" not in path.read_text()
     assert "next: ikp run --detail ops attention.py " in result.stderr
+    assert "It needs torch and triton: pip install 'ikp[triton]'" in result.stderr
     path.write_text("mine")
     result = CliRunner().invoke(cli, ["demo", "--program"])
     assert result.exit_code == 1 and "attention.py exists" in result.stderr

@@ -306,7 +306,8 @@ def _loaded(elf: Elf, made: bool) -> list[Any]:
     loaded = [(e.name, e.offset, *size) for e, size in zip(some, sizes, strict=True) if size[0]]
     found = []
     for segment in elf.segments:
-        first, rooms = segment.offset, (segment.memory_size, segment.file_size)
+        first, memory = segment.offset, segment.memory_size
+        rooms = memory, min(memory, segment.file_size)
         names = [n for n, at, size, of in loaded if first <= at and at + size - first <= rooms[of]]
         if names or not made:
             found.append((segment.kind, segment.flags, segment.align, names))

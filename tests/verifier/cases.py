@@ -146,6 +146,7 @@ _MAKERS: dict[str, Callable[[], Case]] = {
     "chosen": _of_triton("rms_norm", detail="ops", select=True),
     "spare": _of_triton("flagged", detail="ops", spare=True),
     "vote": _collective(VOTE),
+    "products": _of_triton("attention", detail="ops", argue=True),
 }
 CASES = tuple(_MAKERS)
 

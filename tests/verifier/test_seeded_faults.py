@@ -26,6 +26,7 @@ from tests.verifier.cases import BYTES, CASES, Case, all_collective, case, flipp
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
+HGMMA_RR, LOP3 = 0xDF0, 0x212
 EXIT, BRA, BSSY, CALL, RET, LEPC, WARPSYNC, BRXU, MOV = (
     *(0x94D, 0x947, 0x945, 0x944, 0x950, 0x94E, 0x348, 0x958, 0x802),
 )
@@ -214,6 +215,30 @@ def test_original_code_that_uses_what_a_store_is_yet_to_read_is_found() -> None:
     assert any(each.startswith("instruction") and "in flight" in each for each in found)
 
 
+def test_a_record_in_a_register_that_a_product_has_yet_to_read_is_found() -> None:
+    """A warpgroup's product reads registers until it ends: behind it none is needed any more."""
+    one = case("products")
+    (*_, last) = products = one.having(HGMMA_RR)
+    operands = {one.words[each] >> 24 & 0xFF for each in products}
+    clock = next(n for n in one.ours if n > last and one.words[n] & 0xFFF == CS2R)
+    read = one.words[clock] >> 16 & 0xFF
+    reads = next(
+        n
+        for n in one.ours
+        if n > clock and one.words[n] & 0xFFF == LOP3 and _second(one, n) == read
+    )
+    assert len(operands) == len(products)
+    for operand in operands:
+        wrong = one.with_word(clock, one.words[clock] & ~(0xFF << 16) | operand << 16)
+        wrong = wrong.with_word(reads, one.words[reads] & ~(0xFF << 32) | operand << 32)
+        assert wrong.faults and all(each.endswith("in flight") for each in wrong.faults)
+
+
+def _second(one: Case, place: int) -> int:
+    """Return the register that an instruction's second operand is."""
+    return one.words[place] >> 32 & 0xFF
+
+
 @pytest.mark.parametrize("name", ["vote", "TMA"])
 def test_a_read_of_a_register_that_no_inserted_instruction_has_set_is_found(name: str) -> None:
     """Such a record would say something else, and no other rule is broken."""
@@ -251,6 +276,17 @@ def _stale(text: str) -> str:
     """Return a text of other code: a digit of a word differs."""
     at = text.index("/* 0x", text.index("/*0050*/")) + 6
     return f"{text[:at]}{'1' if text[at] != '1' else '2'}{text[at + 1 :]}"
+
+
+# Fields of ELF's program headers, by their offsets, with a change of each
+_SEGMENTS, _SEGMENT_BYTES = 0x20, 56
+_FLAGS, _OFFSET, _FILE_SIZE, _MEMORY_SIZE, _ALIGNMENT = (
+    (4, 1),
+    (8, 16),
+    (32, -1),
+    (40, -1),
+    (48, 8),
+)
 
 
 def _argument_earlier(one: Case) -> Case:
@@ -299,6 +335,29 @@ def _another_symbol(one: Case) -> Case:
     symbols = next(each for each in elf.sections if each.kind == 2)
     last = symbols.offset + len(symbols.data) - 16
     return one.with_bytes(last, struct.pack("<Q", 0x77))
+
+
+@pytest.mark.parametrize("name", ["TMA", "loop"])
+@pytest.mark.parametrize("field", [_FILE_SIZE, _MEMORY_SIZE, _OFFSET, _ALIGNMENT, _FLAGS])
+def test_a_segment_that_loads_something_else_is_found(name: str, field: tuple[int, int]) -> None:
+    """The driver loads what segments name; sections that are right are not loaded for that."""
+    one = case(name)
+    (table,) = struct.unpack_from("<Q", one.patched, _SEGMENTS)
+    elf = Cubin.read(one.patched).elf
+    holding = [
+        number
+        for number, each in enumerate(elf.segments)
+        if any(
+            each.offset <= s.offset < each.offset + each.file_size for s in elf.sections if s.data
+        )
+    ]
+    assert len(holding) > 1
+    at, change = field
+    for number in holding:
+        place = table + number * _SEGMENT_BYTES + at
+        (old,) = struct.unpack_from("<Q" if at != 4 else "<I", one.patched, place)
+        new = struct.pack("<Q" if at != 4 else "<I", old + change)
+        assert one.with_bytes(place, new).faults, number
 
 
 @pytest.mark.parametrize("name", ["TMA", "loop"])

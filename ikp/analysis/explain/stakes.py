@@ -256,6 +256,8 @@ def _decides(one: Finding) -> bool:
         return True
     if one.bound_share < _ANY_GRID.get(one.id, 0.0):
         return False
+    if one.id == "uncoalesced" and one.number.value < _TWICE:
+        return False  # the next request may use the rest of its sectors
     if one.confidence != "possible":
         return one.confidence == "measured" or one.id not in _SELDOM
     if one.id == "bank-conflicts" and one.number.unit == "ratio":

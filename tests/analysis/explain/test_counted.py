@@ -517,6 +517,7 @@ def test_narrow_loads_that_leave_memory_idle() -> None:
     load = RangeFacts("load", mix={"load.global.2": (2, 0, 0)}, accesses=(one,))
     for facts, waits, told in (
         (load, 900, True),
+        (load, 400, True),  # blocks begin and end for the rest
         (load, 200, False),  # it does something else
         (replace(load, accesses=(replace(one, unit="load.global.16", least=16.0),)), 900, False),
     ):

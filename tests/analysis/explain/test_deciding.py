@@ -45,6 +45,8 @@ def finding(name: str, confidence: str, **more: Any) -> Finding:
         ("fences", "possible", {}, True),  # a fault in any case
         ("bank-conflicts", "possible", {"number": Number("c", 8.0, "ratio")}, True),
         ("bank-conflicts", "possible", {"number": Number("c", 2.0, "ratio")}, False),
+        ("uncoalesced", "likely", {"number": Number("c", 8.0, "ratio")}, True),
+        ("uncoalesced", "likely", {"number": Number("c", 2.0, "ratio")}, False),
         ("barriers", "possible", {"tried": Tried("barrier", "", "", 0.2, 0.01, "")}, True),
         ("barriers", "possible", {"tried": Tried("barrier", "", "", 0.02, 0.01, "")}, False),
     ],

@@ -47,12 +47,16 @@ def test_a_wait_for_memory_at_its_rate_is_no_sure_cause(size: int, confidence: s
 
 
 @pytest.mark.parametrize(
-    ("turns", "wait", "bound"), [(10, 300, 0.6), (10, 50, 0.05), (1, 300, 0.03)]
+    ("turns", "wait", "other", "bound"),
+    [(10, 300, 0, 0.6), (10, 300, 200, 0.4), (10, 50, 0, 0.05), (1, 300, 0, 0.03)],
 )
 def test_a_pipeline_frees_all_beside_products_and_no_wait_before_their_loop(
-    turns: int, wait: int, bound: float
+    turns: int, wait: int, other: int, bound: float
 ) -> None:
-    """Products take 40 % of ten turns; warps wait for loads in each turn, or once."""
+    """Products take 40 % of ten turns; warps wait for loads in each turn, or once.
+
+    What they calculate beside takes as long with a pipeline.
+    """
     scene = Scene()
     for block in range(132):
         ranges: list[Range] = []
@@ -60,6 +64,8 @@ def test_a_pipeline_frees_all_beside_products_and_no_wait_before_their_loop(
             at = 1000 * turn
             if turn < turns:
                 ranges.append(("wait for x @k.py:2", at, at + wait))
+            if other:
+                ranges.append(("exp @k.py:4", at + 400, at + 400 + other))
             ranges.append(("dot @k.py:3", at + 600, at + 1000))
         scene.add(Warp(block, 0, block, 0, 10_000, ranges))
     one = found(explained(scene), "exposed-load")

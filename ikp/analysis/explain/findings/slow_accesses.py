@@ -338,7 +338,7 @@ def _few_bytes(launch: Prepared) -> Iterator[Finding]:
     waits = launch.regions([Activity.WAIT_MEMORY])
     share = launch.share_in(waits)
     saved = 1 - nearest(launch)
-    if under_way >= needed or share < _MOSTLY or not enough(launch, saved * launch.duration):
+    if under_way >= needed or share < _WAITED or not enough(launch, saved * launch.duration):
         return
     width = max(lane_bytes(one.unit) for _, one, _ in loads)
     yield finding(
@@ -359,6 +359,9 @@ def _few_bytes(launch: Prepared) -> Iterator[Finding]:
     )
 
 
+_WAITED: Final = 0.3
+"""Share of the warps' time in waits for so few bytes from which on these are the cause: blocks of
+one number a lane begin and end for as long."""
 _LATENCY_NS: Final = 500.0
 """Of a load from an idle memory, H100 and A100, as microbenchmarks measure it."""
 

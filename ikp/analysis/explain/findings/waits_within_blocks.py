@@ -220,7 +220,9 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
         share = float(shares.own[group, region])
         saved = min(share, 1 - shares.limit(group))
         if region in beside and float(shares.own[group, beside].sum()) >= _MUCH:
-            saved = max(saved, 1 - max(float(shares.products[group]), nearest(launch)))
+            computes = shares.own[group, launch.regions([Activity.COMPUTE])].sum()
+            stays = float(shares.products[group] + computes)
+            saved = max(saved, 1 - max(stays, nearest(launch)))
         least = _UNSEEN if _kind(launch, region) == "unseen-wait" else LEAST
         if not enough(launch, saved * launch.duration, least):
             continue
@@ -243,7 +245,7 @@ def _one_pipeline(launch: Prepared, found: list[Finding]) -> list[Finding]:
     """Return findings with the first of those on loads alone where warps make products, too.
 
     A pipeline that overlaps loads and products takes away all these waits, and barriers and stores
-    to shared memory beside them: its bound is what the longer of both leaves.
+    to shared memory beside them. Products, and what else the warps calculate, stay.
     """
     if not launch.regions([Activity.MMA]).size:
         return found

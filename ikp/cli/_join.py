@@ -29,7 +29,8 @@ def command(
     """Write one file with the launches and warps of KERNEL.pftrace, and what torch.profiler saw.
 
     HOST.json is what torch.profiler's export_chrome_trace wrote, or its .json.gz, of the same run:
-    Python functions, operators, CUDA calls, kernels and copies. Arrows go from a call to its kernel
+    Python functions, operators, CUDA calls, kernels and copies. It may be viztracer's, too: Python
+    functions alone. Arrows go from a call to its kernel
     and to the launch with its warps. Calls and copies of ikp's own thread are left out.
 
     Launches lie within CUPTI's records of them. That is checked: the worst overhang is printed, and

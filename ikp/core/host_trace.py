@@ -10,6 +10,8 @@ KERNEL = "kernel"
 """The category of kernels' slices."""
 REPLAY: Final = "graph_replay"
 """The category of slices that are a replay of a CUDA graph, from its first kernel to its last."""
+MONOTONIC: Final = "unix_less_monotonic_ns"
+"""The provenance of a trace that says by how much its host's two clocks differed, in ns."""
 LAUNCH: Final = "ikp launch"
 """The argument of a kernel's slice that has the number of the launch."""
 
@@ -48,10 +50,14 @@ class HostSlice:
 
 @dataclass(frozen=True, slots=True)
 class HostTrace:
-    """The content of one file of another profiler. Times count from ``base_ns``."""
+    """The content of one file of another profiler. Times count from ``base_ns``.
+
+    Where they are ``monotonic``, they are those of the host's ``CLOCK_MONOTONIC``, since its boot.
+    """
 
     source: str
     base_ns: int | None  # Unix time; None where the file does not say
     tracks: tuple[HostTrack, ...]
     slices: tuple[HostSlice, ...]
     rank: int | None = None  # of the process, where several work together and the file says so
+    monotonic: bool = False

@@ -88,6 +88,8 @@ _BOOKKEEPING: Final = frozenset(
     ("External id", "Record function id", "Ev Idx", "queued", "context", "cbid", "correlation")
 )
 """Arguments by which Kineto finds its own events: they are most of a file, and arrows show them."""
+_VIZTRACER: Final = "viztracer_metadata"
+"""What a file of viztracer has, whose times are those of ``CLOCK_MONOTONIC``."""
 _NS_PER_US: Final = 1000
 _LEFT_OUT: Final = frozenset({"Trace"})
 """Categories of slices that only say how long the profiler ran."""
@@ -133,7 +135,8 @@ def parse(content: bytes, source: str) -> HostTrace:
     )
     base = found.get("baseTimeNanoseconds")
     base_ns = None if base is None else int(base)
-    return HostTrace(source, base_ns, tuple(tracks.known), slices, _rank(found))
+    monotonic = base_ns is None and _VIZTRACER in found
+    return HostTrace(source, base_ns, tuple(tracks.known), slices, _rank(found), monotonic)
 
 
 def _is_shown(event: object) -> bool:

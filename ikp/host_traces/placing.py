@@ -9,7 +9,7 @@ from typing import Any, Final, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.host_trace import HostTrace
+from ikp.core.host_trace import MONOTONIC, HostTrace
 from ikp.core.trace import AnyTrace, ClockFit, Trace
 from ikp.core.warps import launch_bounds
 from ikp.errors import UsageError
@@ -60,6 +60,8 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
     aligned = all(
         each.clock.kind == "host" or each.clock.unix_bound_ns is not None for each in trace.launches
     )
+    if host.monotonic:
+        return _by_monotonic(trace, host, aligned)
     if way is None:
         way = "clocks" if aligned and host.base_ns is not None else "launches"
     where = [index for index, each in enumerate(host.slices) if each.is_kernel]
@@ -90,6 +92,38 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
     _check(matched, host, SLACK_NS, way)
     exactly = "by matching launches with kernel records"
     return _placed(moved, replace(host, base_ns=base), way, matched, where, exactly)
+
+
+def _by_monotonic(trace: AnyTrace, host: HostTrace, aligned: bool) -> Placed[AnyTrace]:
+    """Place a trace of functions, which has no kernels, by the host's two clocks.
+
+    Raises:
+        UsageError: these, or the launches' place in Unix time, are not known, or it is of another
+            time, as files of different boots are.
+    """
+    apart = trace.provenance.get(MONOTONIC, "").partition(" | ")[0]
+    if not apart or not aligned:
+        why = "does not say how the host's clocks differed" if aligned else "is not aligned"
+        raise UsageError(
+            f"{host.source} has times of CLOCK_MONOTONIC, and the trace {why}. Record again with "
+            "this version of ikp."
+        )
+    base = int(apart)
+    first, last = launch_bounds(trace)
+    begins = base + min((each.start_ns for each in host.slices), default=0)
+    ends = base + max((each.end_ns for each in host.slices), default=0)
+    if not np.any((first <= last) & (first < ends) & (last > begins)):
+        raise UsageError(
+            f"no launch ran between the first and the last function of {host.source}: the files "
+            "are of different runs or boots."
+        )
+    said = f"{host.source}: placed by the host's clocks, to some us."
+    known = {
+        **trace.provenance,
+        "joined": " ".join(filter(None, [trace.provenance.get("joined"), said])),
+    }
+    placed = replace(host, base_ns=base, monotonic=False)
+    return Placed(replace(trace, provenance=known), placed, WAYS[0], {}, said)
 
 
 def _of_rank(trace: Trace, host: HostTrace) -> NDArray[np.bool_]:

@@ -21,6 +21,7 @@ from ikp.core.abi import OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.decoding.stream import until, with_open
 from ikp.core.host_clock import HostClock
+from ikp.core.host_trace import MONOTONIC
 from ikp.core.regions import merge
 from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text
 from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, SegmentRows, Selection, Tensor
@@ -697,6 +698,7 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
         "python": platform.python_version(),
         "host": platform.platform(),
         "command": program_name(),
+        MONOTONIC: str(time.time_ns() - time.monotonic_ns()),
         "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "devices": ", ".join(sorted(devices)),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,10 @@ from click.testing import CliRunner, Result
 
 import ikp
 from ikp.cli.main import cli
-from ikp.core.host_trace import HostSlice
+from ikp.core.host_trace import MONOTONIC, HostSlice
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.host_traces.placing import place
+from tests.analysis.example import START
 from tests.host_traces.simulated import launches, records
 from tests.trace_processor.query import columns
 from tests.trace_processor.server import open_trace
@@ -173,3 +175,33 @@ def test_what_an_h100_recorded_is_joined(tmp_path: Path) -> None:
             "and l.ts >= r.ts - 1000 and l.ts + l.dur <= r.ts + r.dur + 1000",
         )
     assert inside["n"].tolist() == [40]
+
+
+@pytest.mark.tp
+def test_functions_that_viztracer_saw_are_around_the_launches(tmp_path: Path) -> None:
+    """Its times are CLOCK_MONOTONIC's: the trace knows by how much Unix time differs."""
+    late = 10_000
+    base = START - 3_600_000_000_000
+    trace = launches(BEGINS)
+    known = {**trace.provenance, MONOTONIC: str(base)}
+    trace = replace(trace, provenance=known)
+    inner = {"ph": "X", "pid": 9, "tid": 9, "name": "step (train.py:7)", "cat": "fee"}
+    event = {**inner, "ts": (START - base - late) / 1e3, "dur": 300.5}
+    content = {"traceEvents": [event], "viztracer_metadata": {"version": "1.1.1"}}
+    source, path, out = tmp_path / "k.pftrace", tmp_path / "v.json", tmp_path / "out.pftrace"
+    trace.save(source)
+    path.write_text(json.dumps(content))
+    said = run("join", source, path, "--out", out)
+    assert said.exit_code == 0, said.output
+    assert f"{path}: placed by the host's clocks, to some us." in said.output
+    (host,) = PerfettoExporter().read_beside(out)
+    (one,) = host.slices
+    assert (host.base_ns or 0) + one.start_ns == START - late
+    assert one.end_ns - one.start_ns == 300_500
+    event["ts"] += 1e9  # as of another boot
+    path.write_text(json.dumps(content))
+    said = run("join", source, path, "--out", out, "--force")
+    assert said.exit_code == 1 and "different runs or boots" in said.output
+    launches(BEGINS).save(source, force=True)
+    said = run("join", source, path, "--out", out, "--force")
+    assert said.exit_code == 1 and "does not say how the host's clocks differed" in said.output

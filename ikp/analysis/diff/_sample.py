@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ikp.analysis.diff._interval import mean_of
 from ikp.analysis.evidence import collect_warnings, plural
 from ikp.core.code_facts import FACTS, FAR, PARAMETERS
+from ikp.core.host_trace import MONOTONIC
 from ikp.core.run_figures import ADDRESSES, TIMED, TRIED
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ _NOT_COMPARED: Final = (
     "command",
     "recorded",
     "host",
+    MONOTONIC,
     "copied_out_s",
     "decoded_s",
     "launches_waited_s",

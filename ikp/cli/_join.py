@@ -29,15 +29,16 @@ def command(
     """Write one file with the launches and warps of KERNEL.pftrace, and what torch.profiler saw.
 
     HOST.json is what torch.profiler's export_chrome_trace wrote, or its .json.gz, of the same run:
-    Python functions, operators, CUDA calls, kernels and copies. It may be viztracer's, too: Python
-    functions alone. Arrows go from a call to its kernel
-    and to the launch with its warps. Calls and copies of ikp's own thread are left out.
+    Python functions, operators, CUDA calls, kernels and copies. It may also be viztracer's JSON,
+    of Python functions alone, or Nsight Systems' report, from nsys export --type sqlite.
+    Arrows go from a call to its kernel and to the launch with its warps. Calls and copies of ikp's
+    own thread are left out.
 
     Launches lie within CUPTI's records of them. That is checked: the worst overhang is printed, and
     if more than 1 in 100 launches don't fit, nothing is written.
     """
     from ikp.exporters.perfetto import PerfettoExporter
-    from ikp.host_traces import kineto
+    from ikp.host_traces import kineto, nsight
     from ikp.host_traces.placing import place
     from ikp.registry import check_target
 
@@ -48,7 +49,8 @@ def command(
     trace = read_trace(source)
     traces, records = [], []
     for each in hosts:
-        placed = place(trace, kineto.read(each), way)
+        reader = nsight.read if nsight.is_nsight(each) else kineto.read
+        placed = place(trace, reader(each), way)
         if placed.way == "launches" and len(hosts) > 1:
             raise UsageError(
                 f"{each} can only be placed by launches, which moves the trace onto its axis: then "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import chain
+from operator import or_
 
 import numpy as np
 
@@ -175,4 +176,4 @@ def _merged(one: State, other: State) -> State:
     for bit in {bit for bit, _ in one[0].items() ^ more.items()}:
         left, right = values.get(bit, OTHER), more.get(bit, OTHER)
         values[bit] = left if left == right else LOST if LOST in (left, right) else OTHER
-    return values, [a | b for a, b in zip(one[1], other[1], strict=True)]
+    return values, [*map(or_, one[1], other[1])]

@@ -260,4 +260,4 @@ class WaysOut:
 
     @cached_property
     def _alike(self) -> Alike:
-        return Alike(self.flow, self.regions.divergent, self.regions.rows)
+        return self.regions.alike.within(self.regions.divergent)

@@ -190,7 +190,7 @@ class Regions:
         """Blocks in which some threads of a warp may have left, or be in other blocks."""
         found = set(self.divergent)
         for jump in self.flow.graph.jumps.leaving:
-            if not self._alike.decides(jump):
+            if not self.alike.decides(jump):
                 found |= self._until_met(self.flow.graph.block(jump))
         return found
 
@@ -220,7 +220,7 @@ class Regions:
     def _parted(self) -> list[Parted]:
         noted = {block for each in self._noted for block in each.blocks}
         for_good = diverged_for_good(
-            self.flow, noted, self._leaving(None), lambda jump: not self._alike.decides(jump)
+            self.flow, noted, self._leaving(None), lambda jump: not self.alike.decides(jump)
         )
         return [*self._noted, *for_good]
 
@@ -229,6 +229,7 @@ class Regions:
         return [*reconverging(self.flow)]
 
     @cached_property
-    def _alike(self) -> Alike:
+    def alike(self) -> Alike:
+        """The uniformity of its jumps, where only blocks up to a BSYNC are divergent."""
         noted = {block for each in self._noted for block in each.blocks}
         return Alike(self.flow, noted, self.rows)

@@ -269,35 +269,42 @@ def reordered(steps: Sequence[Step]) -> list[Step]:
 
 
 def _part(steps: Sequence[Step]) -> list[Step]:
-    before = [_needed(steps, at) for at in range(len(steps))]
+    before = _needed(steps)
     length = _lengths(steps, before)
-    left, now = set(range(len(steps))), 0
-    done: dict[int, int] = {}  # step -> when its results are there
-    order: list[Step] = []
-    while left:
-        ready = [at for at in left if not before[at] & left]
-        due = {
-            at: max((_due(steps[at], steps[each], done[each]) for each in before[at]), default=0)
-            for at in ready
-        }
+    left, now, due = [len(each) for each in before], 0, [0] * len(steps)
+    behind: list[list[int]] = [[] for _ in steps]
+    for at, some in enumerate(before):
+        for each in some:
+            behind[each].append(at)
+    ready, order = {at for at, count in enumerate(left) if not count}, list[Step]()
+    while ready:
         at = min(ready, key=lambda each: (max(due[each], now), -length[each], each))
-        left.discard(at)
+        ready.discard(at)
         order.append(steps[at])
         now = max(now, due[at]) + 1
-        done[at] = now - 1 + _time(steps[at])
+        for each in behind[at]:
+            due[each] = max(due[each], _due(steps[each], steps[at], now - 1 + _time(steps[at])))
+            left[each] -= 1
+            if not left[each]:
+                ready.add(each)
     return order
 
 
-def _needed(steps: Sequence[Step], at: int) -> set[int]:
-    """Return the steps that must come before one."""
-    step = steps[at]
-    return {
-        number
-        for number, earlier in enumerate(steps[:at])
-        if earlier.writes & (step.reads | step.writes)
-        or earlier.reads & step.writes
-        or (earlier.keeps and step.keeps)
-    }
+def _needed(steps: Sequence[Step]) -> list[set[int]]:
+    """Return the steps that must come before each."""
+    some = {each for step in steps for each in step.reads | step.writes}
+    bits = {each: 1 << number for number, each in enumerate(some)}
+    reads, writes = (
+        [sum([bits[each] for each in own]) for own in sets]
+        for sets in ([step.reads for step in steps], [step.writes for step in steps])
+    )
+    stores = [at for at, step in enumerate(steps) if step.keeps]
+    found = list[set[int]]()
+    for at, step in enumerate(steps):
+        named, written = reads[at] | writes[at], writes[at]
+        own = {n for n in range(at) if writes[n] & named or reads[n] & written}
+        found.append(own.union(n for n in stores if n < at) if step.keeps else own)
+    return found
 
 
 def _lengths(steps: Sequence[Step], before: Sequence[set[int]]) -> list[int]:

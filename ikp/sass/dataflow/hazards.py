@@ -19,6 +19,7 @@ some cycles, too: compilers overwrite its operands after seven or more.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
@@ -44,7 +45,7 @@ from ikp.sass.dataflow.outstanding import (
     queue,
     under_way,
 )
-from ikp.sass.disassembly.effects import BITS, P, bit, table
+from ikp.sass.disassembly.effects import BITS, Effects, P, bit, table
 from ikp.sass.disassembly.listing import NONE, SCOREBOARDS, Instruction
 
 
@@ -97,23 +98,34 @@ _Pending = dict[int, int]
 
 def settling(liveness: Liveness) -> list[int]:
     """Return which registers are still to be written or read before each instruction, as bits."""
-    code, effects, graph = liveness.flow.code.instructions, liveness.effects, liveness.flow.graph
-    made, (issued, lengths) = [0] * len(code), _issued(liveness)
-    own: list[_Pending] = []
+    code, effects, graph = liveness.flow.code, liveness.effects, liveness.flow.graph
+    made, (issued, lengths) = [0] * len(effects), _issued(liveness)
+    writes, own = [each.writes for each in effects], list[_Pending]()
     for block, length in zip(graph.blocks, lengths, strict=True):
-        own.append({})
-        for at in range(block.first, block.end):
-            effect, (written, read) = effects[at], _times(code[at].op)
-            for mask, cycles in ((effect.writes, written), (effect.reads, read)):
-                if not (mask and cycles):
-                    continue
-                until = issued[at] + cycles
-                _note(made, issued, range(at + 1, block.end), mask, until)
-                if until > length:
-                    own[-1][mask] = max(own[-1].get(mask, 0), until - length)
+        for at in range(block.first + 1, block.end):
+            since = bisect_right(issued, issued[at] - _PIPELINE, block.first, at)
+            made[at] = reduce(or_, writes[since:at], 0)
+        since = bisect_right(issued, length - _PIPELINE, block.first, block.end)
+        own.append(
+            {
+                writes[at]: issued[at] + _PIPELINE - length
+                for at in range(since, block.end)
+                if writes[at]
+            }
+        )
+    for at in code.having(_TAKES_LONG.match):
+        number = graph.block(at)
+        length, end = lengths[number], graph.blocks[number].end
+        for mask, cycles in _lasting(code.instructions[at].op, effects[at]):
+            until = issued[at] + cycles
+            for behind in range(at + 1, bisect_left(issued, until, at + 1, end)):
+                made[behind] |= mask
+            if until > length:
+                own[number][mask] = max(own[number].get(mask, 0), until - length)
     for block, entering in zip(graph.blocks, _entering(graph, own, lengths), strict=True):
         for mask, until in entering.items():
-            _note(made, issued, range(block.first, block.end), mask, until)
+            for at in range(block.first, bisect_left(issued, until, block.first, block.end)):
+                made[at] |= mask
     return made
 
 
@@ -129,14 +141,6 @@ def _issued(liveness: Liveness) -> tuple[list[int], list[int]]:
             now += max(stalls[at], 1)
         lengths.append(now)
     return issued, lengths
-
-
-def _note(made: list[int], issued: list[int], within: range, mask: int, until: int) -> None:
-    """Note registers before those instructions of a block that issue until a cycle of it."""
-    for at in within:
-        if issued[at] >= until:
-            return
-        made[at] |= mask
 
 
 def _entering(graph: Graph, own: list[_Pending], lengths: list[int]) -> list[_Pending]:
@@ -163,14 +167,12 @@ def _entering(graph: Graph, own: list[_Pending], lengths: list[int]) -> list[_Pe
     return entering
 
 
-@cache
-def _times(op: str) -> tuple[int, int]:
-    """Return the cycles after which an instruction has written its results, and has read its
-    operands, with a margin; 0 for one that reads at once.
+def _lasting(op: str, effects: Effects) -> Iterator[tuple[int, int]]:
+    """Yield the registers that a slow instruction writes, and those it reads, each with the cycles
+    after which it has done so, with a margin.
     """
-    if not _TAKES_LONG.match(op):
-        return _PIPELINE, 0
-    return _SLOWEST if op == "DMMA" else _SLOW, _READS
+    yield effects.writes, _SLOWEST if op == "DMMA" else _SLOW
+    yield effects.reads, _READS
 
 
 _TAKEN = 1 << BITS

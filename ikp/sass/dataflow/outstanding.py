@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
+from operator import or_
+from typing import NamedTuple
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.liveness import with_calls
@@ -31,8 +32,7 @@ _BOARD = re.compile(r"SB(\d)")
 _ALL = re.compile(r"\{([\d,]+)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(NamedTuple):
     """The transfer function of an instruction: how it changes the state."""
 
     ends: int  # the places that it waits for, a bit each
@@ -83,7 +83,7 @@ def _entering(flow: Flow, steps: dict[int, Transfer]) -> list[State]:
         for step in inside[block]:
             now = step(now)
         for to in after[block]:
-            merged = tuple([a | b for a, b in zip(entering[to], now, strict=True)])
+            merged = tuple(map(or_, entering[to], now))
             if merged != entering[to]:
                 entering[to] = merged
                 work.append(to)

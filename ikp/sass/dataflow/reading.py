@@ -11,6 +11,7 @@ the printed targets are those in the instructions' bits.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from ikp.errors import InspectError, PatchError
@@ -20,6 +21,7 @@ from ikp.sass.cubins.instruction import BYTES, distances, places
 from ikp.sass.cubins.source_lines import UnknownTableError, source_lines
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly import tools
+from ikp.sass.disassembly.effects import effects
 from ikp.sass.disassembly.form_texts import texts_of
 from ikp.sass.disassembly.listing import Code, Instruction, Line, parse
 
@@ -43,7 +45,7 @@ def composed(file: Cubin, name: str) -> Code | None:
         return None
     if texts is None:
         return None
-    words = kernel.words.tolist()
+    words, digits = kernel.words.tolist(), kernel.words.astype(">u8").tobytes().hex()
     labels = {each.start: each.name for each in kernel.functions} | {0: name}
     made, line = list[Instruction](), tuple[Line, ...]()
     for at, (low, high) in enumerate(words):
@@ -57,20 +59,29 @@ def composed(file: Cubin, name: str) -> Code | None:
                 return None
             text %= f"`({labels.setdefault(target, f'.L_x_{len(labels)}')})"
         if places := lines.get(at * BYTES):
-            line = tuple(Line(*place) for place in places)
-        bits = f"{low:016x}", f"{high:016x}"
-        made.append(Instruction(at * BYTES, *_parts(text), line, bits))
+            line = tuple([_line(*place) for place in places])
+        bits = digits[32 * at : 32 * at + 16], digits[32 * at + 16 : 32 * at + 32]
+        made.append(_instruction(text).moved(at * BYTES, line, bits))
     numbers = {label: at // BYTES for at, label in labels.items() if at < len(words) * BYTES}
     return Code(name, f"sm_{file.sm}{file.suffix}", tuple(made), numbers)
 
 
-def _parts(text: str) -> tuple[str, str, str]:
-    """Return an instruction's guard, opcode and operands."""
+@lru_cache(1 << 12)
+def _line(file: str, number: int) -> Line:
+    """Return a line: one object, which sets of lines then find by identity."""
+    return Line(file, number)
+
+
+@lru_cache(1 << 15)
+def _instruction(text: str) -> Instruction:
+    """Return an instruction by its text, with its effects: half of a kernel's were seen before."""
     guard = ""
     if text[0] == "@":
         guard, _, text = text[1:].partition(" ")
     opcode, _, rest = text.lstrip().partition(" ")
-    return guard, opcode, rest.strip()
+    made = Instruction(0, guard, opcode, rest.strip())
+    effects(made)
+    return made
 
 
 _TOGETHER: Final = 12_000 * 16

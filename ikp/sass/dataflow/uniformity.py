@@ -14,12 +14,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, reduce
+from heapq import heappop, heappush
 from operator import or_
 
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.control_flow.graph import reversed_edges
+from ikp.sass.control_flow.graph import depth_first, reversed_edges
 from ikp.sass.dataflow.liveness import with_calls
 from ikp.sass.disassembly.effects import BITS, P, R, bit
 from ikp.sass.disassembly.listing import Instruction
@@ -65,6 +66,12 @@ class Alike:
     flow: Flow
     apart: AbstractSet[int]
     rows: bool = False
+
+    def within(self, apart: AbstractSet[int]) -> Alike:
+        """Return the uniformity where threads may be apart in other blocks."""
+        made = replace(self, apart=apart)
+        vars(made).update(_asked=self._asked, _made_of=self._made_of)  # as if asked for before
+        return made
 
     def decides(self, jump: int) -> bool:
         """Return whether a jump, or an EXIT, is uniform: threads that reach it together stay so."""
@@ -117,15 +124,17 @@ class Alike:
         """The registers that may differ where each block begins."""
         after, blocks = with_calls(self.flow), self.flow.graph.blocks
         found, seen = [0] * len(blocks), set[int]()
-        work = [0]
-        while work:
-            number = work.pop()
+        order = depth_first(after, 0)[::-1]
+        rank, work = {number: at for at, number in enumerate(order)}, [0]
+        while work:  # the block that comes first, so that most are followed once
+            number = order[heappop(work)]
             seen.add(number)
             leaving = self._through(number, found[number], blocks[number].end)
             for to in after[number]:
                 if leaving & ~found[to] or to not in seen:
                     found[to] |= leaving
-                    work.append(to)
+                    if rank[to] not in work:
+                        heappush(work, rank[to])
         return found
 
     def _through(self, number: int, entering: int, end: int) -> int:

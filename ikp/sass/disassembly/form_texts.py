@@ -11,10 +11,10 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -43,24 +43,23 @@ _FORMATS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FormText:
-    """The text of a form: a format, and the field of each number in it."""
+    """The text of a form: a format, and the field of each number in it.
+
+    A gap is a field's first bit, its greatest value, and what makes a number of a value: None where
+    it is one.
+    """
 
     format: str
-    gaps: tuple[tuple[int, bool], ...]  # number of the field; whether its value has a sign
-    fields: tuple[NumberField, ...]
+    gaps: tuple[tuple[int, int, Callable[[int], object] | None], ...]
+    target: NumberField | None = None  # the field of the distance to it
 
     def fill(self, word: int) -> tuple[str, int | None]:
         """Return an instruction's text, and the distance to its target, whose gap is left."""
-        values: list[object] = []
-        distance = None
-        for at, with_sign in self.gaps:
-            field = self.fields[at]
-            value = field.get(word)
-            if field.is_distance:
-                distance = value
-                values.append("%s")
-            else:
-                values.append(_value(field, value, with_sign))
+        values = [
+            word >> first & most if made is None else made(word >> first & most)
+            for first, most, made in self.gaps
+        ]
+        distance = None if self.target is None else self.target.get(word)
         return self.format % tuple(values), distance
 
 
@@ -164,7 +163,18 @@ def _made(
             gaps.append(found_gaps[0][1])
         else:
             return None
-    return FormText("".join(made), tuple(gaps), fields)
+    listed = [(fields[at], with_sign) for at, with_sign in gaps]
+    target = next((field for field, _ in listed if field.is_distance), None)
+    return FormText("".join(made), tuple(_gap(*each) for each in listed), target)
+
+
+@cache
+def _gap(field: NumberField, with_sign: bool) -> tuple[int, int, Callable[[int], object] | None]:
+    if field.is_distance:
+        return 0, 0, lambda _: "%s"
+    plain = field.kind not in "imfh" or (field.kind in "im" and not with_sign)
+    made = None if plain else partial(_value, field, with_sign=with_sign)
+    return field.shift, (1 << field.width) - 1, made
 
 
 def _gaps(

@@ -136,6 +136,8 @@ class Instruction:
     lines: tuple[Line, ...]  # its source lines, the innermost inlined function first
     bits: tuple[str, str]  # its 128 bits in hexadecimal, the low half first; "" where not read
     op: str = field(init=False, repr=False, compare=False)  # without modifiers: "LDGSTS"
+    operands: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The operands, ``.reuse`` and comments left out."""
 
     def __init__(
         self,
@@ -155,18 +157,20 @@ class Instruction:
             lines=lines,
             bits=bits,
             op=opcode.partition(".")[0],
+            operands=tuple(split(rest)),
         )
+
+    def moved(self, address: int, lines: tuple[Line, ...], bits: tuple[str, str]) -> Instruction:
+        """Return the same instruction in another place, with the answers that this one keeps."""
+        made = object.__new__(Instruction)
+        vars(made).update(vars(self), address=address, lines=lines, bits=bits)
+        return made
 
     @property
     def word(self) -> Word:
         """Its 128 bits, the low half first; zeros where they were not read."""
         low, high = self.bits
         return int(low or "0", 16), int(high or "0", 16)
-
-    @cached_property
-    def operands(self) -> tuple[str, ...]:
-        """Its operands, ``.reuse`` and comments left out."""
-        return tuple(split(self.rest))
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -213,11 +217,11 @@ def once(asked: Callable[[Of], Found]) -> Callable[[Of], Found]:
 
     @wraps(asked)
     def answer(of: Of) -> Found:
-        known = vars(of)
-        if name not in known:
-            known[name] = asked(of)
-        found: Found = known[name]
-        return found
+        known: dict[str, Found] = vars(of)
+        try:
+            return known[name]
+        except KeyError:
+            return known.setdefault(name, asked(of))
 
     return answer
 
@@ -249,8 +253,8 @@ class Code:
     @property
     def files(self) -> set[str]:
         """The files of source code that its instructions come from."""
-        lines = {each.lines for each in self.instructions}
-        return {line.file for some in lines for line in some}
+        lines = {id(each.lines): each.lines for each in self.instructions}  # few, many times each
+        return {line.file for some in lines.values() for line in some}
 
     def having(self, wanted: Callable[[str], object]) -> list[int]:
         """Return the instructions whose opcode is wanted; each opcode is asked for once."""

@@ -56,6 +56,7 @@ class NumberField:
     width: int
 
     @classmethod
+    @cache
     def of(cls, text: str) -> NumberField:
         """Return the field of a text like R16 or i40.24: kind, first bit and width."""
         if text in _SCATTERED:

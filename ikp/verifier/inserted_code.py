@@ -54,16 +54,15 @@ class Inserted(NamedTuple):
 
 
 BESIDE: Final = 99
+_Field = tuple[int, int, int, str]  # first bit, number of none, the file's first bit, size
 
 
 @cache
 def decode(word: int, sm: int) -> Inserted:
     """Return a decoded instruction; ValueError: a patch may not insert it."""
     opcode, number = word & 0xFFF, word >> 12 & 7
-    if opcode not in FORMS:
-        raise ValueError(f"opcode {opcode:#x} is none that is inserted")
-    kind, *texts = FORMS[opcode].split("|")
-    targets, sources = (tuple([_field(e, word, sm) for e in each.split()]) for each in texts)
+    kind, *fields = _fields(opcode, sm)
+    targets, sources = (tuple([_named(each, word) for each in some]) for some in fields)
     guard = P.first + number if number != 7 else -1
     reads = _registers([*sources, (guard, 1)])
     if kind == "save":
@@ -89,20 +88,35 @@ def _registers(fields: Iterable[tuple[int, int]]) -> int:
     return found
 
 
-def _field(text: str, word: int, sm: int) -> tuple[int, int]:
+@cache
+def _fields(opcode: int, sm: int) -> tuple[str, list[_Field], list[_Field]]:
+    """Return the kind of an opcode's result, and the fields that it writes and reads."""
+    if opcode not in FORMS:
+        raise ValueError(f"opcode {opcode:#x} is none that is inserted")
+    kind, *texts = FORMS[opcode].split("|")
+    targets, sources = ([_field(each, sm) for each in text.split()] for text in texts)
+    return kind, targets, sources
+
+
+def _field(text: str, sm: int) -> _Field:
     name = text.rstrip("+*")
     file = name.rstrip("0123456789")
-    at = int(name[len(file) :])
     none = 7 if "P" in file else 0x3F if file == "UR" and sm < 100 else 0xFF
+    return int(name[len(file) :]), none, FILES[file].first, text[len(name) :]
+
+
+def _named(field: _Field, word: int) -> tuple[int, int]:
+    """Return the first register that a field names, and how many it does."""
+    at, none, first, size = field
     number = word >> at & (7 if none == 7 else 0xFF)  # a field of 6 bits: those beyond it, too
-    return (-1 if number == none else FILES[file].first + (number & none)), _count(text, at, word)
+    return (-1 if number == none else first + (number & none)), _count(size, at, word)
 
 
-def _count(text: str, at: int, word: int) -> int:
+def _count(size: str, at: int, word: int) -> int:
     """Return how many registers a field at a bit names."""
     opcode = word & 0xFFF
-    if text[-1] == "+" or (opcode == 0x986 and at == 24 and word >> 90 & 1):
+    if size == "+" or (opcode == 0x986 and at == 24 and word >> 90 & 1):
         return 2  # of 0x986, an offset of one register without a descriptor
-    if text[-1] != "*":
+    if size != "*":
         return 1
     return 1 + (word >> 80 & 1) if opcode == 0x805 else {5: 2, 6: 4}.get(word >> 73 & 7, 1)

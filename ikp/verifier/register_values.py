@@ -6,6 +6,7 @@ Values are numbers, the cell's size and address, and a guard.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from ikp.sass.disassembly.effects import UP, UR, P, members
@@ -41,8 +42,8 @@ class Rules:
     def overwrite(self, number: int, values: Values) -> None:
         """Change values by an original instruction."""
         writes, word = self.effects[number].writes, self.code.old[number]
-        values |= dict.fromkeys(members(writes), LOST)
-        if writes & _PREDICATES:
+        values |= _lost(writes)
+        if writes & _PREDICATES and min(values.values()) < 0:
             saved = [bit for bit, value in values.items() if value < 0 and writes >> -value & 1]
             values |= dict.fromkeys(saved, OTHER)
         if writes and word & 0xFFF in LOADS and word >> 12 & 15 == 7:
@@ -98,6 +99,11 @@ class Rules:
             else:
                 found.append({memory: MEMORY, memory + 4: MORE}.get(here & ~3, NUMBER))
         return self._loaded.setdefault(own.word, found)
+
+
+@lru_cache(1 << 12)
+def _lost(writes: int) -> Values:
+    return dict.fromkeys(members(writes), LOST)
 
 
 def restores(own: Inserted, values: Values) -> bool:

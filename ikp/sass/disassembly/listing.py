@@ -218,10 +218,9 @@ def once(asked: Callable[[Of], Found]) -> Callable[[Of], Found]:
     @wraps(asked)
     def answer(of: Of) -> Found:
         known: dict[str, Found] = vars(of)
-        try:
-            return known[name]
-        except KeyError:
-            return known.setdefault(name, asked(of))
+        if name not in known:
+            known[name] = asked(of)
+        return known[name]
 
     return answer
 

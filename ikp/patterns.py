@@ -35,11 +35,16 @@ def choose(names: Sequence[str], wanted: Names, what: str) -> list[bool]:
     return chosen
 
 
+def _texts(patterns: Sequence[object], what: str) -> list[str]:
+    """Return patterns, which are texts, or refuse the first that is none."""
+    for one in patterns:
+        if not isinstance(one, str):
+            raise UsageError(f"a {what} is chosen by a pattern like 'load*', not by {one!r}.")
+    return [one for one in patterns if isinstance(one, str)]
+
+
 def _chosen(names: Sequence[str], patterns: Sequence[object], what: str) -> list[bool]:
-    texts = [one for one in patterns if isinstance(one, str)]
-    if len(texts) < len(patterns):
-        wrong = next(one for one in patterns if not isinstance(one, str))
-        raise UsageError(f"a {what} is chosen by a pattern like 'load*', not by {wrong!r}.")
+    texts = _texts(patterns, what)
     exact = set(texts) & set(names)
     globs = [one for one in texts if one not in exact]
     return [name in exact or any(fnmatchcase(name, one) for one in globs) for name in names]

@@ -164,6 +164,11 @@ def command(output: str) -> None:
 _NOT_KEPT: Final = " (can't be written: each process patches and compiles anew)"
 
 
+def _cache_line(cache: Path | None) -> str:
+    """Return where things are kept between processes, and whether they can be."""
+    return f"{cache or 'none'}{'' if _can_be_written(cache) else _NOT_KEPT}"
+
+
 def _as_text(report: _Report) -> str:
     rows = [
         ("ikp", report.ikp),
@@ -171,7 +176,7 @@ def _as_text(report: _Report) -> str:
         ("system", report.system),
         *((name, found or "not installed") for name, found in report.packages.items()),
         *((name, found or "not found") for name, found in report.tools.items()),
-        ("cache", f"{report.cache or 'none'}{'' if _can_be_written(report.cache) else _NOT_KEPT}"),
+        ("cache", _cache_line(report.cache)),
         *(_plugin_row(plugin, result) for plugin, result in report.plugins),
         *(("GPU", line) for line in report.gpus.lines()),
         *(

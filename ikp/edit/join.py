@@ -78,16 +78,21 @@ def _provenance(parts: list[dict[str, str]]) -> dict[str, str]:
     }
 
 
+def _whole_ns(by_ns: object) -> int:
+    """Return a number of nanoseconds, or refuse what is none."""
+    try:
+        return index(by_ns)  # type: ignore[arg-type]  # what is no integer raises
+    except TypeError as error:
+        raise UsageError(f"by_ns={by_ns!r} is not an integer number of nanoseconds.") from error
+
+
 def shift(trace: AnyTrace, by_ns: int) -> AnyTrace:
     """Return the trace with all times later by ``by_ns`` nanoseconds, or earlier if negative.
 
     Raises:
         UsageError: it is no integer, or a time would become negative or exceed 63 bits.
     """
-    try:
-        by_ns = index(by_ns)
-    except TypeError as error:
-        raise UsageError(f"by_ns={by_ns!r} is not an integer number of nanoseconds.") from error
+    by_ns = _whole_ns(by_ns)
     tables: dict[str, Slots | Events]
     tables = {"slots": trace.slots, "events": trace.events, "others": trace.others}
     times = [getattr(table, name) for table in tables.values() for name in ("start_ns", "end_ns")]

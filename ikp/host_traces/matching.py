@@ -70,6 +70,12 @@ class Numbered:
     odd: Sequence[int]  # launches whose record has another grid or name
 
 
+def _agrees(launch: Launch, record: HostSlice, names: set[str]) -> bool:
+    """Whether a record is of a launch's grid, and of its name where any record has that."""
+    own = launch.kernel or launch.label
+    return launch.grid == _shape(record)[0] and (record.name == own or own not in names)
+
+
 def by_number(launches: Sequence[Launch], records: Sequence[HostSlice]) -> Numbered:
     """Match launches with the records that have their numbers.
 
@@ -82,8 +88,7 @@ def by_number(launches: Sequence[Launch], records: Sequence[HostSlice]) -> Numbe
         index = where.get(launch.number) if launch.number else None
         if index is None:
             continue
-        record, own = records[index], launch.kernel or launch.label
-        if launch.grid == _shape(record)[0] and (record.name == own or own not in names):
+        if _agrees(launch, records[index], names):
             made[number] = index
         else:
             odd.append(number)

@@ -44,7 +44,9 @@ def needless_barriers(
     if not kept or any(_is_asynchronous(each) for each in instructions):
         return frozenset()
     left = _READS_GLOBAL | _WRITES_GLOBAL if own_shared else _ANYTHING
-    masks = [0 if at in ours else _accesses(each) & left for at, each in enumerate(instructions)]
+    masks = [_accesses(each) & left for each in instructions]
+    for at in ours:
+        masks[at] = 0
     found = set[int]()
     for at in sorted(kept, key=lambda one: -_depth(flow, one)):
         before, behind = _sides(flow, masks, kept, at)

@@ -326,9 +326,8 @@ def written_back(
     every = {at: _fate(uses, at) for at in uses.flow.code.of("LDG") if at not in uses.ours}
     known = {at: fate for at, fate in every.items() if fate.is_copied}
     for at, fate in known.items():
-        theirs = np.concatenate([sectors(one) for one in sorted(fate.stores)])
         loads = {at, *(one for one, other in known.items() if other.stores == fate.stores)}
-        mine = np.concatenate([sectors(one) for one in sorted(loads)])
+        mine, theirs = (np.concatenate([*map(sectors, sorted(s))]) for s in (loads, fate.stores))
         if _are_same(mine, theirs):
             both |= {at, *fate.stores}
             stores |= fate.stores

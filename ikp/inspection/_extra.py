@@ -170,13 +170,9 @@ class Extra:
             fixed = [self._is_fixed(at, text, loop.body) for text in each.operands[1:3]]
             if fixed.count(True) == 1 and self._is_operand(at) and self._is_loaded(at):
                 some.append(at)
-        converts = {
-            other
-            for at in some
-            for other in (*self.uses.sources(at), *self.uses.users(at))
-            if self.flow.code.instructions[other].op in ("HADD2", "F2FP", "PRMT")
-        }
-        return {*some} | converts, some
+        beside = {other for at in some for other in (*self.uses.sources(at), *self.uses.users(at))}
+        code = self.flow.code.instructions
+        return {*some, *(at for at in beside if code[at].op in ("HADD2", "F2FP", "PRMT"))}, some
 
     def _is_fixed(self, at: int, text: str, body: frozenset[int]) -> bool:
         """Whether no iteration of a loop writes an operand."""

@@ -70,6 +70,17 @@ class PtxMarks:
         return self.names.get(region) or fallback_name(region)
 
 
+def _kept_marks(text: str) -> PtxMarks:
+    """Return the marks of machine code, from the JSON beside it."""
+    try:
+        return _of_machine(json.loads(text))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise InspectError(
+            f"the PTX beside this machine code is damaged: what it says of the records can't "
+            f"be read ({error}). Record the kernel again."
+        ) from error
+
+
 def read_marks(ptx: str) -> PtxMarks:
     """Return the marks in a PTX text; none in a text without them.
 
@@ -78,13 +89,7 @@ def read_marks(ptx: str) -> PtxMarks:
         InspectError: the facts of machine code in it are damaged.
     """
     if found := _MACHINE.search(ptx):
-        try:
-            return _of_machine(json.loads(found[1]))
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise InspectError(
-                f"the PTX beside this machine code is damaged: what it says of the records can't "
-                f"be read ({error}). Record the kernel again."
-            ) from error
+        return _kept_marks(found[1])
     places = list(_MARK.finditer(ptx))
     names = merge({int(m[1]): json.loads(m[2])} for m in places if m[1])
     ends = [*(m.start() for m in places[1:]), len(ptx)]

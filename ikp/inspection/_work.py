@@ -324,6 +324,15 @@ NO_LINE = "no line"
 """The line of an instruction of a kernel without line information."""
 
 
+def _writers(flow: Flow, inside: Iterable[int]) -> defaultdict[int, list[int]]:
+    """Return the instructions that write each register, in the order of the code."""
+    found = defaultdict[int, list[int]](list)
+    for at in inside:
+        for register in members(flow.effects[at].writes & ~_PREDICATES):
+            found[register].append(at)
+    return found
+
+
 def chasing_loads(uses: DefUse) -> frozenset[int]:
     """Return the loads in loops whose address is made of what they brought an iteration before.
 
@@ -333,10 +342,8 @@ def chasing_loads(uses: DefUse) -> frozenset[int]:
     """
     flow, found = uses.flow, set[int]()
     for loop in flow.loops:
-        inside, writers = sorted(loop.body), defaultdict[int, list[int]](list)
-        for at in inside:
-            for register in members(flow.effects[at].writes & ~_PREDICATES):
-                writers[register].append(at)
+        inside = sorted(loop.body)
+        writers = _writers(flow, inside)
         loads = (at for at in inside if flow.code.instructions[at].op in ("LD", "LDG"))
         found |= {at for at in loads if at not in found and _reaches_itself(flow, writers, at)}
     return frozenset(at for at in found if _is_its_source(uses, at))

@@ -48,11 +48,7 @@ class Locations:
 
     def __init__(self, parts: Sequence[Statement], head: int, end: int) -> None:
         """Read the files of a module, and the locations between two of its statements."""
-        self._files = {
-            int(found[1]): found[2]
-            for each in parts
-            if each.kind is StatementKind.DIRECTIVE and (found := _FILE.match(each.code))
-        }
+        self._files = _files_of(parts)
         self._calls: dict[_Place, _Place] = {}
         self._chains: dict[int, tuple[Line, ...]] = {}
         located = [at for at in range(head, end) if parts[at].kind is StatementKind.LOCATION]
@@ -341,3 +337,9 @@ class Ways(Regions):
     def divergent(self) -> set[int]:
         """Empty: a record is of a warp's first thread, wherever the others are meanwhile."""
         return set()
+
+
+def _files_of(parts: Sequence[Statement]) -> dict[int, str]:
+    """Return the source files that a module names, by number."""
+    directives = (each.code for each in parts if each.kind is StatementKind.DIRECTIVE)
+    return {int(found[1]): found[2] for code in directives if (found := _FILE.match(code))}

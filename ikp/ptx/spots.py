@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import groupby
 from pathlib import PurePath
 
 from ikp.probes.points import naming
@@ -186,12 +187,7 @@ class Spots:
         """
         if not members or kind is None:
             return
-        runs: list[list[int]] = []
-        for at in members:
-            if runs and self._line(runs[-1][-1]) == self._line(at):
-                runs[-1].append(at)
-            else:
-                runs.append([at])
+        runs = [[*run] for _, run in groupby(members, self._line)]
         if end is not None or len(runs) > len({self._line(run[0]) for run in runs}):
             runs = [[*members]]
         for run in runs:

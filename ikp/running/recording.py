@@ -395,8 +395,7 @@ class Recording:
         if self.windows is not None:
             self.windows.stop()
         self.step_out()
-        lines, more = list(self.messages)[:_MOST_WARNINGS], len(self.messages) - _MOST_WARNINGS
-        lines += [f"and {more} more warnings."] if more > 0 else []
+        lines = _first_of(list(self.messages))
         root = self.family is None or self.family.is_root
         for text in lines if root else ():
             say(text)
@@ -569,3 +568,9 @@ def _die_of_interrupt() -> None:
     """
     with suppress(KeyboardInterrupt):
         exec("raise KeyboardInterrupt")  # noqa: S102
+
+
+def _first_of(messages: list[str]) -> list[str]:
+    """Return the first warnings of a run, and how many more there are."""
+    more = len(messages) - _MOST_WARNINGS
+    return messages[:_MOST_WARNINGS] + ([f"and {more} more warnings."] if more > 0 else [])

@@ -347,9 +347,13 @@ class Harvest:
         if storage.reuses:
             storage.clear_all([(piece, parts) for _, piece, parts in free])
             for taken, piece, _ in free:
-                if taken.kind.selection is not None:
-                    self._shelf.choose(piece, taken.kind.selection)
-                self._shelf.give_back(taken.kind, piece)
+                self._give_back(taken.kind, piece)
+
+    def _give_back(self, kind: SegmentKind, piece: Tensor) -> None:
+        """Shelve the cleared memory of a segment."""
+        if kind.selection is not None:
+            self._shelf.choose(piece, kind.selection)
+        self._shelf.give_back(kind, piece)
 
     def _lifted(self, taken: Taken, lifted: Lifted | Drained) -> None:
         """Note a launch's bytes on the host: its memory is free."""

@@ -74,8 +74,7 @@ class BufferSize:
         size = inferred(spec, slots, lambda: free_bytes(device), attempted)
         default = DEFAULT_BYTES["totals" if spec.totals else "timeline"]
         if roomy and size < default:
-            free = free_bytes(device)
-            size = default if free is None else max(size, min(default, free // SHARE))
+            size = _towards(default, size, free_bytes(device))
         if made is not None and slots:
             enough = abi.segment_bytes(slots, MARGIN * made + MORE, spec.overflow, spec.clock)
             size = min(size, max(enough, default))
@@ -152,3 +151,8 @@ def free_bytes(device: Any) -> int | None:
 
     ask_torch()
     return int(torch.cuda.mem_get_info(device)[0])
+
+
+def _towards(default: int, size: int, free: int | None) -> int:
+    """Return the default size, or as much of it above a size as free memory may give."""
+    return default if free is None else max(size, min(default, free // SHARE))

@@ -77,6 +77,14 @@ def find_place(dsl: Dsl, where: object, index: object, verb: str) -> Place | Non
     if where is None and index is None:
         return Place()
     where, index = dsl.plain(where), dsl.plain(index)
+    _check_place(dsl, where, index, verb)
+    if isinstance(where, (bool, int)):
+        return Place(None, index) if where else None
+    return Place(where, index)
+
+
+def _check_place(dsl: Dsl, where: object, index: object, verb: str) -> None:
+    """Refuse a condition or an index that a record can't have."""
     if where is not None and not dsl.is_condition(where):
         raise KernelError(
             f"the where of ikp.{verb} must be one boolean or integer, not {where!r}. Reduce a "
@@ -89,9 +97,6 @@ def find_place(dsl: Dsl, where: object, index: object, verb: str) -> Place | Non
         )
     if index is not None and dsl.recording(verb):
         _check_takes_index(dsl.spec(), verb)
-    if isinstance(where, (bool, int)):
-        return Place(None, index) if where else None
-    return Place(where, index)
 
 
 def _check_takes_index(spec: Spec, verb: str) -> None:

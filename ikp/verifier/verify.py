@@ -228,6 +228,12 @@ def _more_symbols(old: list[Any], new: list[Any], declared: Declared) -> Iterato
     old[_INFO] = new[_INFO]
 
 
+def _holds_cell(name: str, declared: Declared, added: bool) -> bool:
+    """Whether a section holds the cell: as a new argument, or as memory of the module's."""
+    argument = f".nv.constant0.{declared.kernel}"
+    return (name == argument and added) or (name in _CELLS and bool(declared.bank))
+
+
 def _declare(name: str, facts: list[Any], old: _Facts, declared: Declared, added: bool) -> None:
     """Do to the facts of a section of the plain file what is declared."""
     kernel, content = declared.kernel, facts[_CONTENT]
@@ -237,7 +243,7 @@ def _declare(name: str, facts: list[Any], old: _Facts, declared: Declared, added
         _declare_registers(content, old, declared)
     elif name == f".nv.info.{kernel}" and added:
         _declare_parameter(content, old.parameters[0], declared)
-    elif (name == f".nv.constant0.{kernel}" and added) or (name in _CELLS and declared.bank):
+    elif _holds_cell(name, declared, added):
         facts[_CONTENT] += bytes(max(declared.cell + declared.nbytes - len(content), 0))
         facts[_ALIGN] = max(facts[_ALIGN], 16) if declared.bank else facts[_ALIGN]
 
@@ -274,14 +280,19 @@ def _unfit(old: _Facts, new: _Facts, declared: Declared, added: bool) -> Iterato
         yield from _overlaps(old, new, declared, added)
 
 
-def _overlaps(old: _Facts, new: _Facts, declared: Declared, added: bool) -> Iterator[str]:
-    """Yield the arguments and instructions that use the bytes of the declared parameter."""
+def _ordinals(old: _Facts, declared: Declared) -> list[int]:
+    """Return the numbers of the arguments that share bytes with the declared parameter."""
     first = declared.cell - old.parameters[0]
-    ordinals = [
+    return [
         each.ordinal
         for each in attributes.parameters(old.attributes)
         if each.offset < first + declared.nbytes and first < each.offset + each.size
     ]
+
+
+def _overlaps(old: _Facts, new: _Facts, declared: Declared, added: bool) -> Iterator[str]:
+    """Yield the arguments and instructions that use the bytes of the declared parameter."""
+    ordinals = _ordinals(old, declared)
     own = declared.ordinal or 0  # an unread argument in its place is two of 64 bits
     if sorted(ordinals) != ([] if added else [own, own + 1]):
         yield "the argument that is declared overlaps others"

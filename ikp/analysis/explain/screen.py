@@ -223,6 +223,19 @@ def _symptoms(verdict: Verdict) -> Iterator[str]:
 
 def _further(verdict: Verdict) -> Iterator[str]:
     """Yield costly accesses, and the bounds that were tried beside no finding shown."""
+    yield from _costly(verdict)
+    shown = [one.tried for one in verdict.findings[:_FINDINGS]]
+    rest = [each for each in verdict.tried if each not in shown]
+    if rest:
+        yield ""
+        yield "Tried without (the results of such copies are not valid):"
+    for one in rest[:_TRIED]:
+        yield f"  {_gained(one)}"
+    if len(rest) > _TRIED:
+        yield f"  and {len(rest) - _TRIED} more (--format json)"
+
+
+def _costly(verdict: Verdict) -> Iterator[str]:
     if verdict.accesses:
         yield ""
         yield "Costly requests, by their lanes' addresses:"
@@ -233,15 +246,6 @@ def _further(verdict: Verdict) -> Iterator[str]:
             f"  {printable(each.what)} of {each.width} B{_at(each.line)}: {each.cost:.1f} {unit}, "
             f"{each.least:.1f} would do; {each.active:.0f} lanes{same}"
         )
-    shown = [one.tried for one in verdict.findings[:_FINDINGS]]
-    rest = [each for each in verdict.tried if each not in shown]
-    if rest:
-        yield ""
-        yield "Tried without (the results of such copies are not valid):"
-    for one in rest[:_TRIED]:
-        yield f"  {_gained(one)}"
-    if len(rest) > _TRIED:
-        yield f"  and {len(rest) - _TRIED} more (--format json)"
 
 
 def _gained(tried: Tried) -> str:

@@ -214,12 +214,8 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
 
 def _activities(launch: Prepared) -> Iterator[Unknown]:
     """Yield the unknowns about the activities of ranges."""
-    named = [each for each, count in zip(launch.known, launch.counts, strict=True) if count]
-    dumb = [
-        name
-        for name, each, count in zip(launch.names, launch.known, launch.counts, strict=True)
-        if count and each.activity is Activity.UNKNOWN
-    ]
+    named = [launch.known[i] for i in np.flatnonzero(launch.counts).tolist()]
+    dumb = [launch.names[i] for i in launch.regions([Activity.UNKNOWN]).tolist()]
     if dumb:
         yield Unknown(
             f"what {', '.join(dumb[:3])}{' and others' if len(dumb) > 3 else ''} is",

@@ -97,6 +97,12 @@ class KernelPage:
     turns: list[Turns]
 
 
+def _blocks(grid: Grid, ticks: list[tuple[float, str]]) -> Curve:
+    """Return the curve of blocks that run at once."""
+    most = float(grid.blocks.max(initial=0))
+    return Curve(_curves.area(grid.blocks, WIDE, HIGH, most), f"{most:,.0f}", ticks)
+
+
 def kernel_page(trace: Trace, table: Stats, tree: Stacks, label: str) -> KernelPage:
     """Return a kernel's part; its launches have warps."""
     median, took = median_launch(trace, label)
@@ -105,7 +111,6 @@ def kernel_page(trace: Trace, table: Stats, tree: Stacks, label: str) -> KernelP
     spreads = {one.region: one for one in table.histograms if one.launch == label}
     grid = grid_of(trace, median, top)
     ticks = _time_ticks(grid.duration_ns)
-    most = float(grid.blocks.max(initial=0))
     return KernelPage(
         label=label,
         facts=_facts(took, grid, table, label),
@@ -115,9 +120,7 @@ def kernel_page(trace: Trace, table: Stats, tree: Stacks, label: str) -> KernelP
         sms=grid.named_sms,
         block_title="blocks" if grid.seen.every_block else "recorded blocks",
         ticks=ticks,
-        blocks=Curve(_curves.area(grid.blocks, WIDE, HIGH, most), f"{most:,.0f}", ticks)
-        if grid.on_gpu
-        else None,
+        blocks=_blocks(grid, ticks) if grid.on_gpu else None,
         heats=list(_heats(grid)),
         rows=[_row(row, spreads.get(row.region)) for row in rows],
         tree=_branch(tree, label),

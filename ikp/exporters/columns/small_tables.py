@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
 from itertools import chain
@@ -30,6 +31,13 @@ KINDS: Final = {name: kind for kind, name in ARG_TYPES.items()}
 """numpy's kinds, by their names in files."""
 
 
+def _check_counts(made: Sequence[Launch]) -> None:
+    """Refuse launches with a number of records, or of bytes, that can't be."""
+    counts = set[int]().union(*({getattr(one, name) for one in made} for name in _COUNTS))
+    if counts and not 0 <= min(counts) <= max(counts) < _TOO_MANY:
+        raise DamagedError("a launch has a number of records or of bytes that can't be true")
+
+
 def launches_of(facts: Facts) -> tuple[Launch, ...]:
     """Return the launches.
 
@@ -45,9 +53,7 @@ def launches_of(facts: Facts) -> tuple[Launch, ...]:
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedError("the evidence of a launch is incomplete") from error
     _check_geometry(made)
-    counts = set[int]().union(*({getattr(one, name) for one in made} for name in _COUNTS))
-    if counts and not 0 <= min(counts) <= max(counts) < _TOO_MANY:
-        raise DamagedError("a launch has a number of records or of bytes that can't be true")
+    _check_counts(made)
     if odd := {one.clock.bits for one in made} - {32, 64}:
         raise DamagedError(f"a launch has a clock of {min(odd)} bits, not 32 or 64")
     return tuple(made)

@@ -219,12 +219,19 @@ class Named:
             found += made
         return sorted(found, key=lambda piece: piece.start)
 
+    def _parted(
+        self, parts: list[Piece], members: Iterable[int]
+    ) -> tuple[list[Piece], list[Piece]]:
+        """Return the parts that are about some instructions, and the others."""
+        some = {*members}
+        mine = [each for each in parts if not self._about(each).isdisjoint(some)]
+        return mine, [each for each in parts if each not in mine]
+
     def _of_call(self, members: list[int], parts: list[Piece]) -> tuple[list[Piece], list[Piece]]:
         """Return the regions of one call of the range's function, and the parts of other calls."""
-        mine = [each for each in parts if not self._about(each).isdisjoint(members)]
-        others = [each for each in parts if each not in mine]
+        mine, others = self._parted(parts, members)
         if whole := self._whole(members):
-            rest = [each for each in mine if self._about(each).isdisjoint(whole.holds)]
+            _, rest = self._parted(mine, whole.holds)
             return [whole, *map(self._named, rest)], others
         if len({each.name for each in mine}) == 1:  # all parts do one thing: that is the range
             return [replace(each, name=self.chosen.title) for each in mine], others

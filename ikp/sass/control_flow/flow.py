@@ -67,18 +67,19 @@ def dominance(order: Sequence[int], before: Ways) -> Dominance:
     return _walked(order[0], below)
 
 
+def _common(parents: dict[int, int], number: dict[int, int], a: int, b: int) -> int:
+    """Return the nearest common ancestor of two blocks, which are numbered in order."""
+    while a != b:
+        while number[a] > number[b]:
+            a = parents[a]
+        while number[b] > number[a]:
+            b = parents[b]
+    return a
+
+
 def _parents(order: Sequence[int], before: Ways) -> dict[int, int]:
     number = {block: n for n, block in enumerate(order)}
     parents = {order[0]: order[0]}
-
-    def common(a: int, b: int) -> int:
-        while a != b:
-            while number[a] > number[b]:
-                a = parents[a]
-            while number[b] > number[a]:
-                b = parents[b]
-        return a
-
     changed = True
     while changed:
         changed = False
@@ -86,7 +87,7 @@ def _parents(order: Sequence[int], before: Ways) -> dict[int, int]:
             known = [each for each in before[block] if each in parents]
             parent = known[0]
             for other in known[1:]:
-                parent = common(parent, other)
+                parent = _common(parents, number, parent, other)
             if parents.get(block) != parent:
                 parents[block] = parent
                 changed = True

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ def pending(graph: Graph) -> frozenset[int]:
         return frozenset()
     # An instruction that a predicate switches off may not be held back.
     over = [at for at in code.having(_held_back) if not code.instructions[at].conditions]
-    events = sorted([*((at, True) for at in barriers), *((at, False) for at in over)])
+    events = sorted([*product(barriers, (True,)), *product(over, (False,))])
     indices = [at for at, _ in events]
     into = _into(graph, events, indices)
     found: set[int] = set()

@@ -7,7 +7,7 @@ values that depend on what they read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 
 import numpy as np
@@ -82,12 +82,18 @@ def _effect(threads: Threads, each: Instruction) -> Effect:
     return known(threads, each, modifiers(each.opcode)) if known is not None else None
 
 
-def _unknown(threads: Threads, each: Instruction, effects: Effects) -> dict[str, Value]:
-    depends, loads = 0, each.op in _FROM_MEMORY
+def _read_by(threads: Threads, effects: Effects) -> int:
+    """Return what all registers that an instruction reads depend on, together."""
+    depends = 0
     for bit in members(effects.reads):
         known = threads.state.get(_NAMES[bit])
         depends |= known.depends if known is not None else 0
-    depends |= DATA if loads else 0
+    return depends
+
+
+def _unknown(threads: Threads, each: Instruction, effects: Effects) -> dict[str, Value]:
+    loads = each.op in _FROM_MEMORY
+    depends = _read_by(threads, effects) | (DATA if loads else 0)
     if each.op in _ONE_VALUE and depends & LANE and _is_one(threads.address(each)):
         depends &= ~LANE
     if not loads and each.op not in _PURE:
@@ -373,16 +379,21 @@ def _constant(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     return _result(each, tuple(words), ASSUMED * assumed)
 
 
+def _lane_read(threads: Threads, operands: Sequence[str], parts: Parts) -> int | None:
+    """Return the lane that all lanes read with a SHFL; None where they read several, or unknown."""
+    chosen = threads.read(operands[2])
+    if "IDX" not in parts or chosen.bits is None or np.ptp(chosen.bits):
+        return None
+    return int(chosen.bits[0, 0]) % LANES
+
+
 def _from_one(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     """A value of one lane, in all lanes: SHFL.IDX by a constant, and R2UR."""
     operands = [one for one in each.operands if not re.match(r"U?P[\dT]$", one)]
     value = threads.read(operands[1])
-    lane = 0
-    if each.op == "SHFL":
-        chosen = threads.read(operands[2])
-        if "IDX" not in parts or chosen.bits is None or np.ptp(chosen.bits):
-            return None
-        lane = int(chosen.bits[0, 0]) % LANES
+    lane = _lane_read(threads, operands, parts) if each.op == "SHFL" else 0
+    if lane is None:
+        return None
     made = value.bits
     if made is not None and made.shape[1] > 1:
         made = np.repeat(made.reshape(len(made), -1, LANES)[:, :, lane], LANES, axis=1)

@@ -33,6 +33,7 @@ from ikp.sass.dataflow.lane_state import (
 from ikp.sass.dataflow.lane_trips import LoopExit, exits_of, trips_of
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly.effects import members
+from ikp.sass.disassembly.listing import Instruction
 
 _NOTED = "LD LDG LDS LDL LDSM ST STG STS STL STSM ATOM ATOMG ATOMS RED REDG LDGSTS SYNCS"
 ACCESSES = frozenset(_NOTED.split())
@@ -270,18 +271,22 @@ class LaneValues:
             each = self.flow.code.instructions[at]
             if each.never_runs:
                 continue
-            if each.op in ACCESSES or (each.op == "LDC" and _INDEXED in each.operands[1]):
-                seen.accesses[at] = threads.address(each), threads.guard(each), threads.last(each)
-            if at in self._watched:
-                operands = each.operands
-                seen.compared[at] = threads.read(operands[2]), threads.read(operands[3])
-            if each.op in ("BRA", "EXIT"):
-                seen.jumps[at] = threads.condition(each)
+            self._note(at, each, threads, seen)
             execute(threads, each, self.flow.effects[at])
             if each.op in FLOATS:
                 seen.floats[at] = threads.read(each.operands[0]).depends
         seen.leaving[number] = state
         self._leave(number, threads, seen)
+
+    def _note(self, at: int, each: Instruction, threads: Threads, seen: _Seen) -> None:
+        """Keep what an instruction accesses, compares, or jumps by, before it is executed."""
+        if each.op in ACCESSES or (each.op == "LDC" and _INDEXED in each.operands[1]):
+            seen.accesses[at] = threads.address(each), threads.guard(each), threads.last(each)
+        if at in self._watched:
+            operands = each.operands
+            seen.compared[at] = threads.read(operands[2]), threads.read(operands[3])
+        if each.op in ("BRA", "EXIT"):
+            seen.jumps[at] = threads.condition(each)
 
     def _leave(self, number: int, threads: Threads, seen: _Seen) -> None:
         """Note which threads take which edge."""

@@ -146,16 +146,20 @@ def group_by(trace: AnyTrace, by: str | Callable[[Instant], str]) -> AnyTrace:
     )
 
 
+def _numbered(named: list[str]) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Return names in the order of their first use, and which of them each event has."""
+    _check_names(named, "group")
+    known = {name: i for i, name in enumerate(dict.fromkeys(named))}
+    return list(known), np.array([known[name] for name in named], np.int64)
+
+
 def _groups(
     trace: Trace, by: str | Callable[[Instant], str]
 ) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:
     """Return the groups' names, and the group of each event."""
     slots, events = trace.slots, trace.events
     if callable(by):
-        named = [by(item) for item in items(trace)]
-        _check_names(named, "group")
-        known = {name: i for i, name in enumerate(dict.fromkeys(named))}
-        return list(known), np.array([known[name] for name in named], np.int64)
+        return _numbered([by(item) for item in items(trace)])
     if by == "region":
         return [one.name for one in trace.regions], events.region.astype(np.int64)
     if by == "role":

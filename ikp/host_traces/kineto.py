@@ -204,15 +204,19 @@ def _own_threads(events: Sequence[Mapping[str, Any]]) -> _Own:
     """Find ikp's own threads, by the calls that launch the kernel of handshakes."""
     own = {_correlation(each) for each in events if each.get("name") == OWN_KERNEL} - {None}
     calls = [each for each in events if each.get("cat") in _CALLS]
-    threads = {(each.get("pid"), each.get("tid")) for each in calls if _correlation(each) in own}
-    theirs = (each for each in calls if (each.get("pid"), each.get("tid")) in threads)
-    numbers = {_correlation(each) for each in theirs} | own
+    threads = {_thread(each) for each in calls if _correlation(each) in own}
+    numbers = {_correlation(each) for each in calls if _thread(each) in threads} | own
     called = {_correlation(each) for each in calls}
     return _Own(
         frozenset(threads),
         frozenset(each for each in numbers if each is not None),
         frozenset(_own_streams(events, called)),
     )
+
+
+def _thread(event: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the process and the thread of an event."""
+    return event.get("pid"), event.get("tid")
 
 
 def _own_streams(

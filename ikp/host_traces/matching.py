@@ -233,8 +233,7 @@ def by_order(
         UnclearError: too few, or several matches are equally good.
     """
     usable = [each for each in alike if 1 < len(each[0]) <= len(each[1])]
-    equal = [each for each in alike if each[0] and len(each[0]) == len(each[1])]
-    usable += [each for each in equal if len(each[0]) == 1]
+    usable += [each for each in alike if len(each[0]) == len(each[1]) == 1]
     if not usable:
         raise UnclearError(
             "no kernel has as many records as launches, or more: the profiler did not see them"

@@ -68,20 +68,30 @@ def has_own_shared(values: LaneValues, ours: Collection[int] = ()) -> bool:
     some = [at for at in flow.code.of(*_SHARED) if at not in ours]
     if warps < 2 or not some or flow.code.of("LD", "ST", "CALL"):
         return False
-    found: list[NDArray[np.int64]] = []
-    block = slice(warps * LANES)  # the first one: what it shares, others do
-    for at in some:
-        bits = values.address(at).bits
-        moves = any(values.moves(at, each.header) for each in flow.loops if at in each.body)
-        if bits is None or moves or code[at].op not in ("LDS", "STS", "ATOMS"):
-            return False
-        some_words = np.arange(max(lane_bytes(code[at].opcode) // _WORD, 1))
-        active = values.active(at)[block]
-        words = (bits[block, None] // _WORD + some_words)[active]
-        owner = (np.arange(len(active)) // LANES)[active]
-        found.append(np.stack([owner.repeat(len(some_words)), words.ravel()]))
-    pairs = np.unique(np.concatenate(found, axis=1), axis=1)
+    if any(code[at].op not in ("LDS", "STS", "ATOMS") for at in some):
+        return False
+    found = [_warps_and_words(values, at) for at in some]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return False
+    pairs = np.unique(np.concatenate(known, axis=1), axis=1)
     return len(np.unique(pairs[1])) == int(pairs.shape[1])
+
+
+def _warps_and_words(values: LaneValues, at: int) -> NDArray[np.int64] | None:
+    """Return which warp of the first block accesses which word; None where addresses are unknown.
+
+    What the first block shares, others do. An address that a loop moves is not known.
+    """
+    flow, block = values.flow, slice(values.launch.shape.warps * LANES)
+    bits = values.address(at).bits
+    if bits is None or any(values.moves(at, each.header) for each in flow.loops if at in each.body):
+        return None
+    some_words = np.arange(max(lane_bytes(flow.code.instructions[at].opcode) // _WORD, 1))
+    active = values.active(at)[block]
+    words = (bits[block, None] // _WORD + some_words)[active]
+    owner = (np.arange(len(active)) // LANES)[active]
+    return np.stack([owner.repeat(len(some_words)), words.ravel()])
 
 
 _SHARED: Final = ("LDS", "STS", "ATOMS", "LDSM", "STSM", "LDGSTS")

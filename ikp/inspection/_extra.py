@@ -335,13 +335,12 @@ class Extra:
         """Return accesses to shared memory where each thread loads only what it stored itself."""
         stores = [at for at, _ in self._each("STS")]
         loads = [at for at, _ in self._each("LDS")]
-        others = any(True for _ in self._each("LDSM", "STSM", "ATOMS", "LDGSTS", "LD", "ST"))
+        others = [*self._each("LDSM", "STSM", "ATOMS", "LDGSTS", "LD", "ST")]
         if others or not loads or not stores or self._multiplies_groups:
             return set(), []
-        own = [(at, self._stored_by(at, stores)) for at in loads]
-        if any(store is None for _, store in own):
-            return set(), []
-        return {*loads, *(store for _, store in own if store is not None)}, loads
+        own = [self._stored_by(at, stores) for at in loads]
+        known = [store for store in own if store is not None]
+        return ({*loads, *known}, loads) if len(known) == len(own) else (set(), [])
 
     @cached_property
     def _multiplies_groups(self) -> bool:

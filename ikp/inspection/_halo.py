@@ -30,11 +30,10 @@ def halo(values: LaneValues, ours: Collection[int] = ()) -> float:
         ours: the instructions of records.
     """
     flow, shape = values.flow, values.launch.shape
-    loads = [at for at in flow.code.of("LDG", "LDGSTS") if at not in ours]
-    loads = [at for at in loads if flow.loop_of(at) is None]
-    each = [
-        (bits, values.active(at)) for at in loads if (bits := values.address(at).bits) is not None
-    ]
+    every_load = {*flow.code.of("LDG", "LDGSTS")} - {*ours}
+    loads = [at for at in sorted(every_load) if flow.loop_of(at) is None]
+    known = ((values.address(at).bits, values.active(at)) for at in loads)
+    each = [(bits, active) for bits, active in known if bits is not None]
     if not each or len(each) < _KNOWN * len(loads):
         return 0.0
     threads = shape.warps * LANES

@@ -195,14 +195,20 @@ def polls(
     """
     for loop in flow.loops:
         body = loop.body - {*ours}  # without the instructions of records
-        asks = [at for at in body if _asks(flow.code.instructions[at])]
-        if len(body) > _MOST_OF_A_POLL or not asks or not loop.body & {*instructions}:
+        if len(body) > _MOST_OF_A_POLL or not loop.body & {*instructions}:
             continue
-        works = any(_works(flow.code.instructions[at]) for at in body)
-        moves = any(values.depends_on_loop(values.address(at).depends, loop.header) for at in asks)
-        if not works and not moves and values.trips(loop.header) is None:
+        asks = _of_poll(flow, values, loop.header, body)
+        if asks and values.trips(loop.header) is None:
             return line_of(flow, asks)
     return ""
+
+
+def _of_poll(flow: Flow, values: LaneValues, header: int, body: Collection[int]) -> list[int]:
+    """Return what asks in a loop at addresses that no iteration moves; nothing if it does more."""
+    asks = [at for at in body if _asks(flow.code.instructions[at])]
+    works = any(_works(flow.code.instructions[at]) for at in body)
+    moves = any(values.depends_on_loop(values.address(at).depends, header) for at in asks)
+    return [] if works or moves else asks
 
 
 _MOST_OF_A_POLL = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,12 +54,7 @@ def report(
         return
     if not options.explain:
         _table(trace)
-    say(_recording(trace))
-    for line in _perturbed(trace):
-        say(line)
-    if len(trace.others):
-        say(_SAMPLED)
-    for line in _chosen_nothing(trace, options):
+    for line in _about(trace, options):
         say(line)
     if wrote:
         say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
@@ -75,6 +70,15 @@ def _say_none(launcher: Watched, options: Options, *, wrote: bool, followed: boo
     if not (launcher.plain or followed):
         say(NO_KERNEL if options.follow == "none" else NO_KERNELS)
     say_nothing_written(options.path)
+
+
+def _about(trace: Trace, options: Options) -> Iterator[str]:
+    """Yield what is said of a trace behind its table."""
+    yield _recording(trace)
+    yield from _perturbed(trace)
+    if len(trace.others):
+        yield _SAMPLED
+    yield from _chosen_nothing(trace, options)
 
 
 def report_of_child(launcher: Watched, path: str, *, wrote: bool) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -199,17 +199,30 @@ class _Facts:
         return found
 
 
+def _undeclared(
+    key: str,
+    facts: list[Any],
+    found: Mapping[str, list[Any]],
+    old: _Facts,
+    declared: Declared,
+    added: bool,
+) -> Iterator[str]:
+    """Yield what differs in one section from what is declared of it."""
+    name = key.rpartition(" ")[0]
+    _declare(name, facts, old, declared, added)
+    if facts[0] == SectionKind.SYMTAB and key in found:
+        yield from _more_symbols(facts, found[key], declared)
+    if found.get(key) != facts:
+        yield f"{name} is not what is declared"
+
+
 def _differences(old: _Facts, new: _Facts, declared: Declared) -> Iterator[str]:
     """Yield the differences between two files that are not declared."""
     expected, found = old.read(), new.read()
     base, end = old.parameters
     added = declared.bank == 0 and declared.cell >= base + end
     for key, facts in expected.items():
-        _declare(key.rpartition(" ")[0], facts, old, declared, added)
-        if facts[0] == SectionKind.SYMTAB and key in found:
-            yield from _more_symbols(facts, found[key], declared)
-        if found.get(key) != facts:
-            yield f"{key.rpartition(' ')[0]} is not what is declared"
+        yield from _undeclared(key, facts, found, old, declared, added)
     made = [key.rpartition(" ")[0] for key in found if key not in expected]
     if made and not (declared.bank and made == [_CELLS[0]]):
         yield f"it has more sections: {', '.join(made)}"

@@ -230,6 +230,15 @@ _OF_LAUNCHES: Final = {
 _FIELDS: Final = (*_OF_LAUNCHES.values(), "clock.kind", "rank")
 
 
+def _rates(before: float | None, after: float | None) -> Iterator[str]:
+    """Yield a line on the clock's rates where these differ."""
+    if before and after and abs(after / before - 1) > _RATE:
+        yield (
+            f"the clock ran at {before:.2f} and {after:.2f} GHz "
+            f"({100 * (after / before - 1):+.1f} %): cycles leave that out."
+        )
+
+
 def _of_kernel(before: Sample, after: Sample) -> Iterator[str]:
     if before.shape != after.shape:
         yield f"the grid differs: {_shape(before)} and {_shape(after)}."
@@ -240,12 +249,7 @@ def _of_kernel(before: Sample, after: Sample) -> Iterator[str]:
             f"ranges are of {one} and {other} of the warps: counts are of these, "
             "times of one of them."
         )
-    rates = before.ghz, after.ghz
-    if rates[0] and rates[1] and abs(rates[1] / rates[0] - 1) > _RATE:
-        yield (
-            f"the clock ran at {rates[0]:.2f} and {rates[1]:.2f} GHz "
-            f"({100 * (rates[1] / rates[0] - 1):+.1f} %): cycles leave that out."
-        )
+    yield from _rates(before.ghz, after.ghz)
     for what, field in _OF_LAUNCHES.items():
         one_side, other_side = before.values[field], after.values[field]
         if one_side != other_side:

@@ -205,10 +205,15 @@ def counted_work(launch: Prepared) -> CountedWork | None:
             executions = float(launch.grid_warps)
         if one.mix and executions:
             found.append(RangeWork(name, executions, with_recorded(launch, one)))
-    clock = launch.launch.clock
-    rate = 1 / clock.ns_per_tick if clock.kind == "cycles" and clock.ns_per_tick else _NOMINAL
-    blocks = prod(launch.launch.grid)
+    rate, blocks = _cycles_per_ns(launch), prod(launch.launch.grid)
     return CountedWork(tuple(found), peak, rate, facts.kernel, blocks) if found else None
+
+
+def _cycles_per_ns(launch: Prepared) -> float:
+    """Return the rate of the SMs' clock: a nominal one where records don't count cycles."""
+    clock = launch.launch.clock
+    counts = clock.kind == "cycles" and clock.ns_per_tick
+    return 1 / clock.ns_per_tick if counts else _NOMINAL
 
 
 def _executed(launch: Prepared) -> NDArray[np.float64]:

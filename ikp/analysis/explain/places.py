@@ -28,10 +28,10 @@ def where_of(launch: Prepared, ranges: Iterable[RangeWork], lines: Iterable[str]
         ranges: the ranges, the most important first.
         lines: source lines, the most important first; without, those of the ranges.
     """
-    some = list({one.name: one for one in ranges}.values())
-    names = [one.name for one in some]
-    found = [line for line in lines if line] or [one.facts.line for one in some if one.facts.line]
-    regions = [i for i, name in enumerate(launch.names) if name in names and launch.counts[i]]
+    some = {one.name: one for one in ranges}
+    names = [*some]
+    found = [*filter(None, lines)] or [*filter(None, (one.facts.line for one in some.values()))]
+    regions = [i for i in np.flatnonzero(launch.counts).tolist() if launch.names[i] in some]
     rows = launch.of_region(regions) if regions else np.zeros(0, np.intp)
     lines = tuple(dict.fromkeys(found))[:_MOST]
     return where_of_rows(launch, rows, tuple(names[:_MOST]), lines=lines)

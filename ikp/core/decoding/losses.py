@@ -122,13 +122,10 @@ def _losses(known: Figures, source: SegmentSource, layout: SegmentLayout, needed
     if known.unfinished:
         notes.append(f"{_warps(known.unfinished)} never reached finish{_counts(known, layout)}")
     if layout.relaunches:
+        mixed = bool(known.unfinished) and not layout.summed
         notes.append(
             f"{layout.relaunches} earlier launches wrote to this buffer; only the last is kept"
-            + (
-                ", though warps that never reached finish may show some of theirs"
-                if known.unfinished and not layout.summed
-                else ""
-            )
+            + ", though warps that never reached finish may show some of theirs" * mixed
         )
     return notes
 

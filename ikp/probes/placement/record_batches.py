@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 from typing import Final
 
 from ikp.errors import PatchError
@@ -108,14 +108,14 @@ class Gatherer:
         """
         looped = {block for body in self.room.liveness.flow.bodies.values() for block in body}
         groups = [*gathered]
-        choices = ([each for each in self.ends if self._block(each) in looped], [*self.ends])
-        for some in choices:
-            if some:
-                every, members = sum(len(self.ends[each]) for each in some), set(some)
-                inside = [group for group in groups if members.issuperset(group)]
-                records = sum(len(self.ends[each]) for group in inside for each in group)
-                return records - len(inside) > every * _WORTH
-        return False
+        some = {each for each in self.ends if self._block(each) in looped} or {*self.ends}
+        inside = [group for group in groups if some.issuperset(group)]
+        records = self._count(chain.from_iterable(inside))
+        return bool(some) and records - len(inside) > self._count(some) * _WORTH
+
+    def _count(self, sites: Iterable[Site]) -> int:
+        """Return how many records the probes of some sites make."""
+        return sum(len(self.ends[each]) for each in sites)
 
     def _block(self, site: Site) -> int:
         last = len(self.room.free) - 1

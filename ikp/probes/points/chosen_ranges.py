@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
@@ -100,16 +100,21 @@ def no_code(code: Code, path: str, first: int, last: int, matching: Iterable[str
     there = files(code)
     found = list(matching)
     if not found:
-        own = {file: numbers for file, numbers in there.items() if not is_library(file)} or there
-        shown = ", ".join(_span(file, numbers) for file, numbers in own.items())
+        own = [file for file in there if not is_library(file)] or [*there]
+        shown = _spans(own, there)
         return f"no code of {code.name} comes from {path}: it comes from {shown}."
     span = f"{first}" if first == last else f"{first}-{last}"
     path = f"{PurePath(found[0]).name}:{span}"
     merged = [text for file in found if (text := _merged(file, first, last, there[file]))]
     if merged:
         return f"{path} has no instructions of its own in {code.name}: {merged[0]}."
-    shown = ", ".join(_span(file, there[file]) for file in found)
+    shown = _spans(found, there)
     return f"{path} has no instructions in {code.name}, whose code comes from {shown}."
+
+
+def _spans(some: Iterable[str], there: Mapping[str, Counter[int]]) -> str:
+    """Return the lines of some files that have code, in words."""
+    return ", ".join(_span(file, there[file]) for file in some)
 
 
 def _span(file: str, numbers: Counter[int]) -> str:

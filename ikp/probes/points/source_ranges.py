@@ -72,11 +72,17 @@ def _imported(tree: ast.Module) -> dict[str, str]:
     """Return local names -> the full names that they import from ``ikp`` or IKET."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {each.asname or each.name: each.name for each in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+        within = _prefix(node)
+        if within is not None and isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {each.asname or each.name: f"{within}{each.name}" for each in node.names}
     return {name: of for name, of in found.items() if of.startswith(("ikp", _IKET))}
+
+
+def _prefix(node: ast.AST) -> str | None:
+    """Return what an import takes names from, with a dot; None of what is no absolute import."""
+    if isinstance(node, ast.ImportFrom):
+        return f"{node.module}." if node.module and not node.level else None
+    return "" if isinstance(node, ast.Import) else None
 
 
 @dataclass

@@ -95,16 +95,11 @@ def _end(kernel: Kernel, bank: Section, base: int, cubin: Cubin) -> int | None:
     if not isinstance(end, int):
         return None
     symbols = cubin.elf.symbols()["section"].tolist()
-    extent, known = banks[0][1], kernel.parameters
-    if (
-        banks[0][0] >= len(symbols)
-        or symbols[banks[0][0]] != cubin.elf.sections.index(bank)
-        or extent != base | end << 16
-    ):
+    symbol, extent = banks[0]
+    if symbol >= len(symbols) or symbols[symbol] != cubin.elf.sections.index(bank):
         return None
-    if len(bank.data) != base + end or not _in_order(known, end):
-        return None
-    return end
+    fits = extent == base | end << 16 and len(bank.data) == base + end
+    return end if fits and _in_order(kernel.parameters, end) else None
 
 
 _OTHERS: Final = frozenset({0x0C, 0x45})

@@ -21,7 +21,7 @@ local memory. ptxas expands that into the kernel, behind a comparison with 10561
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ikp.errors import PatchError
@@ -90,19 +90,25 @@ def _functions(cubin: Cubin) -> dict[int, str]:
 
 def _called(flow: Flow, call: int) -> int | None:
     """Return the offset in the bank of the address that a call goes to; None if unknown."""
-    operands = flow.code.instructions[call].operands
-    named = flow.code.instructions[call].targets
-    if flow.code.instructions[call].opcode != "CALL.ABS.NOINC" or len(operands) != 1 or named:
+    each = flow.code.instructions[call]
+    if each.opcode != "CALL.ABS.NOINC" or len(each.operands) != 1 or each.targets:
         return None
-    load = _writer(flow, call, operands[0], 2)
-    loaded = _LOADED.fullmatch(flow.code.instructions[load].text) if load is not None else None
-    if load is None or loaded is None or loaded[1] != operands[0]:
-        return None
-    if loaded[2].startswith("0x"):
-        return int(loaded[2], 16)
-    move = _writer(flow, load, loaded[2], 1)
-    value = _SET.fullmatch(flow.code.instructions[move].text) if move is not None else None
-    return int(value[2], 16) if value and value[1] == loaded[2] else None
+    load, loaded = _written_by(flow, call, each.operands[0], 2, _LOADED)
+    if loaded is None or loaded[2].startswith("0x"):
+        return int(loaded[2], 16) if loaded else None
+    _, value = _written_by(flow, load, loaded[2], 1, _SET)
+    return int(value[2], 16) if value else None
+
+
+def _written_by(
+    flow: Flow, at: int, register: str, words: int, form: re.Pattern[str]
+) -> tuple[int, re.Match[str] | None]:
+    """Return the writer of a register before an instruction, and its text; None of another form."""
+    writer = _writer(flow, at, register, words)
+    if writer is None:
+        return at, None
+    found = form.fullmatch(flow.code.instructions[writer].text)
+    return writer, found if found and found[1] == register else None
 
 
 def _writer(flow: Flow, before: int, register: str, count: int) -> int | None:
@@ -119,16 +125,20 @@ def _writer(flow: Flow, before: int, register: str, count: int) -> int | None:
 _TOUCHES: Final = ("LD", "LDG", "LDS", "ATOM", "ATOMG", "ATOMS")
 
 
+def _emulated(kernel: Kernel) -> Iterator[tuple[int, int]]:
+    """Yield the place of each emulated atomic, and the register that holds its address."""
+    for each in kernel.attributes:
+        if each.code == AttributeCode.EMULATED_ATOMICS:
+            yield from zip(each.words[::2], each.words[1::2], strict=False)
+
+
 def addressed(kernel: Kernel, instructions: tuple[Instruction, ...]) -> dict[int, int]:
     """Return the register that each such instruction reads beside its operands: index -> bit.
 
     Raises:
         PatchError: the attribute lists other instructions.
     """
-    listed = (each for each in kernel.attributes if each.code == AttributeCode.EMULATED_ATOMICS)
-    pairs = [
-        pair for each in listed for pair in zip(each.words[::2], each.words[1::2], strict=False)
-    ]
+    pairs = [*_emulated(kernel)]
     if not pairs:  # as nearly always
         return {}
     known = {i.address: at for at, i in enumerate(instructions) if i.op in _TOUCHES}

@@ -76,11 +76,10 @@ def _exit(flow: Flow, loop: Loop, jump: int, guard: str, *, at_top: bool) -> Loo
     plain = len(each.operands) >= _OF_A_COMPARISON and each.operands[4] == "PT"
     if holds is None or not plain or each.guard or each.operands[0] != name:
         return None
-    low = None
-    if ".EX" in each.opcode:
-        low = _writer(flow, loop, comparison, each.operands[5].lstrip("!"))
-        if low is None:
-            return None
+    wide = ".EX" in each.opcode
+    low = _writer(flow, loop, comparison, each.operands[5].lstrip("!")) if wide else None
+    if wide and low is None:
+        return None
     leaves = _OPPOSITE[holds] if guard == inverse(name) else holds
     return LoopExit(comparison, low, leaves, "U32" in each.opcode, at_top)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
 
 from ikp.backends.triton.passes._items import Item, ItemKind
 from ikp.ptx.instructions import PtxInstruction, StatementKind
@@ -104,14 +105,17 @@ def _blocks(found: list[Item]) -> list[_Block]:
 def _connect(found: list[Item], blocks: list[_Block], labels: dict[str, list[int]]) -> None:
     for number, block in enumerate(blocks):
         last = found[block.stop - 1] if block.stop > block.start else None
-        made = last.instruction if last else None
-        stays = not _leaves(made) or bool(made and made.guard)
         over = block.stop == len(found) or found[block.stop].parts[0].kind is StatementKind.HEAD
-        if stays and not over:
+        if _goes_on(last) and not over:
             block.following.append(number + 1)
         if last is not None:
-            aims = _aims(last, labels)
-            block.following += [target for name in aims for target in labels[name]]
+            block.following += chain.from_iterable(labels[each] for each in _aims(last, labels))
+
+
+def _goes_on(last: Item | None) -> bool:
+    """Whether threads may go on behind a block's last item."""
+    made = last.instruction if last else None
+    return not _leaves(made) or bool(made and made.guard)
 
 
 def _aims(jump: Item, labels: dict[str, list[int]]) -> list[str]:

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 
 from ikp.backends.triton.passes._flight import settled
 from ikp.backends.triton.passes._items import Item, ItemKind, Ranges, items
@@ -89,15 +90,17 @@ def _find_passable(found: list[Item]) -> None:
         item.ready = ready
 
 
+def _by_name(pairs: Iterable[tuple[str, Item]]) -> defaultdict[str, list[Item]]:
+    found: defaultdict[str, list[Item]] = defaultdict(list)
+    for name, item in pairs:
+        found[name].append(item)
+    return found
+
+
 def _keep_addresses(found: list[Item]) -> None:
-    users: defaultdict[str, list[Item]] = defaultdict(list)
-    makers: defaultdict[str, list[Item]] = defaultdict(list)
-    for item in found:
-        for name in item.reads:
-            users[name].append(item)
-        for name in item.writes if item.role is ItemKind.ADDRESS else ():
-            makers[name].append(item)
     addresses = [item for item in found if item.role is ItemKind.ADDRESS]
+    users = _by_name((name, item) for item in found for name in item.reads)
+    makers = _by_name((name, item) for item in addresses for name in item.writes)
     work = [item for item in addresses if not _only_addresses(item, users)]
     while work:
         item = work.pop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,37 +241,43 @@ class _Warps:
         return _Warps(*(getattr(self, one.name)[launches] for one in fields(self)))
 
 
+def _each(launches: list[Launch], name: str) -> list[Any]:
+    """Return a field of all launches."""
+    return [getattr(launch, name) for launch in launches]
+
+
 def _of_label(label: str, launches: list[Launch], warps: _Warps) -> Evidence:
     ran = warps.duration_ns[warps.count > 0] if warps.count.any() else np.zeros(1, np.int64)
+    blocks = [prod(grid) for grid in _each(launches, "grid")]
     return Evidence(
         launch=label,
         launches=len(launches),
-        devices=_distinct(launch.device for launch in launches),
-        backends=_distinct(launch.backend for launch in launches),
+        devices=_distinct(_each(launches, "device")),
+        backends=_distinct(_each(launches, "backend")),
         warps=int(warps.count.sum()),
         residence_ns=int(warps.residence_ns.sum()),
         duration_ns=float(np.median(ran)),
         duration_min_ns=int(ran.min()),
         duration_max_ns=int(ran.max()),
-        blocks=_distinct(prod(launch.grid) for launch in launches),
-        warps_per_block=_distinct(launch.warps_per_block for launch in launches),
+        blocks=_distinct(blocks),
+        warps_per_block=_distinct(_each(launches, "warps_per_block")),
         recordable=sum(prod(launch.grid) * launch.warps_per_block for launch in launches),
         ghz=_ghz(launches),
-        attempted=sum(launch.attempted for launch in launches),
-        kept=sum(launch.kept for launch in launches),
-        capacity=min(launch.capacity for launch in launches),
+        attempted=sum(_each(launches, "attempted")),
+        kept=sum(_each(launches, "kept")),
+        capacity=min(_each(launches, "capacity")),
         needed=int(warps.needed.max()),
-        unfinished=sum(launch.unfinished for launch in launches),
-        relaunches=sum(launch.relaunches for launch in launches),
+        unfinished=sum(_each(launches, "unfinished")),
+        relaunches=sum(_each(launches, "relaunches")),
         clock=_distinct(launch.clock.name for launch in launches),
         clock_rate=_distinct(launch.clock.rate for launch in launches),
         residual_sd_ns=_worst(launch.clock.residual_sd_ns for launch in launches),
         residual_max_ns=_worst(launch.clock.residual_max_ns for launch in launches),
         notes=_distinct(note for launch in launches for note in launch.notes),
-        modes=_distinct(launch.mode for launch in launches),
-        needed_bytes=max(launch.needed_bytes for launch in launches),
+        modes=_distinct(_each(launches, "mode")),
+        needed_bytes=max(_each(launches, "needed_bytes")),
         blocks_recorded=int(warps.blocks.sum()),
-        blocks_launched=sum(prod(launch.grid) for launch in launches),
+        blocks_launched=sum(blocks),
     )
 
 

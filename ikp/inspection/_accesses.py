@@ -262,33 +262,41 @@ class Accesses:
                 total += int(bits[0]) * often.expected
         return total
 
+    def _letters(self, at: int, loop: Loop | None, depends: int, *, moves: bool) -> str:
+        """Return what an address depends on, a letter each."""
+        found = "".join(letter for bit, letter in _LETTERS.items() if depends & bit)
+        if loop is None:
+            return found
+        around = (each for each in self.flow.loops if each.header != loop.header)
+        stays = (at in each.body and not self.values.moves(at, each.header) for each in around)
+        return found + "i" * moves + "o" * any(stays)
+
+    def _shares(
+        self, bits: NDArray[np.int64], active: NDArray[np.bool_]
+    ) -> tuple[float | None, float | None]:
+        """Return the shares of sectors that neighbouring blocks load, too, and that far ones do."""
+        warps, blocks = self.shape.warps, self.shape.blocks
+        every, last = range(len(self.shape.numbers)), blocks + self.shape.spread
+        far = [0, *every[blocks:last]]
+        share = _shared_by_blocks(bits, active, warps, every[:blocks])
+        if share is not None and self.shape.grid[0] <= _SHORT and len(every) > last:
+            across = _shared_by_blocks(bits, active, warps, [0, *every[last:]])
+            share = max(share, across or 0.0)
+        return share, _shared_by_blocks(bits, active, warps, far) if len(far) > 1 else None
+
     def _one(self, at: int, each: Instruction, unit: str) -> tuple[tuple[object, ...], int]:
         """Return what is known of an access, and a key of its addresses."""
         value, active = self.values.address(at), self.values.active(at)
         loop = self.flow.loop_of(at)
-        letters = "".join(letter for bit, letter in _LETTERS.items() if value.depends & bit)
         moves = loop is not None and self.values.moves(at, loop.header)
-        letters += "i" * moves
-        letters += "o" * any(
-            at in each.body and not self.values.moves(at, each.header)
-            for each in self.flow.loops
-            if loop is not None and each.header != loop.header
-        )
+        letters = self._letters(at, loop, value.depends, moves=moves)
         cost, least, addresses, share, reused, key = None, None, None, None, None, 0
         lanes, span = 1.0 if is_elected(self.flow, at) else _lanes(active), None
         if value.bits is not None:
             some = _SOME_BLOCKS * self.shape.warps * LANES
             cost, least, addresses = _of_warps(each, unit, value.bits[:some], active[:some])
             if ".global." in unit:
-                every, last = range(len(self.shape.numbers)), self.shape.blocks + self.shape.spread
-                near, far = every[: self.shape.blocks], [0, *every[self.shape.blocks : last]]
-                share = _shared_by_blocks(value.bits, active, self.shape.warps, near)
-                if share is not None and self.shape.grid[0] <= _SHORT and len(every) > last:
-                    rows = [0, *every[last:]]
-                    across = _shared_by_blocks(value.bits, active, self.shape.warps, rows)
-                    share = max(share, across or 0.0)
-                if len(far) > 1:
-                    reused = _shared_by_blocks(value.bits, active, self.shape.warps, far)
+                share, reused = self._shares(value.bits, active)
                 key = zlib.crc32(value.bits.tobytes())
                 if each.op == "LDG" and self._reads_back(at, loop, moves=moves):
                     letters += "s"

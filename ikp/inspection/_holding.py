@@ -117,22 +117,21 @@ class Holding:
         names = (what, what.rpartition(": ")[0])
         return next((found for name in names if (found := self._written.get(name))), [])
 
+    def _is_in(self, at: int, named: list[NamedRange]) -> bool:
+        """Whether an instruction is about a line in one of a source's ranges."""
+        lines = [*chain.from_iterable([*self._about.about(at), self._about.own(at)])]
+        return any(
+            each.within(line.file) and each.first <= line.number <= each.last
+            for each in named
+            for line in lines
+        )
+
     def _of_source(
         self, named: list[NamedRange], record: Record, inside: list[int]
     ) -> RangeInstructions:
         """Return the instructions of a source's range: of its lines, or loads of them awaited."""
-
-        def has(at: int) -> bool:
-            chains = [*self._about.about(at), self._about.own(at)]
-            lines = [*chain.from_iterable(chains)]
-            return any(
-                each.within(line.file) and each.first <= line.number <= each.last
-                for each in named
-                for line in lines
-            )
-
-        own = tuple(at for at in inside if has(at))
-        awaited = tuple(at for at in self._awaits(record) if has(at))
+        own = tuple(at for at in inside if self._is_in(at, named))
+        awaited = tuple(at for at in self._awaits(record) if self._is_in(at, named))
         others = tuple(at for at in inside if at not in own)
         return RangeInstructions(own or awaited, others, "" if own or awaited else _NOTHING)
 

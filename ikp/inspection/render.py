@@ -105,13 +105,22 @@ def _head(kernel: KernelReport) -> tuple[str, str]:
     return f"{kernel.name} ({kernel.target}): {ranges} ranges in {size} instructions", kernel.origin
 
 
+def _is_judged(kernel: KernelReport) -> bool:
+    """Whether any range was held against what its name says."""
+    return any(copy.named is not None for found in kernel.ranges for copy in found.copies)
+
+
 def _below(kernel: KernelReport) -> list[str]:
     """Return what comes under the table."""
-    judged = [copy.named for found in kernel.ranges for copy in found.copies]
-    named = [_NAMED_NOTE] if any(each is not None for each in judged) else []
-    lines = [_COUNTS_NOTE, *named, *(f"note: {note}" for note in kernel.notes)]
-    lines += [line for warning in kernel.warnings for line in ("", *_warning(warning))]
-    lines += [line for problem in kernel.problems for line in ("", f"unknown: {problem}")]
+    lines = [
+        _COUNTS_NOTE,
+        *([_NAMED_NOTE] if _is_judged(kernel) else []),
+        *(f"note: {note}" for note in kernel.notes),
+    ]
+    for warning in kernel.warnings:
+        lines += ["", *_warning(warning)]
+    for problem in kernel.problems:
+        lines += ["", f"unknown: {problem}"]
     outside = [group for group in kernel.outside if group.work in _MAIN]
     return [*lines, "", "In no range:", *map(_group, outside)] if outside else lines
 

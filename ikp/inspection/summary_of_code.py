@@ -125,25 +125,26 @@ class _Summary:
                 found[self.marks.name(record.tag)].append(record)
         return dict(found)
 
+    def _rest(self, rest: set[int]) -> RangeFacts:
+        """Return what is known of the code in no range, which is the kernel's own."""
+        once = {at for at in rest if self.flow.loop_of(at) is None and self._by_all(at)}
+        found = self._holding(rest, once)
+        return self._with_work(found, {at: self._of_kernel(at) for at in sorted(rest)})
+
+    def _knows_products(self, ranges: Mapping[str, RangeFacts]) -> bool:
+        """Whether there are products on tensor cores, all in ranges whose operations are known."""
+        every = enumerate(self.code.instructions)
+        holders = [self._holder(at) for at, each in every if work_of(each) is Work.TENSOR]
+        return bool(holders) and all(one and ranges[one].flop is not None for one in holders)
+
     def facts(self, registers: int, shared: int | None) -> CodeFacts:
         """Return what is known of it."""
         ranges = {name: self._range(records) for name, records in self.records.items()}
         rest = set(range(len(self.code.instructions))) - self._innermost.keys() - self._of_records
         if self.marks.kernel:
-            ranges[self.marks.kernel] = self._holding(
-                rest, {at for at in rest if self.flow.loop_of(at) is None and self._by_all(at)}
-            )
-            ranges[self.marks.kernel] = self._with_work(
-                ranges[self.marks.kernel], {at: self._of_kernel(at) for at in sorted(rest)}
-            )
-        products = {
-            at for at, each in enumerate(self.code.instructions) if work_of(each) is Work.TENSOR
-        }
-        named = {
-            at for at in products if (name := self._holder(at)) and ranges[name].flop is not None
-        }
+            ranges[self.marks.kernel] = self._rest(rest)
         return CodeFacts(
-            *(self.code.target, registers, shared, bool(products) and products == named, ranges),
+            *(self.code.target, registers, shared, self._knows_products(ranges), ranges),
             plain_registers=self.marks.plain_registers,
             loops=_work.loops(self.flow, self._of_records),
             kernel=self.marks.kernel,
@@ -337,11 +338,9 @@ class _Summary:
         """
         once = [self.code.instructions[at] for at in own if at in executed]
         many = [self.code.instructions[at] for at in own if at not in executed]
-        products = [flop(each) for each in once if work_of(each) is Work.TENSOR]
-        known = None not in products and not any(work_of(e) is Work.TENSOR for e in many)
         return RangeFacts(
             activity((each, 1.0) for each in once + many),
-            sum(each or 0 for each in products) if known else None,
+            _flop(once, many),
             _bytes(once, many),
             None if _has(many, Work.SHARED) else sum(map(_wavefronts, once)),
             None if len(many) > _FEW else sum(map(_issue, once)),
@@ -465,6 +464,13 @@ def _same(values: Iterable[int | None]) -> int | None:
     """Return the value that all have; None where they differ, or one is not known."""
     found = set(values)
     return found.pop() if len(found) == 1 else None
+
+
+def _flop(once: list[Instruction], many: list[Instruction]) -> int | None:
+    """Return the operations on tensor cores; None where one's, or its executions, are not known."""
+    products = [flop(each) for each in once if work_of(each) is Work.TENSOR]
+    known = [each for each in products if each is not None]
+    return None if len(known) < len(products) or _has(many, Work.TENSOR) else sum(known)
 
 
 def _has(instructions: list[Instruction], work: Work) -> bool:

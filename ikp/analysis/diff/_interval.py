@@ -8,7 +8,7 @@ and quantile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from math import exp, hypot, isnan, lgamma, log, log1p, nan, sqrt
@@ -131,6 +131,17 @@ class Contrast:
         return hypot(noise, quantile(outside, _CERTAIN) * self.unseen) + self.tick
 
 
+def _known(part: Iterable[float]) -> list[float]:
+    """Return what is no NaN."""
+    return [each for each in part if not isnan(each)]
+
+
+def _both_known(before: Iterable[float], after: Iterable[float]) -> tuple[list[float], list[float]]:
+    """Return two lists of pairs' sides, without pairs of which one is NaN."""
+    pairs = [(x, y) for x, y in zip(before, after, strict=True) if not (isnan(x) or isnan(y))]
+    return [x for x, _ in pairs], [y for _, y in pairs]
+
+
 def contrast(
     design: Design,
     before: Floats,
@@ -145,11 +156,7 @@ def contrast(
     error that no launch shows. The figure is known no finer than to one ``tick``.
     """
     parts = _means(design.before, before), _means(design.after, after)
-    if design.paired:
-        pairs = [(x, y) for x, y in zip(*parts, strict=True) if not (isnan(x) or isnan(y))]
-        a, b = [x for x, _ in pairs], [y for _, y in pairs]
-    else:
-        a, b = ([each for each in part if not isnan(each)] for part in parts)
+    a, b = _both_known(*parts) if design.paired else tuple(map(_known, parts))
     if min(len(a), len(b)) < 2:
         return None
     first, second = mean_of(a), mean_of(b)

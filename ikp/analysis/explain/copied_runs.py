@@ -85,30 +85,28 @@ _KINDS: Final = {"barrier-skew": ("barrier",), "atomics": ("atomic",), "flag-wai
 _OTHERS: Final = ("load", "store")
 
 
+def _is_costly(each: AccessFigures) -> bool:
+    """Whether requests take more than they need, or many lanes operate on one address."""
+    crowded = each.kind == "atomic" and (each.same_address or 0) >= _ATOMICS
+    return crowded or (each.cost or 0) >= _COSTLY * max(each.least or 0, 1)
+
+
 def accesses_of(launch: Prepared) -> tuple[AccessUse, ...]:
     """Return the accesses that cost more than they need, by their lanes' addresses: worst first."""
     found = read_addresses(launch.trace.provenance, launch.launch.label)
     if found is None:
         return ()
-    some = [
-        each
-        for each in found.accesses
-        if each.requests
-        and (
-            (each.cost or 0) >= _COSTLY * max(each.least or 0, 1)
-            or (each.kind == "atomic" and (each.same_address or 0) >= _ATOMICS)
-        )
-    ]
+    some = [each for each in found.accesses if each.requests and _is_costly(each)]
     some.sort(key=lambda each: (-excess(each), -each.executed))
-    made = (
-        AccessUse(
-            f"{each.space} {each.kind}",
-            *(each.width, each.line, each.range, each.cost or 0.0, each.least or 0.0),
-            *(each.active or 0.0, each.same_address or 0.0, each.reuse or 0.0, each.stride),
-        )
-        for each in some
+    return tuple(dict.fromkeys(map(_use_of, some)))[:_ACCESSES]
+
+
+def _use_of(each: AccessFigures) -> AccessUse:
+    return AccessUse(
+        f"{each.space} {each.kind}",
+        *(each.width, each.line, each.range, each.cost or 0.0, each.least or 0.0),
+        *(each.active or 0.0, each.same_address or 0.0, each.reuse or 0.0, each.stride),
     )
-    return tuple(dict.fromkeys(made))[:_ACCESSES]
 
 
 def tried_of(launch: Prepared) -> tuple[Tried, ...]:

@@ -57,6 +57,29 @@ class Chosen:
     others: tuple[tuple[str, float], ...]  # other labels, and the time of all their launches
 
 
+def _asked_for(trace: Trace, there: NDArray[np.intp], launch: Names | int) -> NDArray[np.intp]:
+    """Return those of some launches that are asked for, by number or by label."""
+    if isinstance(launch, int):
+        if not 0 <= launch < len(trace.launches):
+            raise UsageError(
+                f"launch {launch}: the trace has {len(trace.launches)}, numbered from 0."
+            )
+        mine: NDArray[np.intp] = there[there == launch]
+        return mine
+    labels = list(dict.fromkeys(one.label for one in trace.launches))
+    wanted = dict(zip(labels, choose(labels, launch, "launch"), strict=True))
+    return np.array([i for i in there.tolist() if wanted[trace.launches[i].label]], np.intp)
+
+
+def _time_by_label(trace: Trace, took: Ints) -> dict[str, float]:
+    """Return the time of all launches of each label, of those whose time is known."""
+    whole: dict[str, float] = {}
+    for i in np.flatnonzero(took >= 0).tolist():
+        label = trace.launches[i].label
+        whole[label] = whole.get(label, 0.0) + float(took[i])
+    return whole
+
+
 def choose_launch(trace: Trace, launch: Names | int | None = None) -> Chosen | None:
     """Return the launch that a verdict is about; None where no warp recorded a timeline.
 
@@ -67,32 +90,26 @@ def choose_launch(trace: Trace, launch: Names | int | None = None) -> Chosen | N
     timeline = np.array([one.mode == "timeline" for one in trace.launches], bool)
     warps = np.bincount(trace.slots.launch, minlength=len(trace.launches))
     there = np.flatnonzero((warps > 0) & timeline)
-    if isinstance(launch, int):
-        if not 0 <= launch < len(trace.launches):
-            raise UsageError(
-                f"launch {launch}: the trace has {len(trace.launches)}, numbered from 0."
-            )
-        there = there[there == launch]
-    elif launch is not None:
-        labels = list(dict.fromkeys(one.label for one in trace.launches))
-        wanted = dict(zip(labels, choose(labels, launch, "launch"), strict=True))
-        there = np.array([i for i in there.tolist() if wanted[trace.launches[i].label]], np.intp)
+    if launch is not None:
+        there = _asked_for(trace, there, launch)
     if not len(there):
         return None
-    whole: dict[str, float] = {}
-    for i in np.flatnonzero(took >= 0).tolist():
-        label = trace.launches[i].label
-        whole[label] = whole.get(label, 0.0) + float(took[i])
+    whole = _time_by_label(trace, took)
     label = max(
         {trace.launches[i].label for i in there.tolist()}, key=lambda one: (whole[one], one)
     )
     of_label = [i for i in there.tolist() if trace.launches[i].label == label]
     order = sorted(of_label, key=lambda i: (int(took[i]), i))
-    ranges = _counts(trace)
-    recorded = [i for i in order if ranges[i]] or order
     others = sorted(((n, t) for n, t in whole.items() if n != label), key=lambda one: -one[1])
     durations = tuple(int(took[i]) for i in order)
-    return Chosen(recorded[(len(recorded) - 1) // 2], durations, tuple(others))
+    return Chosen(_median(trace, order), durations, tuple(others))
+
+
+def _median(trace: Trace, order: list[int]) -> int:
+    """Return the middle one of launches by duration; of those with ranges, where any has some."""
+    ranges = _counts(trace)
+    recorded = [i for i in order if ranges[i]] or order
+    return recorded[(len(recorded) - 1) // 2]
 
 
 def _counts(trace: Trace) -> Ints:

@@ -16,7 +16,7 @@ from typing import Final
 
 from ikp.analysis.evidence import lost_records, plural
 from ikp.analysis.explain.roofs import NEAR
-from ikp.analysis.explain.verdict import Finding, Launched, Tried, Verdict
+from ikp.analysis.explain.verdict import Finding, Hardware, Lanes, Launched, Tried, Verdict
 from ikp.analysis.render import duration
 from ikp.terminal import printable, shortened
 
@@ -132,43 +132,56 @@ def _counted(verdict: Verdict) -> Iterator[str]:
         )
 
 
-def _time(verdict: Verdict) -> Iterator[str]:
-    if verdict.lanes is not None:
-        lanes = verdict.lanes
-        yield "  CTA slots: " + ", ".join(
-            f"{100 * share:.1f} % {what}"
-            for share, what in (
-                (lanes.busy_share, "in blocks"),
-                (lanes.start_share, "before the first"),
-                (lanes.switch_share, "between blocks"),
-                (lanes.end_share, "after the last"),
-            )
-        )
-    hardware = verdict.hardware
+def _slots(lanes: Lanes) -> str:
+    """Return a line on what CTA slots did."""
+    shares = {
+        "in blocks": lanes.busy_share,
+        "before the first": lanes.start_share,
+        "between blocks": lanes.switch_share,
+        "after the last": lanes.end_share,
+    }
+    said = (f"{100 * share:.1f} % {what}" for what, share in shares.items())
+    return f"  CTA slots: {', '.join(said)}"
+
+
+def _registers(hardware: Hardware | None) -> Iterator[str]:
+    """Yield a line on registers where the copy with records has others than the plain kernel."""
     if hardware is not None and hardware.registers_recorded is not None:
         yield (
             f"  registers: {hardware.registers} for each thread, and "
             f"{hardware.registers_recorded} in the copy with records, which ran"
         )
+
+
+def _time(verdict: Verdict) -> Iterator[str]:
+    if verdict.lanes is not None:
+        yield _slots(verdict.lanes)
+    yield from _registers(verdict.hardware)
     shown = [one for one in verdict.time if one.share >= _LEAST]
     parts = [f"{100 * one.share:.1f} % {one.activity}" for one in shown]
     if verdict.in_no_range_share is not None:
         parts.append(f"{100 * verdict.in_no_range_share:.1f} % in no range")
     if parts:
         yield "  warps: " + ", ".join(parts)
-    if verdict.launch and verdict.launch.recording:
-        yield f"  {verdict.launch.recording.sentence()}"
-    recording = verdict.launch.recording_share_at_most if verdict.launch else None
-    if recording is not None and recording >= _RECORDING:
-        yield (
-            f"  recording took up to {100 * recording:.0f} % of the warps' time: most of it shows "
-            "between ranges"
-        )
+    if verdict.launch is not None:
+        yield from _costs(verdict.launch)
     if len(verdict.groups) > 1:
         yield "  " + "; ".join(
             f"{shortened(one.name)}: {100 * one.busy_share:.0f} % busy, "
             f"{100 * one.waiting_share:.0f} % waiting"
             for one in verdict.groups
+        )
+
+
+def _costs(launch: Launched) -> Iterator[str]:
+    """Yield lines on what recording costs."""
+    if launch.recording:
+        yield f"  {launch.recording.sentence()}"
+    most = launch.recording_share_at_most
+    if most is not None and most >= _RECORDING:
+        yield (
+            f"  recording took up to {100 * most:.0f} % of the warps' time: most of it shows "
+            "between ranges"
         )
 
 

@@ -22,7 +22,7 @@ from ikp.terminal import printable
 
 if TYPE_CHECKING:
     from ikp.analysis.explain.prepared import Prepared
-    from ikp.analysis.explain.verdict import Finding, Group, Verdict
+    from ikp.analysis.explain.verdict import Finding, Group, Launched, Verdict
     from ikp.core.trace import Trace
 
 _MOST_ROWS: Final = 50
@@ -96,6 +96,18 @@ def _gone(earlier: Verdict | None, verdict: Verdict) -> list[Finding]:
     return [one for one in every if one.id not in there][:_MOST_GONE]
 
 
+def _by_id(verdict: Verdict | None) -> dict[str, Finding]:
+    """Return the first finding of each id; nothing without a verdict."""
+    return {one.id: one for one in reversed(verdict.every)} if verdict else {}
+
+
+def _which(launch: Launched) -> str:
+    """Return how long a launch took, where, and which of its label it is."""
+    which = f", launch {launch.index}, the median of {launch.launches:,}"
+    said = f"{duration(launch.duration_ns)} on {printable(launch.device)}"
+    return said + which * (launch.launches > 1)
+
+
 def story_of(trace: Trace, before: Trace | None, *, sources: bool) -> Story:
     """Return what was found in the kernel that took longest, drawn beside the trace before."""
     verdict, launch = explained(trace)
@@ -106,17 +118,15 @@ def story_of(trace: Trace, before: Trace | None, *, sources: bool) -> Story:
     side = Side("" if theirs is None else "after", launch)
     other = None if theirs is None else Side("before", theirs)
     drawer = _Drawer(sources)
-    were = {one.id: one for one in reversed(earlier.every)} if earlier else {}
+    were = _by_id(earlier)
     findings = [drawer.part(one, side, other, was=were.get(one.id)) for one in verdict.every]
     lost = _gone(earlier, verdict)
     left = [drawer.part(one, other, side) for one in lost] if other is not None else []
     drawn = any(one.pictures for one in (*findings, *left))
     usual, undrawn = ([], "") if drawn else median_block(side, other)
-    of = verdict.launch
-    which = f"launch {of.index}, the median of {of.launches:,}" if of.launches > 1 else ""
     return Story(
-        of.label,
-        f"{duration(of.duration_ns)} on {printable(of.device)}{which and ', ' + which}",
+        verdict.launch.label,
+        _which(verdict.launch),
         _nothing(verdict),
         findings,
         left,

@@ -100,13 +100,11 @@ class Influence:
             if instruction.op.startswith(_BULK) and spaces & {SHARED, GLOBAL}:
                 yield from (SHARED, GLOBAL)
             found = self._accesses[at]
+            reads = bool(self.flow.effects[at].reads & now)
             for each in () if isinstance(found, str) else found:
-                stores = each.kind in (STORE, ATOMIC) and self.flow.effects[at].reads & now
-                copies = each.kind == COPY and each.space == SHARED and GLOBAL in spaces
-                if (stores or copies) and each.space == GENERIC:
-                    yield from (GLOBAL, SHARED, LOCAL)
-                elif stores or copies:
-                    yield each.space
+                stores = reads and each.kind in (STORE, ATOMIC)
+                if stores or (each.kind == COPY and each.space == SHARED and GLOBAL in spaces):
+                    yield from (GLOBAL, SHARED, LOCAL) if each.space == GENERIC else (each.space,)
 
     def _dangers(self, wrong: list[int], spaces: set[str]) -> Iterator[str]:
         if GLOBAL in spaces and self.flow.code.having(lambda each: each.startswith("UTMA")):

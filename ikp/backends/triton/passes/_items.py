@@ -214,12 +214,17 @@ def _spans(found: list[Item]) -> list[_Span]:
         word = words.roots(written)
         again = next((at for at, other in starts if at > start and other == written), len(found))
         mine = [at for at, read in stores if word & read]
-        ends = [at for at in mine if start < at < again]
-        region = found[(ends or mine)[0]].region if mine else ""
-        if not region[:1].isdigit():  # an id known at run time: two may be different regions
-            region = f"range at {start}"
-        spans.append(_Span(start, _clock_of(found, ends[-1]) if ends else again, region))
+        spans.append(_span(found, start, again, mine))
     return spans
+
+
+def _span(found: list[Item], start: int, again: int, stores: list[int]) -> _Span:
+    """Return the range of a start, from its stores and from where it is opened again."""
+    ends = [at for at in stores if start < at < again]
+    region = found[(ends or stores)[0]].region if stores else ""
+    if not region[:1].isdigit():  # an id known at run time: two may be different regions
+        region = f"range at {start}"
+    return _Span(start, _clock_of(found, ends[-1]) if ends else again, region)
 
 
 def _clock_of(found: list[Item], store: int) -> int:

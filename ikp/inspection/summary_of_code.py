@@ -8,7 +8,6 @@ surely executed, what is under a condition, and what is in a loop of unknown tri
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,7 +29,16 @@ from ikp.inspection._images import PtxMarks, codes
 from ikp.inspection._plain_kernel import plain_facts
 from ikp.inspection._record import FoundRecords, Record
 from ikp.inspection._sureness import Sureness
-from ikp.inspection._work import Often, flop
+from ikp.inspection._work import Often
+from ikp.inspection._work_of_range import (
+    activity,
+    bytes_of,
+    flop_of,
+    has,
+    issue_cycles,
+    lane_bytes,
+    wavefronts,
+)
 from ikp.inspection.inspector import lost_ranges
 from ikp.plugins import Image
 from ikp.probes.points.waits import LoadWait, load_waits
@@ -39,26 +47,13 @@ from ikp.sass.cubins.attributes import AttributeCode as Attributed
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.dataflow.idioms import reports
 from ikp.sass.dataflow.lane_state import Shape
-from ikp.sass.disassembly.listing import Code, Instruction, Line
-from ikp.sass.disassembly.opcodes import IDLE, Work, work_of
+from ikp.sass.disassembly.listing import Code, Line
+from ikp.sass.disassembly.opcodes import Work, work_of
 
-_STORES = ("UTMASTG", "UTMAREDG", "UBLKRED", "UBLKCP.G.S")
-_WAITS = (
-    (re.compile(r"WARPGROUP\.DEPBAR"), "wait:mma"),
-    (re.compile(r"SYNCS\.PHASECHK"), "wait:barrier"),
-    (re.compile(r"DEPBAR"), "wait:copy"),  # with a barrier behind it: all warps' copies are there
-    (re.compile(r"BAR\.|UCGABAR_WAIT"), "wait:barrier"),
-)
-_MUCH = 8
-"""So many floating-point instructions for each access to memory make a range one that computes."""
-_LANES = 32
 _SEVERAL = 4
 """Loads that a compiler would have made one, were they next to each other."""
 _FEW = 8
 """Instructions in loops inside of a range (a wait that spins) that don't count for its issue."""
-_SPECIAL = 8
-"""Cycles in which a scheduler issues one of MUFU: 4 lanes a cycle."""
-_WIDTH = re.compile(r"\.(128|64|U16|S16|U8|S8)\b")
 
 
 def code_facts(image: Image, shape: Shape | None = None) -> dict[str, CodeFacts]:
@@ -340,10 +335,10 @@ class _Summary:
         many = [self.code.instructions[at] for at in own if at not in executed]
         return RangeFacts(
             activity((each, 1.0) for each in once + many),
-            _flop(once, many),
-            _bytes(once, many),
-            None if _has(many, Work.SHARED) else sum(map(_wavefronts, once)),
-            None if len(many) > _FEW else sum(map(_issue, once)),
+            flop_of(once, many),
+            bytes_of(once, many),
+            None if has(many, Work.SHARED) else sum(map(wavefronts, once)),
+            None if len(many) > _FEW else sum(map(issue_cycles, once)),
             self._narrowest(own),
         )
 
@@ -363,7 +358,7 @@ class _Summary:
             lines = self.code.instructions[at].lines
             runs[bisect_left(self._waits, at), lines].append(at)
         loads = [at for run in runs.values() if len(run) >= _SEVERAL for at in run]
-        return min((_lane_bytes(self.code.instructions[at]) for at in loads), default=None)
+        return min((lane_bytes(self.code.instructions[at]) for at in loads), default=None)
 
     def _once(self, at: int, record: Record) -> bool:
         """Whether an instruction of a range runs at most once for each record; a product, just so.
@@ -418,92 +413,7 @@ class _Summary:
         return mine
 
 
-def activity(instructions: Iterable[tuple[Instruction, float]]) -> str:
-    """Return what a range does that holds instructions, as an activity; "" for nothing.
-
-    Args:
-        instructions: with how often each is executed, for each time that the range is.
-    """
-    weights = [each for each in instructions if each[1] > 0]
-    some = [each for each, _ in weights]
-    count: defaultdict[Work, float] = defaultdict(float)
-    for each, times in weights:
-        count[work_of(each)] += times
-    if count[Work.TENSOR]:
-        return "mma"
-    moved = sum(count[work] for work in (Work.LOAD, Work.STORE, Work.ATOMIC, Work.COPY))
-    if count[Work.FLOAT] > _MUCH * moved > 0:
-        return "compute"
-    computes = "compute" if any(count[work] for work in _COMPUTES) else ""
-    return _transfer(some, count) or _wait(some, count) or computes
-
-
-def _transfer(some: Sequence[Instruction], count: Mapping[Work, float]) -> str:
-    """Return which way a range moves data of global memory; "" where it moves none."""
-    if count[Work.COPY]:
-        copies = [each.opcode for each in some if work_of(each) is Work.COPY]
-        return "store" if all(each.startswith(_STORES) for each in copies) else "copy"
-    loads, stores = count[Work.LOAD], count[Work.STORE] + count[Work.ATOMIC]
-    if not (loads or stores):
-        return ""
-    return "load" if loads >= stores else "store"
-
-
-def _wait(some: Sequence[Instruction], count: Mapping[Work, float]) -> str:
-    """Return what a range waits for that does little beside; "" for nothing."""
-    if count[Work.FLOAT] > _MUCH or count[Work.SHARED]:
-        return ""
-    waits = (kind for shape, kind in _WAITS if any(shape.match(each.opcode) for each in some))
-    return next(waits, "")
-
-
-_COMPUTES = tuple(work for work in Work if work not in (*IDLE, Work.OTHER, Work.FENCE, Work.SIGNAL))
-
-
 def _same(values: Iterable[int | None]) -> int | None:
     """Return the value that all have; None where they differ, or one is not known."""
     found = set(values)
     return found.pop() if len(found) == 1 else None
-
-
-def _flop(once: list[Instruction], many: list[Instruction]) -> int | None:
-    """Return the operations on tensor cores; None where one's, or its executions, are not known."""
-    products = [flop(each) for each in once if work_of(each) is Work.TENSOR]
-    known = [each for each in products if each is not None]
-    return None if len(known) < len(products) or _has(many, Work.TENSOR) else sum(known)
-
-
-def _has(instructions: list[Instruction], work: Work) -> bool:
-    return any(work_of(each) is work for each in instructions)
-
-
-def _bytes(once: list[Instruction], many: list[Instruction]) -> int | None:
-    """Return the bytes of global memory that a warp asks for; None where instructions don't say."""
-    moved = (Work.LOAD, Work.STORE, Work.COPY, Work.ATOMIC)
-    if any(work_of(each) in moved for each in many):
-        return None
-    own = [each for each in once if work_of(each) in moved]
-    if any(each.op.startswith("U") for each in own):  # TMA: a descriptor says how much
-        return None
-    return sum(_LANES * _lane_bytes(each) for each in own)
-
-
-def _lane_bytes(instruction: Instruction) -> int:
-    """Return how many bytes of each lane an access is."""
-    found = _WIDTH.search(instruction.opcode)
-    return {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}[found[1]] if found else 4
-
-
-def _issue(instruction: Instruction) -> int:
-    """Return for how many cycles an instruction keeps its scheduler from the next of its kind."""
-    return _SPECIAL if instruction.op == "MUFU" else 1
-
-
-def _wavefronts(instruction: Instruction) -> int:
-    """Return how many cycles shared memory needs at least for a warp's access: 128 bytes in one."""
-    if work_of(instruction) is not Work.SHARED:
-        return 0
-    if instruction.op in ("LDSM", "STSM"):
-        found = re.search(r"\.([24])\b", instruction.opcode)
-        return int(found[1]) if found else 1
-    return max(_lane_bytes(instruction) // 4, 1)

@@ -78,6 +78,13 @@ def convert_many(
     click.echo(f"polars.scan_parquet('{folder}'), pandas.read_parquet('{folder}').", err=True)
 
 
+def _only_for_folders(target: str) -> UsageError:
+    return UsageError(
+        f"{target} is a file: several files, --workers and --keep-going are for a data set. "
+        "Give a folder, with a slash at its end."
+    )
+
+
 @click.command("convert", short_help="Write a trace in another format, or a part of it.")
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=TRACE)
 @click.argument("target", metavar="OUT", type=click.Path())
@@ -126,10 +133,7 @@ def command(
         )
         return
     if len(sources) > 1 or workers or keep_going:
-        raise UsageError(
-            f"{target} is a file: several files, --workers and --keep-going are for a data set. "
-            "Give a folder, with a slash at its end."
-        )
+        raise _only_for_folders(target)
     check_target(target, force)  # before the work of reading
     trace = _of_window(sources[0], window, change) if window and not salvage else None
     if trace is None:

@@ -123,6 +123,12 @@ _ON_GPU = _Size("cuda", tiles=16, heads=32)
 ON_CPU = _Size("cpu", tiles=4, heads=2)
 
 
+def _refuse_where_off() -> None:
+    if not enabled():
+        value = os.environ[KILL_SWITCH]
+        raise UsageError(f"{KILL_SWITCH}={value} in the environment turns recording off: unset it.")
+
+
 @click.command("demo", short_help="Profile a small kernel, with or without a GPU.")
 @click.option(
     "--out",
@@ -158,9 +164,7 @@ def command(out: Path | None, force: bool, recorded: bool, program: bool) -> Non
         from ikp.registry import check_target
 
         check_target(out, force)
-    if not enabled():
-        value = os.environ[KILL_SWITCH]
-        raise UsageError(f"{KILL_SWITCH}={value} in the environment turns recording off: unset it.")
+    _refuse_where_off()
     size = _choose_size()
     path = out or DEFAULT
     trace = _profile_attention(path, size)

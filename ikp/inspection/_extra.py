@@ -215,12 +215,14 @@ class Extra:
         """Return products one of whose operands is a matrix of ones."""
         found = {at for at, each in self._each("HMMA", "QMMA", "IMMA") if self._of_ones(at, each)}
         if not found and any(self._stores_ones(at, each) for at, each in self._each("STS", "STSM")):
-            groups = [(at, each.opcode) for at, each in self._each("HGMMA", "QGMMA")]
-            shapes = {opcode.split(".")[1] for _, opcode in groups}
-            narrow = {one for one in shapes if int(one.split("x")[1]) <= _NARROW}
-            if narrow != shapes:
-                found = {at for at, opcode in groups if opcode.split(".")[1] in narrow}
+            found = self._narrow_groups()
         return found, found
+
+    def _narrow_groups(self) -> set[int]:
+        """Return the warpgroups' products with few columns, where others have more."""
+        shapes = {at: each.opcode.split(".")[1] for at, each in self._each("HGMMA", "QGMMA")}
+        narrow = {at for at, shape in shapes.items() if int(shape.split("x")[1]) <= _NARROW}
+        return narrow if len(narrow) < len(shapes) else set()
 
     def _of_ones(self, at: int, each: Instruction) -> bool:
         return any(self._are_ones(at, text) for text in each.operands[1:3])

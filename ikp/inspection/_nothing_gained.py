@@ -6,11 +6,12 @@ which each iteration only adds to a sum of all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.disassembly.effects import operand
 from ikp.sass.disassembly.listing import Instruction
@@ -48,12 +49,17 @@ def promoted(uses: DefUse) -> list[int]:
             continue
         made = [_sources(uses, at, text) for text in each.operands[1:3]]
         for one, other in (made, made[::-1]):
-            ops = {flow.code.instructions[source].op for source in one}
             again = any(source >= at for source in other & loop.body)  # of the iteration before
-            if ops and ops <= {*_PRODUCTS} and (again or other & {*found}):
+            if _are_products(flow, one) and (again or other & {*found}):
                 found.append(at)
                 break
     return found
+
+
+def _are_products(flow: Flow, sources: Iterable[int]) -> bool:
+    """Whether there are instructions, all of which are products."""
+    ops = {flow.code.instructions[source].op for source in sources}
+    return bool(ops) and ops <= {*_PRODUCTS}
 
 
 def _sources(uses: DefUse, at: int, text: str) -> frozenset[int]:

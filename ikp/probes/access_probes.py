@@ -24,7 +24,13 @@ from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.capacity import LANES, add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES, branches, distances, places
-from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, RESERVED, FreeRegisters, Spare
+from ikp.sass.dataflow.free_registers import (
+    FIRST_UNIFORM,
+    RESERVED,
+    FreeRegisters,
+    Spare,
+    aligned_pairs,
+)
 from ikp.sass.dataflow.reading import code_of
 from ikp.sass.dataflow.register_handover import hands_over
 from ikp.sass.disassembly.effects import UR
@@ -183,7 +189,7 @@ def _reserved(free: FreeRegisters, name: str) -> tuple[int, int | None]:
         raise PatchError(
             f"{name} uses all its uniform registers; address probes need one that it never names."
         )
-    pair = next((each for each in unused if each % 2 == 0 and each + 1 in unused), None)
+    pair = next(iter(aligned_pairs(unused)), None)
     others = [each for each in unused if pair is None or each not in (pair, pair + 1)]
     if not others:
         others, pair = [unused[0]], None
@@ -219,8 +225,7 @@ def _ground(
 
 def _pair(uniform: Sequence[int]) -> int | None:
     """Return the first register of a free pair of uniform registers; None where there is none."""
-    pairs = (each for each in uniform if each % 2 == 0 and each + 1 in uniform)
-    return next((each for each in pairs if each >= FIRST_UNIFORM), None)
+    return next((each for each in aligned_pairs(uniform) if each >= FIRST_UNIFORM), None)
 
 
 def _threads_own(spare: Spare, need: int) -> Iterator[tuple[int, int, list[int]]]:

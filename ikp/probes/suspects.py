@@ -25,7 +25,7 @@ from ikp.sass.assembly.chips import HOPPER, chip_of
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.capacity import add_constant, set_registers
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters
+from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters, aligned_pairs
 from ikp.sass.dataflow.influence import Influence
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.dataflow.reading import code_of
@@ -202,7 +202,7 @@ def _pair(
     count = before if hands_over(code.flow) else register_counts(before, warps, HOPPER)[0]
     free = FreeRegisters(code, count - RESERVED)
     unused, boards = free.unused_own, free.entering.scoreboards
-    pairs = [each for each in unused if each % 2 == 0 and each + 1 in unused]
+    pairs = aligned_pairs(unused)
     return (count, pairs[-1], boards[-1]) if pairs and boards else None
 
 

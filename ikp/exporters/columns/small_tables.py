@@ -138,6 +138,11 @@ _COUNTS: Final = (
 _TOO_MANY: Final = 1 << 62  # sums and differences of two counts fit into 64 bits
 
 
+def _is_argument(one: dict[Any, Any]) -> bool:
+    """Whether an object has the name and the type of an argument, both texts."""
+    return set(one) == {"name", "type"} and _are([*one.values()], str)
+
+
 def args_of(facts: Facts) -> list[dict[str, str]]:
     """Return names and types of the trace's own arguments.
 
@@ -145,9 +150,7 @@ def args_of(facts: Facts) -> list[dict[str, str]]:
         DamagedError: there is something else.
     """
     args = facts.get("args", [])
-    if not _are(args, dict) or not all(set(one) == {"name", "type"} for one in args):
-        raise DamagedError("the table of arguments is incomplete")
-    if not _are([text for one in args for text in one.values()], str):
+    if not _are(args, dict) or not all(map(_is_argument, args)):
         raise DamagedError("the table of arguments is incomplete")
     if len({one["name"] for one in args}) < len(args):
         raise DamagedError("two arguments have one name")

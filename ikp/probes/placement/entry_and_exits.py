@@ -27,7 +27,7 @@ from ikp.probes.placement.frame_registers import Lender, lent
 from ikp.probes.points.waits import load_waits
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import Step
-from ikp.sass.dataflow.free_registers import FreeRegisters, Spare
+from ikp.sass.dataflow.free_registers import FreeRegisters, Spare, aligned_pairs
 from ikp.sass.disassembly.effects import bit
 from ikp.sass.disassembly.listing import SCOREBOARDS
 from ikp.sass.disassembly.opcodes import Landmark, landmark
@@ -300,7 +300,7 @@ class Entrance:
     def _near(self, first: int, values: HeaderValues) -> list[Insertion] | None:
         ours = {*self.frame.all, self.frame.room + 1}
         free = [each for each in self.room.unused_uniform if each not in ours]
-        pair = next(each for each in free if each % 2 == 0 and each + 1 in free)
+        pair = aligned_pairs(free)[0]
         begun = start_near(self.room, first, pair)
         if begun is None:
             return None

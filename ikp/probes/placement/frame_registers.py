@@ -18,7 +18,7 @@ from ikp.probes.code.reserved_registers import FIRST, LENT, NEAR, PLACES, Cell, 
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import Step
 from ikp.sass.assembly.chips import HOPPER, Chip
-from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, FreeRegisters, Spare
+from ikp.sass.dataflow.free_registers import FIRST_UNIFORM, FreeRegisters, Spare, aligned_pairs
 from ikp.sass.disassembly.effects import UR, R
 
 _CLOCKS = 3
@@ -47,7 +47,7 @@ def frame(
     free = list(room.unused_uniform)
     if near and chip.near and warps is not None and (made := _near(free, warps, cell)):
         return made
-    pairs = [each for each in free if each % 2 == 0 and each + 1 in free][:1]
+    pairs = aligned_pairs(free)[:1]
     shared = _descriptors(room, chip)[:1]
     for pair in (*pairs, *shared):
         others = [each for each in free if each // 2 != pair // 2]
@@ -74,7 +74,7 @@ def _with_own(
 
 def _near(free: list[int], warps: int, cell: Cell) -> Frame | None:
     """Return a frame whose pairs hold addresses, if one more pair is left for the entry."""
-    pairs = [each for each in free if each % 2 == 0 and each + 1 in free]
+    pairs = aligned_pairs(free)
     if len(pairs) <= _PAIRS:
         return None
     header, records, clocks, last, room = pairs[:_PAIRS]
@@ -143,8 +143,7 @@ class Lender:
         block = self.room.liveness.flow.graph.block(min(index, last))
         if block in self.apart:
             free &= self._unnamed(self.apart[block])
-        found = (each for each in free if each % 2 == 0 and each + 1 in free)
-        return max(found, default=None)
+        return max(aligned_pairs(free), default=None)
 
     def _unnamed(self, blocks: AbstractSet[int]) -> set[int]:
         """Return the registers that are not named, live or in flight in some blocks."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from ikp.probes.points.sese_regions import Point, Regions
@@ -91,7 +92,7 @@ def waiting(flow: Flow, header: int) -> tuple[int, ...]:
     blocks = [flow.graph.blocks[block] for block in flow.bodies[header]]
     if sum(block.end - block.first for block in blocks) > SPIN:
         return ()
-    body = sorted(at for block in blocks for at in range(block.first, block.end))
+    body = sorted(chain.from_iterable(range(block.first, block.end) for block in blocks))
     tests = tuple(at for at in body if _asks(flow, at)) or _polls(flow, body)
     kinds = {landmark(flow.code.instructions[at].opcode) for at in body if at not in tests}
     return () if kinds - {None, Landmark.COPY_WAIT} else tests  # allocations have one, too
@@ -126,12 +127,14 @@ def _moves(flow: Flow, body: list[int], load: int) -> bool:
         at = work.pop()
         for register in members(flow.effects[at].reads):
             writers = [one for one in body if flow.effects[one].writes >> register & 1]
-            before = [one for one in writers if one < at]
-            if writers and (not before or load in before[-1:]):
+            if not writers:
+                continue
+            last = max((one for one in writers if one < at), default=None)
+            if last is None or last == load:
                 return True
-            if before and before[-1] not in seen:
-                seen.add(before[-1])
-                work.append(before[-1])
+            if last not in seen:
+                seen.add(last)
+                work.append(last)
     return False
 
 

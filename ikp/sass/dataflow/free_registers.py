@@ -11,7 +11,7 @@ has issued seven cycles before.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -308,3 +308,8 @@ def _doubled(free: tuple[int, ...], length: int) -> tuple[int, ...]:
     members = set(free)
     odd = 2 * length - 1
     return tuple([each for each in free if not each & odd and each + length in members])
+
+
+def aligned_pairs(registers: Collection[int]) -> list[int]:
+    """Return the even ones of some registers with the next one among them: pairs of 64 bits."""
+    return [each for each in registers if each % 2 == 0 and each + 1 in registers]

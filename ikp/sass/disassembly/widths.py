@@ -120,13 +120,18 @@ def _warpgroup(opcode: str) -> OperandWidths:
     return OperandWidths(width, width, (4, width, 1) if ".SP." in opcode else (4, width))
 
 
-def _matrix(opcode: str) -> OperandWidths:
-    """A warp's product: an unknown shape reads and writes at most eight registers."""
-    if opcode.startswith("HMMA") and re.search(r"\.(16816|1688|1684)\.F32", opcode):
+def _half_matrix(opcode: str) -> OperandWidths | None:
+    """A warp's product of narrow floating-point numbers; None of an unknown shape."""
+    if re.search(r"\.(16816|1688|1684)\.F32", opcode):
         small = ".1688." in opcode and ".TF32" not in opcode
         return OperandWidths(4, 4, (2, 1, 4) if small else (4, 2, 4))
-    if opcode.startswith("HMMA") and re.search(r"\.(16816|1688)\.F16", opcode):
-        return OperandWidths(2, 2, (4, 2, 2))
+    return OperandWidths(2, 2, (4, 2, 2)) if re.search(r"\.(16816|1688)\.F16", opcode) else None
+
+
+def _matrix(opcode: str) -> OperandWidths:
+    """A warp's product: an unknown shape reads and writes at most eight registers."""
+    if opcode.startswith("HMMA") and (half := _half_matrix(opcode)):
+        return half
     if found := _DOUBLES.search(opcode):
         a, b, c = _OF_DOUBLES[found[1]]
         return OperandWidths(c, c, (a, b, c))

@@ -88,22 +88,25 @@ class _Elsewhere(Protocol):
         """
 
 
+def _kept(found: CodeRange, promise: _Promise, elsewhere: _Elsewhere) -> list[Discrepancy]:
+    """Return how a range breaks a promise; nothing where it keeps it."""
+    kinds = _kept_by(promise, found)
+    if not found.holds(*kinds):
+        broken = _broken(found, promise, elsewhere(kinds))
+        return [replace(broken, lost="") if _has_none_of(found, promise) else broken]
+    issued = [kind for kind in kinds if kind in _ISSUED]
+    if left := elsewhere(issued, own_lines=True):
+        return [_left_out(found, left, elsewhere(issued, own_lines=True, as_often=True))]
+    if promise is _LOADS and _holds_fewer(found, kinds):
+        return [*_strayed(found, elsewhere.strayed(promise.calls), kinds)]
+    return []
+
+
 def check(found: CodeRange, elsewhere: _Elsewhere) -> list[Discrepancy]:
     """Return a finding for each promise that a range breaks."""
     if found.kind != "range":
         return []
-    warnings = []
-    for promise in _promised(found):
-        kinds = _kept_by(promise, found)
-        if not found.holds(*kinds):
-            broken = _broken(found, promise, elsewhere(kinds))
-            misnamed = _has_none_of(found, promise)
-            warnings.append(replace(broken, lost="") if misnamed else broken)
-        elif left := elsewhere(issued := [w for w in kinds if w in _ISSUED], own_lines=True):
-            lost = elsewhere(issued, own_lines=True, as_often=True)
-            warnings.append(_left_out(found, left, lost))
-        elif promise is _LOADS and _holds_fewer(found, kinds):
-            warnings += _strayed(found, elsewhere.strayed(promise.calls), kinds)
+    warnings = [each for promise in _promised(found) for each in _kept(found, promise, elsewhere)]
     if not warnings and not found.holds(*_WORK):
         warnings += _empty(found, elsewhere(_WORK, own_lines=True))
     if found.source and found.source.is_of_token and not _promised_by_name(found):

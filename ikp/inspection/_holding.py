@@ -74,6 +74,11 @@ class Holding:
     ptx: str
     ours: Collection[int]
 
+    def _inside(self, record: Record) -> list[int]:
+        """Return the instructions between a record's clock reads, but for ikp's own."""
+        some = {at for span in record.spans for at in span.contents} - {*self.ours}
+        return [at for at in sorted(some) if not self.flow.code.instructions[at].never_runs]
+
     def of(self, name: str, record: Record) -> RangeInstructions | None:
         """Return the instructions of a record's range; None for loops and kernels, of any work.
 
@@ -84,8 +89,7 @@ class Holding:
         found = _NAME.match(name)
         if not found or found["what"] in (*_AROUND, self.flow.code.name):
             return None
-        inside = sorted({at for span in record.spans for at in span.contents} - {*self.ours})
-        inside = [at for at in inside if not self.flow.code.instructions[at].never_runs]
+        inside = self._inside(record)
         if found["what"].startswith("wait for ") and found["what"] not in _KINDS:
             return self._waits(found, record, inside)
         if not found["file"] and (named := self._named_so(found["what"])):

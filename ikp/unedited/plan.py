@@ -140,6 +140,11 @@ def at_level(plan: Plan, level: str) -> Plan:
     return replace(plan, level=level)
 
 
+def _several(given: str | Iterable[str] | None) -> list[str]:
+    """Return one or several texts as a list; a line may be given as its number."""
+    return [given] if isinstance(given, (str, int)) else list(given or ())
+
+
 def plan(
     detail: str | None = None,
     lines: str | Iterable[str] | None = None,
@@ -174,14 +179,13 @@ def plan(
     Raises:
         UsageError: an option is unknown, or two don't go together.
     """
-    texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
-    names = (functions,) if isinstance(functions, str) else tuple(functions or ())
+    texts, names = _several(lines), _several(functions)
     detail = detail or ("kernel" if texts or names or ranges else "loops")
     level = level or BEST
     _check_names(detail, level)
     made = Plan(
         *(detail, tuple(map(_Lines.parse, texts)), level),
-        functions=names,
+        functions=tuple(names),
         ranges=ranges,
         max_overhead=max_overhead,
         check=check,

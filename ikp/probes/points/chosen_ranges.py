@@ -121,14 +121,18 @@ def _span(file: str, numbers: Counter[int]) -> str:
     return f"{PurePath(file).name}:{min(numbers)}-{max(numbers)}"
 
 
+def _made_and_read(around: ast.AST | None, chosen: range) -> tuple[set[str], set[int]]:
+    """Return the variables that chosen lines set, and the other lines that read these."""
+    names = [each for each in ast.walk(around) if isinstance(each, ast.Name)] if around else []
+    made = {each.id for each in names if isinstance(each.ctx, ast.Store) and each.lineno in chosen}
+    reads = (each for each in names if isinstance(each.ctx, ast.Load) and each.id in made)
+    return made, {each.lineno for each in reads}.difference(chosen)
+
+
 def _merged(file: str, first: int, last: int, numbers: Counter[int]) -> str:
     """Return which lines use the variables that the chosen ones set; "" where none is found."""
-    around = _around(file, first)
-    names = [each for each in ast.walk(around) if isinstance(each, ast.Name)] if around else []
-    chosen = range(first, last + 1)
-    made = {each.id for each in names if isinstance(each.ctx, ast.Store) and each.lineno in chosen}
-    reads = [each for each in names if isinstance(each.ctx, ast.Load) and each.id in made]
-    users = sorted({each.lineno for each in reads if numbers[each.lineno]}.difference(chosen))
+    made, reading = _made_and_read(_around(file, first), range(first, last + 1))
+    users = sorted(line for line in reading if numbers[line])
     if not users:
         return ""
     shown = ", ".join(f"{n} ({numbers[n]} instructions)" for n in users[:_SHOWN])

@@ -31,6 +31,13 @@ _WHOLE, _LOW, _HIGH = 2, 56, 57
 """Kinds of relocations: 64 bits, and the halves in bits 32 to 63 of an instruction."""
 
 
+def _variables(elf: Elf) -> list[int]:
+    """Return the symbols of what lies in a module's memory."""
+    sections = [each.name in _MEMORY for each in elf.sections]
+    places = elf.symbols()["section"].tolist()
+    return [n for n, at in enumerate(places) if 0 < at < len(sections) and sections[at]]
+
+
 def shared(cubin: bytes, name: str, find: Callable[[str], int | None]) -> bytes:
     """Return a cubin whose references to module variables are absolute addresses.
 
@@ -44,12 +51,7 @@ def shared(cubin: bytes, name: str, find: Callable[[str], int | None]) -> bytes:
     """
     file = Cubin.read(cubin)
     symbols, names = file.elf.symbols(), file.elf.symbol_names()
-    own = [
-        number
-        for number, each in enumerate(symbols)
-        if 0 < each["section"] < len(file.elf.sections)
-        and file.elf.sections[each["section"]].name in _MEMORY
-    ]
+    own = _variables(file.elf)
     addresses: dict[int, int | None] = {}
     others = {f".text.{each}" for each in file.kernels if each != name}
     for table, entries in file.elf.relocations():

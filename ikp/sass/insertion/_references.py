@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection
+from itertools import chain
 
 import numpy as np
 
@@ -62,13 +63,12 @@ def move_tables(elf: Elf, kernel: Kernel, indirect: Collection[int], to: Displac
     Raises:
         PatchError: a branch is not listed, or the table holds other values, too.
     """
-    listed = [
-        each for each in kernel.attributes if each.code == AttributeCode.INDIRECT_BRANCH_TARGETS
-    ]
-    tables = [table for each in listed for table in indirect_branches(each)]
+    code = AttributeCode.INDIRECT_BRANCH_TARGETS
+    listed = [each for each in kernel.attributes if each.code == code]
+    tables = [*chain.from_iterable(map(indirect_branches, listed))]
     if not tables and not indirect:
         return
-    targets = {place for table in tables for place in table.targets}
+    targets = {*chain.from_iterable(table.targets for table in tables)}
     bank = elf.find(f".nv.constant2.{kernel.name}")
     listing = {each * BYTES for each in indirect} <= {table.branch for table in tables}
     words = _addresses(bank)

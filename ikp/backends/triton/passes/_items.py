@@ -199,6 +199,11 @@ class Ranges:
         return self._of_line[line] if line else set()
 
 
+def _of_kind(found: list[Item], kind: ItemKind) -> list[int]:
+    """Return where the items of a kind are."""
+    return [at for at, item in enumerate(found) if item.role is kind]
+
+
 def _spans(found: list[Item]) -> list[_Span]:
     """Return the ranges that the text opens.
 
@@ -206,9 +211,8 @@ def _spans(found: list[Item]) -> list[_Span]:
     end.
     """
     words = _Words(found)
-    starts = [(at, item.writes) for at, item in enumerate(found) if item.role is ItemKind.START]
-    stores = [(at, words.roots(item.reads)) for at, item in enumerate(found)
-              if item.role is ItemKind.STORE]  # fmt: skip
+    starts = [(at, found[at].writes) for at in _of_kind(found, ItemKind.START)]
+    stores = [(at, words.roots(found[at].reads)) for at in _of_kind(found, ItemKind.STORE)]
     spans = []
     for start, written in starts:
         word = words.roots(written)

@@ -137,11 +137,7 @@ def like(function: int, plain: int, *, cache: int = -1) -> None:
     changes = _count("ikp_changes")
     if changes is not None and _alike.get((function, plain)) == changes:
         return
-    for attribute in _SETTABLE:
-        wanted, had = _attribute(plain, attribute), _attribute(function, attribute)
-        if wanted != had:
-            code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, wanted)
-            _checked(code, f"set attribute {attribute} of the patched function to {wanted}")
+    give_settings(function, settings(plain))
     _like_later(function, plain)
     banks = -1
     if changes is not None:

@@ -155,11 +155,8 @@ class Holding:
             return True
         spans = _lines(found["lines"])
         lines = (each for line in self._lines_about(at) for each in (line, original(line)))
-        return any(
-            PurePath(each.file).name == found["file"]
-            and any(first <= each.number <= last for first, last in spans)
-            for each in lines
-        )
+        numbers = [each.number for each in lines if PurePath(each.file).name == found["file"]]
+        return any(first <= each <= last for each in numbers for first, last in spans)
 
     def _lines_about(self, at: int) -> Iterator[Line]:
         """Yield the lines that an instruction may be named by."""

@@ -213,6 +213,12 @@ def _recorded(trace: Trace) -> dict[str, set[str]]:
     return found
 
 
+def _with_ranges(every: list[CodeFacts], names: frozenset[str]) -> list[CodeFacts]:
+    """Return the facts with exactly the ranges that were recorded, else those with more."""
+    exact = [each for each in every if {*each.ranges} == names]
+    return exact or [each for each in every if names <= {*each.ranges}]
+
+
 def _of_label(
     trace: Trace, kept: str | None, names: frozenset[str], loaded: list[Image], asked: _Asked
 ) -> CodeFacts | None:
@@ -221,8 +227,7 @@ def _of_label(
         found = list(_of_kept(trace, kept, asked, refused))
     else:
         every = list(_facts(_with_names(loaded, names), asked, refused))
-        exact = [each for each in every if {*each.ranges} == names]
-        found = exact or [each for each in every if names <= {*each.ranges}]
+        found = _with_ranges(every, names)
         refused = [] if every else refused
     if refused and not found:
         raise refused[0]

@@ -121,11 +121,7 @@ class Cycles:
             UsageError: one is of no use without another.
         """
         place = path is not None and self.has_place(path)
-        given: Any = self.schedule  # its annotated type is not trusted
-        if given is not None and not isinstance(given, Schedule):
-            raise UsageError(
-                f"steps={given!r} is no schedule: make one with ikp.schedule(active=...)."
-            )
+        _check_schedule(self.schedule)
         for name, value in (("on_trace_ready", self.on_trace_ready), ("disk", self.disk)):
             if value is not None and self.schedule is None:
                 raise UsageError(f"{name} is for a session with steps=ikp.schedule(...).")
@@ -154,3 +150,9 @@ class Cycles:
         ):
             with suppress(FileNotFoundError):
                 Path(self.written.popleft()[0]).unlink()
+
+
+def _check_schedule(given: object) -> None:
+    """Refuse what is no schedule: annotated types of what users pass are not trusted."""
+    if given is not None and not isinstance(given, Schedule):
+        raise UsageError(f"steps={given!r} is no schedule: make one with ikp.schedule(active=...).")

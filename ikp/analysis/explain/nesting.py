@@ -69,18 +69,19 @@ def _joined(parts: list[list[_Paths]], launch: Prepared) -> _Paths:
             (np.append(rows[at], -1)[one.parent] + 1) * regions + one.region for at, one in here
         ]
         kinds, number = np.unique(np.concatenate(keys), return_inverse=True)
-        sums = (
-            sum_by(number, np.concatenate([getattr(one, name) for _, one in here]), len(kinds))
-            for name in ("count", "took", "own")
-        )
+        columns = (_column([one for _, one in here], name) for name in ("count", "took", "own"))
+        sums = (sum_by(number, column, len(kinds)) for column in columns)
         found.append(_Paths(kinds // regions - 1, kinds % regions, *sums))
         ends = np.cumsum([len(key) for key in keys])
         for (at, _), mine in zip(here, np.split(before + number, ends[:-1]), strict=True):
             rows[at] = mine
         before += len(kinds)
-    return _Paths(
-        *(np.concatenate([getattr(one, name) for one in found]) for name in _Paths.__slots__)
-    )
+    return _Paths(*(_column(found, name) for name in _Paths.__slots__))
+
+
+def _column(parts: list[_Paths], name: str) -> Ints:
+    """Return a column of several parts, one behind the other."""
+    return np.concatenate([getattr(one, name) for one in parts])
 
 
 def _counted(launch: Prepared, rows: slice | NDArray[np.intp]) -> list[_Paths]:

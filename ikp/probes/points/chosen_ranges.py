@@ -121,9 +121,9 @@ def _span(file: str, numbers: Counter[int]) -> str:
     return f"{PurePath(file).name}:{min(numbers)}-{max(numbers)}"
 
 
-def _made_and_read(around: ast.AST | None, chosen: range) -> tuple[set[str], set[int]]:
+def _made_and_read(around: ast.AST, chosen: range) -> tuple[set[str], set[int]]:
     """Return the variables that chosen lines set, and the other lines that read these."""
-    names = [each for each in ast.walk(around) if isinstance(each, ast.Name)] if around else []
+    names = [each for each in ast.walk(around) if isinstance(each, ast.Name)]
     made = {each.id for each in names if isinstance(each.ctx, ast.Store) and each.lineno in chosen}
     reads = (each for each in names if isinstance(each.ctx, ast.Load) and each.id in made)
     return made, {each.lineno for each in reads}.difference(chosen)
@@ -131,7 +131,10 @@ def _made_and_read(around: ast.AST | None, chosen: range) -> tuple[set[str], set
 
 def _merged(file: str, first: int, last: int, numbers: Counter[int]) -> str:
     """Return which lines use the variables that the chosen ones set; "" where none is found."""
-    made, reading = _made_and_read(_around(file, first), range(first, last + 1))
+    around = _around(file, first)
+    if around is None:
+        return ""
+    made, reading = _made_and_read(around, range(first, last + 1))
     users = sorted(line for line in reading if numbers[line])
     if not users:
         return ""

@@ -25,7 +25,6 @@ LANES = 64
 ALL = (1 << LANES) - 1
 MOST_STEPS = 100_000
 ARGUMENTS = 0x7A00_0000_0000
-NS_PER_TICK = 10
 # States that have to pass, by what was written and what reads or writes it.
 STORED_DATA, SCALAR_OF_VECTOR_IN_STORE, SCALAR_OF_VECTOR_IN_VECTOR, LANE_READ = 2, 5, 2, 1
 

@@ -28,6 +28,8 @@ SHARE: Final = 0.999
 """Of launches must be within ``SLACK_NS`` of their kernel record."""
 _CALLS: Final = ("cuda_runtime", "cuda_driver")
 _GRAPH: Final = re.compile(r"cu(da)?GraphLaunch")
+_OF_ALL: Final = re.compile(r"ncclDevKernel_(AllReduce|AllGather|ReduceScatter)")
+"""Collectives that end nowhere before they have begun everywhere: a broadcast's sender may."""
 _TRACKS: Final = "select id, name, parent_id from track"
 _SLICES: Final = (
     "select s.id, s.ts, s.dur, s.name, s.category, s.track_id, "
@@ -135,7 +137,7 @@ def _count(rank: Rank, row: Any, track: tuple[str, int | None]) -> None:
         rank.graphs += bool(_GRAPH.match(row.name))
     elif kind == "kernel":
         rank.kernels += 1
-        if row.name.startswith("nccl"):
+        if _OF_ALL.match(row.name):
             rank.collectives.append((row.name, row.ts, row.ts + row.dur))
     elif kind == "graph_replay":
         rank.replayed += 1
@@ -147,8 +149,7 @@ def _count(rank: Rank, row: Any, track: tuple[str, int | None]) -> None:
 class Together:
     """Collectives of NCCL that two ranks ran together: in the same order, under the same names.
 
-    An all-reduce ends nowhere before it has begun everywhere: ``earliest_ns`` is the least time
-    from the last begin to the first end.
+    ``earliest_ns`` is the least time from the last begin to the first end.
     """
 
     pairs: int

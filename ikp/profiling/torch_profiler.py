@@ -51,6 +51,7 @@ class HostRecording:
         self._until_ns: int | None = None
         self._devices: tuple[str, ...] = ()
         self._json: bytes | None = None  # what it exported, once it has ended
+        self._host: HostTrace | None = None  # the same, read
         kinds = torch.profiler.ProfilerActivity
         self._kinds = {kinds.CPU, kinds.CUDA, kinds.XPU}  # all, or torch warns of some
         how = {"experimental_config": foreign.all_threads()} if everywhere else {}
@@ -111,14 +112,31 @@ class HostRecording:
             UsageError: torch's file can't be read, or takes too long.
         """
         self.halt()
-        content, self._json = self._json or b"", b""
-        if hasty and len(content) > HASTY_BYTES:
+        size = len(self._json or b"")
+        if hasty and size > HASTY_BYTES:
             raise UsageError(
-                f"its {len(content) >> 20:,} MiB take too long to write after a signal. Record "
+                f"its {size >> 20:,} MiB take too long to write after a signal. Record "
                 "less of it (--host-seconds)."
             )
-        host = replace(kineto.parse(content, "torch.profiler"), source="torch.profiler")
+        host = self._read()
         return host if self._until_ns is None else kineto.until(host, self._until_ns)
+
+    def is_empty(self) -> bool:
+        """End the recording, and return whether it has seen nothing.
+
+        Raises:
+            RuntimeError: a kernel has failed, or the program ended it.
+            UsageError: torch's file can't be read.
+        """
+        self.halt()
+        return not self._read().slices
+
+    def _read(self) -> HostTrace:
+        if self._host is None:
+            content, self._json = self._json or b"", b""
+            host = kineto.parse(content, "torch.profiler")
+            self._host = replace(host, source="torch.profiler")
+        return self._host
 
 
 class NvtxRanges(threading.local):

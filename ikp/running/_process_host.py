@@ -50,10 +50,19 @@ class ProcessHost:
         self._over = threading.Event()
         self._limited = False
 
-    @property
-    def began(self) -> bool:
-        """Whether it has recorded anything."""
-        return self._beside is not None
+    def has_any(self) -> bool:
+        """End it where it has begun, and return whether it has recorded anything.
+
+        A process that only asks for the properties of a GPU, as compilers' workers do, has not.
+        """
+        with self._lock:
+            if self._beside is None:
+                return False
+            try:
+                return not self._beside.is_empty()
+            except Exception as error:  # noqa: BLE001 - the end says what became of it
+                pass_on(error)
+                return True
 
     @property
     def off(self) -> str:

@@ -474,7 +474,7 @@ class Recording:
 
     def _open_for_host(self, host: ProcessHost) -> None:
         """Open the session of a child that launched nothing that ikp records, for its host."""
-        if self.session is None and self.family is not None and host.began:
+        if self.session is None and self.family is not None and host.has_any():
             try:
                 self.open_child(self.family)
             except (IkpError, OSError) as error:
@@ -501,8 +501,9 @@ class Recording:
         Without ikp the process would be over: none of its handlers run here.
         """
         # A signal waits for no profiler of a process without launches: a kernel may never end.
-        alone = patience_s is None and self.host is not None and self.host.began
-        session.export = bool(self.launcher.recorded) or alone or self._has_replays()
+        session.export = bool(self.launcher.recorded) or self._has_replays()
+        if not session.export and patience_s is None and self.host is not None:
+            session.export = self.host.has_any()
         failed = _failure()
         lines: list[str] = []
         with ExitStack() as own:

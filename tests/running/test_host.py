@@ -105,11 +105,16 @@ def test_processes_have_what_their_host_did_however_they_end(tmp_path: Path) -> 
 
 WITHOUT_LAUNCHES = """\
 import os, subprocess, sys, torch
+IDLE = (
+    "import torch; [begin() for begin, _ in list(torch.cuda._queued_calls)"
+    " if begin.__module__.startswith('ikp')]"
+)
 for begin, _ in list(torch.cuda._queued_calls):  # as torch does when it initialises CUDA
     if begin.__module__.startswith("ikp"): begin()
 torch.ones(3).sin() if "RANK" in os.environ else torch.ones(3).cos()
 if "RANK" not in os.environ:
     subprocess.run([sys.executable, __file__], env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"})
+    subprocess.run([sys.executable, "-c", IDLE])
 """
 
 
@@ -128,6 +133,8 @@ def test_a_process_without_launches_has_what_its_host_did(tmp_path: Path) -> Non
     ]
     assert names == [{"aten::cos"}, {"aten::sin"}]
     assert "next: ikp view ikp-prog.all.pftrace" in done.stderr
+    assert {each.name for each in tmp_path.glob("*.pftrace")} == {path.name, rank.name, whole.name}
+    assert "child" not in done.stderr, "a process that did nothing leaves no file, and no word"
 
 
 @pytest.mark.any_pins

@@ -477,6 +477,20 @@ def test_a_pass_over_more_than_a_block_can_keep_is_not_needless() -> None:
         assert ("needless-pass" in [one.id for one in said.every]) == told
 
 
+def test_of_two_passes_over_more_than_a_block_can_keep_the_first_is_needless() -> None:
+    """It loads what the block had in registers when it stored it; the second may need its sum."""
+    moves = access("load.global.16", cost=16.0, least=16.0)
+    store = replace(moves.accesses[0], unit="store.global.16", count=3.0)
+    one = replace(store, unit="load.global.16", depends="lwbs", line="/src/k.cu:25", keys=(5,))
+    two, other = replace(one, line="/src/k.cu:31"), replace(one, line="/src/k.cu:31", keys=(6,))
+    kernel = replace(moves, accesses=(replace(store, count=150.0),))
+    for loads, told in (((one, two), True), ((one, other), False), ((two, other), False)):
+        again = replace(moves, accesses=loads, mix={"load.global.16": (6, 0, 0)})
+        said = [each for each in verdict(again, kernel=kernel).every if each.id == "needless-pass"]
+        assert bool(said) == told
+        assert not told or ("k.cu:25" in said[0].title and said[0].number.value < 0.4)
+
+
 def test_pieces_that_requests_of_one_line_share_are_no_stride() -> None:
     more = {"align": 2, "depends": "lwi", "blocks_share": 0.9}
     strided = access("load.global.4", cost=16.0, least=4.0, **more)

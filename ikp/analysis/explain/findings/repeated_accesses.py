@@ -69,9 +69,12 @@ def _passed_through(launch: Prepared, work: CountedWork, loads: list[Access]) ->
     at_l2 = (again + min(again, stores)) / work.peak.l2_gb_per_s / launch.duration
     writers = {each[0].name for each in own if each[1].unit.startswith("store")}
     later = moved_bytes(each for each in back if each[0].name not in writers)  # all at a time
-    if share < _AGAIN or at_l2 < _LEAST or later > _ROOM * work.blocks:
+    if share < _AGAIN or at_l2 < _LEAST:
         return
     rate = work.peak.gb_per_s if share_of(launch, "DRAM") >= _RATE else work.peak.l2_gb_per_s
+    if later > _ROOM * work.blocks:
+        yield from _pass_between(launch, back, whole, rate)
+        return
     time = (again + min(again, stores)) / rate / launch.duration
     saved = min(share, time, 1 - nearest(launch, ("L1", "L2", "DRAM", "issue")))
     back.sort(key=lambda each: -moved_bytes([each]))
@@ -89,6 +92,36 @@ def _passed_through(launch: Prepared, work: CountedWork, loads: list[Access]) ->
         where=where_of_accesses(launch, back),
         suggestion="keep the values in registers or shared memory between the two passes; store "
         "what is needed behind the kernel, once",
+    )
+
+
+def _pass_between(
+    launch: Prepared, back: list[Access], whole: float, rate: float
+) -> Iterator[Finding]:
+    """Yield a finding on the first of two passes over more than a block can keep.
+
+    It loads what the block had in registers as it stored it.
+    """
+    pairs = _pairs(back)
+    lines = {once[1].line for once, _ in pairs} - {other[1].line for _, other in pairs}
+    first = [each for each in back if each[1].line in lines]  # also copies of an unrolled loop
+    size = moved_bytes(first)
+    saved = min(size / rate / launch.duration, 1 - nearest(launch, ("L1", "L2", "DRAM", "issue")))
+    if not first or not enough(launch, saved * launch.duration):
+        return
+    yield finding(
+        launch,
+        "needless-pass",
+        title=f"{_at(first[0])} loads what its own block has stored, and {_at(pairs[0][1])} loads "
+        f"it once more: the first of these passes is {100 * size / whole:.0f} % of all bytes",
+        number=Number("bytes of the first pass, of all that pass", size / whole, "share"),
+        at_stake=saved * launch.duration,
+        without="without the first of these passes",
+        confidence="likely",
+        rationale="counted: two parts of the code load from addresses at which the block has "
+        "stored. Refuted if the first one needs a sum of all that is stored.",
+        where=where_of_accesses(launch, first),
+        suggestion="make the sums of the first pass where the values are calculated and stored",
     )
 
 

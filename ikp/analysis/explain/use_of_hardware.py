@@ -20,7 +20,7 @@ from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.products import Coverage, Products, products
+from ikp.analysis.explain.products import Coverage, products
 from ikp.analysis.explain.roofs import roofs
 from ikp.analysis.explain.verdict import Hardware, RegionUse
 from ikp.analysis.explain.warp_groups import at_once
@@ -142,7 +142,7 @@ def use_of_hardware(launch: Prepared) -> Hardware:
         tflops=tflops,
         of_peak=tflops / peak if tflops is not None and peak else None,
         tensor_busy_share=made.busy_share(launch) if made else None,
-        copy_overlap_share=_overlap(launch, made) if made else None,
+        copy_overlap_share=copy_overlap(launch),
         bytes=size,
         gb_per_s=size / launch.duration if size and launch.duration else None,
         registers=room.registers,
@@ -243,8 +243,14 @@ def _total_bytes(launch: Prepared) -> int | None:
     return round(total * launch.scale) or None
 
 
-def _overlap(launch: Prepared, made: Products) -> float | None:
-    """Return the share of the time of copies, and waits for them, with a product under way."""
+def copy_overlap(launch: Prepared) -> float | None:
+    """Return the share of the time of copies, and waits for them, with a product under way.
+
+    None where products, or copies, are not known.
+    """
+    made = products(launch)
+    if made is None:
+        return None
     regions = launch.regions([Activity.COPY, Activity.WAIT_COPY])
     rows = launch.of_region(regions)
     whole = int(launch.took_by_region[regions].sum())

@@ -44,6 +44,8 @@ _ROOM: Final = 227 * 1024
 """Bytes that a block may have of an SM's shared memory, at most."""
 _RATE: Final = 0.6
 """Share of memory's rate from which on it, and not L2 alone, brings what was stored."""
+_IN_L2: Final = 0.5e6
+"""Part of each megabyte of L2 that holds what all blocks load until they load it again."""
 _AGAIN: Final = 0.25
 """Part of the bytes of memory that are asked for again, from which on that is a finding."""
 
@@ -169,12 +171,14 @@ def _again(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator
     if third:
         more, other = _bytes(third), third[0]
     saved = more / own
+    if own / work.blocks * launch.lanes.count <= work.peak.l2_mb * _IN_L2:
+        saved = min(saved, more / work.peak.l2_gb_per_s / launch.duration)
     yield finding(
         launch,
         "repeated-loads",
         title=f"{_at(other)} loads again what {_at(once)} has loaded: {more / 1e6:,.0f} MB "
         f"of {own / 1e6:,.0f} MB",
-        number=Number("bytes that are loaded again, of all loaded and stored", saved, "share"),
+        number=Number("bytes that are loaded again, of all loaded and stored", more / own, "share"),
         at_stake=saved * launch.duration,
         without="with each byte loaded once",
         confidence="likely" if third else "possible",

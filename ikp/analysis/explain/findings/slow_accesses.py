@@ -338,7 +338,8 @@ def _few_bytes(launch: Prepared) -> Iterator[Finding]:
     waits = launch.regions([Activity.WAIT_MEMORY])
     share = launch.share_in(waits)
     saved = 1 - nearest(launch)
-    if under_way >= needed or share < _WAITED or not enough(launch, saved * launch.duration):
+    least = _WAITED if saved >= _FAR else _MOSTLY
+    if under_way >= needed or share < least or not enough(launch, saved * launch.duration):
         return
     width = max(lane_bytes(one.unit) for _, one, _ in loads)
     yield finding(
@@ -362,6 +363,8 @@ def _few_bytes(launch: Prepared) -> Iterator[Finding]:
 _WAITED: Final = 0.3
 """Share of the warps' time in waits for so few bytes from which on these are the cause: blocks of
 one number a lane begin and end for as long."""
+_FAR: Final = 0.5
+"""What the nearest roof leaves, from which on less of that time is enough."""
 _LATENCY_NS: Final = 500.0
 """Of a load from an idle memory, H100 and A100, as microbenchmarks measure it."""
 

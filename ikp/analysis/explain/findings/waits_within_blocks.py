@@ -21,7 +21,7 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import group_shares
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import LEAST, enough, finding
-from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory, room_of
+from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory, copy_overlap, room_of
 from ikp.analysis.explain.verdict import Finding, Number, Where
 from ikp.core.code_facts import RangeFacts
 from ikp.core.sorting import sum_by
@@ -303,11 +303,18 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
 
 
 def _one_ahead(launch: Prepared, kind: str, share: float) -> bool:
-    """Whether a loop waits for all copies under way, which it issued an iteration before."""
+    """Whether a loop waits for all copies under way, which it issued an iteration before.
+
+    Not where other warps make products meanwhile: then tensor cores wait for nothing.
+    """
     ahead = launch.facts.ahead if launch.facts else None
-    return kind == "late-copy" and ahead is not None and ahead < 1 and share >= _MUCH
+    if kind != "late-copy" or ahead is None or ahead >= 1 or share < _MUCH:
+        return False
+    return (copy_overlap(launch) or 0.0) < _COVERED
 
 
+_COVERED: Final = 0.9
+"""Part of the time of copies, with a product under way on the SM, from which on it is hidden."""
 _ONE_AHEAD: Final = (
     " The machine code leaves no copy under way at that wait: copies are issued one iteration "
     "ahead, and one more stage would leave some."

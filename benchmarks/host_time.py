@@ -48,8 +48,21 @@ session = contextlib.nullcontext()
 if WAY.startswith("hand"):
     session = ikp.profile(TABLE + ".pftrace", force=True, enabled=WAY != "hand-off")
 
+kept = []
+
 def launch():
-    if WAY == "plain-hand":
+    if WAY == "hand-once":
+        if not kept:
+            kept.append(prof.buffer("sums", grid=16, num_warps=4))
+        marked[(16,)](x, out, n, kept[0], BLOCK=1024)
+    elif WAY == "hand-tensor":
+        if not kept:
+            taken = prof.buffer("sums", grid=16, num_warps=4)
+            kept.append(taken._replace(data=taken.data.as_subclass(torch.Tensor)))
+        marked[(16,)](x, out, n, kept[0], BLOCK=1024)
+    elif WAY == "hand-taken":
+        prof.buffer("sums", grid=16, num_warps=4)
+    elif WAY == "plain-hand":
         marked[(16,)](x, out, n, None, BLOCK=1024)
     elif WAY.startswith("hand-grid"):
         marked[(16,)](x, out, n, prof.buffer("sums", grid=16, num_warps=4), BLOCK=1024)
@@ -90,6 +103,9 @@ WAYS: dict[str, tuple[str, tuple[str, ...]]] = {
     "Triton, verbs, no buffer": ("plain-hand", ()),
     "Triton, verbs, recorded": ("hand", ()),
     "Triton, verbs, recorded, grid given": ("hand-grid", ()),
+    "Triton, verbs, one buffer for all": ("hand-once", ()),
+    "Triton, verbs, that as a plain tensor": ("hand-tensor", ()),
+    "no launch, a buffer taken": ("hand-taken", ()),
     "Triton, verbs, session off": ("hand-off", ()),
     "Triton, plain": ("plain", ()),
     "Triton, ikp run, recorded": ("run", (*RUN, *ALL)),

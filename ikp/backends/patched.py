@@ -96,8 +96,17 @@ class WantedLaunch(Protocol):
         """Return the launch to record, which has reached a launcher."""
 
 
+class Aside(ctypes.Structure):
+    """What a thread's launches are kept from stocks by, as ``stock.c`` lays it out."""
+
+    _fields_ = (("value", ctypes.c_uint32), ("left", ctypes.c_void_p))
+    value: int  # reasons
+    left: int | None  # a function: its next launch takes a buffer nevertheless
+
+
 class _Wanted(threading.local):
     launch: Any = None  # a WantedLaunch
+    left: Any = None  # a LeftLaunch (repeats.py) that is under way
     others: int = 0
     over: str = ""  # the kernel whose launch is under way, and which is recorded no more
 
@@ -105,20 +114,25 @@ class _Wanted(threading.local):
         self.aside = _aside[-1]()
 
 
-_aside: list[Callable[[], ctypes.c_uint32]] = [ctypes.c_uint32]
+_aside: list[Callable[[], Aside]] = [Aside]
 wanted = _Wanted()
 """This thread's next launch to record; and how many calls of ikp's own are under way, inside which
 no other launch is recorded."""
 
 
-def set_aside(count: Callable[[], ctypes.c_uint32]) -> None:
+def set_aside(cell: Callable[[], Aside]) -> None:
     """Have a library see whether this thread's launches are decided on by Python alone.
 
     Args:
-        count: returns a thread's count of reasons for that.
+        cell: returns a thread's reasons for that.
     """
-    _aside.append(count)
-    wanted.aside = count()
+    _aside.append(cell)
+    wanted.aside = cell()
+
+
+def is_hooked() -> bool:
+    """Return whether the driver's hook can make launches with buffers that were taken ahead."""
+    return len(_aside) > 1
 
 
 passing: dict[str, Callable[[int], bool]] = {}

@@ -9,18 +9,22 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ikp.backends.patched import PER_THREAD
+from ikp.backends.patched import PER_THREAD, RecordedLaunch
 from ikp.core.segment import Selection
 from ikp.session.known_launch import LASTS_S, SlowError, now, revocations
 
 if TYPE_CHECKING:
     from ikp.backends.loaded import Module
+    from ikp.sass.cubins.extra_argument import ExtraArgument
+    from ikp.session.current import Session
     from ikp.session.handed import Held
     from ikp.session.stock import Stock
+    from ikp.unedited.plan import Plan
 
 
 _FIRST: Final = 4
@@ -152,6 +156,11 @@ class Repeat:
             notice.launched(stream, captured=False)
         return held, (held.address, *self._words(held.nbytes, notice is not None))
 
+    @property
+    def shape(self) -> tuple[tuple[int, int, int], int, Selection]:
+        """Blocks, warps of a block, and which of them record."""
+        return self._shape
+
     def ahead(self, stream: int, most: int) -> tuple[Stock, tuple[int, ...]] | None:
         """Take buffers of launches to come, which no CUDA graph captures.
 
@@ -183,3 +192,35 @@ class Repeat:
             behind = self.module.words_behind(nbytes, records, *self._shape)
             self._behind[nbytes, records] = behind
         return behind
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLaunch:
+    """A recorded launch. Its kernel has no constants, and takes the launch parameters."""
+
+    session: weakref.ref[Session]
+    label: str
+    plain: int  # the function
+    argument: ExtraArgument
+    repeat: Repeat
+    replaces: int = 0
+    """For how many of the kernel's own arguments the launch parameters stand, of a word each."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLaunch:
+    """Launches alike that their launcher leaves to the driver's hook: decided on there, and made.
+
+    ``kernel`` has the names by which the launcher counts it, ``context`` is the number of the
+    driver's context, and ``anew`` returns a launch that repeats none, recorded by ``plan``.
+    """
+
+    kernel: Any
+    known: KnownLaunch
+    context: int
+    plan: Plan
+    anew: Callable[[], RecordedLaunch]
+
+    def is_of(self, function: int) -> bool:
+        """Return whether they are launches of this function."""
+        return function == self.known.plain

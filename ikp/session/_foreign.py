@@ -12,18 +12,22 @@ from typing import Any, Final, cast
 from ikp.probing import Feature, Foreign, Private
 
 _STREAM: Final = Private("torch._C", "_cuda_getCurrentRawStream")
+_CAPTURING: Final = Private("torch._C", "_cuda_isCurrentStreamCapturing")
 RAW: Final = Feature(
-    (_STREAM,), "A recorded launch takes some microseconds longer.", "Everything else works."
+    (_STREAM, _CAPTURING), "A recorded launch takes some microseconds longer.", "Everything else works."
 )
 TORCH: Final = Foreign("torch", "torch", ("2.10", "2.15"), (RAW,))
 
 
 @cache
-def current() -> Callable[[int], int] | None:
-    """Return the function of a device's number that returns its current stream's handle."""
+def current() -> tuple[Callable[[int], int], Callable[[], bool]] | None:
+    """Return a function of a device's number that returns its current stream's handle, and one
+    that returns whether the current stream is captured; None where torch has no such.
+    """
     if not TORCH.has(RAW):
         return None
-    return cast("Callable[[int], int]", _STREAM.find())
+    captured = cast("Callable[[], bool]", _CAPTURING.find())
+    return cast("Callable[[int], int]", _STREAM.find()), captured
 
 
 _ENVIRONMENT: Final = Private("os", "environ._data")

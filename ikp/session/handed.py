@@ -94,7 +94,8 @@ class Notice:
             data = self._data
             self._stream = launch_stream(data.device) if data.is_cuda else _none
         stream, captured = self._stream()
-        self.launched(stream, captured=captured)
+        if captured or launch_marks.marks or stream not in self.streams:  # asked twice a launch
+            self.launched(stream, captured=captured)
         opening = self.opening
         if opening.lasts and opening.pid == os.getpid():
             return

@@ -49,15 +49,21 @@ def launch_stream(device: Any) -> Callable[[], tuple[int, bool]]:
     import torch
 
     cuda, index = torch.cuda, device.index
-    handle = foreign.current() if index is not None else None
+    known = foreign.current() if index is not None else None
 
     def stream() -> tuple[int, bool]:
         if now.device >= 0:
             return now.stream, False
-        current = current_stream(device)[1] if handle is None else handle(index)
-        return current, cuda.is_current_stream_capturing()
+        return current_stream(device)[1], cuda.is_current_stream_capturing()
 
-    return stream
+    if known is None:
+        return stream
+    handle, captured = known
+
+    def at_once() -> tuple[int, bool]:
+        return (now.stream, False) if now.device >= 0 else (handle(index), captured())
+
+    return at_once
 
 
 def default_stream(device: Any) -> tuple[Any, int]:

@@ -81,6 +81,15 @@ def bursts() -> str:
     return fingerprint(*sums)
 
 
+def until_recorded(wanted: bool) -> None:
+    """Wait until a window is open, or closed, where ``ikp run`` has started this process."""
+    found = [each.recording for each in sys.meta_path if hasattr(each, "recording")]
+    over = time.monotonic() + 60
+    while any(each.launcher.idle == wanted for each in found):
+        assert time.monotonic() < over, "no window opens, or it never closes"
+        time.sleep(0.01)
+
+
 def windowed() -> str:
     """A graph that is captured before the window in which it is recorded: a file opens that."""
     switch = Path(os.environ["SWITCH"])
@@ -92,7 +101,7 @@ def windowed() -> str:
         y.add_(x)
     for there, times in ((False, 5), (True, 7), (False, 4), (True, 2)):
         switch.touch() if there else switch.unlink(missing_ok=True)
-        time.sleep(1.5)
+        until_recorded(there)
         for _ in range(times):
             graph.replay()
         torch.cuda.synchronize()

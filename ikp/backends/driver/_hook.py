@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ikp import children
+from ikp.backends.patched import Aside
 from ikp.compiling import CompileError, compile_c, compiler, kept, prebuilt
 from ikp.errors import PatchError
 from ikp.sass.cubins.extra_argument import ExtraArgument
@@ -69,10 +70,18 @@ class InterposedLaunch(ctypes.Structure):
         ("attributes", ctypes.c_void_p),
         ("count", ctypes.c_uint32),
         ("otherwise", ctypes.c_uint32),
+        ("replaces", ctypes.c_uint32),
     )
 
-    def append(self, argument: ExtraArgument, words: Sequence[int]) -> None:
-        """Pass one more argument to the launched kernel."""
+    def append(self, argument: ExtraArgument, words: Sequence[int], replaces: int = 0) -> None:
+        """Pass one more argument to the launched kernel.
+
+        Args:
+            argument: it.
+            words: its value.
+            replaces: how many of the kernel's own arguments it replaces, of a word each.
+        """
+        self.replaces = replaces
         self.told[: len(words)] = words
         self.ordinal, self.offset = argument.ordinal, argument.offset
         self.bytes = argument.size
@@ -99,6 +108,7 @@ class StockedLaunches(ctypes.Structure):
         ("ordinal", ctypes.c_uint32),
         ("offset", ctypes.c_uint32),
         ("bytes", ctypes.c_uint32),
+        ("replaces", ctypes.c_uint32),
         ("instead", ctypes.c_void_p),
         ("changes", ctypes.c_uint64),
         ("revoked", ctypes.c_uint64),
@@ -295,9 +305,9 @@ class Hook:
         """Have the library take no buffer of a stock any more; return how many were taken."""
         return int(self._at_once.ikp_stock_end(ctypes.byref(gone)))
 
-    def aside(self) -> ctypes.c_uint32:
-        """Return this thread's count: above 0, the library takes no buffers for its launches."""
-        cell = ctypes.POINTER(ctypes.c_uint32)()
+    def aside(self) -> Aside:
+        """Return what this thread's launches are kept from stocks by."""
+        cell = ctypes.POINTER(Aside)()
         self._at_once.ikp_aside(ctypes.byref(cell))
         return cell.contents
 

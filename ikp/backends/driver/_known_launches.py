@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from dataclasses import dataclass, field
 from typing import Final
 
 from ikp.backends.driver._hook import InterposedLaunch
 from ikp.backends.patched import RecordedLaunch
-from ikp.backends.repeats import Repeat
+from ikp.backends.repeats import KnownLaunch, Repeat
 from ikp.driver import cuda
-from ikp.sass.cubins.extra_argument import ExtraArgument
 from ikp.session.current import Session
 
 _MOST: Final = 4096
 """The most launches that are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownLaunch:
-    """A recorded launch. Its kernel has no constants, and takes the launch parameters."""
-
-    session: weakref.ref[Session]
-    label: str
-    plain: int  # the function
-    argument: ExtraArgument
-    repeat: Repeat
 
 
 @dataclass(slots=True)

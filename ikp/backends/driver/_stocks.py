@@ -10,13 +10,13 @@ import ctypes
 import time
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
 from ikp.backends import patched
 from ikp.backends.driver._hook import Hook, InterposedLaunch, StockedLaunches
-from ikp.backends.driver._known_launches import KnownLaunch, shared
-from ikp.backends.driver._seen_kernels import Chooser, SeenKernel
-from ikp.backends.repeats import Pace
+from ikp.backends.driver._known_launches import shared
+from ikp.backends.driver._seen_kernels import Chooser
+from ikp.backends.repeats import KnownLaunch, Pace
 from ikp.driver import cuda
 from ikp.session.current import Session
 from ikp.session.known_launch import LASTS_S, revokers
@@ -50,13 +50,13 @@ class Stocks:
     _held: dict[tuple[int, ...], _Held] = field(default_factory=dict)
 
     def renew(
-        self, launch: InterposedLaunch, kernel: SeenKernel, session: Session, known: KnownLaunch
+        self, launch: InterposedLaunch, kernel: Any, session: Session, known: KnownLaunch
     ) -> None:
         """Take buffers for launches like one that Python was asked about, if they come soon.
 
         Args:
             launch: it repeats ``known``.
-            kernel: the launched kernel.
+            kernel: the launched kernel, as its launcher counts it.
             session: records it.
             known: the recorded launch.
         """
@@ -86,7 +86,7 @@ class Stocks:
     def _made(
         self,
         launch: InterposedLaunch,
-        kernel: SeenKernel,
+        kernel: Any,
         known: KnownLaunch,
         most: int,
         context: int,
@@ -110,6 +110,7 @@ class Stocks:
             ordinal=argument.ordinal,
             offset=argument.offset,
             bytes=argument.size,
+            replaces=known.replaces,
             instead=module.function,
             until=time.monotonic_ns() + int(LASTS_S * 1e9),
             count=stock.count,

@@ -36,7 +36,7 @@ from ikp.backends.driver._stocks import Stocks, look_after
 from ikp.backends.further_runs import run_further
 from ikp.backends.labels import Labels
 from ikp.backends.launched_grid import LaunchGrid
-from ikp.backends.repeats import Repeat
+from ikp.backends.repeats import KnownLaunch, LeftLaunch, Repeat
 from ikp.backends.timed import timed
 from ikp.core.segment import Selection
 from ikp.driver import cuda
@@ -124,7 +124,7 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
 class _Latest(threading.local):
     """This thread's latest recorded launch, until it launches again."""
 
-    launch: tuple[SeenKernel, Callable[[], None] | None] | None = None
+    launch: tuple[Any, Callable[[], None] | None] | None = None
     """The kernel, and what forgets the launch's buffer. That holds the buffer until then."""
     holds: object = None
 
@@ -167,18 +167,25 @@ class Launches:
                 self._answer(launch)
         except CheckError as error:
             launch.instead = launch.function
-            kernel = self._kernels[launch.id]
+            kernel = self._counted_as(launch)
             self.launcher.failed[kernel.full_name] = REFUSED
             self.hook.revoke()
             self.launcher.tell(kernel, REFUSED)
             warn(str(error), stacklevel=2)
         except _NotNow as reason:
             launch.instead = launch.function
-            self.launcher.tell(self._kernels[launch.id], str(reason))
+            self.launcher.tell(self._counted_as(launch), str(reason))
         except Exception as error:  # noqa: BLE001 - at any error, the plain kernel is launched
             launch.instead = launch.function
             pass_on(error)
-            self._fail(self._kernels.get(launch.id, _UNKNOWN), error)
+            self._fail(self._counted_as(launch), error)
+
+    def _counted_as(self, launch: hooks.InterposedLaunch) -> Any:
+        """Return the launched kernel, as its launcher counts it."""
+        left: LeftLaunch | None = patched.wanted.left
+        if left is not None and left.is_of(int(launch.function or 0)):
+            return left.kernel
+        return self._kernels.get(launch.id, _UNKNOWN)
 
     def _not_launched(self, launch: hooks.InterposedLaunch) -> None:
         """Forget the latest launch, which the driver has refused: the plain kernel has run."""
@@ -203,7 +210,7 @@ class Launches:
                 self.launcher.tell(kernel, reason, times)
                 self.hook.passed[slot] = 0
 
-    def _fail(self, kernel: SeenKernel, error: Exception) -> None:
+    def _fail(self, kernel: Any, error: Exception) -> None:
         text = str(error) if isinstance(error, IkpError) else f"{type(error).__name__}: {error}"
         reason = f"could not be marked: {' '.join(text.split())[:300]}"
         self.launcher.failed[kernel.full_name] = reason
@@ -217,6 +224,10 @@ class Launches:
             return
         if launch.node:
             self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, tell=True)
+            return
+        left, function = patched.wanted.left, int(launch.function)
+        if left is not None and left.is_of(function):
+            launch.instead = self._left(left, launch)
             return
         meant = patched.take()
         if meant is None and patched.wanted.others:
@@ -380,24 +391,87 @@ class Launches:
         self, kernel: SeenKernel, session: Session, launch: hooks.InterposedLaunch
     ) -> int:
         """Return what ``_recorded`` does, where the launch repeats an earlier one; else 0."""
-        known, stream = self._known.find(launch, session), launch.stream or 0
-        if known is None or cuda.capturing(stream):
+        known = self._known.find(launch, session)
+        if known is None or cuda.capturing(launch.stream or 0):
             return 0
+        try:
+            return self._again(kernel, session, launch, known)
+        except SlowError:
+            return 0
+
+    def _again(
+        self, kernel: Any, session: Session, launch: hooks.InterposedLaunch, known: KnownLaunch
+    ) -> int:
+        """Return what ``_recorded`` does for a launch that repeats another; it takes a buffer.
+
+        Raises:
+            SlowError: its buffer is to be taken as the first one's was.
+        """
+        stream = launch.stream or 0
         repeat = known.repeat
         self.stocks.renew(launch, kernel, session, known)
         cuda.like(repeat.module.function, known.plain)
-        try:
-            taken = repeat.take(stream)
-        except SlowError:
-            return 0
+        taken = repeat.take(stream)
         if taken is None:
             return int(launch.function)
         data, words = taken
         self.launcher.recorded[known.label] += 1
         drop = partial(_drop, self.launcher, session, known.label, data)
         self._latest.launch = kernel, drop
-        launch.append(known.argument, words)
+        launch.append(known.argument, words, known.replaces)
         return repeat.module.function
+
+    def _left(self, left: LeftLaunch, launch: hooks.InterposedLaunch) -> int:
+        """Return what ``_recorded`` does for a launch that its launcher left to this one.
+
+        Where it repeats none any more, it is patched as if no launcher had seen it.
+        """
+        kernel, known, stream = left.kernel, left.known, launch.stream or 0
+        session = self._session(kernel, stream)
+        if session is None:
+            return int(launch.function)
+        alike = known.session() is session and left.context == cuda.context_number()
+        if alike and launch.extensible and not cuda.capturing(stream):
+            try:
+                return self._again(kernel, session, launch, known)
+            except SlowError:
+                return self._with_new_buffer(left, session, launch)
+        seen = self._kernel(launch)
+        if seen is None:
+            raise PatchError(_UNSEEN)
+        return self._recorded(seen, self._anew(left, session), launch)
+
+    def _with_new_buffer(
+        self, left: LeftLaunch, session: Session, launch: hooks.InterposedLaunch
+    ) -> int:
+        """Return what ``_again`` does, with a buffer that is taken as the first one's was."""
+        known, stream = left.known, launch.stream or 0
+        module, (grid, warps, chosen) = known.repeat.module, known.repeat.shape
+        buffer = partial(left.anew().buffer, left.plan, grid, warps, module.patch.most, chosen)
+        prof = taking.take(buffer, stream, captured=False)
+        if prof is None:
+            return int(launch.function)
+        words = module.point(prof, grid, warps, stream, chosen, captured=False)
+        drop = partial(_drop, self.launcher, session, known.label, prof.data)
+        self._latest.launch = left.kernel, drop
+        launch.append(known.argument, words, known.replaces)
+        return module.function
+
+    def _anew(self, left: LeftLaunch, session: Session) -> patched.RecordedLaunch:
+        """Return a launch that its launcher left to this one, and that repeats none."""
+        meant = left.anew()
+        meant.tell = partial(self._report, session, left.known.label)
+        return meant
+
+    def _report(self, session: Session, label: str, made: patched.RecordedLaunch) -> None:
+        """Add a patched kernel's facts to its trace.
+
+        Raises:
+            CheckError: it failed the A/B check.
+        """
+        patched.tell(session, label, made)
+        if made.verdict is not None and made.verdict.refused:
+            raise refused(self.launcher, session, label, made.taken[0], made.verdict)
 
     def _wanted(self, kernel: SeenKernel, session: Session) -> patched.RecordedLaunch:
         """Return a launch that ``session`` is to record."""
@@ -412,11 +486,6 @@ class Launches:
             taken.append(patched.take_buffer(self.launcher, session, label, how, options))
             return taken[0]
 
-        def tell(made: patched.RecordedLaunch) -> None:
-            patched.tell(session, label, made)
-            if made.verdict is not None and made.verdict.refused:
-                raise refused(self.launcher, session, label, taken[0], made.verdict)
-
         def drop() -> None:
             patched.drop_buffer(self.launcher, session, label, taken[0])
 
@@ -424,7 +493,8 @@ class Launches:
         selection = patched.chosen(self.launcher.buffer)
         return patched.RecordedLaunch(
             *(plan, language_of(kernel), buffer, selection),
-            tell=tell,
+            taken=taken,
+            tell=partial(self._report, session, label),
             drop=drop,
             label=label,
             facts=session.facts,

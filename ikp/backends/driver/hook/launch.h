@@ -25,6 +25,7 @@ typedef struct {
     const void *attributes;
     uint32_t count;     /* of attributes */
     uint32_t otherwise; /* the driver's error for the program's own function then */
+    uint32_t replaces; /* out: how many of the kernel's own arguments, of a word each, it replaces */
 } Launch;
 
 enum { SLOTS = 1 << 16 };

@@ -18,7 +18,7 @@ void count(uint32_t slot) {
 /* A launch, and its arguments with one more. */
 typedef struct {
     Launch launch;
-    void *params[MOST_PARAMETERS + 1], *extra[5];
+    void *params[MOST_PARAMETERS + WORDS], *extra[5];
     unsigned char packed[MOST_BYTES];
     size_t size;
     Stock *stock; /* that its buffer is of; NULL where Python was asked */
@@ -52,11 +52,14 @@ static int extensible(const Launch *launch) {
 static int lengthen(Longer *made) {
     Launch *launch = &made->launch;
     if (launch->bytes > sizeof launch->told || launch->ordinal > MOST_PARAMETERS ||
+        launch->replaces * sizeof *launch->told > launch->bytes ||
         launch->offset + launch->bytes > sizeof made->packed)
         return 0;
     if (launch->params) {
         memcpy(made->params, launch->params, launch->ordinal * sizeof *made->params);
         made->params[launch->ordinal] = launch->told;
+        for (uint32_t i = 1; i < launch->replaces; i++)
+            made->params[launch->ordinal + i] = launch->told + i;
         launch->params = made->params;
         return 1;
     }
@@ -134,6 +137,7 @@ static int repeat(Longer *longer) {
     Stock *found = longer->stock = stocked(launch, &longer->number, &longer->now);
     if (!found) return 0;
     launch->ordinal = found->ordinal, launch->offset = found->offset, launch->bytes = found->bytes;
+    launch->replaces = found->replaces;
     memcpy(launch->told, found->words, sizeof launch->told);
     launch->told[0] = found->addresses[longer->number];
     launch->instead = found->instead;
@@ -199,7 +203,7 @@ static int ask_anew(Longer *longer, Result result, void **params, void **extra) 
     if (!refused) return 0;
     longer->launch.params = params;
     longer->launch.extra = extra;
-    longer->launch.bytes = 0;
+    longer->launch.bytes = longer->launch.replaces = 0;
     choose(longer, 1);
     return 1;
 }

@@ -8,9 +8,14 @@
 #include <time.h>
 
 uint64_t revoked = 1;
-static __thread uint32_t aside; /* Python decides on this thread's launches */
+/* Python decides on this thread's launches, for so many reasons; but for the one launch of a function
+   that it leaves to its stocks. Python's other calls inside that launch must take none. */
+static __thread struct {
+    uint32_t reasons;
+    Handle left;
+} aside;
 
-SEEN(ikp_aside)(uint32_t **cell) {
+SEEN(ikp_aside)(void **cell) {
     *cell = &aside;
     return 0;
 }
@@ -80,7 +85,8 @@ static int captures(Handle stream) {
 }
 
 Stock *stocked(Launch *launch, uint32_t *number, int64_t *time) {
-    if (aside || launch->overlaps || captures(launch->stream)) return NULL;
+    int left = aside.left && aside.left == launch->function;
+    if ((aside.reasons && !left) || launch->overlaps || captures(launch->stream)) return NULL;
     Here at = here(); /* not with the lock: the driver has locks of its own */
     struct timespec clock;
     clock_gettime(CLOCK_MONOTONIC, &clock);
@@ -97,6 +103,7 @@ Stock *stocked(Launch *launch, uint32_t *number, int64_t *time) {
     if (each) {
         *number = each->taken;
         __atomic_store_n(&each->taken, each->taken + 1, __ATOMIC_RELEASE);
+        aside.left = NULL;
     }
     pthread_rwlock_unlock(&lock);
     return each;

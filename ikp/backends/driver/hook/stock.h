@@ -12,7 +12,7 @@ typedef struct Stock {
     uint64_t thread;
     Handle stream;
     uint32_t grid[3], block[3];
-    uint32_t cooperative, extensible, ordinal, offset, bytes;
+    uint32_t cooperative, extensible, ordinal, offset, bytes, replaces;
     Handle instead;       /* the copy with records */
     uint64_t changes;     /* at which that has the settings of the function */
     uint64_t revoked;     /* as ikp_revoked said when Python decided */

@@ -55,6 +55,11 @@ class _Tuning(threading.local):
 _tuning = _Tuning()
 
 
+def is_tuning() -> bool:
+    """Return whether an autotuner tries kernels in this thread."""
+    return _tuning.depth > 0
+
+
 @contextmanager
 def tuning() -> Iterator[None]:
     """Run kernels plain: an autotuner compares their times, and marks would change them."""
@@ -242,7 +247,7 @@ class Launcher:
         if _tuning.depth:
             return TUNING
         name = full_name(kernel)
-        marked = self._launches(name, session) is not None or self.way(kernel).afterwards
+        marked = self.launches_of(name, session) is not None or self.way(kernel).afterwards
         if not marked and _capturing():
             return _CAPTURED
         number = self._number(name, capture)
@@ -293,7 +298,7 @@ class Launcher:
         kwargs: dict[str, object],
     ) -> object:
         """Launch the clone that the plan marks, or the kernel itself with probes in its code."""
-        launches = self._launches(full_name(kernel), session)
+        launches = self.launches_of(full_name(kernel), session)
         if launches is None:
             plan = self.way(kernel)
             _check(plan, kernel)
@@ -302,7 +307,7 @@ class Launcher:
             launches = self._begin(plan, session, kernel)
         return self._launch_patched(launches, session, kernel, plain, args, kwargs)
 
-    def _launches(self, name: str, session: Session) -> KernelLaunches | None:
+    def launches_of(self, name: str, session: Session) -> KernelLaunches | None:
         """Return the launches of a kernel with probes in its code; None where there were none."""
         launches = self._kernels.get(name)
         return launches if launches is not None and launches.session() is session else None
@@ -408,7 +413,8 @@ class Launcher:
                 launch.otherwise = at_level(plan, "ptx")
             return launch
 
-        self._kernels[full] = made = KernelLaunches(known, label, recorded, self.recorded)
+        made = KernelLaunches(known, label, kernel, recorded, self.recorded)
+        self._kernels[full] = made
         return made
 
 

@@ -49,12 +49,22 @@ def need(plan: Plan) -> None:
 @functools.cache
 def install() -> None:
     """Hook into Triton's launches; they stay as they are where no recorded launch is pending."""
+    foreign.step_into_launches(launched)
 
-    def around(compiled: Untyped, plain: Callable[..., object]) -> Untyped:
-        launch, wanted.launch = wanted.launch, None
-        return plain if launch is None else functools.partial(_next, compiled, plain, launch)
 
-    foreign.step_into_launches(around)
+def launched(compiled: Untyped, plain: Callable[..., object]) -> Untyped:
+    """Return what makes this thread's launch of a compiled kernel, recorded if one is pending.
+
+    Args:
+        compiled: the kernel.
+        plain: Triton's launcher of it.
+    """
+    launch, wanted.launch = wanted.launch, None
+    if launch is None:
+        return plain
+    if launch.reaches is not None:
+        return functools.partial(launch.reaches, launched, compiled, plain)
+    return functools.partial(_next, compiled, plain, launch)
 
 
 def _next(

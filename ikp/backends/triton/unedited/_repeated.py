@@ -9,10 +9,11 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ikp.backends.patched import RecordedLaunch
-from ikp.backends.repeats import Ahead, Pace, Repeat
+from ikp.backends import repeats
+from ikp.backends.patched import RecordedLaunch, is_hooked
+from ikp.backends.repeats import Ahead, LeftLaunch, Pace, Repeat
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.driver import cuda
 from ikp.probing import Untyped
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from ikp.backends.loaded import Module
+    from ikp.backends.triton.unedited._foreign import JittedFunction
     from ikp.core.segment import Selection
     from ikp.session.current import Session
+    from ikp.unedited.plan import Plan
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 _MOST_KNOWN: Final = 1024
@@ -36,9 +39,13 @@ class KernelLaunches:
 
     session: weakref.ref[Session]
     label: str
+    kernel: JittedFunction
     make: Callable[[], RecordedLaunch]  # a launch that repeats none
     recorded: Counter[str]  # launches by label
     known: dict[tuple[int, ...], KnownLaunch] = field(default_factory=dict)
+    left: dict[tuple[int, ...], KnownLaunch] = field(default_factory=dict)
+    """Those that may be left to the driver's hook, by function, stream, thread and grid. Which
+    context there is, the hook asks."""
 
 
 @dataclass(slots=True)
@@ -49,6 +56,7 @@ class NextLaunch:
     reached: bool = False  # the launch was made
     recorded: RecordedLaunch | None = None  # where it repeats none
     key: tuple[int, ...] = ()  # identifies the launches that it repeats
+    reaches: ClassVar[None] = None  # it was decided on before it reached Triton's launcher
 
     def made(self) -> RecordedLaunch:
         """Return the launch to record, which has reached a launcher."""
@@ -73,7 +81,12 @@ class NextLaunch:
         if self.key and known.repeat.lasts:
             if len(self.launches.known) >= _MOST_KNOWN:
                 self.launches.known.clear()
+                self.launches.left.clear()
             self.launches.known[self.key] = known
+            function, stream, thread, context, *grid = self.key
+            plan = self.recorded.plan if self.recorded is not None else None
+            if plan is not None and known.may_be_left(self.launches, function, context, plan):
+                self.launches.left[function, stream, thread, *grid] = known
 
 
 class KnownLaunch:
@@ -87,7 +100,7 @@ class KnownLaunch:
         shape: blocks, warps of a block, and which of them record.
     """
 
-    __slots__ = ("_ahead", "_cache", "_compiled", "_pace", "_plain", "repeat")
+    __slots__ = ("_ahead", "_cache", "_compiled", "_pace", "_plain", "left", "repeat")
 
     def __init__(
         self,
@@ -102,6 +115,28 @@ class KnownLaunch:
         self.repeat = Repeat(module, prof, shape, cuda.device())
         self._ahead: Ahead | None = None
         self._pace = Pace()
+        self.left: LeftLaunch | None = None
+        """Launches like it, as the driver's hook is to make them; None where it can't."""
+
+    def may_be_left(
+        self, launches: KernelLaunches, function: int, context: int, plan: Plan
+    ) -> bool:
+        """Return whether launches like it may be left to the driver's hook.
+
+        Args:
+            launches: of the kernel.
+            function: the plain one.
+            context: the number of the driver's context.
+            plan: by which it was recorded.
+        """
+        argument = self.repeat.module.patch.argument
+        if argument is None or not is_hooked():
+            return False
+        known = repeats.KnownLaunch(
+            *(launches.session, launches.label, function, argument, self.repeat), replaces=2
+        )
+        self.left = LeftLaunch(launches.kernel, known, context, plan, launches.make)
+        return True
 
     def is_of(self, compiled: object, plain: object) -> bool:
         """Return whether it was a launch of this kernel, by this launcher."""
@@ -140,7 +175,9 @@ class KnownLaunch:
         return self._launched(module, taken[1], x, y, z, stream, *rest)
 
     def _renew(self, stream: int) -> None:
-        """Take buffers ahead, if launches like this come soon."""
+        """Take buffers ahead, if launches like this come soon, and the driver's hook does not."""
+        if self.left is not None:
+            return
         revoked, ahead = revocations[0], self._ahead
         most = self._pace.wanted(time.monotonic(), 0 if ahead is None else ahead.used)
         taken = self.repeat.ahead(stream, most) if most else None

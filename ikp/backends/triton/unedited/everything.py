@@ -23,6 +23,7 @@ from ikp.backends.triton.unedited._launching import (
     tuning,
 )
 from ikp.backends.triton.unedited._over import Over, Shortcuts
+from ikp.backends.triton.unedited._steady import SteadyLaunch, SteadyLaunches
 from ikp.backends.triton.unedited._twins import is_twin
 from ikp.errors import CheckError, IkpError
 from ikp.probing import Untyped
@@ -187,7 +188,7 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
     """
     original = kind.run
     over = Over(launcher)
-    shortcuts = Shortcuts(launcher, over, original)
+    shortcuts, steady = Shortcuts(launcher, over, original), SteadyLaunches(launcher)
     launcher.wakers.append(shortcuts.end_all)
 
     @functools.wraps(original)
@@ -197,6 +198,9 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
         if not kwargs.get("warmup") and over.counts(self, args, kwargs):
             shortcuts.passed(self)
             return pass_by(self.__name__, original, self, *args, **kwargs)
+        launch = steady.next(self, args, kwargs)
+        if launch is not None:
+            return _made(launch, original, self, args, kwargs)
         if is_twin(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
         wanted.others += 1
@@ -207,6 +211,7 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
             wanted.others -= 1
             wanted.aside.value -= 1
         over.look(self, self, args, kwargs)
+        steady.look(self, args, kwargs)
         return made
 
     def restore() -> None:
@@ -215,6 +220,25 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
 
     kind.run = run
     return restore
+
+
+def _made(
+    launch: SteadyLaunch,
+    run: Callable[..., object],
+    kernel: JittedFunction,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> object:
+    """Make a launch that is decided on where it reaches Triton's launcher."""
+    wanted.others += 1
+    wanted.aside.value += 1
+    wanted.launch = launch
+    try:
+        return run(kernel, *args, **kwargs)
+    finally:
+        wanted.launch = None
+        wanted.others -= 1
+        wanted.aside.value -= 1
 
 
 def _trials(module: ModuleType) -> Callable[[], None]:

@@ -35,7 +35,7 @@ typedef struct Stock {
     Thing *function;
     uint64_t id, context, thread;
     void *stream;
-    unsigned grid[3], block[3], cooperative, extensible, ordinal, offset, bytes;
+    unsigned grid[3], block[3], cooperative, extensible, ordinal, offset, bytes, replaces;
     Thing *instead;
     uint64_t changes, revoked, until;
     unsigned count, taken;

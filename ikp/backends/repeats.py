@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ikp.backends.patched import PER_THREAD, RecordedLaunch
 from ikp.core.segment import Selection
@@ -25,33 +25,6 @@ if TYPE_CHECKING:
     from ikp.session.handed import Held
     from ikp.session.stock import Stock
     from ikp.unedited.plan import Plan
-
-
-_FIRST: Final = 4
-_MOST: Final = 256
-"""How many buffers are taken ahead at first, and at most."""
-_SOON_S: Final = 0.05
-"""For launches with larger gaps, none is taken ahead."""
-
-
-@dataclass(slots=True)
-class Pace:
-    """How many buffers launches alike take ahead: more, the more of them come soon."""
-
-    at: float = 0.0  # when the latest launch came for which there was no buffer
-    most: int = 0
-
-    def wanted(self, now: float, used: int) -> int:
-        """Return how many buffers to take now; 0 where launches are too rare.
-
-        Args:
-            now: when the launch came that found no buffer.
-            used: how many launches have had a buffer since the launch before that.
-        """
-        soon = now - self.at <= _SOON_S + LASTS_S
-        self.at = now
-        self.most = min(_MOST, max(_FIRST, 2 * used)) if soon else 0
-        return self.most
 
 
 class Ahead:

@@ -128,6 +128,14 @@ from ikp.session.options import CLOCKS
     help="What ranges are timed with; the 64-bit ones where a range takes longer than 2 s.",
 )
 @click.option(
+    "--overflow",
+    type=click.Choice(["stop", "stream"]),
+    default="stop",
+    show_default=True,
+    help="What a warp keeps when its room is full: stop, its first records. stream, a ring that is "
+    "read while the kernel runs, is for kernels with verbs, and refused here.",
+)
+@click.option(
     "--blocks",
     metavar="A:B:STEP",
     help="Record only these blocks of each launch, ::7 for one in seven, and nothing of others: "

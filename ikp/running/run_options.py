@@ -119,6 +119,7 @@ class Options:
     merge: bool = True  # end with one file of all processes
     host: bool = False  # record what the host does, too
     host_seconds: float = 60.0
+    overflow: str = "stop"  # or "stream", which no record in machine code has
     output: str = "text"  # or "json": the end of the run as a file, too
     folder: str = ""  # in which the command was typed
 
@@ -156,6 +157,15 @@ class Options:
             raise UsageError(
                 "--host goes with no window (--idle, --while): torch.profiler waits for the whole "
                 "GPU as it ends, and would break the capture of a CUDA graph. Leave --host out."
+            )
+        if self.overflow == "stream":
+            raise UsageError(
+                "--overflow stream reads records while a kernel runs. ikp run inserts records into "
+                "machine code, where a warp writes how many it has made as it ends: before, the "
+                "host could not know a record from half of one. For a kernel that runs long, give "
+                "more room (--buffer), or fewer warps and blocks (--warps, --blocks). For one that "
+                "never ends, mark it with verbs: ikp.profile(overflow='stream'), which ikp run "
+                "leaves as it is."
             )
         span(self.launch)
         kernels(self.kernel)

@@ -14,7 +14,9 @@ from ikp.probing import Feature, Foreign, Private
 _STREAM: Final = Private("torch._C", "_cuda_getCurrentRawStream")
 _CAPTURING: Final = Private("torch._C", "_cuda_isCurrentStreamCapturing")
 RAW: Final = Feature(
-    (_STREAM, _CAPTURING), "A recorded launch takes some microseconds longer.", "Everything else works."
+    (_STREAM, _CAPTURING),
+    "A recorded launch takes some microseconds longer.",
+    "Everything else works.",
 )
 TORCH: Final = Foreign("torch", "torch", ("2.10", "2.15"), (RAW,))
 

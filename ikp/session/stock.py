@@ -9,11 +9,13 @@ import ctypes
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ikp.core.segment import Segment, Tensor
 from ikp.session.handed import Notice
 from ikp.session.harvest import Taken
+from ikp.session.known_launch import LASTS_S
 
 if TYPE_CHECKING:
     from ikp.session.arena import SegmentKind, Shelf
@@ -21,6 +23,31 @@ if TYPE_CHECKING:
 
 STOCK_BYTES: Final = 256 << 20
 """The most bytes of a session's segments that were taken ahead, and are not launched with yet."""
+_FIRST: Final = 4
+_MOST: Final = 256
+"""How many buffers are taken ahead at first, and at most."""
+_SOON_S: Final = 0.05
+"""For launches with larger gaps, none is taken ahead."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """How many buffers launches alike take ahead: more, the more of them come soon."""
+
+    at: float = 0.0  # when the latest launch came for which there was no buffer
+    most: int = 0
+
+    def wanted(self, now: float, used: int) -> int:
+        """Return how many buffers to take now; 0 where launches are too rare.
+
+        Args:
+            now: when the launch came that found no buffer.
+            used: how many launches have had a buffer since the launch before that.
+        """
+        soon = now - self.at <= _SOON_S + LASTS_S
+        self.at = now
+        self.most = min(_MOST, max(_FIRST, 2 * used)) if soon else 0
+        return self.most
 
 
 class Stock:

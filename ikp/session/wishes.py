@@ -16,6 +16,7 @@ from ikp.core.overhead import Overhead
 from ikp.core.segment import EVERYTHING, Selection, Spec
 from ikp.errors import BufferError, PluginError, UsageError
 from ikp.plugins import Backend
+from ikp.session import _foreign as foreign
 from ikp.session.known_launch import ask_torch, now
 from ikp.session.memory import DEFAULT_BYTES
 from ikp.session.options import CLOCKS, OVERFLOWS
@@ -134,6 +135,8 @@ def lasting(device: Any, *, given: bool) -> Callable[[], bool]:
     import torch
 
     capturing, current = torch.cuda.is_current_stream_capturing, torch.cuda.current_device
+    if (raw := foreign.current()) is not None:
+        _, capturing = raw
     number = device.index
 
     def holds() -> bool:

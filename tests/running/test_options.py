@@ -70,3 +70,11 @@ def test_a_sample_of_chosen_blocks_is_refused_before_the_program_begins(
     options(**chosen).plan()
     with pytest.raises(UsageError, match="sample=20 and chosen"):
         options(sample=20, **chosen).check()
+
+
+def test_a_stream_is_refused_with_its_reason_and_what_to_do() -> None:
+    options(overflow="stop").check()
+    with pytest.raises(UsageError) as refused:
+        options(overflow="stream").check()
+    for part in ("--overflow stream", "machine code", "--buffer", "ikp.profile(overflow='stream')"):
+        assert part in str(refused.value)

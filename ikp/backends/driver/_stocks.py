@@ -16,10 +16,11 @@ from ikp.backends import patched
 from ikp.backends.driver._hook import Hook, InterposedLaunch, StockedLaunches
 from ikp.backends.driver._known_launches import shared
 from ikp.backends.driver._seen_kernels import Chooser
-from ikp.backends.repeats import KnownLaunch, Pace
+from ikp.backends.repeats import KnownLaunch
 from ikp.driver import cuda
 from ikp.session.current import Session
 from ikp.session.known_launch import LASTS_S, revokers
+from ikp.session.stock import Pace
 
 _KEPT: Final = 1024
 """The most stocks that are kept."""

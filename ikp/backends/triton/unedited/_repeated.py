@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ikp.backends import repeats
 from ikp.backends.patched import RecordedLaunch, is_hooked
-from ikp.backends.repeats import Ahead, LeftLaunch, Pace, Repeat
+from ikp.backends.repeats import Ahead, LeftLaunch, Repeat
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.driver import cuda
 from ikp.probing import Untyped
 from ikp.session.known_launch import revocations
+from ikp.session.stock import Pace
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -245,7 +245,42 @@ def captures() -> str:
     return f"{made} {code} {fingerprint(out)}"
 
 
-PROGRAMS = (unloads, overlaps, caches, fft, compiled, captures)
+RUNS = 5
+
+
+def conditional() -> str:
+    """A graph whose node has a body, captured into it, which runs at each launch of the graph."""
+    driver, stream = ctypes.CDLL("libcuda.so.1"), torch.cuda.Stream()
+    function, out = of_module(cubin(ADDS, "sm_90a"), "adds"), torch.zeros(32).int().cuda()
+    there, relaxed, nothing = Handle(stream.cuda_stream), 2, ctypes.c_uint64(0)
+    graph, context, node, ended, made = (Handle() for _ in range(5))
+    condition, is_set_by_default = ctypes.c_uint64(), 1
+    torch.cuda.synchronize()
+    checked(driver.cuGraphCreate(ctypes.byref(graph), 0))
+    checked(driver.cuCtxGetCurrent(ctypes.byref(context)))
+    checked(
+        driver.cuGraphConditionalHandleCreate(
+            ctypes.byref(condition), graph, context, 1, is_set_by_default
+        )
+    )
+    conditional_node, one_body = 13, 1 << 32
+    about = (conditional_node, 0, condition.value, one_body, 0, context.value)
+    params = (ctypes.c_uint64 * 32)(*about)
+    checked(driver.cuGraphAddNode(ctypes.byref(node), graph, None, nothing, params))
+    body = Handle.from_address(params[4])
+    checked(driver.cuStreamBeginCaptureToGraph(there, body, None, None, nothing, relaxed))
+    with torch.cuda.stream(stream):
+        for _ in range(NODES):
+            launch(function, out)
+    checked(driver.cuStreamEndCapture(there, ctypes.byref(ended)))
+    checked(driver.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, nothing))
+    for _ in range(RUNS):
+        checked(driver.cuGraphLaunch(made, there))
+    checked(driver.cuStreamSynchronize(there))
+    return fingerprint(out)
+
+
+PROGRAMS = (unloads, overlaps, caches, fft, compiled, captures, conditional)
 
 if __name__ == "__main__":
     torch.manual_seed(0)

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import ikp  # noqa: E402
 from ikp.core.warps import launch_bounds  # noqa: E402
+from tests.gpu.driver_api import NODES, RUNS  # noqa: E402
 from tests.gpu.driver_program import BURST, BURSTS, LEARNED  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -124,6 +125,16 @@ def test_graphs_of_the_driver_are_recorded_replay_by_replay(tmp_path: Path) -> N
     replays = 20 + 2 + 3 + 2 + 2 * 10
     assert len(found) == 3 * replays, done.stderr
     assert trace.slots.finished.all() and {each.relaunches for each in found} == {0}
+
+
+def test_the_body_of_a_conditional_node_is_recorded_each_time_it_runs(tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    done = under_ikp(path, "conditional")
+    assert done.stdout == ran(*API, "conditional").stdout, done.stderr
+    trace = ikp.load(path)
+    found = [each for each in trace.launches if each.label == "adds"]
+    assert len(found) == NODES * RUNS and trace.slots.finished.all(), done.stderr
+    assert len({each.replay for each in found}) == RUNS
 
 
 def test_launches_with_buffers_taken_ahead_are_all_recorded_in_their_order(tmp_path: Path) -> None:

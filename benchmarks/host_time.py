@@ -60,10 +60,10 @@ def launch():
             taken = prof.buffer("sums", grid=16, num_warps=4)
             kept.append(taken._replace(data=taken.data.as_subclass(torch.Tensor)))
         marked[(16,)](x, out, n, kept[0], BLOCK=1024)
-    elif WAY == "hand-taken":
-        prof.buffer("sums", grid=16, num_warps=4)
     elif WAY == "plain-hand":
         marked[(16,)](x, out, n, None, BLOCK=1024)
+    elif WAY == "hand-size":
+        marked[(16,)](x, out, n, prof.buffer("sums", size=1 << 19), BLOCK=1024)
     elif WAY.startswith("hand-grid"):
         marked[(16,)](x, out, n, prof.buffer("sums", grid=16, num_warps=4), BLOCK=1024)
     elif WAY.startswith("hand"):
@@ -103,9 +103,9 @@ WAYS: dict[str, tuple[str, tuple[str, ...]]] = {
     "Triton, verbs, no buffer": ("plain-hand", ()),
     "Triton, verbs, recorded": ("hand", ()),
     "Triton, verbs, recorded, grid given": ("hand-grid", ()),
+    "Triton, verbs, recorded, 512 KiB each": ("hand-size", ()),
     "Triton, verbs, one buffer for all": ("hand-once", ()),
     "Triton, verbs, that as a plain tensor": ("hand-tensor", ()),
-    "no launch, a buffer taken": ("hand-taken", ()),
     "Triton, verbs, session off": ("hand-off", ()),
     "Triton, plain": ("plain", ()),
     "Triton, ikp run, recorded": ("run", (*RUN, *ALL)),

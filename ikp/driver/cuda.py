@@ -279,6 +279,20 @@ def use(context: int) -> None:
     call("cuCtxSetCurrent", ctypes.c_void_p(context), to="use a context")
 
 
+def need_context() -> None:
+    """Use the first device's primary context where this thread has none, as Triton's launcher does.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    if context():
+        return
+    device, made, begin = ctypes.c_int(), ctypes.c_void_p(), "begin to use the device in a thread"
+    call("cuDeviceGet", ctypes.byref(device), 0, to=begin)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(made), device, to=begin)
+    use(made.value or 0)
+
+
 def use_device(identity: bytes) -> int:
     """Make the primary context of a device, by its UUID, the current one; return its number.
 

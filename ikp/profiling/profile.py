@@ -229,7 +229,9 @@ class profile(Life):
         recording = self._recording or self._now("prof.buffer")
         phase = self._cycles.phase
         if phase is Phase.WAIT or not self._records(recording):
-            _ = checked_name(label, "a buffer's label"), region_table(regions)
+            if regions is not None or label not in recording.labels:
+                _ = checked_name(label, "a buffer's label"), region_table(regions)
+                recording.labels.add(label)
             return None
         key = (label, size, grid, num_warps, device, warps, blocks, granularity, backend, kernel)
         asked = None

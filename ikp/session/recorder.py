@@ -39,7 +39,7 @@ from ikp.session.harvest import Harvest, Taken
 from ikp.session.known_launch import LASTS_S, ask_torch, revocations, revoke
 from ikp.session.lifting import Drain
 from ikp.session.memory import BufferSize
-from ikp.session.prepared import Prepared
+from ikp.session.prepared_buffers import Prepared
 from ikp.session.readback import read_back, waited
 from ikp.session.replays import CapturedGraph, ReplayLog, known
 from ikp.session.service import DeviceService, service_of
@@ -167,6 +167,7 @@ class Recording:
         self._logs: dict[Any, ReplayLog] = {}
         self._since_ns = time.monotonic_ns() - _BEFORE_NS
         self.requests: dict[tuple[object, ...], BufferRequest] = {}  # by what a user asked for
+        self.labels = set[str]()  # that were checked, and for which there was no buffer
         self._stocks: list[tuple[_Place, Stock | Prepared]] = []
         self._ordered = True  # segments are in the order of their launches
         opening.replays = self._keep_replays

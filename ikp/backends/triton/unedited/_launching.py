@@ -52,12 +52,8 @@ class _Tuning(threading.local):
     depth = 0
 
 
-_tuning = _Tuning()
-
-
-def is_tuning() -> bool:
-    """Return whether an autotuner tries kernels in this thread."""
-    return _tuning.depth > 0
+_tuning = trials = _Tuning()
+"""How many autotuners try kernels in this thread."""
 
 
 @contextmanager

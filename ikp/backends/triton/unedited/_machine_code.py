@@ -79,6 +79,7 @@ def _next(
     *rest: object,
 ) -> object:
     """Launch a kernel with records, as an earlier launch or anew."""
+    cuda.need_context()  # a thread's first call of CUDA may be this launch
     if not cuda.capturing(stream):
         known = launch.known(compiled, plain, stream, function, (x, y, z))
         if known is not None:

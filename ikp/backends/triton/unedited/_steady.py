@@ -15,7 +15,7 @@ from typing import Final
 
 from ikp.backends.patched import RecordedLaunch, is_hooked, wanted
 from ikp.backends.triton.unedited._foreign import JittedFunction
-from ikp.backends.triton.unedited._launching import Launcher, full_name, is_tuning
+from ikp.backends.triton.unedited._launching import Launcher, full_name, trials
 from ikp.backends.triton.unedited._repeated import KernelLaunches
 from ikp.probing import Untyped
 from ikp.session.current import Session
@@ -63,7 +63,7 @@ class SteadyLaunches:
         form = self._forms.get((id(kernel), len(args), *kwargs))
         if form is None or form.revoked != revocations[0] or form.epoch != self._launcher.epoch:
             return None
-        if kwargs.get("warmup") or is_tuning():
+        if kwargs.get("warmup") or trials.depth:
             return None
         return SteadyLaunch(self._launcher, form, kernel, args, kwargs)
 

@@ -23,7 +23,7 @@ from ikp.backends.triton.unedited._launching import (
     tuning,
 )
 from ikp.backends.triton.unedited._over import Over, Shortcuts
-from ikp.backends.triton.unedited._steady import SteadyLaunch, SteadyLaunches
+from ikp.backends.triton.unedited._steady import SteadyLaunches
 from ikp.backends.triton.unedited._twins import is_twin
 from ikp.errors import CheckError, IkpError
 from ikp.probing import Untyped
@@ -195,12 +195,19 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
     def run(self: JittedFunction, /, *args: object, **kwargs: object) -> object:
         if launcher.idle and not launcher.standing:
             return pass_by(self.__name__, original, self, *args, **kwargs)
+        if (launch := steady.next(self, args, kwargs)) is not None:
+            wanted.others += 1
+            wanted.aside.value += 1
+            wanted.launch = launch
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                wanted.launch = None
+                wanted.others -= 1
+                wanted.aside.value -= 1
         if not kwargs.get("warmup") and over.counts(self, args, kwargs):
             shortcuts.passed(self)
             return pass_by(self.__name__, original, self, *args, **kwargs)
-        launch = steady.next(self, args, kwargs)
-        if launch is not None:
-            return _made(launch, original, self, args, kwargs)
         if is_twin(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
         wanted.others += 1
@@ -220,25 +227,6 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
 
     kind.run = run
     return restore
-
-
-def _made(
-    launch: SteadyLaunch,
-    run: Callable[..., object],
-    kernel: JittedFunction,
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
-) -> object:
-    """Make a launch that is decided on where it reaches Triton's launcher."""
-    wanted.others += 1
-    wanted.aside.value += 1
-    wanted.launch = launch
-    try:
-        return run(kernel, *args, **kwargs)
-    finally:
-        wanted.launch = None
-        wanted.others -= 1
-        wanted.aside.value -= 1
 
 
 def _trials(module: ModuleType) -> Callable[[], None]:

@@ -59,6 +59,6 @@ def on_air(
     values["far_memory"] = None
     for name, value in values.items():
         monkeypatch.setattr(cuda, name, lambda *_, value=value: value)
-    for name in ("like", "write"):
+    for name in ("like", "write", "need_context"):
         monkeypatch.setattr(cuda, name, lambda *_, **__: None)
     kernel.device_caches.clear()

@@ -204,3 +204,14 @@ def test_a_launch_that_fails_has_no_buffer(seen: Seen, monkeypatch: pytest.Monke
 
 def fail(*_: object) -> None:
     raise RuntimeError("a fault")
+
+
+def test_a_thread_that_has_called_nothing_of_cuda_gets_a_context_first(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(cuda, "need_context", lambda: order.append("context"))
+    monkeypatch.setattr(cuda, "capturing", lambda _: order.append("asked"))
+    with ikp.profile():
+        ikp.instrument(counted, level="machine")[(2,)](*arguments())
+    assert order[:2] == ["context", "asked"] and seen.since() == (1, 1)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.session import prepared
+from ikp.session import prepared_buffers
 from ikp.session.known_launch import LASTS_S, revoke
 from ikp.session.recorder import Recording
 from ikp.session.storage import HostStorage
@@ -102,7 +102,7 @@ def test_what_changes_has_the_next_one_made_anew(
             prof.reset()
         if change == "late":
             late = time.monotonic() + 1.1 * LASTS_S
-            monkeypatch.setattr(prepared.time, "monotonic", lambda: late)
+            monkeypatch.setattr(prepared_buffers.time, "monotonic", lambda: late)
         if change == "other size":
             size *= 2
         assert prof.buffer("k", size=size, enabled=enabled).enabled is enabled

@@ -91,7 +91,7 @@ def few_configurations(most: int = 3) -> None:
 
 def c_functions(path: Path, *names: str) -> str:
     """Return the text of some functions of a CUDA C++ file, or of common.h beside it."""
-    text = path.read_text() + (path.parent / "common.h").read_text()
+    text = path.read_text() + "".join(each.read_text() for each in path.parent.glob("common.h"))
     found = []
     for name in names:
         begin = re.search(

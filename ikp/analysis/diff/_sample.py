@@ -101,8 +101,8 @@ class Sample:
     @cached_property
     def values(self) -> dict[str, set[Any]]:
         """All values of some fields of the launches, by field."""
-        rows = {*map(attrgetter(*_FIELDS), self.launches)}
-        columns = zip(*rows, strict=True)
+        kinds = dict(zip(map(_PLAIN, self.launches), self.launches, strict=True))
+        columns = zip(*map(attrgetter(*_FIELDS), kinds.values()), strict=True)
         return {name: {*column} for name, column in zip(_FIELDS, columns, strict=True)}
 
     def take(self, rows: NDArray[np.intp]) -> Sample:
@@ -228,6 +228,8 @@ _OF_LAUNCHES: Final = {
     "the mode": "mode",
 }
 _FIELDS: Final = (*_OF_LAUNCHES.values(), "clock.kind", "rank")
+_PLAIN: Final = attrgetter("device", "backend", "clock.kind", "clock.bits", "mode", "rank")
+"""What decides on all of ``_FIELDS``, without the clock's name, which is made at each look."""
 
 
 def _rates(before: float | None, after: float | None) -> Iterator[str]:

@@ -378,8 +378,7 @@ def _walk(
 
 
 def _pieces(launch: Prepared, slot: int) -> _Warp:
-    low, high = np.searchsorted(launch.slot, [slot, slot + 1])
-    rows = np.arange(low, high)
+    rows = launch.of_slot(slot)
     rows = rows[launch.took(rows) > 0]
     if not len(rows):
         return _Warp(np.zeros(0, np.int64), np.zeros(0, np.int64), rows)

@@ -333,6 +333,11 @@ class Prepared:
         wanted[regions] = True
         return np.flatnonzero(wanted[self.region])
 
+    def of_slot(self, slot: int) -> NDArray[np.intp]:
+        """Return the ranges of a warp."""
+        bounds = np.array([slot, slot + 1], self.slot.dtype)  # of another type, numpy casts all slots
+        return np.arange(*np.searchsorted(self.slot, bounds))
+
     @cached_property
     def _by_region(self) -> tuple[NDArray[np.intp], Ints]:
         """The ranges region by region, and where those of each region end."""

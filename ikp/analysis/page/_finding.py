@@ -21,7 +21,7 @@ import numpy as np
 
 from ikp.analysis.explain.screen import finding_lines
 from ikp.analysis.page._picture import Picture, picture_of
-from ikp.analysis.page._warp_lanes import Interval, panel_of, rows_of, slot_of
+from ikp.analysis.page._warp_lanes import Interval, panel_of, slot_of
 from ikp.analysis.render import duration
 from ikp.core.warps import first_start
 from ikp.terminal import printable, shortened
@@ -250,7 +250,7 @@ def _example(launch: Prepared, finding: Finding) -> int | None:
     slot = slot_of(launch, *where.warps[0])
     if slot is None or where.window_ns is None:
         return None
-    rows = rows_of(launch, slot)
+    rows = launch.of_slot(slot)
     numbers = [i for i, name in enumerate(launch.names) if name in where.regions]
     rows = rows[np.isin(launch.region[rows], numbers)]
     margin = np.maximum(launch.took(rows), 1)
@@ -327,7 +327,7 @@ def _same_range(launch: Prepared, other: Prepared, row: int) -> tuple[int, int] 
 
 def _in_turn(launch: Prepared, slot: int, name: str) -> list[int]:
     """Return a warp's ranges of a name, in the order of their starts."""
-    rows = rows_of(launch, slot)
+    rows = launch.of_slot(slot)
     numbers = [i for i, each in enumerate(launch.names) if each == name]
     found = rows[np.isin(launch.region[rows], numbers)]
     ordered: list[int] = found[np.argsort(launch.opens[found], kind="stable")].tolist()

@@ -107,12 +107,6 @@ def panel_of(
     return Panel(*interval, tuple(lanes), of_warps, deeper, merged)
 
 
-def rows_of(launch: Prepared, slot: int) -> Rows:
-    """Return the ranges of a warp."""
-    low, high = np.searchsorted(launch.slot, np.array([slot, slot + 1], launch.slot.dtype))
-    return np.arange(low, high)
-
-
 def slot_of(launch: Prepared, block: int, warp: int) -> int | None:
     """Return the slot of a warp; None where it did not record."""
     slots = launch.trace.slots
@@ -143,7 +137,7 @@ def _chosen(
 
 def _rows_within(launch: Prepared, slots: Rows, interval: Interval) -> Rows:
     begin, end = interval
-    rows = np.concatenate([np.zeros(0, np.intp), *(rows_of(launch, one) for one in slots.tolist())])
+    rows = np.concatenate([np.zeros(0, np.intp), *(launch.of_slot(one) for one in slots.tolist())])
     opens = launch.opens[rows]
     there = (opens < end) & (np.maximum(launch.closes[rows], opens + 1) > begin)
     found: Rows = rows[there]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
+from collections import deque
+from dataclasses import MISSING, fields
 from functools import cache
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -31,10 +31,10 @@ KINDS: Final = {name: kind for kind, name in ARG_TYPES.items()}
 """numpy's kinds, by their names in files."""
 
 
-def _check_counts(made: Sequence[Launch]) -> None:
+def _check_counts(columns: Facts) -> None:
     """Refuse launches with a number of records, or of bytes, that can't be."""
-    counts = set[int]().union(*({getattr(one, name) for one in made} for name in _COUNTS))
-    if counts and not 0 <= min(counts) <= max(counts) < _TOO_MANY:
+    counts = [columns[name] for name in _COUNTS if columns.get(name)]
+    if any(not 0 <= min(each) <= max(each) < _TOO_MANY for each in counts):
         raise DamagedError("a launch has a number of records or of bytes that can't be true")
 
 
@@ -52,22 +52,22 @@ def launches_of(facts: Facts) -> tuple[Launch, ...]:
         made = _made(Launch, columns)
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedError("the evidence of a launch is incomplete") from error
-    _check_geometry(made)
-    _check_counts(made)
-    if odd := {one.clock.bits for one in made} - {32, 64}:
+    _check_geometry(columns)
+    _check_counts(columns)
+    if odd := {one.bits for one in columns["clock"]} - {32, 64}:
         raise DamagedError(f"a launch has a clock of {min(odd)} bits, not 32 or 64")
     return tuple(made)
 
 
-def _check_geometry(launches: list[Launch]) -> None:
+def _check_geometry(columns: Facts) -> None:
     """Check the launches' sizes and ranks.
 
     Raises:
         DamagedError: no launch has one of them.
     """
-    sizes = {one.warps_per_block for one in launches}
-    sizes.update(*{one.grid for one in launches}, *{one.block for one in launches})
-    numbers = sizes | {one.rank or 0 for one in launches}
+    sizes = {*columns.get("warps_per_block", ())}
+    sizes.update(*{*columns["grid"]}, *{*columns["block"]})
+    numbers = sizes | {one or 0 for one in {*columns.get("rank", ())}}
     if numbers and not -_MOST <= min(numbers) <= max(numbers) <= _MOST:
         raise DamagedError("a launch has a grid, a block or a rank of more than 32 bits")
     if sizes and min(sizes) < 1:
@@ -120,13 +120,18 @@ def _made(kind: type[_Kind], columns: Facts) -> list[_Kind]:
     for name, column in found.items():
         if not _all_fit(column, types[name]):
             raise TypeError(f"a {name} is of another type")
-    order = [each.name for each in fields(kind) if each.name in found]
-    if order == [each.name for each in fields(kind)][: len(order)]:
-        return [kind(*row) for row in zip(*(found[name] for name in order), strict=True)]
-    return [
-        kind(**dict(zip(order, row, strict=True)))
-        for row in zip(*(found[name] for name in order), strict=True)
-    ]
+    rows = len(next(iter(found.values()), ()))
+    if not rows:
+        return []
+    made = list(map(object.__new__, repeat(kind, rows)))
+    for each in fields(kind):
+        if each.name not in found and each.default is MISSING:
+            raise TypeError(f"there is no {each.name}")
+        # Column by column, as the frozen class's own __init__ sets one field after the other, in
+        # twice the time: a file has tens of thousands of launches.
+        put = getattr(kind, each.name).__set__
+        deque(map(put, made, found.get(each.name) or repeat(each.default)), maxlen=0)
+    return made
 
 
 _MOST: Final = (1 << 31) - 1

@@ -107,10 +107,11 @@ def _counted(launch: Prepared, made: Products, regions: list[int], but_last: boo
         rows = launch.of_region([region])
         rows = rows[made.multiplies[launch.slot[rows]]]
         rows = launch.in_order(rows)
-        slot = launch.slot[rows]
-        last = np.diff(slot, append=-1) != 0
-        last[np.diff(slot, prepend=-1) != 0] = False
-        found.append(rows[~last] if but_last else rows)
+        if but_last:
+            slot, new = launch.slot[rows], np.ones(len(rows) + 1, np.bool_)
+            new[1:-1] = slot[1:] != slot[:-1]
+            rows = rows[~new[1:] | new[:-1]]
+        found.append(rows)
     return np.concatenate(found)
 
 

@@ -2,11 +2,12 @@
 
     IKP_BENCHMARK_SOURCES=CHECKOUTS python -m benchmarks.true_ranges FOLDER
 
-Five kernels (:mod:`benchmarks.calls.clocks`) are recorded as they are by ``ikp run --detail waits``,
-once in few blocks, as by default, and once in all. They run once more in another process with
-clock reads in their text. Prints a Markdown table: what each range holds in machine code, what a
-warp took of it in a launch by hand and by ikp (medians over warps, in cycles), and the launch's
-span beside CUPTI's duration of the plain kernel.
+Five kernels (:mod:`benchmarks.calls.clocks`) are recorded as they are, by ``ikp run --detail
+waits`` with all else as by default, and run in another process with clock reads in their text, and
+without. Before each launch, the L2 cache is flushed. Prints Markdown tables: of each place with
+clock reads, what its range holds in machine code, and what a warp took in it in a launch, in cycles
+(medians over warps, then over launches); of each launch, CUPTI's duration of the plain kernel, and
+ikp's.
 """
 
 from __future__ import annotations
@@ -20,9 +21,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROUNDS = 9
-RECORDINGS = {"default": [], "all": ["--sample", "1"]}
-"""Options of each recording."""
+ROUNDS = 5
+RECORDED = 3
+"""Launches of a kernel that ikp records."""
+Figures = dict[str, Any]
+
+
+def flushed(call: Callable[[], Any]) -> Callable[[], None]:
+    """Return a call behind a flush of the L2 cache, waited for: copied, as no kernel is wanted."""
+    import torch
+
+    a, b = torch.zeros(2, 1 << 27, dtype=torch.uint8, device="cuda")
+
+    def called() -> None:
+        a.copy_(b)
+        torch.cuda.synchronize()
+        call()
+        torch.cuda.synchronize()
+
+    return called
 
 
 def by_hand(out: Path) -> None:
@@ -31,30 +48,26 @@ def by_hand(out: Path) -> None:
 
     from benchmarks.calls import clocks
 
-    made = {}
+    made: Figures = {}
     for each in clocks.KERNELS:
-        duration = _duration(each.launch(None), each.label)
         cells = torch.zeros(1 << 23, dtype=torch.int32, device="cuda")
-        launch = each.launch(cells)
-        launch()
-        cells.zero_()
-        launch()
-        torch.cuda.synchronize()
-        found = cells.cpu().view(-1, clocks.PLACES)
-        found = found[found[:, 0] != 0].double()
+        plain, edited = (flushed(each.launch(some)) for some in (None, cells))
+        found = []
+        for _ in range(ROUNDS):
+            edited()
+            rows = cells.cpu().view(-1, clocks.PLACES)
+            found.append(rows[rows[:, 0] != 0].double().median(0).values.tolist())
         made[each.label] = {
-            "us": duration,
-            "warps": len(found),
-            "cells": found.median(0).values.tolist(),
-            "means": found.mean(0).tolist(),
-            "quartiles": found.quantile(torch.tensor([0.25, 0.75]).double(), 0).tolist(),
-            "edited us": _duration(launch, each.label),
+            "us": _duration(plain, each.label),
+            "edited us": _duration(edited, each.label),
+            "cells": [statistics.median(one) for one in zip(*found, strict=True)],
+            "launches": found,
         }
-        del cells
         out.write_text(json.dumps(made))
 
 
 def _duration(call: Callable[[], Any], name: str) -> float:
+    """Return the median of CUPTI's durations of a kernel, in us."""
     import torch
     from torch.autograd import DeviceType
 
@@ -62,74 +75,98 @@ def _duration(call: Callable[[], Any], name: str) -> float:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         for _ in range(ROUNDS):
             call()
-        torch.cuda.synchronize()
     return statistics.median(
         each.time_range.elapsed_us()
         for each in profiler.events()
-        if each.device_type == DeviceType.CUDA and each.name.lstrip("void ").startswith(name)
+        if each.device_type == DeviceType.CUDA and each.name.removeprefix("void ").startswith(name)
     )
 
 
 def recorded() -> None:
     """Launch the kernels as they are, for ``ikp run``."""
-    import torch
-
     from benchmarks.calls import clocks
 
     for each in clocks.KERNELS:
-        call = each.launch(None)
-        for _ in range(4):
+        call = flushed(each.launch(None))
+        for _ in range(RECORDED):
             call()
-            torch.cuda.synchronize()
 
 
-def shown(trace: Path) -> dict[str, Any]:
-    """Return of each kernel its launches' span in us, and its ranges in the order of lines."""
+def shown(trace: Path) -> Figures:
+    """Return of each kernel its launches' duration in us, and its ranges by their names."""
     import numpy as np
 
     import ikp
     from benchmarks.calls import clocks
+    from ikp.analysis.perturbation import perturbations
     from ikp.core.warps import launch_bounds
 
     loaded = ikp.load(trace)
     begin, end = launch_bounds(loaded)
-    events, slots = loaded.events, loaded.slots
-    made: dict[str, Any] = {}
+    events, slots, told = loaded.events, loaded.slots, perturbations(loaded)
+    made: Figures = {}
     for kernel in clocks.KERNELS:
-        numbers = [
+        launches = [
             number
             for number, each in enumerate(loaded.launches)
             if each.label.startswith(kernel.label)
         ]
-        if not numbers:
-            continue
-        kept = slots.launch[events.slot] == numbers[-1]
-        if kernel.first_warp:
-            kept &= slots.warp[events.slot] == 0
-        ranges = []
-        for region in np.unique(events.region[kept]):
-            chosen = kept & (events.region == region)
-            warps = np.bincount(events.slot[chosen], events.ticks[chosen])
-            warps = warps[np.bincount(events.slot[chosen]) > 0]
-            ranges.append(
-                {
-                    "name": loaded.regions[region].name,
-                    "count": int(chosen.sum()),
-                    "warps": len(warps),
-                    "of warp": float(np.median(warps)),
-                    "mean": float(warps.mean()),
-                    "median": float(np.median(events.ticks[chosen])),
-                }
-            )
-        ranges.sort(key=lambda each: _line(each["name"]))
-        spans = [float(end[each] - begin[each]) / 1000 for each in numbers]
-        made[kernel.label] = {"us": statistics.median(spans), "ranges": ranges}
+        ranges: dict[str, list[float]] = {}
+        for number in launches:
+            kept = slots.launch[events.slot] == number
+            if kernel.first_warp:
+                kept &= slots.warp[events.slot] == 0
+            for region in np.unique(events.region[kept]):
+                chosen = kept & (events.region == region)
+                took = np.bincount(events.slot[chosen], events.ticks[chosen])
+                took = took[np.bincount(events.slot[chosen]) > 0]
+                ranges.setdefault(loaded.regions[region].name, []).append(float(np.median(took)))
+        made[kernel.label] = {
+            "us": statistics.median(float(end[one] - begin[one]) / 1000 for one in launches),
+            "told": str(told.get(loaded.launches[launches[0]].label)),
+            "ranges": {name: statistics.median(each) for name, each in ranges.items()},
+            "launches": ranges,
+        }
     return made
 
 
-def _line(name: str) -> int:
-    found = re.search(r":(\d+)", name)
-    return int(found[1]) if found else 0
+def held(inspected: Figures) -> dict[str, dict[str, str]]:
+    """Return in words what each range of each kernel holds in machine code."""
+    found: dict[str, dict[str, str]] = {}
+    for kernel in inspected["kernels"]:
+        found[kernel["name"]] = {
+            one["name"]: ", ".join(
+                f"{count} {work}" for work, count in one["copies"][0]["counts"].items()
+            )
+            for one in kernel["ranges"]
+            if one["copies"]
+        }
+    return found
+
+
+def rows(hand: Figures, ikp: Figures, inspected: Figures) -> tuple[list[str], list[str]]:
+    """Return the tables' rows: of ranges, and of launches."""
+    from benchmarks.calls import clocks
+
+    code, ranges, launches = held(inspected), list[str](), list[str]()
+    for each in clocks.KERNELS:
+        mine, theirs = hand[each.label], ikp[each.label]
+        named = next((some for name, some in code.items() if name.startswith(each.label)), {})
+        for (kind, line), cell in zip(each.places, mine["cells"], strict=False):
+            where = re.compile(
+                rf"({kind}|iteration) @.*:{line}$" if kind == "loop" else rf"{kind} @.*:{line}$"
+            )
+            names = sorted(filter(where.match, theirs["ranges"]), reverse=True)
+            name = names[0] if names else f"{kind} :{line}"
+            took = theirs["ranges"].get(name)
+            told = f"{took:,.0f} | {took / max(cell, 1):.3f}" if took else "not recorded | "
+            holds = named.get(name, "")
+            ranges.append(f"| {each.library} | `{name}` | {holds} | {cell:,.0f} | {told} |")
+        launches.append(
+            f"| `{each.label}` | {mine['us']:.1f} | {mine['edited us']:.1f} | {theirs['us']:.1f} | "
+            f"{theirs['us'] / mine['us']:.3f} | {theirs['told']} |"
+        )
+    return ranges, launches
 
 
 def main() -> None:
@@ -139,19 +176,23 @@ def main() -> None:
         by_hand(where / "hand.json") if child[0] == "hand" else recorded()
         return
     where.mkdir(parents=True, exist_ok=True)
-    here = ["-m", "benchmarks.true_ranges", folder]
+    here, trace = ["-m", "benchmarks.true_ranges", folder], where / "ranges.pftrace"
     subprocess.run([sys.executable, *here, "hand"], check=True, timeout=100)
-    for name, more in RECORDINGS.items():
-        trace = where / f"{name}.pftrace"
-        options = ["--kernel", "*", "--detail", "waits", "--launch", ":4", "--buffer", "256", *more]
-        command = ["run", *options, "--out", str(trace), "--force", *here, "recorded"]
-        subprocess.run([sys.executable, "-m", "ikp", *command], check=True, timeout=100)
-        (where / f"{name}.json").write_text(json.dumps(shown(trace)))
-    inspect = [sys.executable, "-m", "ikp", "inspect", str(where / "default.pftrace")]
-    told = subprocess.run(
-        [*inspect, "--format", "json"], check=False, timeout=100, capture_output=True, text=True
-    )
+    options = ["--kernel", "*", "--detail", "waits", "--memory", "8192", "--no-explain"]
+    command = ["run", *options, "--out", str(trace), "--force", *here, "recorded"]
+    subprocess.run([sys.executable, "-m", "ikp", *command], check=True, timeout=100)
+    inspect = [sys.executable, "-m", "ikp", "inspect", str(trace), "--format", "json"]
+    told = subprocess.run(inspect, check=False, timeout=100, capture_output=True, text=True)
+    ikp, hand = shown(trace), json.loads((where / "hand.json").read_text())
+    (where / "shown.json").write_text(json.dumps(ikp))
     (where / "inspect.json").write_text(told.stdout)
+    ranges, launches = rows(hand, ikp, json.loads(told.stdout))
+    print(
+        "| library | range | holds | by hand | ikp | ratio |\n| --- | --- | --- | --- | --- | --- |"
+    )
+    print(*ranges, sep="\n")
+    print("\n| launch, us | CUPTI | with clocks | ikp | ratio | told |")
+    print("| --- | --- | --- | --- | --- | --- |", *launches, sep="\n")
 
 
 if __name__ == "__main__":

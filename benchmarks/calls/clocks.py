@@ -1,4 +1,4 @@
-"""Kernels of libraries with clock reads written into their text, beside the same kernels as they are.
+"""Kernels of libraries with clock reads written into their text, beside the kernels as they are.
 
 No kernel was recorded by ikp before it came here. What is changed of a text: a last argument, reads
 of ``clock`` around loops and barriers, and stores of what a warp took.
@@ -35,8 +35,7 @@ class Timed:
     Attributes:
         label: what its label in a trace begins with.
         library: whose it is, with the commit.
-        places: what stands between the clock reads: kinds of ranges, and which of these it is in
-            the order of lines.
+        places: what stands between the clock reads of each cell: the kind of range, and its line.
         launch: makes a launch; with cells if clocks are to be read.
         first_warp: whether only the first warp of a block stores what it took.
     """
@@ -63,23 +62,19 @@ def replaced(text: str, edits: list[Edit]) -> str:
 
 def timed(cell: int, first: str, last: str) -> list[Edit]:
     """Return the edits that read the clock before one text and behind another."""
-    return [
-        (first, f"ikp_from = clock(); {first}"),
-        (last, f"{last} ikp_{cell} += clock() - ikp_from;"),
-    ]
+    begun, ended = "ikp_from = clock();", f"ikp_{cell} += clock() - ikp_from;"
+    return [(first, f"{begun} {first}"), (last, f"{last} {ended}")]
 
 
-def barrier(cell: int) -> Edit:
+def barrier(cell: int, shared: str) -> Edit:
     """Return the edit that times a barrier.
 
-    A barrier with a result, on which a branch depends, stands in its place: the clock behind a plain
-    one is read before the warp has waited (decision 92).
+    A load from shared memory stands behind it: the clock right behind a barrier is read before the
+    warp has waited (decision 92).
     """
-    return (
-        "__syncthreads();",
-        "{ unsigned ikp_at = clock(); if (__syncthreads_or(0)) __trap(); "
-        f"ikp_{cell} += clock() - ikp_at; }}",
-    )
+    read, added = "unsigned ikp_at = clock();", f"ikp_{cell} += clock() - ikp_at;"
+    plain = "__syncthreads();"
+    return plain, f"{{ {read} {plain} *(volatile float*){shared}; {added} }}"
 
 
 def stored(cells: int, before: str) -> Edit:
@@ -134,8 +129,9 @@ def softmax(cells: torch.Tensor | None) -> Launch:
     loop = "for (int i = laneId; i < C; i += warpSize)"
     edits = [
         *timed(0, loop, "maxval = bigger;\n    }"),
-        *timed(1, loop, "/ sumval;\n    }"),
-        stored(2, "\n}"),
+        *timed(1, "for (int offset", "sumval += offsetSumval;\n    }"),
+        *timed(2, loop, "/ sumval;\n    }"),
+        stored(3, "\n}"),
     ]
     where = ("llm.c", "dev", "cuda", "softmax_forward.cu")
     args = (torch.empty_like(x), x, *x.shape)
@@ -150,8 +146,8 @@ def sgemm(cells: torch.Tensor | None) -> Launch:
     first, end = "for (uint bkIdx", "// write out the results"
     edits = [
         (first, f"ikp_from = clock(); {first}"),
-        barrier(1),
-        barrier(2),
+        barrier(1, "As"),
+        barrier(2, "As"),
         (end, f"ikp_0 = clock() - ikp_from;\n{end}"),
         stored(3, "for (uint resIdx"),
     ]
@@ -169,8 +165,8 @@ def distances(cells: torch.Tensor | None) -> Launch:
     first, end = "for (int a = begin_A", "// Write the block"
     edits = [
         (first, f"ikp_from = clock(); {first}"),
-        barrier(1),
-        barrier(2),
+        barrier(1, "shared_A"),
+        barrier(2, "shared_A"),
         (end, f"ikp_0 = clock() - ikp_from;\n{end}"),
         stored(3, "if (cond2 && cond1) {"),
     ]
@@ -271,21 +267,21 @@ KERNELS = (
     Timed(
         "softmax_forward_online_kernel8",
         "llm.c f1e2ace",
-        (("loop", 0), ("loop", 1)),
+        (("loop", 32), ("loop", 43), ("loop", 61)),
         softmax,
     ),
     Timed(
         "sgemm1DBlocktiling",
         "SGEMM_CUDA 60cba6f",
-        (("loop", 0), ("barrier", 0), ("barrier", 1)),
+        (("loop", 44), ("barrier", 48), ("barrier", 64)),
         sgemm,
     ),
     Timed(
         "compute_distances",
         "kNN-CUDA d135b79",
-        (("loop", 0), ("barrier", 0), ("barrier", 1)),
+        (("loop", 46), ("barrier", 59), ("barrier", 70)),
         distances,
     ),
-    Timed("_fwd_kernel", "S-LoRA c1ddf48", (("loop", 0),), attention, first_warp=True),
-    Timed("_rms_norm", "S-LoRA c1ddf48", (("loop", 0), ("loop", 1)), rms_norm, first_warp=True),
+    Timed("_fwd_kernel", "S-LoRA c1ddf48", (("loop", 49),), attention, first_warp=True),
+    Timed("_rms_norm", "S-LoRA c1ddf48", (("loop", 23), ("loop", 30)), rms_norm, first_warp=True),
 )

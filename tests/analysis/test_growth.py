@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 import ikp
+from ikp.analysis.explain.prepared import prepare
 from ikp.trace import Trace
 from tests.analysis.example import launch, trace
 from tests.growth import calls, peak_bytes
@@ -77,3 +78,10 @@ def test_figures_are_those_of_each_kernel_alone():
         [f"r{at}", "in no range"] for at in range(3)
     ]
     assert [one.rows[0].count for one in found.kernels] == [(1, 1)] * 3
+
+
+def test_the_ranges_of_a_warp_take_no_memory_of_the_others():
+    launch = prepare(of_regions(20_000), 0)
+    column = launch.slot.nbytes
+    assert peak_bytes(lambda: launch.of_slot(1)) < column / 10
+    assert launch.of_slot(0).tolist() == list(range(20_000))

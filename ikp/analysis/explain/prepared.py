@@ -335,7 +335,7 @@ class Prepared:
 
     def of_slot(self, slot: int) -> NDArray[np.intp]:
         """Return the ranges of a warp."""
-        bounds = np.array([slot, slot + 1], self.slot.dtype)  # of another type, numpy casts all slots
+        bounds = np.array([slot, slot + 1], self.slot.dtype)  # of another type: numpy casts all
         return np.arange(*np.searchsorted(self.slot, bounds))
 
     @cached_property

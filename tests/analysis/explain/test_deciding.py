@@ -246,3 +246,55 @@ def test_loads_of_a_loop_of_products_that_nothing_loads_ahead() -> None:
     ahead, not_ahead = (in_a_loop_of_products(copies=each) for each in (True, False))
     assert "exposed-load" in [one.id for one in not_ahead.findings]
     assert "exposed-load" in [one.id for one in ahead.symptoms]
+
+
+@pytest.mark.parametrize(("apart", "sure"), [(0, True), (125, False)])
+def test_waits_for_copies_are_hidden_by_products_of_other_warps(apart: int, sure: bool) -> None:
+    """Each wait leaves no copy under way; half of the warps multiply while the others wait."""
+    scene = Scene()
+    for block in range(132):
+        for warp in range(8):
+            first = apart * (warp % 2)
+            ranges = [("cp.async x4 @k.py:6", 0, 5)]
+            for k in range(16):
+                at = first + 10 + 250 * k
+                ranges.append(("cp.async wait @k.py:6", at, at + 125))
+                ranges.append(("dot", at + 125, at + 250))
+            scene.add(Warp(block, warp, block, 0, 4140, ranges))
+    code = CodeFacts(
+        *("sm_90a", 32, 0),
+        ranges={
+            "cp.async x4 @k.py:6": RangeFacts("copy"),
+            "cp.async wait @k.py:6": RangeFacts("wait:copy"),
+            "dot": RangeFacts("mma", mix={"tensor.group.2": (1, 0, 0)}, products=1e4),
+        },
+        kernel="kernel",
+        ahead=0.0,
+    )
+    trace = scene.trace(device="NVIDIA H200")
+    said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    one = next(one for one in said.every if one.id == "late-copy")
+    assert (one.confidence == "likely") == sure
+    assert (one in said.findings) == sure
+
+
+@pytest.mark.parametrize(("waves", "fits"), [(8, True), (1, False)])
+def test_loads_again_of_what_l2_holds_take_its_time(waves: int, fits: bool) -> None:
+    """Three passes of each block over 8 * 128 KB / waves; 132 blocks run at once."""
+    scene = Scene()
+    for block in range(132 * waves):
+        begin = block // 132 * 16_000 // waves
+        ranges = [("step", begin, begin + 16_000 // waves)]
+        scene.add(Warp(block, 0, block % 132, begin, begin + 16_000 // waves, ranges))
+    some = tuple(
+        AccessFacts("load.global.16", 256 / waves, f"/src/k.py:{7 + i}", 16.0, 16.0, 32, "lwbi",
+                    True, 0.0, 0.0, keys=(1, 2))
+        for i in range(3)
+    )  # fmt: skip
+    facts = RangeFacts("load", mix={"load.global.16": (256 / waves, 0, 0)}, accesses=some)
+    code = CodeFacts("sm_90a", 32, 0, ranges={"step": facts}, kernel="kernel")
+    trace = scene.trace(device="NVIDIA H200")
+    said = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    one = next(one for one in said.every if one.id == "repeated-loads")
+    assert one.number.value == pytest.approx(1 / 3)
+    assert (one.bound_share < 0.8 * one.number.value) == fits

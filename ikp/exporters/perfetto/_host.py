@@ -95,29 +95,32 @@ def _packets(
     host: HostTrace, sequence: int, goes_on: frozenset[int]
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield the packets of one file."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
+
     lanes = _Lanes(_first_id(host))
     rows = _rows(host, lanes)
-    made = [_first_packet(sequence), *lanes.descriptors(host, sequence)]
-    flows = _flows(host)
-    for at, kind, lane, index in rows:
-        packet = _packet(sequence)
-        packet.timestamp = (host.base_ns or 0) + at
-        packet.track_event.track_uuid = lane
-        packet.track_event.type = kind
-        if kind == EventType.SLICE_BEGIN:
-            one = host.slices[index]
-            packet.track_event.name = one.name
-            packet.track_event.categories.append(one.category)
-            annotate(packet.track_event, dict(one.args))
-            if index in flows:
-                event, on = packet.track_event, _is_call(one) or index in goes_on
-                ids = event.flow_ids if on else event.terminating_flow_ids
-                ids.append(flows[index])
-        made.append(packet)
-        if len(made) >= _AT_ONCE:
-            yield _serialized(made)
-            made = []
-    yield _serialized(made)
+    yield _serialized([_first_packet(sequence), *lanes.descriptors(host, sequence)])
+    flows, base_ns, flags = _flows(host), host.base_ns or 0, int(NEEDS_STATE)
+    for first in range(0, len(rows), _AT_ONCE):
+        made = TraceMessage()
+        add = made.packet.add  # packets that are made elsewhere would be copied
+        for at, kind, lane, index in rows[first : first + _AT_ONCE]:
+            packet = add(
+                timestamp=base_ns + at, trusted_packet_sequence_id=sequence, sequence_flags=flags
+            )
+            event = packet.track_event
+            event.track_uuid = lane
+            event.type = kind
+            if kind is EventType.SLICE_BEGIN:
+                one = host.slices[index]
+                event.name = one.name
+                event.categories.append(one.category)
+                if one.args:
+                    annotate(event, dict(one.args))
+                if index in flows:
+                    on = _is_call(one) or index in goes_on
+                    (event.flow_ids if on else event.terminating_flow_ids).append(flows[index])
+        yield np.frombuffer(made.SerializeToString(), np.uint8)
 
 
 def _is_call(one: HostSlice) -> bool:

@@ -72,7 +72,7 @@ def _line(file: str, number: int) -> Line:
     return Line(file, number)
 
 
-@lru_cache(1 << 15)
+@lru_cache(1 << 12)
 def _instruction(text: str) -> Instruction:
     """Return an instruction by its text, with its effects: half of a kernel's were seen before."""
     guard = ""

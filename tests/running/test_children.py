@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.cli.main import cli
+from ikp.running.startup.ikp_children import Family, Passing, Starts
 from tests.processes import use_slim_torch
 from tests.repo.tree import ROOT
 
@@ -105,6 +106,26 @@ def test_processes_of_multiprocessing_are_recorded(how: str, tmp_path: Path) -> 
     assert [each.label for each in whole.launches] == ["add"] * 5
     assert len(whole.events) == sum(len(each.events) for each in parts)
     assert whole.launches == by_hand.launches
+
+
+def test_a_child_without_an_environment_of_its_own_gets_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``subprocess`` of Python 3.14 starts one: ``os.posix_spawn`` with None."""
+    seen: list[tuple[object, bool]] = []
+
+    def spawn(path: str, words: list[str], env: object, **options: object) -> int:
+        printed = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
+        seen.append((env, "IKP_TEST=1" in printed))
+        return 7
+
+    monkeypatch.setattr(os, "posix_spawn", spawn)
+    passing = Passing(str(tmp_path), "IKP_OLD_PATH", {"IKP_TEST": "1"}, every=False)
+    starts = Starts(Family(os.getpid(), str(tmp_path), every=False), passing, lambda: None)
+    assert starts.posix_spawn(sys.executable, [sys.executable], None) == 7
+    assert starts.posix_spawn("/bin/true", ["true"], None) == 7
+    assert seen == [(None, True), (None, False)]
+    assert "IKP_TEST" not in os.environ
 
 
 STARTED = """\

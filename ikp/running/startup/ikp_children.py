@@ -195,10 +195,13 @@ class Starts:
         return self._fork_exec(words, files, *rest)
 
     def posix_spawn(self, path: Any, argv: Any, env: Any, /, **options: Any) -> Any:
-        """Start a child."""
-        own = _decoded(env)
-        made = self._with_ours(own) if self._is_wanted([path], argv, own) else env
-        return self._spawn(path, argv, made, **options)
+        """Start a child; with None as ``env``, as ``subprocess`` of Python 3.14 does, as it is here."""
+        own = os.environ if env is None else _decoded(env)
+        if not self._is_wanted([path], argv, own):
+            return self._spawn(path, argv, env, **options)
+        if env is None:
+            return self._passing.call(lambda: self._spawn(path, argv, None, **options))
+        return self._spawn(path, argv, self._with_ours(own), **options)
 
     def execve(self, path: Any, argv: Any, env: Any) -> Any:
         """Become another program."""

@@ -195,7 +195,7 @@ class Starts:
         return self._fork_exec(words, files, *rest)
 
     def posix_spawn(self, path: Any, argv: Any, env: Any, /, **options: Any) -> Any:
-        """Start a child; with None as ``env``, as ``subprocess`` of Python 3.14 does, as it is here."""
+        """Start a child. None as ``env``, as of ``subprocess`` in Python 3.14, is ours."""
         own = os.environ if env is None else _decoded(env)
         if not self._is_wanted([path], argv, own):
             return self._spawn(path, argv, env, **options)

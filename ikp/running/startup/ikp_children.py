@@ -200,7 +200,7 @@ class Starts:
         if not self._is_wanted([path], argv, own):
             return self._spawn(path, argv, env, **options)
         if env is None:
-            return self._passing.call(lambda: self._spawn(path, argv, None, **options))
+            return self._passing.call(lambda: self._spawn(path, argv, env, **options))
         return self._spawn(path, argv, self._with_ours(own), **options)
 
     def execve(self, path: Any, argv: Any, env: Any) -> Any:

@@ -169,7 +169,8 @@ class Starts:
     def __init__(self, family: Family, passing: Passing, leave: Callable[[], None]) -> None:
         self._family, self._passing, self._leave = family, passing, leave
         self._module: Any = import_module("_posixsubprocess")
-        self._fork_exec, self._spawn = self._module.fork_exec, os.posix_spawn
+        self._fork_exec = self._module.fork_exec
+        self._spawn: Any = os.posix_spawn
         self._execve, self._execv = os.execve, os.execv
 
     def follow(self) -> None:

@@ -214,7 +214,7 @@ from ikp.session.options import CLOCKS
     "--merge/--no-merge",
     default=True,
     show_default=True,
-    help="Where several processes have left a .pftrace, 16 MiB together at most, end with one of "
+    help="Where several processes have left a .pftrace, 64 MiB together at most, end with one of "
     "all of them, NAME.all.pftrace, on one axis.",
 )
 @click.option(

@@ -18,6 +18,7 @@ from ikp.host_traces import kineto
 from ikp.session import launch_marks
 
 _LEVEL: Final = "KINETO_LOG_LEVEL"
+_CALLS: Final = ("cuda_runtime", "cuda_driver", "overhead")
 HASTY_BYTES = 64 << 20
 """JSON of some 300,000 events, which take half a minute of a slow processor."""
 _SILENT: Final = "6"
@@ -122,14 +123,14 @@ class HostRecording:
         return host if self._until_ns is None else kineto.until(host, self._until_ns)
 
     def is_empty(self) -> bool:
-        """End the recording, and return whether it has seen nothing.
+        """End the recording, and return whether it has seen nothing but calls of CUDA.
 
         Raises:
             RuntimeError: a kernel has failed, or the program ended it.
             UsageError: torch's file can't be read.
         """
         self.halt()
-        return not self._read().slices
+        return all(each.category in _CALLS for each in self._read().slices)
 
     def _read(self) -> HostTrace:
         if self._host is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ikp.running.run_options import Options
     from ikp.trace import Trace
 
-MOST_BYTES: Final = 16 << 20
+MOST_BYTES: Final = 64 << 20
 """Of files that the end of a run joins: a MB of what hosts did takes 3.4 s of a slow processor."""
 
 _MOST_NAMED: Final = 4

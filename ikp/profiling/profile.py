@@ -240,10 +240,6 @@ class profile(Life):
                 asked = recording.requests.get(key)
             except TypeError:  # a part can change
                 asked = None
-        if asked is not None and enabled and phase is Phase.ACTIVE:
-            ready = asked.prepared
-            if ready is not None and (prof := ready.take()) is not None:
-                return prof
         if asked is None:
             checked_name(label, "a buffer's label")
             table = region_table(regions)

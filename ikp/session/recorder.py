@@ -36,14 +36,13 @@ from ikp.session.current import Opening, closed
 from ikp.session.faults import failures, fault, lost, streams
 from ikp.session.handed import Held, hand_out
 from ikp.session.harvest import Harvest, Taken
-from ikp.session.known_launch import LASTS_S, ask_torch, revocations, revoke
+from ikp.session.known_launch import LASTS_S, ask_torch, revoke
 from ikp.session.lifting import Drain
 from ikp.session.memory import BufferSize
-from ikp.session.prepared_buffers import Prepared
 from ikp.session.readback import read_back, waited
 from ikp.session.replays import CapturedGraph, ReplayLog, known
 from ikp.session.service import DeviceService, service_of
-from ikp.session.stock import STOCK_BYTES, Pace, Stock
+from ikp.session.stock import STOCK_BYTES, Stock
 from ikp.session.storage import shared_by_mps
 from ikp.session.wishes import Settled, Wishes, device_facts
 from ikp.version import __version__
@@ -72,9 +71,6 @@ class BufferRequest:
     """Takes another buffer for a kernel without verbs, where the session keeps the request as long
     as it is open. Returns None where the session records no launch now, and raises a SlowError
     where it has ended."""
-    pace: Pace = field(default_factory=Pace)
-    prepared: Prepared | None = None  # buffers that were made ahead
-    preparing: bool = False  # some are being made
 
     @property
     def launch(self) -> object:
@@ -168,7 +164,7 @@ class Recording:
         self._since_ns = time.monotonic_ns() - _BEFORE_NS
         self.requests: dict[tuple[object, ...], BufferRequest] = {}  # by what a user asked for
         self.labels = set[str]()  # that were checked, and for which there was no buffer
-        self._stocks: list[tuple[_Place, Stock | Prepared]] = []
+        self._stocks: list[tuple[_Place, Stock]] = []
         self._ordered = True  # segments are in the order of their launches
         opening.replays = self._keep_replays
 
@@ -196,46 +192,7 @@ class Recording:
         prof = found.argument(segment, handed)
         if prof is not None:  # else the adapter has warned why
             self._keep_taken(segment, handed, asked, found)
-            if enabled and not asked.kernel:  # others' launchers repeat launches themselves
-                self._prepare(asked, rank)
         return prof
-
-    def _prepare(self, asked: BufferRequest, rank: int | None) -> None:
-        """Have the service make buffers ahead, if requests like this come soon."""
-        ready, asked.prepared = asked.prepared, None
-        most = asked.pace.wanted(time.monotonic(), 0 if ready is None else ready.used)
-        if most and asked.again is not None and asked.found is not None and not asked.preparing:
-            asked.preparing = True
-            job = partial(self._prepared, asked, asked.found, most, rank, revocations[0])
-            asked.found.place.service.post(job)
-
-    def _prepared(
-        self, asked: BufferRequest, found: Found, most: int, rank: int | None, revoked: int
-    ) -> float | None:
-        """Make buffers ahead; in the service, which must not wait for a launching thread."""
-        if not self._lock.acquire(blocking=False):
-            return _SOON_S
-        try:
-            made, kind = list[tuple[Any, Taken]](), found.ready.kind
-            again = found.arguments.get(True)
-            if again is None or not self._may_take_ahead(asked, found):
-                return None
-            for data in self._pieces(found, most):
-                segment = _segment(asked, found, data, enabled=True, rank=rank)
-                handed = hand_out(data, asked.label, self.opening)
-                notice = handed.ikp_notice
-                notice.segment, notice.request = segment, asked
-                taken = Taken(segment, weakref.ref(handed), notice, kind, launch=found.launch)
-                made.append((again(handed), taken))
-            if made:
-                ready = Prepared(made, kind, found.settled.holds, revoked)
-                self._stocks.append((found.place, ready))
-                asked.prepared = ready
-        finally:
-            self._lock.release()
-            asked.preparing = False
-        found.place.harvest.watch()
-        return None
 
     def _may_take_ahead(self, asked: BufferRequest, found: Found) -> bool:
         """Return whether launches like an earlier one may take segments ahead."""
@@ -605,14 +562,12 @@ class Recording:
             yield SegmentSource.of(segment, place.service.call(read))
 
 
-_pinned: list[ReplayLog | Stock | Prepared] = []
+_pinned: list[ReplayLog | Stock] = []
 """Logs that kernels may write to at any time from now on: never freed."""
 _BEFORE_NS = 10_000_000_000
 """Handshakes with a GPU so long before the session are used, too."""
 _FEW = 16
 """The most segments of a stock where memory may be short soon."""
-_SOON_S = 0.0005
-"""After so long, what a launching thread holds is asked for again."""
 _CLOCK_S = 0.05
 """The interval at which launches ask a GPU's clock whether a handshake is due."""
 _BYTES_AT_ONCE = 1 << 30

@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch")
 
 import ikp  # noqa: E402
 from ikp.core.warps import launch_bounds  # noqa: E402
-from tests.gpu.driver_api import NODES, RUNS  # noqa: E402
 from tests.gpu.driver_program import BURST, BURSTS, LEARNED  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -127,14 +126,13 @@ def test_graphs_of_the_driver_are_recorded_replay_by_replay(tmp_path: Path) -> N
     assert trace.slots.finished.all() and {each.relaunches for each in found} == {0}
 
 
-def test_the_body_of_a_conditional_node_is_recorded_each_time_it_runs(tmp_path: Path) -> None:
-    path = tmp_path / "x.pftrace"
-    done = under_ikp(path, "conditional")
-    assert done.stdout == ran(*API, "conditional").stdout, done.stderr
-    trace = ikp.load(path)
-    found = [each for each in trace.launches if each.label == "adds"]
-    assert len(found) == NODES * RUNS and trace.slots.finished.all(), done.stderr
-    assert len({each.replay for each in found}) == RUNS
+def test_the_body_of_a_conditional_node_is_as_without_and_the_report_says_why(
+    tmp_path: Path,
+) -> None:
+    plain = ran(*API, "conditional").stdout
+    done = under_ikp(tmp_path / "x.pftrace", "conditional")
+    assert done.stdout == plain, done.stderr
+    assert "cuStreamBeginCaptureToGraph" in done.stderr
 
 
 def test_launches_with_buffers_taken_ahead_are_all_recorded_in_their_order(tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ class NodeKind(IntEnum):
     NODE = 1  # a program puts a node into a graph itself
     CAPTURE_BEGINS = 2  # of a stream
     CAPTURE_ENDS = 3
+    CAPTURE_INTO = 4  # begins, into a graph that the program has made, as bodies of nodes are
 
 
 class _Part(IntEnum):

@@ -62,6 +62,10 @@ _NOTHING = DriverObject(0, 0, 0, "", "", 0, HandleKind.UNKNOWN)
 _UNKNOWN = SeenKernel("unknown", _NOTHING, _NOTHING, Labels())
 _UNSEEN = "its machine code was not seen: the program got it from the driver in another way"
 _NODE = "put into a CUDA graph by the program itself, and not by capturing its launch"
+_BODY = (
+    "captured into a graph that the program has made (cuStreamBeginCaptureToGraph), such as the "
+    "body of a conditional node, which can't hold the write of a buffer's address"
+)
 _OVERLAPS = (
     "it may begin before the launch before it has ended (programmatic dependent launch), and where "
     "it records would be written between the two"
@@ -144,6 +148,8 @@ class Launches:
     _slots: dict[tuple[str, str], tuple[int, SeenKernel]] = field(default_factory=dict)
     _known: KnownLaunches = field(default_factory=KnownLaunches)
     stocks: Stocks = field(init=False)
+    _bodies: set[int] = field(default_factory=set)
+    """Numbers of captures under way into graphs that the program has made."""
     _dropped: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _latest: _Latest = field(default_factory=_Latest)
@@ -259,11 +265,15 @@ class Launches:
 
     def _captures(self, launch: hooks.InterposedLaunch) -> None:
         """Note that a CUDA graph's capture begins or ends; at the end, capture a node of ikp's."""
-        if launch.node == NodeKind.CAPTURE_BEGINS:
-            self.launcher.capture_begins()
-        else:
+        stream = launch.stream or 0
+        if launch.node == NodeKind.CAPTURE_ENDS:
+            self._bodies.discard(cuda.capture_number(stream))
             self.launcher.capture_ends()
-            end_capture(launch.stream or 0)
+            end_capture(stream)
+            return
+        if launch.node == NodeKind.CAPTURE_INTO:
+            self._bodies.add(cuda.capture_number(stream))
+        self.launcher.capture_begins()
 
     @staticmethod
     def _timed(launch: hooks.InterposedLaunch) -> bool:
@@ -507,6 +517,7 @@ class Launches:
         """Return the patched function, with its buffer passed; the plain one if it gets none."""
         self._let_go(launch)
         self._check_context()
+        self._check_capture(launch.stream or 0)
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
         captured = cuda.capturing(stream)
@@ -583,6 +594,15 @@ class Launches:
                 "it runs in a CUDA context of its own, where torch's memory can't be used."
             )
         self._primaries.add(context)
+
+    def _check_capture(self, stream: int) -> None:
+        """Refuse a launch that a graph of the program's own captures.
+
+        Raises:
+            _NotNow: it is one.
+        """
+        if self._bodies and cuda.capture_number(stream) in self._bodies:
+            raise _NotNow(_BODY)
 
     def _launched(self, kernel: SeenKernel, launch: hooks.InterposedLaunch) -> PlainLaunch:
         """Return a launch of the plain kernel with its memory, for another process to repeat."""

@@ -64,7 +64,7 @@ BEGIN(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
                int mode) {                                                                        \
         NEED(name);                                                                               \
         Result result = real_##name(stream, graph, before, data, edges, mode);                    \
-        if (!result) tell(CAPTURE_BEGINS, stream ? stream : default_stream);                      \
+        if (!result) tell(CAPTURE_INTO, stream ? stream : default_stream);                        \
         return result;                                                                            \
     }
 

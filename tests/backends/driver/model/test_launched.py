@@ -3,6 +3,7 @@
 import pytest
 
 from ikp.backends.driver import launches
+from ikp.backends.driver._hook import InterposedLaunch, NodeKind
 from ikp.sass.cubins.extra_argument import ExtraArgument
 from tests.backends.driver.model import driven as driving
 from tests.backends.driver.model.building import Built
@@ -67,4 +68,22 @@ def test_an_idle_launcher_is_asked_once_and_a_decision_lasts_until_it_is_taken_b
         launcher.seen.clear()
         assert not program.launch(function)[2]
         program.hook.wake()
+        assert program.launch(function)[2]
+
+
+def test_a_launch_captured_into_a_graph_of_the_programs_is_plain_and_reported(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conditional node's body, say: what writes a buffer's address there makes it invalid."""
+    with driven(built, launcher := Counting()) as program:
+        function = _function(program)
+        monkeypatch.setattr(launches, "end_capture", lambda _: None)
+        monkeypatch.setattr(launches.cuda, "capture_number", lambda _: 9)
+        captured = [True]
+        monkeypatch.setattr(launches.cuda, "capturing", lambda _: captured[0])
+        program.launches.asked(InterposedLaunch(node=NodeKind.CAPTURE_INTO, stream=5))
+        assert not program.launch(function)[2]
+        assert launcher.plain == [f"a: {launches._BODY}"] and not launcher.failed
+        program.launches.asked(InterposedLaunch(node=NodeKind.CAPTURE_ENDS, stream=5))
+        captured[0] = False
         assert program.launch(function)[2]

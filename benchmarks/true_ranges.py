@@ -2,12 +2,12 @@
 
     IKP_BENCHMARK_SOURCES=CHECKOUTS python -m benchmarks.true_ranges FOLDER
 
-Five kernels (:mod:`benchmarks.calls.clocks`) are recorded as they are, by ``ikp run --detail
-waits`` with all else as by default, and run in another process with clock reads in their text, and
-without. Before each launch, the L2 cache is flushed. Prints Markdown tables: of each place with
-clock reads, what its range holds in machine code, and what a warp took in it in a launch, in cycles
-(medians over warps, then over launches); of each launch, CUPTI's duration of the plain kernel, and
-ikp's.
+Five kernels (:mod:`benchmarks.calls.clocks`) are recorded as they are by ``ikp run --detail
+waits``, as by default, and in one block of seven alone. In another process they run with clock
+reads in their text, and without. Before each launch, the L2 cache is flushed. Prints Markdown
+tables: of each place with clock reads, what its range holds in machine code, and what a warp took
+in it in a launch, in cycles (medians over warps, then over launches); of each launch, CUPTI's
+duration of the plain kernel, the recorded one's over it, and what the trace tells of that.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ikp.analysis.perturbation import Perturbation
 
 ROUNDS = 5
 RECORDED = 3
 """Launches of a kernel that ikp records."""
+WAYS = {"default": [], "one block in seven": ["--blocks", "::7"]}
+"""Options of each recording."""
 Figures = dict[str, Any]
 
 
@@ -123,11 +128,16 @@ def shown(trace: Path) -> Figures:
                 ranges.setdefault(loaded.regions[region].name, []).append(float(np.median(took)))
         made[kernel.label] = {
             "us": statistics.median(float(end[one] - begin[one]) / 1000 for one in launches),
-            "told": str(told.get(loaded.launches[launches[0]].label)),
+            "dropped": sum(loaded.launches[one].dropped for one in launches),
+            "told": _told(told.get(loaded.launches[launches[0]].label)),
             "ranges": {name: statistics.median(each) for name, each in ranges.items()},
             "launches": ranges,
         }
     return made
+
+
+def _told(one: Perturbation | None) -> str:
+    return f"{one.ratio:.3f} +-{one.error}, {one.hidden:.1%} hidden" if one else "nothing"
 
 
 def held(inspected: Figures) -> dict[str, dict[str, str]]:
@@ -144,29 +154,34 @@ def held(inspected: Figures) -> dict[str, dict[str, str]]:
     return found
 
 
-def rows(hand: Figures, ikp: Figures, inspected: Figures) -> tuple[list[str], list[str]]:
+def rows(hand: Figures, ways: dict[str, Figures], inspected: Figures) -> tuple[list[str], ...]:
     """Return the tables' rows: of ranges, and of launches."""
     from benchmarks.calls import clocks
 
     code, ranges, launches = held(inspected), list[str](), list[str]()
     for each in clocks.KERNELS:
-        mine, theirs = hand[each.label], ikp[each.label]
+        mine, theirs = hand[each.label], [way[each.label] for way in ways.values()]
         named = next((some for name, some in code.items() if name.startswith(each.label)), {})
         for (kind, line), cell in zip(each.places, mine["cells"], strict=False):
-            where = re.compile(
-                rf"({kind}|iteration) @.*:{line}$" if kind == "loop" else rf"{kind} @.*:{line}$"
-            )
-            names = sorted(filter(where.match, theirs["ranges"]), reverse=True)
-            name = names[0] if names else f"{kind} :{line}"
-            took = theirs["ranges"].get(name)
-            told = f"{took:,.0f} | {took / max(cell, 1):.3f}" if took else "not recorded | "
-            holds = named.get(name, "")
-            ranges.append(f"| {each.library} | `{name}` | {holds} | {cell:,.0f} | {told} |")
-        launches.append(
-            f"| `{each.label}` | {mine['us']:.1f} | {mine['edited us']:.1f} | {theirs['us']:.1f} | "
-            f"{theirs['us'] / mine['us']:.3f} | {theirs['told']} |"
-        )
+            kinds = "loop|iteration" if kind == "loop" else kind
+            where = re.compile(rf"({kinds}) @.*:{line}$")
+            found = sorted({name for one in theirs for name in one["ranges"] if where.match(name)})
+            name = found[-1] if found else f"{kind} :{line}"
+            told = [_beside(cell, one, name) for one in theirs]
+            start = f"| {each.library} | {name} | {named.get(name, '')} | {cell:,.0f} | "
+            ranges.append(f"{start}{' | '.join(told)} |")
+        told = [f"{one['us'] / mine['us']:.3f}; {one['told']}" for one in theirs]
+        start = f"| `{each.label}` | {mine['us']:.1f} | {mine['edited us']:.1f} | "
+        launches.append(f"{start}{' | '.join(told)} |")
     return ranges, launches
+
+
+def _beside(cell: float, kernel: Figures, name: str) -> str:
+    """Return what ikp shows of a range, and the ratio to what was read by hand."""
+    if kernel["dropped"]:
+        return "records dropped"
+    took = kernel["ranges"].get(name)
+    return f"{took:,.0f} ({took / cell:.3f})" if took else "not recorded"
 
 
 def main() -> None:
@@ -176,23 +191,24 @@ def main() -> None:
         by_hand(where / "hand.json") if child[0] == "hand" else recorded()
         return
     where.mkdir(parents=True, exist_ok=True)
-    here, trace = ["-m", "benchmarks.true_ranges", folder], where / "ranges.pftrace"
+    here, ways = ["-m", "benchmarks.true_ranges", folder], dict[str, Figures]()
     subprocess.run([sys.executable, *here, "hand"], check=True, timeout=100)
-    options = ["--kernel", "*", "--detail", "waits", "--memory", "8192", "--no-explain"]
-    command = ["run", *options, "--out", str(trace), "--force", *here, "recorded"]
-    subprocess.run([sys.executable, "-m", "ikp", *command], check=True, timeout=100)
+    for name, more in WAYS.items():
+        trace = where / f"{name}.pftrace"
+        options = ["--kernel", "*", "--detail", "waits", "--memory", "8192", "--no-explain", *more]
+        command = ["run", *options, "--out", str(trace), "--force", *here, "recorded"]
+        subprocess.run([sys.executable, "-m", "ikp", *command], check=True, timeout=100)
+        ways[name] = shown(trace)
     inspect = [sys.executable, "-m", "ikp", "inspect", str(trace), "--format", "json"]
     told = subprocess.run(inspect, check=False, timeout=100, capture_output=True, text=True)
-    ikp, hand = shown(trace), json.loads((where / "hand.json").read_text())
-    (where / "shown.json").write_text(json.dumps(ikp))
+    hand = json.loads((where / "hand.json").read_text())
+    (where / "shown.json").write_text(json.dumps(ways))
     (where / "inspect.json").write_text(told.stdout)
-    ranges, launches = rows(hand, ikp, json.loads(told.stdout))
-    print(
-        "| library | range | holds | by hand | ikp | ratio |\n| --- | --- | --- | --- | --- | --- |"
-    )
-    print(*ranges, sep="\n")
-    print("\n| launch, us | CUPTI | with clocks | ikp | ratio | told |")
-    print("| --- | --- | --- | --- | --- | --- |", *launches, sep="\n")
+    ranges, launches = rows(hand, ways, json.loads(told.stdout))
+    print(f"| library | range | holds | by hand | {' | '.join(ways)} |")
+    print("| --- " * (4 + len(ways)) + "|", *ranges, sep="\n")
+    print(f"\n| launch | us | with clocks | {' | '.join(ways)} |")
+    print("| --- " * (3 + len(ways)) + "|", *launches, sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,41 +1,54 @@
-"""Clock reads go right around the texts that are named, in program order."""
+"""Clock reads go right around the texts that are named; ranges stand beside their lines."""
 
 from __future__ import annotations
 
 import pytest
 
 from benchmarks import true_ranges
+from benchmarks.calls import clocks
 
-KERNEL = (
-    "__global__ void k(float* out, int N, int C) {\n float maxval;\n a();\n b();\n a();\n b();\n}"
-)
+KERNEL = "k() {\n a();\n __syncthreads();\n a();\n}"
 
 
 def test_each_pair_is_around_its_own_text() -> None:
-    edits = [*true_ranges.around("a();", "a();", 0), *true_ranges.around("b();", "b();", 1)]
-    text = true_ranges.edited(KERNEL, "float maxval", edits)
-    assert "int C, unsigned* hand) {" in text
-    first = "unsigned ikp_0 = clock(); a(); if (ikp_lane == 0) ikp_cells[0] = clock() - ikp_0;"
-    assert text.index(first) < text.index("unsigned ikp_1 = clock(); b(); if (ikp_lane == 0)")
-    assert text.count("clock()") == 4 and text.count("a();") == text.count("b();") == 2
-
-
-def test_a_barriers_wait_is_read_by_the_third_read() -> None:
-    (_, (_, after)) = true_ranges.around("a();", "a();", 1, adds=True, barrier=True)
-    assert after == "a(); clock(); clock(); if (ikp_lane == 0) ikp_cells[1] += clock() - ikp_1;"
-
-
-def test_ranges_and_cells_are_paired_in_program_order() -> None:
-    ranges = [
-        {"name": name, "of_warp": took}
-        for name, took in (("loop @k:3", 100), ("barrier @k:4", 10), ("barrier @k:9", 30))
-    ]
-    hand = {"kernels": {"k": 50.0, "fill": 2.0}, "cells": [80.0, 10.0, 20.0]}
-    found = true_ranges.rows("llm_c_matmul", {"span": 55.0, "ranges": ranges}, hand)
-    assert [row.split(" | ")[-1] for row in found] == [
-        *("1.100 |", "1.250 |", "1.000 |", "1.500 |")
-    ]
-    found = true_ranges.rows("llm_c_matmul", {"span": 55.0, "ranges": ranges[1:2]}, hand)
-    assert sum("no range" in row for row in found) == 2
+    edits = [*clocks.timed(0, "a();", "a();"), *clocks.timed(1, "a();", "a();")]
+    text = clocks.replaced(KERNEL.replace("a();", "a(); a();"), edits)
+    first = "ikp_from = clock(); a(); a(); ikp_0 += clock() - ikp_from;"
+    assert text.index(first) < text.index(first.replace("ikp_0", "ikp_1"))
+    assert text.count("clock()") == 4 and text.count("a();") == 4
     with pytest.raises(ValueError, match="substring not found"):
-        true_ranges.edited(KERNEL, "float maxval", true_ranges.around("c();", "c();", 0))
+        clocks.replaced(KERNEL, clocks.timed(0, "b();", "b();"))
+
+
+def test_a_clock_behind_a_barrier_waits_for_shared_memory() -> None:
+    text = clocks.replaced(KERNEL, [clocks.barrier(1, "tile")])
+    assert "__syncthreads(); *(volatile float*)tile; ikp_1 += clock()" in text
+
+
+def test_ranges_stand_beside_the_cells_of_their_lines() -> None:
+    kernel, *_ = (each for each in clocks.KERNELS if "barrier" in dict(each.places))
+    lines = [line for _, line in kernel.places]
+    names = [f"loop @k.cu:{lines[0]}", *(f"barrier @k.cu:{line}" for line in lines[1:])]
+    hand = {"us": 50.0, "edited us": 51.0, "cells": [80.0, 10.0, 20.0]}
+    told = {
+        "us": 55.0,
+        "dropped": 0,
+        "told": "",
+        "ranges": dict(zip(names, (100.0, 10.0, 30.0), strict=True)),
+    }
+    of_all = {each.label: hand for each in clocks.KERNELS}
+    counted = [{"name": name, "copies": [{"counts": {"load": 2}}]} for name in names]
+    inspected = {"kernels": [{"name": kernel.label, "ranges": counted}]}
+
+    def rows(**changed: object) -> list[str]:
+        ways = {"default": {each.label: told | changed for each in clocks.KERNELS}}
+        ranges, launches = true_ranges.rows(of_all, ways, inspected)
+        assert "1.100" in launches[0]
+        return [row for row in ranges if row.startswith(f"| {kernel.library}")]
+
+    assert [row.split(" | ")[-1] for row in rows()] == [
+        *("100 (1.250) |", "10 (1.000) |", "30 (1.500) |")
+    ]
+    assert all("| 2 load |" in row for row in rows())
+    assert all("not recorded" in row for row in rows(ranges={}))
+    assert all("records dropped" in row for row in rows(dropped=1))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ikp.inspection._work import flop
 from ikp.sass.disassembly.listing import Instruction
-from ikp.sass.disassembly.opcodes import IDLE, Work, work_of
+from ikp.sass.disassembly.opcodes import IDLE, Work, lane_bytes, work_of
 
 _STORES = ("UTMASTG", "UTMAREDG", "UBLKRED", "UBLKCP.G.S")
 _WAITS = (
@@ -22,7 +22,6 @@ _MUCH = 8
 _LANES = 32
 _SPECIAL = 8
 """Cycles in which a scheduler issues one of MUFU: 4 lanes a cycle."""
-_WIDTH = re.compile(r"\.(128|64|U16|S16|U8|S8)\b")
 
 
 def activity(instructions: Iterable[tuple[Instruction, float]]) -> str:
@@ -87,13 +86,7 @@ def bytes_of(once: list[Instruction], many: list[Instruction]) -> int | None:
     own = [each for each in once if work_of(each) in moved]
     if any(each.op.startswith("U") for each in own):  # TMA: a descriptor says how much
         return None
-    return sum(_LANES * lane_bytes(each) for each in own)
-
-
-def lane_bytes(instruction: Instruction) -> int:
-    """Return how many bytes of each lane an access is."""
-    found = _WIDTH.search(instruction.opcode)
-    return {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}[found[1]] if found else 4
+    return sum(_LANES * lane_bytes(each.opcode) for each in own)
 
 
 def issue_cycles(instruction: Instruction) -> int:
@@ -108,4 +101,4 @@ def wavefronts(instruction: Instruction) -> int:
     if instruction.op in ("LDSM", "STSM"):
         found = re.search(r"\.([24])\b", instruction.opcode)
         return int(found[1]) if found else 1
-    return max(lane_bytes(instruction) // 4, 1)
+    return max(lane_bytes(instruction.opcode) // 4, 1)

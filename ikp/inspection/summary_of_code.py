@@ -36,7 +36,6 @@ from ikp.inspection._work_of_range import (
     flop_of,
     has,
     issue_cycles,
-    lane_bytes,
     wavefronts,
 )
 from ikp.inspection.inspector import lost_ranges
@@ -48,7 +47,7 @@ from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.dataflow.idioms import reports
 from ikp.sass.dataflow.lane_state import Shape
 from ikp.sass.disassembly.listing import Code, Line
-from ikp.sass.disassembly.opcodes import Work, work_of
+from ikp.sass.disassembly.opcodes import Work, lane_bytes, work_of
 
 _SEVERAL = 4
 """Loads that a compiler would have made one, were they next to each other."""
@@ -358,7 +357,7 @@ class _Summary:
             lines = self.code.instructions[at].lines
             runs[bisect_left(self._waits, at), lines].append(at)
         loads = [at for run in runs.values() if len(run) >= _SEVERAL for at in run]
-        return min((lane_bytes(self.code.instructions[at]) for at in loads), default=None)
+        return min((lane_bytes(self.code.instructions[at].opcode) for at in loads), default=None)
 
     def _once(self, at: int, record: Record) -> bool:
         """Whether an instruction of a range runs at most once for each record; a product, just so.

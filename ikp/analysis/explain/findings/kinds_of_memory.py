@@ -121,7 +121,7 @@ def _is_indexed(work: CountedWork) -> bool:
     A spilled register has a place of its own; an element of an array is chosen as the code runs.
     """
     some = [each for each in work.accesses() if ".local." in each[1].unit]
-    chosen = sum(requests for _, one, requests in some if {*one.depends} & {*"ildo"})
+    chosen = sum(requests for _, one, requests in some if {*one.depends} & {*"ild"})
     return chosen > requests_of(some) / 2
 
 

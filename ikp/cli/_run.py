@@ -155,7 +155,7 @@ from ikp.session.options import CLOCKS
     type=click.IntRange(1, 2047),
     metavar="MIB",
     help="Room for the records of one launch. Without it: 512 records in each warp, or what "
-    "earlier launches of the kernel attempted if that is more, but 32 to 256 MiB.",
+    "earlier launches of the kernel attempted if that is more, but at most 256 MiB.",
 )
 @click.option(
     "--memory",

@@ -104,9 +104,9 @@ def test_processes_have_what_their_host_did_however_they_end(tmp_path: Path) -> 
 
 
 WITHOUT_LAUNCHES = """\
-import os, subprocess, sys, torch
+import os, subprocess, sys, torch, triton
 IDLE = (
-    "import torch; [begin() for begin, _ in list(torch.cuda._queued_calls)"
+    "import torch, triton; [begin() for begin, _ in list(torch.cuda._queued_calls)"
     " if begin.__module__.startswith('ikp')]"
 )
 for begin, _ in list(torch.cuda._queued_calls):  # as torch does when it initialises CUDA

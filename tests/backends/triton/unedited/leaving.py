@@ -127,6 +127,11 @@ class Program:
             "plain": {f"{name}: {why}": n for (name, why), n in self.launcher.plain.items()},
         }
 
+    def function(self, part: str) -> int:
+        """Return the driver's handle of the function that a part has launched."""
+        first, number = (int(self.said[each]["functions"][0]) for each in ("plain", part))
+        return triton_functions()[0] + number - first
+
     def recorded(self) -> dict[str, int]:
         self.session.collected()
         return dict(self.launcher.recorded)
@@ -177,7 +182,11 @@ def unlike(program: Program) -> None:
     program.launch("slow")
     request.again = program.session.again
     program.ready()
-    library.plain = handle(triton_functions()[1])
+    os.environ["IKP"] = "0"
+    program.launch("off")
+    del os.environ["IKP"]
+    program.ready()
+    library.plain = handle(program.function("off"))
     library.fake_refuse(1, library.plain)
     program.launch("refused")
     library.fake_refuse(0, None)

@@ -123,15 +123,23 @@ def test_the_kernels_record_what_is_measured(
 ) -> None:
     monkeypatch.setattr(it, "_RANGES", 4)
     options = {**OPTIONS, "clock": clock, "overflow": overflow, "device": "cpu"}
-    trace, settings = it.run(options, blocks=2)
-    assert f"clock={clock} overflow={overflow}" in settings
-    assert trace.dropped == 0
-    assert [launch.label for launch in trace.launches] == [
-        program.label for program in PROGRAMS * it._LAUNCHES
-    ]
-    found = cost_figures(trace, clock=clock)
-    for figure in (found.empty_range, found.range_alone):
-        assert 0 < figure.ticks < 1e9  # ns, in Python, on a machine that others may use
+    for _ in range(_TIMES):
+        trace, settings = it.run(options, blocks=2)
+        assert f"clock={clock} overflow={overflow}" in settings
+        assert trace.dropped == 0
+        assert [launch.label for launch in trace.launches] == [
+            program.label for program in PROGRAMS * it._LAUNCHES
+        ]
+        found = cost_figures(trace, clock=clock)
+        costs = [figure.ticks for figure in (found.empty_range, found.range_alone)]
+        if all(0 < each < 1e9 for each in costs):
+            return
+    pytest.fail(f"a range takes {costs} ns in each of {_TIMES} runs")
+
+
+_TIMES = 4
+"""Runs of which one has costs of ranges that can be: they are differences of times, in Python, and
+what else the machine does in one of the two is as long as many ranges."""
 
 
 @pytest.mark.compiled

@@ -313,13 +313,16 @@ class Life(Session):
         if not keeps and self._cycles.on_trace_ready is None:
             return
         check_here(recording, "prof.step")
-        trace, broken = recording.trace(self.facts)
-        recording.empty()
-        trace = _with_code_facts(trace)
-        if keeps and self._path is not None and not holds_nothing(trace):
-            target = os.path.abspath(self._cycles.path(with_rank(self._path)))  # noqa: PTH100
-            save(trace, target, force=self._force, failed=False)
-            self._cycles.wrote(target)
+        with self._ending:  # a signal that ends the session now writes the same file
+            if any(each is recording for each in self._ended):
+                return
+            trace, broken = recording.trace(self.facts)
+            recording.empty()
+            trace = _with_code_facts(trace)
+            if keeps and self._path is not None and not holds_nothing(trace):
+                target = os.path.abspath(self._cycles.path(with_rank(self._path)))  # noqa: PTH100
+                save(trace, target, force=self._force, failed=False)
+                self._cycles.wrote(target)
         if self._cycles.on_trace_ready is not None:
             self._cycles.on_trace_ready(trace)
         if broken is not None:

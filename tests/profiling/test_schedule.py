@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import ikp
 from ikp.errors import UsageError
+from ikp.profiling import _life
 from ikp.profiling.steps import Phase
 from tests.host import Host, work
 
@@ -75,6 +77,29 @@ def test_a_cycle_that_the_session_ends_is_written_then(host: Host, tmp_path: Pat
         run(host, prof, 3)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.0.pftrace", "x.2.pftrace"]
     assert [each.label for each in ikp.load(tmp_path / "x.2.pftrace").launches] == ["k2"]
+
+
+def test_a_signal_waits_for_the_cycle_that_is_written(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else both write one file, and the launches of one of the two are lost."""
+    real, chosen = _life.save, ikp.schedule(active=2)
+
+    def slow(*args: Any, **options: Any) -> str:
+        if threading.current_thread() is not signalled:
+            signalled.start()
+            signalled.join(0.3)
+        return real(*args, **options)
+
+    monkeypatch.setattr(_life, "save", slow)
+    with ikp.profile(tmp_path / "x.{step}.pftrace", steps=chosen) as prof:
+        recording = prof._recording
+        assert recording is not None
+        signalled = threading.Thread(target=prof._terminate, args=(recording,))
+        run(host, prof, 2)
+        signalled.join()
+    (path,) = tmp_path.iterdir()
+    assert [each.label for each in ikp.load(path).launches] == ["k0", "k1"]
 
 
 def test_cycles_are_passed_on_or_stay_in_one_trace(host: Host, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ikp.backends.loaded import Module
-from ikp.backends.patched import Counts, drop_buffer
+from ikp.backends.patched import Counts, RecordedLaunch, drop_buffer, tell
 from ikp.backends.reached import reached
 from ikp.checking.comparison import Buffer, CheckResult
 from ikp.checking.messages import KernelForm, LaunchConfiguration, Request, packed
@@ -115,20 +115,23 @@ def _request(module: Module, prof: Any, words: Sequence[int], launch: PlainLaunc
     return Request(name, shape, plain, recorded, found.written, (records, *found.scratch))
 
 
-def refused(
-    counts: Counts, session: Session, label: str, prof: Any, verdict: CheckResult
-) -> CheckError:
-    """Forget a recorded launch that failed the check; return the error to report.
+def report(counts: Counts, session: Session, label: str, launch: RecordedLaunch) -> None:
+    """Add a patched kernel's facts to its trace; forget its launch where it failed the check.
 
     Args:
         counts: the counter of launches that it is in.
         session: the session that recorded it.
         label: the kernel's.
-        prof: its buffer.
-        verdict: the check's.
+        launch: it, with its patch, its buffer first in ``taken``.
+
+    Raises:
+        CheckError: it failed the check.
     """
-    drop_buffer(counts, session, label, prof)
-    return CheckError(
-        f"{label} fails the check: {verdict.text}. It runs plain, and nothing was recorded of it. "
-        "Please report it, with the kernel's cubin."
+    tell(session, label, launch)
+    if launch.verdict is None or not launch.verdict.refused:
+        return
+    drop_buffer(counts, session, label, launch.taken[0])
+    raise CheckError(
+        f"{label} fails the check: {launch.verdict.text}. It runs plain, and nothing was recorded "
+        "of it. Please report it, with the kernel's cubin."
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ikp.trace import Trace
 
 MOST_BYTES: Final = 64 << 20
-"""Of files that the end of a run joins: a MB of what hosts did takes 3.4 s of a slow processor."""
+"""Of files that the end of a run joins: 12 MB with 104,000 slices of a host took 6 s."""
 
 _MOST_NAMED: Final = 4
 

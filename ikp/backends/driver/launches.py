@@ -16,7 +16,7 @@ from typing import Any
 
 from ikp.backends import loaded, patched
 from ikp.backends.argument import Argument
-from ikp.backends.checked import REFUSED, PlainLaunch, checked, refused
+from ikp.backends.checked import REFUSED, PlainLaunch, checked, report
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
 from ikp.backends.driver._chip_cubins import NoCodeError, compiled, cubin
@@ -470,18 +470,8 @@ class Launches:
     def _anew(self, left: LeftLaunch, session: Session) -> patched.RecordedLaunch:
         """Return a launch that its launcher left to this one, and that repeats none."""
         meant = left.anew()
-        meant.tell = partial(self._report, session, left.known.label)
+        meant.tell = partial(report, self.launcher, session, left.known.label)
         return meant
-
-    def _report(self, session: Session, label: str, made: patched.RecordedLaunch) -> None:
-        """Add a patched kernel's facts to its trace.
-
-        Raises:
-            CheckError: it failed the A/B check.
-        """
-        patched.tell(session, label, made)
-        if made.verdict is not None and made.verdict.refused:
-            raise refused(self.launcher, session, label, made.taken[0], made.verdict)
 
     def _wanted(self, kernel: SeenKernel, session: Session) -> patched.RecordedLaunch:
         """Return a launch that ``session`` is to record."""
@@ -504,7 +494,7 @@ class Launches:
         return patched.RecordedLaunch(
             *(plan, language_of(kernel), buffer, selection),
             taken=taken,
-            tell=partial(self._report, session, label),
+            tell=partial(report, self.launcher, session, label),
             drop=drop,
             label=label,
             facts=session.facts,

@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.checked import refused
+from ikp.backends.checked import report
 from ikp.backends.labels import Labels
-from ikp.backends.patched import RecordedLaunch, chosen, shape, take_buffer, tell, wanted
+from ikp.backends.patched import RecordedLaunch, chosen, shape, take_buffer, wanted
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited._foreign import JittedFunction, is_jitted
 from ikp.backends.triton.unedited._mark_nodes import PROF
@@ -361,11 +361,8 @@ class Launcher:
             wanted.launch = None
         if not launch.reached:
             self.tell(kernel, "launched by another runtime than Triton's")
-        if (recorded := launch.recorded) is not None:
-            tell(session, launches.label, recorded)
-            if recorded.verdict is not None and recorded.verdict.refused:
-                prof = recorded.taken[0]
-                raise refused(self, session, launches.label, prof, recorded.verdict)
+        if launch.recorded is not None:
+            report(self, session, launches.label, launch.recorded)
         return made
 
     def _begin(self, plan: Plan, session: Session, kernel: JittedFunction) -> KernelLaunches:

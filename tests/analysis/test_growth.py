@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pytest
 
 import ikp
@@ -23,6 +24,19 @@ def of_regions(count: int, word: str = "r") -> Trace:
         slots=[(0, 0), (1, 0)],
         regions=tuple(f"{word} {at}" for at in range(count)),
         residence=10 * count,
+    )
+
+
+def gemm(warps: int, steps: int = 500) -> Trace:
+    """Return a launch whose warps load, then multiply, so many times each."""
+    rows = np.arange(warps * steps * 2)
+    slot, at = np.divmod(rows, 2 * steps)
+    return trace(
+        np.column_stack((slot, at % 2, 10 * at, 10 * at + 8)).tolist(),
+        launches=(launch(grid=(warps, 1, 1), attempted=len(rows), kept=len(rows)),),
+        slots=[(0, warp) for warp in range(warps)],
+        regions=("load", "dot"),
+        residence=20 * steps,
     )
 
 
@@ -65,6 +79,13 @@ def test_an_explanation_takes_calls_and_memory_as_names_grow(word):
     small, large = map(calls, explain)
     assert large < 2.5 * small
     assert peak_bytes(explain[1]) < 400 * 8000
+
+
+def test_an_explanation_takes_few_bytes_a_range():
+    """A trace has 40 of its own for each. Columns of all times would be 16, orders by them 24."""
+    one, two = (gemm(warps) for warps in (200, 400))  # more than are read at once
+    bytes_of = [peak_bytes(partial(Trace.explain, each)) for each in (one, two)]
+    assert bytes_of[1] - bytes_of[0] < 60 * (len(two.events) - len(one.events))
 
 
 def test_the_launches_of_a_kernel_take_memory_once_each():

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from ikp.analysis._self_time import owned
 from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.moments import Moments
 from ikp.analysis.explain.prepared import Bools, Ints, Prepared, once
 from ikp.analysis.explain.verdict import Step
 from ikp.core.args import arrows
@@ -178,7 +179,7 @@ class Connection:
             found: Ints = launch.block_of[launch.slot[rows]]
             return found
 
-        def moments(rows: Rows, time: Ints) -> Ints:
+        def moments(rows: Rows, time: Moments) -> Ints:
             return np.sort(block_of(rows) * span + np.clip(time[rows], 0, span - 1))
 
         one = launch.slot[self.waits] == self._one_warp_each(launch)[block_of(self.waits)]

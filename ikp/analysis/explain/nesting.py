@@ -8,8 +8,9 @@ sorted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,44 +88,56 @@ def _column(parts: list[_Paths], name: str) -> Ints:
 def _counted(launch: Prepared, rows: slice | NDArray[np.intp]) -> list[_Paths]:
     """Return the paths of some warps' ranges, level by level."""
     ranges = _Ranges.of(launch, rows)
-    depth, holder_is = _nested(ranges), _NEXT
+    depth = _nested(ranges)
+    held_by: Callable[[_Ranges, NDArray[np.intp], NDArray[np.intp]], NDArray[np.intp]] = _next
     if depth is None:
-        ranges, holder_is = ranges.take(_opening_order(ranges)), _BEFORE
+        ranges, held_by = ranges.take(_opening_order(ranges)), _last
         depth = _depths(ranges)
     regions, found = len(launch.names), list[_Paths]()
-    number = np.empty(len(depth), np.int64)  # of each range's path, among those of its level
-    holders = np.zeros(0, np.intp)
+    holders, above = np.zeros(0, np.intp), np.zeros(0, np.int64)  # the level above, and its paths
     for level in range(int(depth.max()) + 1):
-        held = depth == level
-        mine = np.flatnonzero(held)
-        above = np.full(len(mine), -1, np.int64)
+        mine = np.flatnonzero(depth == level)
+        key = ranges.region[mine].astype(np.int64)
         if level:
-            at = np.searchsorted(holders, mine) + holder_is
-            holder = holders[np.maximum(at, 0)]
-            inside = (at >= 0) & (ranges.slot[holder] == ranges.slot[mine])
-            inside &= ranges.closes[mine] <= ranges.closes[holder]
-            above = np.where(inside, number[holder], -1)
-        kinds, number[mine] = _numbered((above + 1) * regions + ranges.region[mine])
-        took = ranges.closes[mine] - ranges.opens[mine]
+            at = held_by(ranges, holders, mine)
+            key += (np.append(above, -1)[at] + 1) * regions
+        kinds, number = _numbered(key)
+        took = ranges.closes[mine]
+        took -= ranges.opens[mine]
         found.append(
             _Paths(
                 kinds // regions - 1,
                 kinds % regions,
-                np.bincount(number[mine], minlength=len(kinds)),
-                sum_by(number[mine], took, len(kinds)),
-                sum_by(number[mine], ranges.own[mine], len(kinds)),
+                np.bincount(number, minlength=len(kinds)),
+                sum_by(number, took, len(kinds)),
+                sum_by(number, ranges.own[mine], len(kinds)),
             )
         )
-        holders = mine
+        holders, above = mine, number
     return found
+
+
+def _next(_: _Ranges, holders: NDArray[np.intp], mine: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return which of the level above holds each range, where ranges nest: the next to end."""
+    return np.searchsorted(holders, mine)
+
+
+def _last(ranges: _Ranges, holders: NDArray[np.intp], mine: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the same of ranges in the order of their starts: the last one before; -1 for none."""
+    at = np.searchsorted(holders, mine) - 1
+    holder = holders[np.maximum(at, 0)]
+    inside = (at >= 0) & (ranges.slot[holder] == ranges.slot[mine])
+    inside &= ranges.closes[mine] <= ranges.closes[holder]
+    result: NDArray[np.intp] = np.where(inside, at, -1)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
     """Ranges of whole warps."""
 
-    slot: Ints
-    region: Ints
+    slot: NDArray[np.integer[Any]]
+    region: NDArray[np.integer[Any]]
     opens: Ints
     closes: Ints
     own: Ints
@@ -135,11 +148,6 @@ class _Ranges:
 
     def take(self, rows: NDArray[np.intp]) -> _Ranges:
         return _Ranges(*(getattr(self, name)[rows] for name in self.__slots__))
-
-
-_NEXT, _BEFORE = 0, -1
-"""Where a range's holder is among the ranges of its depth: behind it, in the order of ends; or else
-before it, in the order of starts."""
 
 
 def _numbered(key: Ints) -> tuple[Ints, Ints]:

@@ -221,7 +221,7 @@ def region_uses(launch: Prepared) -> Iterator[RegionUse]:
             known.activity.value,
             known.by,
             int(launch.counts[i]),
-            float(np.median(launch.took(launch.of_region([i])))),
+            float(np.median(launch.took(launch.of_region([i])), overwrite_input=True)),
             float(launch.own_by_region[i]) / max(launch.warp_time, 1),
         )
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis._self_time import self_times
+from ikp.analysis._self_time import self_times, whole_slots
 from ikp.analysis.arrivals import Arrivals
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import Blocks, LaneTime, lane_time
+from ikp.analysis.explain.moments import Moments
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.warp_groups import WarpGroups, WarpRegions, at_once, group_warps
 from ikp.core.abi import Kind
@@ -78,8 +79,8 @@ class Prepared:
     row: Ints | None  # of each range: its row in ``trace.events``; None where all are ranges
     slot: NDArray[np.integer[Any]]
     region: NDArray[np.integer[Any]]
-    opens: Ints
-    closes: Ints
+    opens: Moments
+    closes: Moments
     own: Ints  # self time
     inside: Ints  # of each warp: the time in any range
     label_starts: Ints  # Unix time of the first start of each launch of this label, in order
@@ -148,8 +149,9 @@ class Prepared:
 
     def took(self, rows: NDArray[np.intp]) -> Ints:
         """Return how long some ranges took."""
-        found = self.closes[rows]
-        found -= self.opens[rows]
+        found = np.empty(len(rows), np.int64)
+        for some in at_once(len(rows)):
+            found[some] = self.closes[rows[some]] - self.opens[rows[some]]
         return found
 
     @cached_property
@@ -277,12 +279,20 @@ class Prepared:
     @cached_property
     def next_opens(self) -> Ints:
         """The start of the next range of the warp after each range; the warp's end for none."""
-        key = self.on_one_axis(self.slot, self.opens)
+        result = np.empty(len(self.slot), np.int64)
+        for rows in whole_slots(self.slot):
+            result[rows] = self.next_opens_of(rows)
+        return result
+
+    def next_opens_of(self, rows: slice | NDArray[np.intp]) -> Ints:
+        """Return :attr:`next_opens` of all ranges of some warps."""
+        slot, opens = self.slot[rows], self.opens[rows]
+        key = self.on_one_axis(slot, opens)
         order = np.argsort(key, kind="stable")
-        at = np.searchsorted(key[order], self.on_one_axis(self.slot, self.closes))
+        at = np.searchsorted(key[order], self.on_one_axis(slot, self.closes[rows]))
         found = order[np.minimum(at, len(order) - 1)]
-        hit = (at < len(order)) & (self.slot[found] == self.slot)
-        result: Ints = np.where(hit, self.opens[found], self.end[self.slot])
+        hit = (at < len(order)) & (slot[found] == slot)
+        result: Ints = np.where(hit, opens[found], self.end[slot])
         return result
 
     @property
@@ -323,15 +333,21 @@ class Prepared:
 
     def of_region(self, regions: NDArray[np.intp] | list[int]) -> NDArray[np.intp]:
         """Return the ranges of some regions."""
-        order, ends = self._by_region
-        parts = [order[ends[one] - self.counts[one] : ends[one]] for one in regions]
-        if len(parts) == 1:
-            return parts[0]
+        if len(regions) == 1:
+            return self._of_one(regions[0])
         if len(regions) < _FEW_REGIONS < len(self.names):
-            return np.sort(np.concatenate([order[:0], *parts]))
+            none = np.zeros(0, np.intp)
+            return np.sort(np.concatenate([none, *map(self._of_one, regions)]))
         wanted = np.zeros(len(self.names), bool)
         wanted[regions] = True
         return np.flatnonzero(wanted[self.region])
+
+    def _of_one(self, region: int) -> NDArray[np.intp]:
+        """Return the ranges of a region, which many findings ask for."""
+        if len(self.names) > _FEW_REGIONS:
+            order, ends = self._by_region
+            return order[ends[region] - self.counts[region] : ends[region]]
+        return _of_one(self, int(region))
 
     def of_slot(self, slot: int) -> NDArray[np.intp]:
         """Return the ranges of a warp."""
@@ -396,6 +412,13 @@ def once(
     return kept
 
 
+@once
+def _of_one(launch: Prepared, region: int) -> NDArray[np.intp]:
+    found = np.flatnonzero(launch.region == region)
+    found.flags.writeable = False  # handed out more than once
+    return found
+
+
 def prepare(trace: Trace, index: int) -> Prepared:
     """Return the columns of one launch, which has slots."""
     single = _of_launch(trace, index)
@@ -407,13 +430,6 @@ def prepare(trace: Trace, index: int) -> Prepared:
 
     def of_ranges(column: NDArray[Any]) -> NDArray[Any]:
         return column if rows is None else column[rows]
-
-    def since_begin(column: Ints) -> Ints:
-        if rows is None:
-            return column - begin
-        found = column[rows]
-        found -= begin
-        return found
 
     start = slots.start_ns - begin
     starts, ends = _of_label(trace, trace.launches[index].label)
@@ -427,8 +443,8 @@ def prepare(trace: Trace, index: int) -> Prepared:
         row=rows,
         slot=of_ranges(events.slot),
         region=of_ranges(events.region),
-        opens=since_begin(events.start_ns),
-        closes=since_begin(events.end_ns),
+        opens=Moments(events.start_ns, rows, begin),
+        closes=Moments(events.end_ns, rows, begin),
         own=of_ranges(own),
         inside=inside,
         label_starts=starts,

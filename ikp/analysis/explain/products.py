@@ -29,36 +29,51 @@ class Coverage:
 
     span: int
     opens: Ints  # of the pieces of the union, ascending, apart from each other
-    closes: Ints
-    before: Ints  # how much is covered before each piece
+    closes: Ints  # of nothing, then of each piece
+    shift: Ints  # from a moment in it to how much is covered before that moment
 
     @classmethod
-    def of(cls, sm: Ints, opens: Ints, closes: Ints, span: int) -> Coverage:
-        """Return the union of intervals.
+    def of(
+        cls, launch: Prepared, sm: Ints, ranges: NDArray[np.intp], until: Ints | None = None
+    ) -> Coverage:
+        """Return the union of ranges' times.
 
         Args:
-            sm: of each interval, small numbers.
-            opens: when each begins, from 0 on.
-            closes: when it ends.
-            span: no interval ends later.
+            launch: the launch.
+            sm: of each warp, small numbers.
+            ranges: which.
+            until: when each ends, if not where its range does.
         """
-        step = span + 1
-        low, high = _on_axis(sm, opens, step), _on_axis(sm, closes, step)
+        step = _step(launch)
+        low, high = np.empty(len(ranges), np.int64), np.empty(len(ranges), np.int64)
+        for some in at_once(len(ranges)):
+            rows = ranges[some]
+            base = sm[launch.slot[rows]] * step
+            closes = launch.closes[rows] if until is None else until[some]
+            low[some] = base + np.clip(launch.opens[rows], 0, step - 1)
+            high[some] = base + np.clip(closes, 0, step - 1)
+        return cls.of_intervals(low, high, step)
+
+    @classmethod
+    def of_intervals(cls, low: Ints, high: Ints, step: int) -> Coverage:
+        """Return the union of intervals on one axis, ``step`` for each SM; both are overwritten."""
         np.maximum(low, high, out=high)
         low.sort(kind="stable")  # each warp's intervals ascend: such runs are merged, not sorted
         high.sort(kind="stable")
         # Whatever is over before a moment has begun before it: as many as have begun are over.
-        new = np.ones(len(low), bool)
-        new[1:] = low[1:] > high[:-1]
-        first = np.flatnonzero(new)
-        last = np.append(first[1:], len(low)) - 1 if len(first) else first
-        opened, closed = low[first], high[last]
-        before = np.concatenate([[0], np.cumsum(closed - opened)])
-        return cls(step, opened, closed, before)
+        new = np.ones(len(low) + 1, bool)  # whether a piece begins, or all before it are over
+        np.greater(low[1:], high[:-1], out=new[1:-1])
+        opens, closes, shift = low[new[:-1]], *np.zeros((2, np.count_nonzero(new)), np.int64)
+        if len(low):
+            closes[1:] = high[new[1:]]
+            np.subtract(closes[1:], opens, out=shift[1:])
+            np.cumsum(shift, out=shift)
+            shift -= closes
+        return cls(step, opens, closes, shift)
 
     def total(self) -> int:
         """Return how much is covered, over all SMs."""
-        return int(self.before[-1])
+        return int(self.closes[-1] + self.shift[-1])
 
     def inside(self, sm: Ints, opens: Ints, closes: Ints) -> Ints:
         """Return how much of each of some intervals is covered."""
@@ -70,20 +85,14 @@ class Coverage:
     def _until(self, time: Ints) -> Ints:
         """Return how much is covered before each moment."""
         piece = np.searchsorted(self.opens, time, "right")
-        if not len(self.opens):
-            return np.zeros(len(time), np.int64)
-        at = np.maximum(piece - 1, 0)
-        within = np.clip(time - self.opens[at], 0, self.closes[at] - self.opens[at])
-        found: Ints = np.where(piece > 0, self.before[at] + within, 0)
+        found = np.minimum(time, self.closes[piece])
+        found += self.shift[piece]
         return found
 
 
-def _on_axis(sm: Ints, time: Ints, step: int) -> Ints:
-    """Return moments of SMs, one SM behind the other."""
-    found = np.clip(time, 0, step - 1)
-    for rows in at_once(len(found)):
-        found[rows] += sm[rows] * step
-    return found
+def _step(launch: Prepared) -> int:
+    """Return how far the SMs are apart on the axis."""
+    return max(launch.duration, 1) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,11 @@ class Products:
 
     def busy_share(self, launch: Prepared) -> float:
         """Return the share of the time that SMs held a block, in which one was under way."""
-        held = Coverage.of(self.sm, launch.start, launch.end, max(launch.duration, 1))
+        step = _step(launch)
+        base = self.sm * step
+        held = Coverage.of_intervals(
+            base + np.clip(launch.start, 0, step - 1), base + np.clip(launch.end, 0, step - 1), step
+        )
         return self.covered.total() / max(held.total(), 1)
 
 
@@ -109,46 +122,38 @@ def products(launch: Prepared) -> Products | None:
     """
     if not launch.sees_neighbours:
         return None
-    issues = launch.of_region(launch.regions([Activity.MMA]))
-    waits = launch.of_region(launch.regions([Activity.WAIT_MMA]))
+    multiply, wait = launch.regions([Activity.MMA]), launch.regions([Activity.WAIT_MMA])
+    issues, waits = launch.of_region(multiply), launch.of_region(wait)
     if not len(issues) and not len(waits):
         return None
     sm = np.unique(launch.sm, return_inverse=True)[1].astype(np.int64)
-    opens, closes = launch.opens[issues], launch.closes[issues]
-    slot = launch.slot[issues].astype(np.int64, copy=False)
-    multiplies = np.zeros(len(launch.start), bool)
-    multiplies[slot] = True
-    multiplies[launch.slot[waits]] = True
+    did, multiplies = launch.by_warp, np.zeros(len(launch.start), bool)
+    multiplies[did.slot[np.isin(did.region, [*multiply, *wait])]] = True
+    ranges, until = issues, None
     if len(waits):
-        waited, others = _waited(launch, slot, opens, closes, waits)
-        np.maximum(closes, waited, out=closes)
-        if len(others):
-            opens, closes, slot = (
-                np.concatenate([column, more[others]])
-                for column, more in (
-                    (opens, launch.opens),
-                    (closes, launch.closes),
-                    (slot, launch.slot),
-                )
-            )
-    covered = Coverage.of(sm[slot], opens, closes, max(launch.duration, 1))
+        until, others = _waited(launch, issues, waits)
+        ranges = np.concatenate([issues, others])
+        until = np.concatenate([until, launch.closes[others]])
+    covered = Coverage.of(launch, sm, ranges, until)
     return Products(covered, sm, multiplies, len(issues) or len(waits))
 
 
 def _waited(
-    launch: Prepared, slot: Ints, opens: Ints, closes: Ints, waits: Ints
-) -> tuple[Ints, Ints]:
-    """Return when each product's wait is over, and the waits that are no product's.
+    launch: Prepared, issues: NDArray[np.intp], waits: NDArray[np.intp]
+) -> tuple[Ints, NDArray[np.intp]]:
+    """Return when each product is over, and the waits that are no product's.
 
-    It is the first one of its warp that begins after it, so the product lasts all of that wait.
+    It is over with the first wait of its warp that begins after it, or else with its own range.
     """
     waits = launch.in_order(waits)
     key = launch.on_one_axis(launch.slot[waits], launch.opens[waits])
-    result, alone = np.empty(len(slot), np.int64), np.ones(len(waits), bool)
-    for rows in at_once(len(slot)):
-        at = np.searchsorted(key, launch.on_one_axis(slot[rows], opens[rows]))
+    result, alone = np.empty(len(issues), np.int64), np.ones(len(waits), bool)
+    for some in at_once(len(issues)):
+        rows = issues[some]
+        slot, closes = launch.slot[rows], launch.closes[rows]
+        at = np.searchsorted(key, launch.on_one_axis(slot, launch.opens[rows]))
         found = waits[np.minimum(at, len(waits) - 1)]
-        hit = (at < len(waits)) & (launch.slot[found] == slot[rows])
-        result[rows] = np.where(hit, launch.closes[found], closes[rows])
+        hit = (at < len(waits)) & (launch.slot[found] == slot)
+        result[some] = np.where(hit, np.maximum(launch.closes[found], closes), closes)
         alone[at[hit]] = False
     return result, waits[alone]

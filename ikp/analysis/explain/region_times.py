@@ -11,15 +11,19 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._self_time import whole_slots
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.prepared import Bools, Floats, Ints, Prepared, once
 from ikp.core.sorting import sum_by
+
+Rows = NDArray[np.intp]
 
 
 def cycles_of(launch: Prepared, region: int) -> float | None:
@@ -80,41 +84,46 @@ def group_shares(launch: Prepared) -> GroupShares:
     return GroupShares(shares, busy, shares[:, multiplies].sum(1), recorded)
 
 
-def with_beside(launch: Prepared, rows: NDArray[np.intp]) -> tuple[Ints, Ints]:
-    """Return when some ranges begin and end, with the time beside them.
+def with_beside(launch: Prepared, rows: NDArray[np.intp]) -> Iterator[tuple[Rows, Ints, Ints]]:
+    """Yield some ranges, a few warps' at a time: when they begin and end with the time beside them.
 
     That is from the end of the last range before to the next range's start. The time between two of
     ``rows`` counts for the first one; a warp's time before its first range counts for none.
     """
     wanted = np.zeros(len(launch.slot), bool)
     wanted[rows] = True
-    before = _before(launch, rows)
-    free = (before >= 0) & ~wanted[before]
-    over = np.maximum(launch.closes[before], _began(launch)[rows])
-    opens = np.where(free, np.minimum(over, launch.opens[rows]), launch.opens[rows])
-    return opens, np.maximum(launch.next_opens[rows], launch.closes[rows])
+    for some in whole_slots(launch.slot):
+        mine = np.flatnonzero(wanted[some])
+        if len(mine):
+            these = mine + some.start if isinstance(some, slice) else some[mine]
+            opens = _free_from(launch, some, wanted[some])[mine]
+            closes = np.maximum(launch.next_opens_of(some)[mine], launch.closes[these])
+            yield these, opens, closes
 
 
-def _before(launch: Prepared, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return, for each of some ranges, the range of its warp that ended last before it; -1 for
-    none.
+def _free_from(launch: Prepared, rows: slice | NDArray[np.intp], wanted: Bools) -> Ints:
+    """Return when the time that counts for each range of some warps begins.
+
+    Its own start, if its warp had no range before it, or a ``wanted`` one ended last before it.
     """
-    key = launch.on_one_axis(launch.slot, launch.closes)
+    slot, opens, closes = launch.slot[rows], launch.opens[rows], launch.closes[rows]
+    place = launch.on_one_axis(slot, opens)
+    key = launch.on_one_axis(slot, closes)
     order = np.argsort(key, kind="stable")
-    wanted = launch.on_one_axis(launch.slot[rows], launch.opens[rows])
-    at = np.searchsorted(key[order], wanted, "right") - 1
-    found = order[np.maximum(at, 0)]
-    hit = (at >= 0) & (launch.slot[found] == launch.slot[rows])
-    result: NDArray[np.intp] = np.where(hit, found, -1)
+    at = np.searchsorted(key[order], place, "right") - 1
+    before = order[np.maximum(at, 0)]  # the range that ended last before this one
+    free = (at >= 0) & (slot[before] == slot) & ~wanted[before]
+    over = np.maximum(closes[before], _began(slot, opens, place))
+    result: Ints = np.where(free, np.minimum(over, opens), opens)
     return result
 
 
-def _began(launch: Prepared) -> Ints:
-    """Return, for each range, the start of the range that began before it; 0 for a warp's first."""
-    order = np.argsort(launch.on_one_axis(launch.slot, launch.opens), kind="stable")
+def _began(slot: NDArray[np.integer[Any]], opens: Ints, place: Ints) -> Ints:
+    """Return the start of the range that began before each one of its warp; 0 for the first."""
+    order = np.argsort(place, kind="stable")
     found = np.zeros(len(order), np.int64)
-    slot = launch.slot[order]
-    found[order[1:]] = np.where(slot[1:] == slot[:-1], launch.opens[order[:-1]], 0)
+    slot, opens = slot[order], opens[order]
+    found[order[1:]] = np.where(slot[1:] == slot[:-1], opens[:-1], 0)
     return found
 
 

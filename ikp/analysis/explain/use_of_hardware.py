@@ -200,9 +200,7 @@ def with_rates(launch: Prepared, uses: tuple[RegionUse, ...]) -> Iterator[Region
             yield use
             continue
         rows = launch.of_region([i for i, name in enumerate(launch.names) if name == use.name])
-        time = Coverage.of(
-            sm[launch.slot[rows]], launch.opens[rows], launch.closes[rows], max(launch.duration, 1)
-        ).total()
+        time = Coverage.of(launch, sm, rows).total()
         tflops = flop * len(rows) / max(time, 1) / 1e3 * sms
         yield replace(use, tflops=tflops, of_peak=tflops / peak if peak else None)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis.explain.moments import Moments
 from ikp.core.sorting import sum_by
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class WarpRegions:
         cls,
         slot: NDArray[np.integer[Any]],
         region: NDArray[np.integer[Any]],
-        opens: Ints,
-        closes: Ints,
+        opens: Moments,
+        closes: Moments,
         own: Ints,
         regions: int,
     ) -> WarpRegions:

@@ -279,11 +279,10 @@ def _with_beside(launch: Prepared, region: int) -> float:
     In the time beside, a warp waits for the range's data, or for accesses that queue before its
     own.
     """
-    opens, closes = with_beside(launch, launch.of_region([region]))
+    parts = with_beside(launch, launch.of_region([region]))
+    both = sum(int((closes - opens).sum()) for _, opens, closes in parts)
     inside = int(launch.took_by_region[region])
-    return _share(launch, region) + float((closes - opens).sum() - inside) / max(
-        launch.warp_time, 1
-    )
+    return _share(launch, region) + float(both - inside) / max(launch.warp_time, 1)
 
 
 def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ operations for each byte copied to an SM.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 from typing import Final
@@ -64,16 +64,15 @@ def idle_products(launch: Prepared) -> Iterator[Finding]:
         count = int(did.count[multiplies & (did.region == region)].sum())
         (each if count >= _EACH * made.count else apart).append(region)
     for name, regions in (("serial-mma", each), ("epilogue", apart)):
+        share = int(exposed[regions].sum()) / max(life, 1.0)
+        if not enough(launch, min(share, busy) * launch.duration, _INEXACT):
+            continue
         rows = _counted(launch, made, regions, but_last=regions is apart)
-        idle = (
-            int(exposed[regions].sum())
-            if regions is each
-            else _idle(launch, made, rows, launch.opens[rows], launch.closes[rows])
-        )
-        share = idle / max(life, 1.0)
+        if regions is apart:
+            share = _idle(launch, made, _alone(launch, rows)) / max(life, 1.0)
         if len(rows) and enough(launch, min(share, busy) * launch.duration, _INEXACT):
             regions.sort(key=lambda region: -exposed[region])
-            beside = _idle(launch, made, rows, *with_beside(launch, rows)) / max(life, 1.0)
+            beside = _idle(launch, made, with_beside(launch, rows)) / max(life, 1.0)
             yield _found(launch, made, name, regions, _Shares(share, max(beside, share), busy))
 
 
@@ -83,10 +82,10 @@ def _exposed(launch: Prepared, made: Products) -> Ints:
     totals = launch.took_by_region
     inner = [r for r in hideable.tolist() if launch.own_by_region[r] >= _INNER * totals[r]]
     rows = launch.of_region(inner)
-    rows = rows[made.multiplies[launch.slot[rows]]]
     found = np.zeros(len(launch.names), np.int64)
     for some in at_once(len(rows)):
         mine = rows[some]
+        mine = mine[made.multiplies[launch.slot[mine]]]
         covered = _covered(launch, made, mine, launch.opens[mine], launch.closes[mine])
         np.add.at(found, launch.region[mine], launch.took(mine) - covered)
     return found
@@ -115,12 +114,22 @@ def _counted(launch: Prepared, made: Products, regions: list[int], but_last: boo
     return np.concatenate(found)
 
 
-def _idle(launch: Prepared, made: Products, rows: Rows, opens: Ints, closes: Ints) -> int:
-    """Return how long no product was under way, of the time from ``opens`` to ``closes``."""
+_Part = tuple[Rows, Ints, Ints]
+"""Some ranges: which, and when they open and close."""
+
+
+def _alone(launch: Prepared, rows: Rows) -> Iterator[_Part]:
+    """Yield some ranges, without the time beside them."""
+    for some in at_once(len(rows)):
+        mine = rows[some]
+        yield mine, launch.opens[mine], launch.closes[mine]
+
+
+def _idle(launch: Prepared, made: Products, parts: Iterable[_Part]) -> int:
+    """Return how long no product was under way, from when ranges open until they close."""
     return sum(
-        int((closes[some] - opens[some]).sum())
-        - int(_covered(launch, made, rows[some], opens[some], closes[some]).sum())
-        for some in at_once(len(rows))
+        int((closes - opens - _covered(launch, made, rows, opens, closes)).sum())
+        for rows, opens, closes in parts
     )
 
 

@@ -55,7 +55,7 @@ def uneven_blocks(launch: Prepared) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """How long blocks took; of those that recorded, how many ranges, and the sum of their payloads.
+    """How long blocks took; of those that recorded, how many ranges.
 
     Where only some recorded, their times are divided by the ratio of the two medians, since
     recording makes them longer.
@@ -68,7 +68,6 @@ class _Blocks:
     took: Floats
     recorded_took: Ints  # of each block that recorded
     ranges: Floats
-    payloads: Floats
 
     @classmethod
     def of(cls, launch: Prepared) -> _Blocks:
@@ -83,7 +82,6 @@ class _Blocks:
             *(ran.ids, ran.sm, ran.start, ran.end, took),
             launch.block_end - launch.block_start,
             sum_by(launch.block_of[each.slot], each.count, count).astype(np.float64),
-            _sums_of_payloads(launch),
         )
 
     @property
@@ -118,6 +116,12 @@ class _Blocks:
         if not (usual := np.median(self.took[middle])):
             return None
         return sms, self.took[middle] / usual
+
+
+def _works(launch: Prepared, blocks: _Blocks) -> Iterator[tuple[Floats, str]]:
+    """Yield what a block's time may go with; payloads take another pass over all ranges."""
+    yield blocks.ranges, "how many ranges it records"
+    yield _sums_of_payloads(launch), "the sum of its ranges' payloads"
 
 
 def _sums_of_payloads(launch: Prepared) -> Floats:
@@ -190,7 +194,7 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
     ratio = float(blocks.took[slowest[0]]) / max(median, 1.0)
     if ratio < _SLOW:
         return
-    reason, sure, because = _reason(blocks)
+    reason, sure, because = _reason(launch, blocks)
     by_work = sure == "measured"
     long = int((blocks.took > _SLOW * median).sum())
     far = int((blocks.took > (median + blocks.took[slowest[0]]) / 2).sum())
@@ -311,12 +315,9 @@ def _start_first(blocks: _Blocks) -> bool:
     return bool(np.mean(blocks.start[long] <= usual) >= _FIRST)
 
 
-def _reason(blocks: _Blocks) -> tuple[str, str, str]:
+def _reason(launch: Prepared, blocks: _Blocks) -> tuple[str, str, str]:
     """Return why blocks differ, the confidence in that, and its rationale."""
-    for work, what in (
-        (blocks.ranges, "how many ranges it records"),
-        (blocks.payloads, "the sum of its ranges' payloads"),
-    ):
+    for work, what in _works(launch, blocks):
         if (related := blocks.related(work)) > _WORK:
             return (
                 "and the long ones do more",

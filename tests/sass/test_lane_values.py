@@ -548,3 +548,24 @@ def test_constants_at_addresses_of_the_lanes_are_counted(register: str, times: f
     made, values = loop_of(f"{INDEX}LDC R8, c[0x0][0x21c]\nLDC R9, c[0x3][{register}]")
     every = dict.fromkeys(range(len(made.code.instructions)), Often(1.0))
     assert constants_apart(made, values, every) == times
+
+
+def test_a_way_that_no_thread_takes_leaves_addresses_known() -> None:
+    """A division of 64 bits: the call where a high word is not zero, and else a way of 32 bits."""
+    ways = """
+    ISETP.NE.U32.AND P0, PT, R9, RZ, PT
+    @P0 BRA `(.L_x_1)
+    IMAD.MOV.U32 R8, RZ, RZ, R7
+    BRA `(.L_x_2)
+    .L_x_1:
+    LDG.E R8, desc[UR4][R2.64]
+    .L_x_2:
+    IMAD.WIDE R4, R8, 0x4, R2
+    LDG.E R6, desc[UR4][R4.64]
+    """
+    zero, taken = (f"{INDEX}\nMOV R9, {high}\n{ways}" for high in ("RZ", "0x1"))
+    for text, known in ((zero, True), (taken, False)):
+        code = flow("\n".join(line.strip() for line in text.strip().splitlines()))
+        values = LaneValues(code, LaunchValues(SHAPE, {0x210: 0x1000_0000, 0x214: 0}))
+        last = max(code.code.of("LDG"))
+        assert (values.address(last).bits is not None) == known

@@ -11,8 +11,8 @@ from ikp.checking.messages import ATTRIBUTE_BYTES, LaunchConfiguration, kept_att
 from ikp.driver import cuda
 from ikp.sass.cubins.attributes import Parameter
 
-_LARGE = 128
-"""Bytes of the largest parameter that a trace keeps."""
+_BYTES = 4096
+"""Bytes of parameters that a trace keeps, structures among them: strides are in these."""
 _MOST = 64
 """Parameters that a trace keeps."""
 _PACKED = 1
@@ -46,9 +46,10 @@ def values(launch: InterposedLaunch, parameters: Sequence[Parameter]) -> list[tu
 def values_as_text(launch: InterposedLaunch, parameters: Sequence[Parameter]) -> str:
     """Return the values of a launch's parameters as a trace keeps them; see ``PARAMETERS``.
 
-    Large ones are left out: structures, whose parts the machine code does not name.
+    Those that begin beyond the first ``_BYTES`` are left out.
     """
-    found = values(launch, [each for each in parameters if each.size <= _LARGE][:_MOST])
+    kept = [each for each in parameters if each.offset + each.size <= _BYTES][:_MOST]
+    found = values(launch, kept)
     return json.dumps({str(offset): value.hex() for offset, value in found})
 
 

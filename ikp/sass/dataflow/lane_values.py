@@ -248,9 +248,18 @@ class LaneValues:
         seen = _Seen()
         for number in self.flow.graph.order:
             self._enter(number, seen)
-            before = [seen.leaving[b] for b in self.flow.graph.before[number] if b in seen.leaving]
-            self._block(number, _met(before), seen)
+            self._block(number, _met(self._before(number, seen)), seen)
         return seen
+
+    def _before(self, number: int, seen: _Seen) -> list[State]:
+        """Return the states that lead to a block, without those of ways that no thread takes.
+
+        A division of 64 bits has a way of 32, and a call: its result is unknown, and it seldom
+        runs.
+        """
+        some = [b for b in self.flow.graph.before[number] if b in seen.leaving]
+        taken = [b for b in some if (way := seen.edges.get((b, number))) is None or way.any()]
+        return [seen.leaving[b] for b in taken or some]
 
     def _enter(self, number: int, seen: _Seen) -> None:
         """Note which threads come to a block."""

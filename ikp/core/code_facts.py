@@ -110,16 +110,18 @@ class LineFacts:
     line: str  # "/path/matmul.py:93"
     count: float
     slow: Mapping[str, float] = field(default_factory=dict)  # "power" -> how many
+    looped: float = 0.0  # instructions in loops of unknown trips, of one iteration of these
 
     def to_json(self) -> list[Any]:
         """Return it as a list."""
-        return [self.line, self.count, dict(self.slow)]
+        return [self.line, self.count, dict(self.slow), self.looped]
 
     @classmethod
     def of_json(cls, said: list[Any]) -> LineFacts:
         """Return it from that list; ValueError and TypeError where it is none."""
-        line, count, slow = said
-        return cls(str(line), size(count), {str(name): size(n) for name, n in slow.items()})
+        line, count, slow, *more = said
+        functions = {str(name): size(n) for name, n in slow.items()}
+        return cls(str(line), size(count), functions, size(more[0]) if more else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,17 +28,27 @@ _ROOT = re.compile(r"_sqrt_rn")
 def lines(flow: Flow, how_often: Mapping[int, Often]) -> tuple[LineFacts, ...]:
     """Return the source lines of most instructions, with the slow functions that they calculate."""
     counts: defaultdict[str, float] = defaultdict(float)
+    looped: defaultdict[str, float] = defaultdict(float)
+    weights: defaultdict[str, float] = defaultdict(float)
     marks: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for at, often in how_often.items():
         each = flow.code.instructions[at]
-        if not often.looped and each.lines and unit_of(each):
+        if each.lines and unit_of(each):
             line = f"{each.lines[-1].file}:{each.lines[-1].number}"
             counts[line] += often.expected
+            looped[line] += often.times if often.looped else 0.0
+            weights[line] += often.weight
             if mark := _mark(each):
                 marks[line][mark] += often.times
-    most = sorted(counts, key=lambda line: (-counts[line], line))[:_MOST]
+    most = sorted(weights, key=lambda line: (-weights[line], line))[:_MOST]
     return tuple(
-        LineFacts(line, round(counts[line], _DIGITS), _functions(marks[line])) for line in most
+        LineFacts(
+            line,
+            round(counts[line], _DIGITS),
+            _functions(marks[line]),
+            round(looped[line], _DIGITS),
+        )
+        for line in most
     )
 
 

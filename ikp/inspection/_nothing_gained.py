@@ -47,7 +47,7 @@ def promoted(uses: DefUse) -> list[int]:
         each = flow.code.instructions[at]
         if loop is None or at in uses.ours or each.guard:
             continue
-        made = [_sources(uses, at, text) for text in each.operands[1:3]]
+        made = [uses.source_set(at, text) for text in each.operands[1:3]]
         for one, other in (made, made[::-1]):
             again = any(source >= at for source in other & loop.body)  # of the iteration before
             if _are_products(flow, one) and (again or other & {*found}):
@@ -60,11 +60,6 @@ def _are_products(flow: Flow, sources: Iterable[int]) -> bool:
     """Whether there are instructions, all of which are products."""
     ops = {flow.code.instructions[source].op for source in sources}
     return bool(ops) and ops <= {*_PRODUCTS}
-
-
-def _sources(uses: DefUse, at: int, text: str) -> frozenset[int]:
-    first = operand(text).first
-    return uses.sources(at, 1 << first) if first >= 0 and "|" not in text else frozenset()
 
 
 def lane_sums(uses: DefUse) -> list[int]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.liveness import Liveness
-from ikp.sass.disassembly.effects import members
+from ikp.sass.disassembly.effects import members, operand
 
 
 def bits_of(instructions: Iterable[int]) -> int:
@@ -74,6 +74,14 @@ class DefUse:
         """Return the one instruction that wrote some registers; None of none, or of several."""
         found = self.source_bits(at, registers)
         return found.bit_length() - 1 if found and not found & found - 1 else None
+
+    def source_set(self, at: int, text: str) -> frozenset[int]:
+        """Return the instructions that may have written an operand, by its text.
+
+        None of a constant, and of an absolute value: that is another number.
+        """
+        first = operand(text.partition(".H")[0]).first
+        return self.sources(at, 1 << first) if first >= 0 and "|" not in text else frozenset()
 
     def user_bits(self, at: int) -> int:
         """Return the instructions that may read what one wrote, as bits."""

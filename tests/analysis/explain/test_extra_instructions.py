@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ikp.analysis.explain.findings.needless_instructions import _KINDS
+from ikp.analysis.explain.findings.kinds_of_instructions import KINDS
 from ikp.analysis.explain.verdict import Finding
 from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, RangeFacts
 from ikp.core.excess_facts import ExtraWork
@@ -28,16 +28,16 @@ def extra(kind: str, count: float, parts: float = 1.0, facts: RangeFacts = BUSY)
     return replace(facts, extra={kind: ExtraWork(count, parts, "/src/k.cu:7")})
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_found_by_its_count(kind: str) -> None:
     facts = replace(BUSY, mix={**BUSY.mix, "tensor.2": (100, 0, 0)}) if kind == "ones" else BUSY
-    one = found(extra(kind, 50, parts=5, facts=facts), _KINDS[kind].name)
+    one = found(extra(kind, 50, parts=5, facts=facts), KINDS[kind].name)
     assert one is not None and one.confidence == "likely" and one.where.lines == ("/src/k.cu:7",)
-    assert one.bound_share <= 0.51 * _KINDS[kind].times, "half of the instructions"
-    assert found(BUSY, _KINDS[kind].name) is None
-    most = _KINDS[kind].most
-    assert (found(extra(kind, 50, facts=facts), _KINDS[kind].name) is None) == (most < 50)
-    assert found(extra(kind, 1, facts=facts), _KINDS[kind].name) is None, "one in a hundred"
+    assert one.bound_share <= 0.51 * KINDS[kind].times, "half of the instructions"
+    assert found(BUSY, KINDS[kind].name) is None
+    most = KINDS[kind].most
+    assert (found(extra(kind, 50, facts=facts), KINDS[kind].name) is None) == (most < 50)
+    assert found(extra(kind, 1, facts=facts), KINDS[kind].name) is None, "one in a hundred"
 
 
 def test_numbers_of_a_few_bits_take_some_instructions_each() -> None:

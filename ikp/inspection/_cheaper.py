@@ -1,0 +1,202 @@
+"""Numbers that fewer instructions could make, each kind by its own mark.
+
+Quotients and roots that are only compared; factors of all that a loop sums up; words that are
+loaded in pieces and put together; lengths that are guarded against overflow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from ikp.sass.dataflow.def_use import DefUse
+from ikp.sass.disassembly.effects import operand
+from ikp.sass.disassembly.listing import Instruction
+
+Found = tuple[set[int], list[int]]
+"""Instructions of a kind, and those of them that count what these are for."""
+
+_APPROXIMATES: Final = ("MUFU.RCP", "MUFU.RSQ", "MUFU.SQRT")
+_REFINES: Final = ("FFMA", "FMUL", "FADD", "MOV", "IMAD")
+"""What makes a quotient or a root of an approximation, and hands it on."""
+_STEPS: Final = 12
+"""Instructions that make one quotient or root, at most; a check follows at that distance."""
+
+
+def compared(uses: DefUse) -> Found:
+    """Return divisions and roots in loops of whose results nothing is used but comparisons.
+
+    Multiplying, or squaring, the other side decides the same.
+    """
+    found, parts = set[int](), list[int]()
+    for at, each in _each(uses, "MUFU"):
+        loop = uses.flow.loop_of(at)
+        if loop is None or not each.opcode.startswith(_APPROXIMATES):
+            continue
+        made = _until_compared(uses, at, loop.body)
+        if made:
+            found |= made | _check(uses, at, each)
+            parts.append(at)
+    return found, parts
+
+
+def _until_compared(uses: DefUse, first: int, body: frozenset[int]) -> set[int]:
+    """Return what makes a number of an approximation, where all of it ends in comparisons."""
+    code = uses.flow.code.instructions
+    seen, work, ends = {first}, [first], 0
+    while work:
+        for user in uses.users(work.pop()) - seen:
+            if user not in body or len(seen) > _STEPS:
+                return set()
+            op = code[user].op
+            if op == "FSETP":
+                ends += 1
+            elif op in _REFINES:
+                seen.add(user)
+                work.append(user)
+            else:
+                return set()
+    return seen if ends else set()
+
+
+def _check(uses: DefUse, at: int, each: Instruction) -> set[int]:
+    """Return the check whether a division needs its slow path, and the jump by it."""
+    code, divisor = uses.flow.code.instructions, each.operands[-1]
+    near = range(max(at - _STEPS, 0), min(at + _STEPS, len(code)))
+    checks = (i for i in near if code[i].op == "FCHK" and code[i].operands[-1] == divisor)
+    return {one for check in checks for one in (check, *uses.users(check))}
+
+
+_PRODUCTS: Final = ("HMMA", "HGMMA", "QGMMA", "QMMA", "IMMA", "IGMMA")
+_CONVERTS: Final = ("I2F", "I2FP", "MOV", "HADD2", "F2F")
+
+
+def scaled_sums(uses: DefUse) -> Found:
+    """Return what multiplies results of products by factors that no iteration changes, to sum up.
+
+    The sum of all iterations can be multiplied once, and tensor cores keep it until then.
+    """
+    found, parts = set[int](), list[int]()
+    for at, each in _each(uses, "FFMA"):
+        loop = uses.flow.loop_of(at)
+        if loop is None or each.guard or len(each.operands) < 4:
+            continue
+        again = at in uses.source_set(at, each.operands[3])
+        if not again or uses.users(at) & loop.body != {at}:
+            continue
+        for one, other in (each.operands[1:3], each.operands[2:0:-1]):
+            scaled = _scaled_product(uses, at, one, loop.body)
+            if scaled is not None and _is_fixed(uses, at, other, loop.body):
+                found |= {at, *scaled}
+                parts.append(at)
+                break
+    return found, parts
+
+
+def _scaled_product(uses: DefUse, at: int, text: str, body: frozenset[int]) -> set[int] | None:
+    """Return what scales and converts a product's result before an operand; None of another."""
+    found, ends = set[int](), False
+    work = list(uses.source_set(at, text))
+    while work:
+        one = work.pop()
+        if one in found:
+            continue
+        each = uses.flow.code.instructions[one]
+        if each.op in _PRODUCTS and one in body:
+            ends = True
+        elif each.op in _CONVERTS and one in body:
+            found.add(one)
+            work += uses.source_set(one, each.operands[-1])
+        elif each.op == "FMUL" and one in body:
+            found.add(one)
+            moving = [a for a in each.operands[1:3] if not _is_fixed(uses, one, a, body)]
+            work += (source for a in moving for source in uses.source_set(one, a))
+            if len(moving) != 1:
+                return None
+        else:
+            return None
+    return found if ends else None
+
+
+def _is_fixed(uses: DefUse, at: int, text: str, body: frozenset[int]) -> bool:
+    """Whether no iteration of a loop writes an operand."""
+    return not uses.source_set(at, text) & body
+
+
+_PIECE: Final = re.compile(r"\.[US](8|16)\b")
+_PLACE: Final = re.compile(r"(.*\[.*?)(?:\+(-?0x[0-9a-f]+))?\]")
+_JOINS: Final = ("PRMT", "LOP3", "SHF", "SHL", "LEA", "IMAD", "BFI")
+_WORD: Final = 4
+"""Bytes of a word that several loads bring, at least."""
+
+
+def in_pieces(uses: DefUse) -> Found:
+    """Return narrow loads of adjacent bytes, and what puts words together of them.
+
+    A compiler does so where it must not assume that addresses are aligned.
+    """
+    groups: dict[tuple[int, str, int, int], dict[int, int]] = defaultdict(dict)
+    for at, each in _each(uses, "LDG"):
+        width, place = _PIECE.search(each.opcode), _PLACE.fullmatch(each.operands[-1])
+        if width and place:
+            base = operand(each.operands[-1]).reads
+            key = uses.flow.graph.block(at), place[1], uses.source_bits(at, base), int(width[1])
+            groups[key][int(place[2] or "0", 16)] = at
+    found, parts = set[int](), list[int]()
+    for (*_, bits), loads in groups.items():
+        for run in _runs(sorted(loads), bits // 8):
+            some = [loads[offset] for offset in run]
+            joined = [uses.users(at) for at in some]
+            if all(joined) and all(_joins(uses, users) for users in joined):
+                found |= {*some, *(one for users in joined for one in users)}
+                parts += some[:: _WORD * 8 // bits]
+    return found, parts
+
+
+def _joins(uses: DefUse, some: Iterable[int]) -> bool:
+    return all(uses.flow.code.instructions[at].op in _JOINS for at in some)
+
+
+def _runs(offsets: list[int], step: int) -> list[list[int]]:
+    """Return offsets that follow each other by a step, of a word or more."""
+    found: list[list[int]] = []
+    for each in offsets:
+        if found and each == found[-1][-1] + step:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return [run for run in found if len(run) > 1 and len(run) * step >= _WORD]
+
+
+_SCALE: Final = "0x7e800000"
+"""Twice the exponent of 1 and some, from which the length's exponent is taken: the factor that
+hypotf, norm3df and others like them scale numbers by."""
+
+
+def guarded(uses: DefUse) -> Found:
+    """Return what scales numbers so that the squares of a length don't overflow."""
+    found, parts = set[int](), list[int]()
+    code = uses.flow.code.instructions
+    for at, each in _each(uses, "IADD3", "VIADD"):
+        if _SCALE not in each.operands:
+            continue
+        exponents = {one for one in uses.sources(at) if code[one].op == "LOP3"}
+        largest, work = set[int](), list(exponents)
+        while work:
+            for one in uses.sources(work.pop()) - largest:
+                if code[one].op == "FMNMX":
+                    largest.add(one)
+                    work.append(one)
+        scaled = {one for one in uses.users(at) if code[one].op == "FMUL"}
+        back = {one for each in exponents for one in uses.users(each) if one != at}
+        found |= {at, *exponents, *largest, *scaled, *back}
+        found |= {one for each in back for one in uses.users(each)}
+        parts.append(at)
+    return found, parts
+
+
+def _each(uses: DefUse, *ops: str) -> Iterable[tuple[int, Instruction]]:
+    code = uses.flow.code
+    return ((at, code.instructions[at]) for at in code.of(*ops) if at not in uses.ours)

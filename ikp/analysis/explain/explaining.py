@@ -10,6 +10,7 @@ from ikp.analysis.explain.copied_runs import accesses_of, tried_of, with_tried
 from ikp.analysis.explain.findings import FINDINGS
 from ikp.analysis.explain.findings.needless_instructions import busy_lines
 from ikp.analysis.explain.findings.waits_for_others import connections
+from ikp.analysis.explain.hot_code import hot_code
 from ikp.analysis.explain.nesting import tree
 from ikp.analysis.explain.overview import (
     Chosen,
@@ -85,6 +86,7 @@ def _verdict(trace: Trace, chosen: Chosen, prepared: Prepared) -> Verdict:
         kernels=kernel_shares(trace),
         roofs=roofs(prepared) if prepared.on_gpu else (),
         mix=mix_of(prepared),
+        hot=hot_code(prepared),
         uncounted=uncounted_of(prepared),
         serves=serves_of(prepared),
         accesses=accesses_of(prepared),

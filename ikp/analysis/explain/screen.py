@@ -16,7 +16,15 @@ from typing import Final
 
 from ikp.analysis.evidence import lost_records, plural
 from ikp.analysis.explain.roofs import NEAR
-from ikp.analysis.explain.verdict import Finding, Hardware, Lanes, Launched, Tried, Verdict
+from ikp.analysis.explain.verdict import (
+    Finding,
+    Hardware,
+    HotCode,
+    Lanes,
+    Launched,
+    Tried,
+    Verdict,
+)
 from ikp.analysis.render import duration
 from ikp.terminal import printable, shortened
 
@@ -283,6 +291,18 @@ def _most(verdict: Verdict) -> Iterator[str]:
             f"   {100 * first.self_share:.0f} % of the warps' time is in {shortened(first.name)} "
             f"({first.activity})"
         )
+        yield from (line for one in verdict.hot[:1] for line in _issues(one))
+
+
+def _issues(one: HotCode) -> Iterator[str]:
+    """Yield a line on what a range's own code issues: by unit, and by source line."""
+    units = ", ".join(f"{count:.0f} {unit}" for unit, count in one.units)
+    lines = ", ".join(f"{printable(line)} ({count:.0f})" for line, count in one.lines)
+    most = f"; most are of {lines}" if lines else ""
+    yield (
+        f"   {shortened(one.region)} issues {one.count:.0f} instructions an {one.each}: "
+        f"{units}{most}"
+    )
 
 
 def _longest(verdict: Verdict) -> Iterator[str]:

@@ -27,6 +27,12 @@ WEIGHT: Final = {"measured": 1.0, "likely": 0.8, "possible": 0.4}
 """How much of the time at stake counts in the order of findings, by their confidence."""
 
 
+AT_MOST: Final = "at most"
+ABOUT: Final = "about"
+"""How a bound holds. What was measured can't win more than its time. What was counted takes
+latencies for known, which others hide or hold up: more may be won, and less."""
+
+
 def finding(
     launch: Prepared,
     name: str,
@@ -40,7 +46,7 @@ def finding(
     where: Where,
     suggestion: str,
 ) -> Finding:
-    """Return a finding with its bound, which never exceeds the launch.
+    """Return a finding with its bound, which never exceeds the launch, and how that holds.
 
     Args:
         launch: the launch.
@@ -55,6 +61,7 @@ def finding(
         suggestion: what to do.
     """
     total = float(max(launch.duration, 1))
+    holds = AT_MOST if confidence == "measured" else ABOUT
     saved = min(max(at_stake, 0.0), total)
     share = saved / total
     return Finding(
@@ -64,11 +71,12 @@ def finding(
         bound_ns=saved,
         bound_share=share,
         speedup_at_most=1 / max(1 - share, 1e-3),
-        what_if=f"{without}: at most {100 * share:.1f} % less time",
+        what_if=f"{without}: {holds} {100 * share:.1f} % less time",
         confidence=confidence,
         rationale=rationale,
         where=where,
         suggestion=suggestion,
+        bound_is=holds,
     )
 
 
@@ -141,7 +149,7 @@ def _capped(launch: Prepared, one: Finding) -> Finding:
         return one
     name = roofs(launch)[0].name
     less = one.bound_share > _FAR * most
-    without = one.what_if.rpartition(": at most ")[0]
+    without = one.what_if.rpartition(f": {one.bound_is} ")[0]
     return replace(
         one,
         confidence=_LESS.get(one.confidence, one.confidence) if less else one.confidence,
@@ -149,6 +157,7 @@ def _capped(launch: Prepared, one: Finding) -> Finding:
         bound_share=most,
         speedup_at_most=1 / max(1 - most, 1e-3),
         what_if=f"{without}: at most {100 * most:.1f} % less time, where {name} is at its limit",
+        bound_is=AT_MOST,
     )
 
 
@@ -163,9 +172,7 @@ _TWICE: Final = 3.0
 """Times the least cost of a request up to which more is no fault for sure."""
 
 
-_SELDOM: Final = frozenset(
-    ["divergence", "few-warps", "imbalance", "repeated-work", "slow-memory", "small-tiles"]
-)
+_SELDOM: Final = frozenset(["divergence", "few-warps", "imbalance", "repeated-work", "slow-memory"])
 """Findings that count work, or time, which results may need: on kernels that others wrote, fewer
 than a third were right. They are causes where they are measured, or tried."""
 _ANY_GRID: Final = {"tail": 0.25, "block-switch": 0.25}

@@ -79,7 +79,7 @@ class AccessUse:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Finding(Printed):
-    """One cause of lost time, with what a change could win at most.
+    """One cause of lost time, with what a change could win.
 
     Printing shows its title, its bound, its place and its suggestion.
     """
@@ -87,7 +87,7 @@ class Finding(Printed):
     id: str  # "tail", "late-producer", ...: docs/reading-a-trace.md has one section for each
     title: str  # one sentence
     number: Number
-    bound_ns: float  # of the launch's duration: what would go if the cause did, at most
+    bound_ns: float  # of the launch's duration: what would go if the cause did
     bound_share: float  # the same, over the launch's duration
     speedup_at_most: float  # 1 / (1 - bound_share)
     what_if: str  # "without the wait for full: at most 11.0 % less time"
@@ -96,9 +96,10 @@ class Finding(Printed):
     where: Where
     suggestion: str  # what a change could be, or what to look at
     tried: Tried | None = None  # the measured gain, with --try
+    bound_is: str = "at most"  # or "about", where the bound was counted and not measured
 
     def __repr__(self) -> str:
-        share = f"at most {100 * self.bound_share:.1f} % less time"
+        share = f"{self.bound_is} {100 * self.bound_share:.1f} % less time"
         return f"<ikp.Finding: {self.id}, {share}, {self.confidence}>"
 
 
@@ -238,6 +239,21 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class HotCode:
+    """A range whose own code takes the warps' time, and what that issues, counted.
+
+    Where its time is in loops of unknown trips, the counts are of one iteration of these.
+    """
+
+    region: str
+    self_share: float  # of the warps' time
+    each: str  # what is counted: "execution" | "iteration"
+    count: float  # instructions of a warp
+    units: tuple[tuple[str, float], ...]  # "fma" -> how many of these, the most first
+    lines: tuple[tuple[str, float], ...]  # "matmul.py:93" -> how many
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """What some of the launch's instructions serve: results or what these need beside."""
 
@@ -302,6 +318,7 @@ class Verdict(Printed):
     kernels: tuple[KernelShare, ...] = ()  # all of the trace, the longest first
     roofs: tuple[Roof, ...] = ()  # the nearest first
     mix: tuple[Unit, ...] = ()  # the most frequent first
+    hot: tuple[HotCode, ...] = ()  # the most time first
     uncounted: tuple[str, ...] = ()  # units in loops whose trips no record counts
     serves: tuple[Served, ...] = ()  # what instructions serve, the most first
     accesses: tuple[AccessUse, ...] = ()  # the costliest first, with --probe addresses

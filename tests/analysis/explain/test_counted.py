@@ -18,15 +18,21 @@ TOOK = 1000
 """Nanoseconds of one step, 2,000 cycles; each SM has two blocks at once."""
 
 
-def verdict(facts: RangeFacts, kernel: RangeFacts | None = None, **more: Any) -> Verdict:
+def verdict(
+    facts: RangeFacts,
+    kernel: RangeFacts | None = None,
+    language: str = "triton",
+    named: str = "kernel",
+    **more: Any,
+) -> Verdict:
     """Return the verdict on a launch that is in one range all the time."""
     scene = Scene()
     ranges = [("step", TOOK * i, TOOK * (i + 1)) for i in range(STEPS)]
     for block in range(BLOCKS):
         scene.add(*(Warp(block, w, block % 132, 0, TOOK * STEPS, ranges) for w in range(WARPS)))
     ranges_of = {"step": facts, **({"kernel": kernel} if kernel else {})}
-    code = replace(CodeFacts("sm_90a", 64, 0, ranges=ranges_of, kernel="kernel"), **more)
-    trace = scene.trace(device="NVIDIA H200")
+    code = replace(CodeFacts("sm_90a", 64, 0, ranges=ranges_of, kernel=named), **more)
+    trace = scene.trace(device="NVIDIA H200", backend=language)
     return replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
 
 
@@ -130,6 +136,63 @@ def test_doubles_that_were_floats() -> None:
     assert other is None or other.confidence == "possible"
     few = RangeFacts("compute", mix={"fp64": (1, 0, 0), "convert.64": (0.1, 0, 0)})
     assert found(few, "slow-arithmetic") is None, "most instructions of a launch that waits"
+
+
+def test_double_precision_in_loops_that_nothing_counts() -> None:
+    """One iteration of such a loop says what its time goes into; not how often it goes round."""
+    mix = {"fma": (1, 0, 30), "integer": (0, 0, 60), "fp64": (0, 0, 20), "convert.64": (0, 0, 3)}
+    lines = (LineFacts("/src/k.cu:9", 1, {}, 50), LineFacts("/src/k.cu:7", 3))
+    said = verdict(RangeFacts("compute", mix=mix, lines=lines))
+    one = next(one for one in said.findings if one.id == "slow-arithmetic")
+    assert one.confidence == "likely" and one.where.lines == ("/src/k.cu:9",)
+    assert "20 of its 113 instructions" in one.title and one.bound_is == "about"
+    (hot,) = said.hot
+    assert (hot.each, hot.count, hot.units[0]) == ("iteration", 113, ("integer", 60))
+    assert hot.lines == (("k.cu:9", 50),)
+    few = mix | {"fp64": (0, 0, 2), "convert.64": (0, 0, 0)}
+    assert found(RangeFacts("compute", mix=few), "slow-arithmetic") is None
+    alone = found(RangeFacts("compute", mix=mix | {"convert.64": (0, 0, 0)}), "slow-arithmetic")
+    assert alone is not None and alone.confidence == "possible", "its data may be double"
+    few = mix | {"convert.64": (0, 0, 1), "load.global.16": (0, 0, 4)}
+    loaded = found(RangeFacts("compute", mix=few), "slow-arithmetic")
+    assert loaded is not None and loaded.confidence == "possible", "it may load doubles"
+
+
+def test_strides_that_are_assumed_decide_nothing_but_in_triton() -> None:
+    """Triton makes a constant of a stride that is 1; in a structure of C++ it may be any."""
+    facts = access("store.global.4", cost=32.0, depends="lwbip")
+    one = found(facts, "uncoalesced")
+    assert one is not None and one.confidence == "likely"
+    said = verdict(facts, language="cuda")
+    two = next(one for one in said.every if one.id == "uncoalesced")
+    assert two.confidence == "possible" and not said.findings
+
+
+def test_pieces_of_rows_that_no_wide_access_may_have() -> None:
+    pieces = access("load.global.2", cost=16.0, least=2.0, together=2.0, align=2)
+    pieces = replace(pieces, accesses=(replace(pieces.accesses[0], count=20),))
+    one = found(pieces, "uncoalesced")
+    assert one is not None and one.confidence == "likely" and "2 bytes only" in one.title
+    aligned = replace(pieces, accesses=(replace(pieces.accesses[0], align=16),))
+    two = found(aligned, "uncoalesced")
+    assert two is None or two.confidence == "possible", "a compiler may have its reasons"
+
+
+def test_bulk_copies_move_what_no_thread_has_an_address_of() -> None:
+    one = access("store.global.4", own=0.03)
+    assert found(one, "idle-threads") is not None
+    bulk = replace(one, mix={**one.mix, "copy.bulk": (2, 0, 0)})
+    assert found(bulk, "idle-threads") is None
+    assert found(one, "idle-threads", named="") is None, "what is in no range is not known"
+
+
+def test_loads_that_busy_units_hide_win_no_more_than_their_own_cycles() -> None:
+    fixed = access("load.global.4", depends="lwb")
+    fixed = replace(fixed, accesses=(replace(fixed.accesses[0], count=10),))
+    busy = replace(fixed, mix={"load.global.4": (10, 0, 0), "fma": (420, 0, 0)})
+    alone, hidden = found(fixed, "repeated-loads"), found(busy, "repeated-loads")
+    assert alone is not None and hidden is not None
+    assert hidden.bound_share < alone.bound_share / 2
 
 
 def test_loads_that_no_iteration_moves() -> None:

@@ -89,10 +89,22 @@ def _waits_for_starts(launch: Prepared) -> bool:
 _NEAR: Final = 0.5
 
 
+def _knows_all(work: CountedWork) -> bool:
+    """Whether the accesses of threads are all that there are, and all known.
+
+    Bulk copies move what no thread has an address of. Of a kernel with ranges of its own, what is
+    in none of these is not known.
+    """
+    return bool(work.kernel) and not any(unit.startswith(_BULK) for unit in work.issued)
+
+
+_BULK: Final = "copy.bulk"
+
+
 @if_counted
 def _shared_elements(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on a kernel of which no access has an element for most of its threads."""
-    if prod(launch.launch.block) <= _LANES:
+    if prod(launch.launch.block) <= _LANES or not _knows_all(work):
         return
     some = work.global_accesses()
     known = [each for each in some if each[1].own is not None]
@@ -160,7 +172,7 @@ _REQUESTS: Final = 0.5
 @if_counted
 def _padded_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on products of which few results are stored, since most are padding."""
-    if not any(one.facts.products for one in work.ranges):
+    if not work.kernel or not any(one.facts.products for one in work.ranges):
         return
     stores = work.accesses("store.global")
     parts = [each[1].threads for each in stores]

@@ -40,6 +40,10 @@ _PART: Final = 0.15
 _LEAST: Final = 0.03
 """Share of the launch that they need at the caches' full rate."""
 _BOUND: Final = 3.0
+"""How many times as long as at L1's full rate such loads take where warps wait for them."""
+_BUSY: Final = 0.85
+"""Share of the nearest other roof from which on it hides such waits: 0.11 was promised, 0.01 won.
+"""
 _ROOM: Final = 227 * 1024
 """Bytes that a block may have of an SM's shared memory, at most."""
 _RATE: Final = 0.6
@@ -135,7 +139,8 @@ def _invariant(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iter
     share = work.ns(cycles) / launch.duration
     if not fixed or cycles < _PART * whole or share < _LEAST:
         return
-    saved = min(1 - nearest(launch, ("L1", "L2")), _BOUND * share)
+    left = nearest(launch, ("L1", "L2"))
+    saved = min(1 - left, share * (1 if left >= _BUSY else _BOUND))
     if not enough(launch, saved * launch.duration):
         return
     fixed.sort(key=lambda each: -l1_cycles([each]))

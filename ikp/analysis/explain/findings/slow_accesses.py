@@ -19,6 +19,7 @@ from ikp.analysis.explain.counted_work import (
     SECTOR,
     Access,
     CountedWork,
+    RangeWork,
     counted_work,
     if_counted,
     is_atomic,
@@ -79,8 +80,15 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
     one, worst, requests = some[0]
     does = "stores" if worst.unit.startswith("store") else "loads"
     dense = _is_dense(worst)
-    saved = min(1 - nearest(launch, ("L1", "L2")), (1.0 if dense else _LATENCY) * share)
     assumed = "p" in worst.depends
+    sure = share >= _SURE and _decide(launch, dense=dense)
+    narrow = dense and bool(misaligned(worst)) and share_of(launch, "L1") > 0
+    sure |= narrow and share >= _SURELY_IN_PIECES
+    waits = _with_waits(launch, one)
+    sure |= waits >= _MOSTLY and not dense and _ratio(worst) >= _FAR_APART
+    held = waits * (1 - 1 / _ratio(worst)) if sure and share < _SURE and not dense else 0.0
+    saved = max((1.0 if dense else _LATENCY) * share, held)
+    saved = min(1 - nearest(launch, ("L1", "L2")), saved)
     return finding(
         launch,
         "uncoalesced",
@@ -90,7 +98,7 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
         number=Number("sectors of a request over those it needs", _ratio(worst), "ratio"),
         at_stake=saved * launch.duration,
         without=f"with lanes that {does[:-1]} adjacent addresses",
-        confidence="likely" if share >= _SURE and _decide(launch, dense=dense) else "possible",
+        confidence="likely" if sure and (not assumed or _is_strided(launch)) else "possible",
         rationale=f"counted: addresses of a warp's lanes, {_source(worst)}"
         f"{_ASSUMED if assumed else ''}, times {requests:,.0f} requests; the sectors above "
         f"the least need {100 * share:.0f} % of the launch at the caches' full rate"
@@ -106,6 +114,24 @@ def _decide(launch: Prepared, *, dense: bool) -> bool:
     return _is_nearest(launch) and (not dense or share_of(launch, "L1") >= _FULL)
 
 
+def _with_waits(launch: Prepared, one: RangeWork) -> float:
+    """Return the share of the warps' time in a range, and in what waits for its loads."""
+    if one.name not in launch.names:
+        return 0.0
+    region = launch.names.index(one.name)
+    waiting = _awaiting(launch, region)
+    return _share(launch, region) + sum(_beyond_issue(launch, each) for each in waiting)
+
+
+def _is_strided(launch: Prepared) -> bool:
+    """Whether a stride that is a parameter is not 1: Triton makes a constant of one that is."""
+    return launch.launch.backend in _DEALS
+
+
+_SURELY_IN_PIECES: Final = 0.3
+"""Share of the launch from which on pieces are the cause where addresses allow no wide access."""
+_FAR_APART: Final = 4.0
+"""Times the least from which on requests are the cause where most of the time is in their code."""
 _FULL: Final = 0.7
 """Share of L1's rate from which on its cycles decide, and not their latency."""
 

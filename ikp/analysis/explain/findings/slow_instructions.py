@@ -17,7 +17,8 @@ from typing import Final
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, if_counted
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.peaks import ISSUE
+from ikp.analysis.explain.hot_code import Hot, hot_ranges
+from ikp.analysis.explain.peaks import CYCLES, ISSUE
 from ikp.analysis.explain.places import share_of_time, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import NEAR, REACHED, nearest, share_of
@@ -48,7 +49,7 @@ _LIGHT: Final = 2.0
 def slow_arithmetic(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on arithmetic that another unit, or fewer instructions, could do faster."""
     yield from _no_tensor_cores(launch, work)
-    yield from _double(launch, work)
+    yield from [*_double(launch, work)] or _looped_double(launch, work)
     yield from [*_special(launch, work)] or _wide_divisions(launch, work)
 
 
@@ -124,12 +125,64 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         f"at the full rate they need {100 * work.ns(cycles) / launch.duration:.0f} % of the "
         "launch. Refuted if the results need double precision.",
         where=where_of(launch, [one for one in some[:3] if one.issued.get("fp64")]),
-        suggestion="write literals as 1.0f, call tanhf, expf and so on: one double operand makes "
-        "an expression double",
+        suggestion=_SINGLE,
     )
 
 
 _FEW: Final = 0.02
+
+
+def _looped_double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on double precision in loops that nothing counts, by their time."""
+    some = [one for one in hot_ranges(launch, work) if one.looped and one.mix.get("fp64")]
+    saved = sum(one.share * _part_of_double(one, work) for one in some)
+    saved = min(saved, 1 - nearest(launch, ("FP64", "XU", "issue", "integer", "FMA")))
+    if saved < _SLOW or not enough(launch, saved * launch.duration):
+        return
+    first = some[0]
+    count, converts = first.mix["fp64"], first.mix.get("convert.64", 0.0)
+    wide = any(first.mix.get(unit) for unit in _OF_DOUBLES)
+    mixed = converts >= (_MANY_CONVERTED if wide else _FEW) * count
+    lines = sorted(first.work.facts.lines, key=lambda line: -line.looped)
+    yield finding(
+        launch,
+        "slow-arithmetic",
+        title=f"an iteration in {first.work.name} makes {count:.0f} of its {first.total:.0f} "
+        "instructions in double precision"
+        + (", of numbers that are converted from single and back" if mixed else ""),
+        number=Number("their part of the time of such loops, of the launch", saved, "share"),
+        at_stake=saved * launch.duration,
+        without="with the same in single precision",
+        confidence="likely" if mixed else "possible",
+        rationale=f"counted: FP64 instructions of one iteration, with {converts:.0f} conversions, "
+        f"at their rate; measured: {100 * first.share:.0f} % of the warps' time is in this loop. "
+        "Refuted if the results need double precision.",
+        where=where_of(launch, [one.work for one in some], [one.line for one in lines[:1]]),
+        suggestion=_SINGLE,
+    )
+
+
+_OF_DOUBLES: Final = ("load.global.8", "load.global.16", "store.global.8", "store.global.16")
+_MANY_CONVERTED: Final = 0.1
+"""Conversions for each such instruction from which on its data is single precision, though it may
+be loaded as doubles are."""
+
+
+def _part_of_double(one: Hot, work: CountedWork) -> float:
+    """Return the part of an iteration's issue time that is double precision.
+
+    Each such instruction comes with another, which makes its operand of two registers.
+    """
+    count, converts = one.mix["fp64"], one.mix.get("convert.64", 0.0)
+    slow = count * (work.peak.fp64 + ISSUE) + converts * CYCLES["convert.64"]
+    others = max(one.total - 2 * count - converts, 0.0) * ISSUE
+    return slow / max(slow + others, 1e-9)
+
+
+_SINGLE: Final = (
+    "write literals as 1.0f, call tanhf, expf and so on: one double operand makes an expression "
+    "double"
+)
 
 
 def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:

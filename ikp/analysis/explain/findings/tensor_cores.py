@@ -31,7 +31,7 @@ from ikp.analysis.explain.places import where_of, where_of_rows
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.products import Products, products
 from ikp.analysis.explain.region_times import with_beside
-from ikp.analysis.explain.roofs import flop_of, nearest, share_of
+from ikp.analysis.explain.roofs import flop_of, nearest, roofs, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.analysis.explain.warp_groups import at_once
@@ -218,7 +218,7 @@ def small_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     l2 = asked / work.peak.l2_gb_per_s / launch.duration
     l1 = work.ns(l1_cycles(work.accesses(), least=True)) / launch.duration
     caches = max(share_of(launch, "L2"), min(l1, share_of(launch, "L1")))  # without conflicts
-    sure = max(l2, caches) >= _MOVES and larger >= _LARGER
+    sure = max(l2, caches) >= _MOVES and larger >= _LARGER and _waits_for_l2(launch)
     yield finding(
         launch,
         "small-tiles",
@@ -238,6 +238,16 @@ def small_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     )
 
 
+def _waits_for_l2(launch: Prepared) -> bool:
+    """Whether L2 is the nearest roof, and products need half of its time, or less.
+
+    Larger tiles save bytes of L2: where another unit is as busy, they win little.
+    """
+    nearest_roof = next((one.name for one in roofs(launch)), "")
+    return nearest_roof == "L2" and share_of(launch, "L2") >= _TWICE * share_of(launch, "tensor")
+
+
+_TWICE: Final = 2.0
 _LARGER: Final = 1.6
 """How many times as wide tiles can be, from which on they are likely to be the cause."""
 _TOGETHER: Final = 0.5

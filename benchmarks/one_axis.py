@@ -98,10 +98,13 @@ def read(processor: TraceProcessor) -> Picture:
             _count(ranks[of], row, tracks[row.track_id])
             place[row.id], owner[row.id] = (row.ts, row.ts + row.dur, row.category), ranks[of]
     for row in processor.query("select slice_out as o, slice_in as i from flow"):
-        record, launch = place.get(row.o), place.get(row.i)
-        if record and launch and record[2] == "kernel" and launch[2] is None:
-            beyond = max(record[0] - launch[0], launch[1] - record[1])
-            owner[row.i].overhang_ns.append(beyond)
+        # Perfetto leads arrows forward in time: a launch that begins before its record, by less
+        # than its bound, has the arrow to the record, and the call's arrow leads to the launch.
+        ends = [(place[each], owner[each]) for each in (row.o, row.i) if each in place]
+        records = [at for at, _ in ends if at[2] == "kernel"]
+        launches = [(at, of) for at, of in ends if at[2] is None]
+        for record, (launch, of) in zip(records, launches, strict=False):
+            of.overhang_ns.append(max(record[0] - launch[0], launch[1] - record[1]))
     (lost,) = (
         row.n
         for row in processor.query(

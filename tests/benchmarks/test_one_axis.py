@@ -73,6 +73,18 @@ def test_a_picture_that_has_all_is_as_asked_for(
     assert "the first end is 31.00 us after the last begin at least" in said
 
 
+def test_launches_that_begin_before_their_records_by_less_than_the_bound_have_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def late(one: HostTrace) -> HostTrace:
+        return replace(one, base_ns=(one.base_ns or 0) + 500)
+
+    assert picture(tmp_path, late) == []
+    assert (
+        "3 of 3 launches within 1 us of their record, the worst 200 ns" in capsys.readouterr().out
+    )
+
+
 def without(kind: str) -> Change:
     return lambda one: replace(one, slices=tuple(x for x in one.slices if x.category != kind))
 

@@ -101,6 +101,29 @@ def test_a_viewer_shows_all_slices_and_arrows(joined: Path) -> None:
     )
 
 
+@pytest.mark.tp
+@pytest.mark.parametrize("late", [-200, 0, 299, 301, 900], ids=str)
+def test_call_record_and_launch_are_tied_in_either_order_of_record_and_launch(
+    late: int, tmp_path: Path
+) -> None:
+    """Clocks agree within a bound: a launch may seem to begin before its record does."""
+    path = tmp_path / "both.pftrace"
+    placed = place(launches(BEGINS), records(BEGINS, late_ns=late))
+    PerfettoExporter().write_beside(placed.trace, path, [placed.host], [placed.record])
+    with open_trace(path) as processor:
+        arrows = columns(
+            processor,
+            "select iif(f.category is null, 'launch', f.category) as f, "
+            "iif(t.name like 'block%', 'block', iif(t.category is null, 'launch', t.category)) "
+            "as t from flow join slice f on f.id = slice_out join slice t on t.id = slice_in",
+        )
+    pairs = sorted(zip(arrows["f"].tolist(), arrows["t"].tolist(), strict=True))
+    first, second = ("kernel", "launch") if late < 300 else ("launch", "kernel")
+    assert pairs == sorted(
+        len(BEGINS) * [("cuda_driver", first), (first, second), ("launch", "block")]
+    )
+
+
 def test_what_the_host_did_is_read_back(joined: Path) -> None:
     (back,) = PerfettoExporter().read_beside(joined)
     host, base = records(BEGINS), back.base_ns or 0

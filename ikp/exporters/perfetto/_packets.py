@@ -123,6 +123,9 @@ Rows = NDArray[np.intp]
 
 LEAVING: Final = tag(Event.FLOW_IDS, FIXED64)
 ARRIVING: Final = tag(Event.TERMINATING_FLOW_IDS, FIXED64)
+TO_BLOCK: Final = 1 << 62
+"""What the id of the flow from a launch to its first block is above that of the flow from the
+host's call. Ids of hosts' flows are below it."""
 NAMED: Final = tag(Event.NAME, BYTES) + bytes([len(ARROW)]) + ARROW
 
 

@@ -24,7 +24,15 @@ from numpy.typing import NDArray
 
 from ikp.core.trace import ClockFit, Launch, Slots, Trace
 from ikp.exporters.columns.packing import described, vars_of
-from ikp.exporters.perfetto._packets import LEAVING, TYPES, Clock, Ids, argument, packet
+from ikp.exporters.perfetto._packets import (
+    LEAVING,
+    TO_BLOCK,
+    TYPES,
+    Clock,
+    Ids,
+    argument,
+    packet,
+)
 from ikp.exporters.perfetto._render_stages import render_stages
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
@@ -215,7 +223,8 @@ def launch_slices(
     """Yield each launch's slices: with the evidence on its own row, and on the row of all launches.
 
     The one with the evidence comes first: a link to a launch finds it by its time alone. ``calls``
-    has by launch the id of the flow from the host's call, which ends at the first block; 0: none.
+    has by launch the id of the flow from the host's call; 0: none. From the launch, a flow with an
+    id of its own (``TO_BLOCK``) leads to the first block.
     """
     evidence = _Evidence()
     sizes = [len(one.label) + sum(map(len, one.notes)) for one in launches]
@@ -236,8 +245,9 @@ def launch_slices(
         flows: tuple[MessagePart, ...] = ()
         if calls is not None:
             called = np.flatnonzero(calls[rows])
-            count = np.bincount(called, minlength=len(part))
-            flows = (Ids(called, calls[rows][called], count).column(LEAVING),)
+            both = calls[rows][called][:, None] + np.array([0, TO_BLOCK])
+            count = 2 * np.bincount(called, minlength=len(part))
+            flows = (Ids(called.repeat(2), both.ravel(), count).column(LEAVING),)
         yield clock.join(
             (_slice(start, EventType.SLICE_BEGIN, own, facts, *flows, name=label), first),
             (

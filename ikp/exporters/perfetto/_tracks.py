@@ -20,6 +20,7 @@ from ikp.exporters.perfetto._packets import (
     ARRIVING,
     IN_SEQUENCE,
     INTEGER,
+    TO_BLOCK,
     TYPES,
     Clock,
     Ids,
@@ -137,7 +138,10 @@ def _set(annotation: DebugAnnotation, value: Any) -> None:
 
 
 def first_blocks(blocks: BlockRows, calls: Ints | None) -> Ints | None:
-    """Return by block the id of the flow that ends there: at the first one of its launch.
+    """Return by block the id of the flow from its launch: it ends at the launch's first block.
+
+    Not the flow from the call: a viewer leads that by time, and it would end here before it comes
+    to a kernel record that begins later than its launch, by less than the bound of the clocks.
 
     Args:
         blocks: all of a trace.
@@ -148,7 +152,7 @@ def first_blocks(blocks: BlockRows, calls: Ints | None) -> Ints | None:
     order = np.lexsort((blocks.start, blocks.launch))
     launch, first = np.unique(blocks.launch[order], return_index=True)
     found = np.zeros(len(blocks.block), np.int64)
-    found[order[first]] = calls[launch]
+    found[order[first]] = np.where(calls[launch], calls[launch] + TO_BLOCK, 0)
     return found
 
 

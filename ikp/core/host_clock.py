@@ -32,7 +32,9 @@ _ROUNDING_NS: Final = 0.5
 _UNKNOWN_TICK_NS: Final = 1000
 """The coarsest step of a timer that the bound expects where none was seen."""
 _WIDE: Final = 2.0
-"""A handshake so many times as wide as the median one is left out."""
+"""A handshake so many times as wide as the median one is left out, unless it tightens a gap."""
+_TIGHTENS: Final = 0.5
+"""A wide handshake is used where it is within so much of the bound that others have there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,17 @@ class HostClock:
     """
 
     def __init__(self, handshakes: Sequence[Handshake]) -> None:
-        used = _narrow(sorted(handshakes, key=lambda each: each.gpu_ns))
+        ordered = sorted(handshakes, key=lambda each: each.gpu_ns)
+        used = _narrow(ordered)
+        self._fit(used)
+        while more := self._tightening(_beside(ordered, used)):
+            used = sorted([*used, *more], key=lambda each: each.gpu_ns)
+            self._fit(used)
+
+    def _fit(self, used: list[Handshake]) -> None:
+        """Lay the line through handshakes, which are in order."""
         tick = math.gcd(*(each.tick_ns for each in used)) or _UNKNOWN_TICK_NS
-        self.count = len(used)
+        self.count, self._tick = len(used), tick
         self._zero = used[0].gpu_ns
         self._base = used[0].before_ns - used[0].gpu_ns
         columns = [
@@ -126,6 +136,21 @@ class HostClock:
             inside = self._zero + middles[begin[row] : end[row]].astype(np.int64)
             most[row] = max(most[row], float(self.bound(inside).max()))
         return most
+
+    def _tightening(self, others: Sequence[Handshake]) -> list[Handshake]:
+        """Return those of other handshakes that tighten a gap, one for each: the narrowest.
+
+        A host that is busy for a while makes wide ones, and a gap without any is wider yet.
+        """
+        if not others:
+            return []
+        at = np.array([each.gpu_ns for each in others], np.int64)
+        wide = np.array([each.after_ns - each.before_ns for each in others]) / 2 + self._tick
+        useful = np.flatnonzero(wide < _TIGHTENS * self.bound(at))
+        gap = np.searchsorted(self._at, self._since(at[useful]))
+        order = np.lexsort((wide[useful], gap))
+        _, first = np.unique(gap[order], return_index=True)
+        return [others[row] for row in useful[order[first]].tolist()]
 
     def _since(self, gpu_ns: Ints) -> Floats:
         return (gpu_ns - self._zero).astype(np.float64)
@@ -198,3 +223,9 @@ def _narrow(handshakes: Sequence[Handshake]) -> list[Handshake]:
     most = max(_WIDE * float(np.median(wide)), float(wide.min()))
     used = [each for each in handshakes if each.after_ns - each.before_ns <= most]
     return [each for i, each in enumerate(used) if not i or each.gpu_ns > used[i - 1].gpu_ns]
+
+
+def _beside(ordered: Sequence[Handshake], used: Sequence[Handshake]) -> list[Handshake]:
+    """Return the handshakes that are not used, and at no time at which one is."""
+    taken = {each.gpu_ns for each in used}
+    return [each for each in ordered if each.gpu_ns not in taken]

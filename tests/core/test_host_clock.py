@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ikp.core.host_clock import Handshake, HostClock
@@ -109,6 +110,7 @@ def test_the_bound_holds_where_the_host_is_set(
     sound = [all(abs(after - now) > 1200 for after, _ in jumps) for now, _, _ in when]
     line = HostClock([each for each, kept in zip(made, sound, strict=True) if kept])
     known = [now for (now, _, _), kept in zip(when, sound, strict=True) if kept]
+    assume(all(sum(a < at < b for at, _ in jumps) < 2 for a, b in pairwise(known)))
     times = random.integers(known[0], known[-1], 500).tolist()
     assert clocks.misses(line, times).max() <= 0
 
@@ -147,6 +149,20 @@ def test_a_wide_handshake_among_narrow_ones_is_left_out() -> None:
     line = HostClock([*made, clocks.handshake(SECOND // 4, 90_000, 700)])
     assert line.count == 9
     assert line.bound(np.array([clocks.gpu(SECOND // 4)]))[0] < 1_000
+
+
+@given(st.integers(1, 8), st.integers(2_000, 6_000), st.integers(0, 2**32))
+def test_wide_handshakes_tighten_a_gap_that_has_no_others(count: int, wide: int, seed: int) -> None:
+    """A host that compiles for 20 s makes wide ones alone meanwhile."""
+    random = np.random.default_rng(seed)
+    clocks = Clocks(-2_000_000, -6e-6)
+    narrow = [clocks.handshake(now * SECOND // 2, 600, 600) for now in (*range(8), *range(50, 60))]
+    when = sorted(int(each) for each in random.integers(4 * SECOND, 24 * SECOND, count))
+    others = [clocks.handshake(now, wide, 700) for now in when]
+    line = HostClock([*narrow, *others])
+    there = np.array([clocks.gpu(now) for now in when])
+    assert line.bound(there).max() < 2 * ((wide + 700) / 2 + 32) + 100
+    assert clocks.misses(line, list(range(0, 30 * SECOND, 98_765_432))).max() <= 0
 
 
 def test_within_a_launch_the_bound_is_the_greatest() -> None:

@@ -18,6 +18,7 @@ from typing import Final
 from ikp.backends.driver import _hook
 from ikp.compiling import prebuilt_name
 from ikp.core.decoding._plain import PLAIN
+from ikp.driver.handshake import ASKING
 from ikp.exporters.protobuf.joining import JOIN
 
 MACHINES: Final = ("x86_64", "aarch64")
@@ -53,7 +54,7 @@ def compile_all(folder: Path, machine: str, compiler: str) -> None:
     """
     os.environ["CC"] = compiler
     with tempfile.TemporaryDirectory() as scratch:
-        for file in (JOIN, PLAIN):
+        for file in (ASKING, JOIN, PLAIN):
             name = prebuilt_name(file.name, file.source.read_bytes(), file.options, machine)
             file.make(Path(scratch)).rename(folder / name)
         name = prebuilt_name(_hook.DRIVER, _hook.source(), machine=machine)

@@ -90,8 +90,8 @@ def load(cubin: bytes, name: str) -> tuple[int, int]:
         PatchError: the driver refuses it.
     """
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    _checked(_driver().cuModuleLoadData(ctypes.byref(module), cubin), "load the patched code")
-    _checked(
+    checked(_driver().cuModuleLoadData(ctypes.byref(module), cubin), "load the patched code")
+    checked(
         _driver().cuModuleGetFunction(ctypes.byref(function), module, name.encode()),
         f"find {name} in the patched code",
     )
@@ -104,7 +104,7 @@ def unload(module: int) -> None:
     Raises:
         PatchError: the driver refuses.
     """
-    _checked(_driver().cuModuleUnload(ctypes.c_void_p(module)), "unload the patched code")
+    checked(_driver().cuModuleUnload(ctypes.c_void_p(module)), "unload the patched code")
 
 
 def function_of(kernel: int) -> int:
@@ -115,7 +115,7 @@ def function_of(kernel: int) -> int:
     """
     function = ctypes.c_void_p()
     code = _driver().cuKernelGetFunction(ctypes.byref(function), ctypes.c_void_p(kernel))
-    _checked(code, "find the function of a kernel")
+    checked(code, "find the function of a kernel")
     return function.value or 0
 
 
@@ -145,7 +145,7 @@ def like(function: int, plain: int, *, cache: int = -1) -> None:
     for ask, value in (("cuFuncSetCacheConfig", cache), ("cuFuncSetSharedMemConfig", banks)):
         if value >= 0:
             code = getattr(_driver(), ask)(ctypes.c_void_p(function), value)
-            _checked(code, f"give the patched function the plain one's {ask}({value})")
+            checked(code, f"give the patched function the plain one's {ask}({value})")
     if changes is not None:
         _alike.clear() if len(_alike) >= _MOST_ALIKE else None
         _alike[function, plain] = _count("ikp_changes") or 0
@@ -234,7 +234,7 @@ def shared_by_mps(ordinal: int) -> bool:
 def _attribute(function: int, attribute: int) -> int:
     value = ctypes.c_int()
     code = _driver().cuFuncGetAttribute(ctypes.byref(value), attribute, ctypes.c_void_p(function))
-    _checked(code, f"read attribute {attribute} of a function")
+    checked(code, f"read attribute {attribute} of a function")
     return value.value
 
 
@@ -266,7 +266,7 @@ def context() -> int:
         PatchError: the driver refuses.
     """
     found = ctypes.c_void_p()
-    _checked(_driver().cuCtxGetCurrent(ctypes.byref(found)), "return the current context")
+    checked(_driver().cuCtxGetCurrent(ctypes.byref(found)), "return the current context")
     return found.value or 0
 
 
@@ -336,15 +336,15 @@ def primary() -> int:
     """
     device, found = ctypes.c_int(), ctypes.c_void_p()
     flags, active = ctypes.c_uint(), ctypes.c_int()
-    _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "return the current device")
+    checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "return the current device")
     code = _driver().cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
-    _checked(code, "report whether a device's context is in use")
+    checked(code, "report whether a device's context is in use")
     if not active.value:
         return 0  # to ask for it would make it
-    _checked(
+    checked(
         _driver().cuDevicePrimaryCtxRetain(ctypes.byref(found), device), "return a device's context"
     )
-    _checked(_driver().cuDevicePrimaryCtxRelease_v2(device), "give a device's context back")
+    checked(_driver().cuDevicePrimaryCtxRelease_v2(device), "give a device's context back")
     return found.value or 0
 
 
@@ -356,7 +356,7 @@ def device() -> int:
     """
     found = ctypes.c_int()
     code = _at_once().cuCtxGetDevice(ctypes.byref(found))
-    _checked(code, "return the current device")
+    checked(code, "return the current device")
     return found.value
 
 
@@ -370,7 +370,7 @@ def chip() -> tuple[int, int]:
     for attribute in (75, 76):  # COMPUTE_CAPABILITY_MAJOR, _MINOR
         value = ctypes.c_int()
         code = _driver().cuDeviceGetAttribute(ctypes.byref(value), attribute, number)
-        _checked(code, "report which chip the device has")
+        checked(code, "report which chip the device has")
         parts.append(value.value)
     return parts[0], parts[1]
 
@@ -433,7 +433,7 @@ def capturing(stream: int) -> bool:
     """
     status = ctypes.c_int()
     code = _at_once().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
-    _checked(code, "report whether a stream is captured")
+    checked(code, "report whether a stream is captured")
     return status.value != 0
 
 
@@ -448,7 +448,7 @@ def capture_number(stream: int) -> int:
         return int(capturing(stream))
     status, number = ctypes.c_int(), ctypes.c_uint64()
     asked = (ctypes.byref(status), ctypes.byref(number), None, None, None)
-    _checked(ask(ctypes.c_void_p(stream), *asked), "identify a capture")
+    checked(ask(ctypes.c_void_p(stream), *asked), "identify a capture")
     return number.value if status.value == _ACTIVE else 0
 
 
@@ -477,7 +477,7 @@ def relaxed() -> Iterator[None]:
     """
     mode = ctypes.c_int(_RELAXED)
     exchange = _driver().cuThreadExchangeStreamCaptureMode
-    _checked(exchange(ctypes.byref(mode)), "allocate beside the capture of a graph")
+    checked(exchange(ctypes.byref(mode)), "allocate beside the capture of a graph")
     try:
         yield
     finally:
@@ -495,7 +495,7 @@ def find(holder: int, symbol: str, *, library: bool = False) -> int | None:
     code = ask(ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(holder), symbol.encode())
     if code == _NOT_FOUND:
         return None
-    _checked(code, f"find {symbol}")
+    checked(code, f"find {symbol}")
     return address.value
 
 
@@ -511,7 +511,7 @@ def copy_within(target: int, source: int, nbytes: int, stream: int) -> None:
         ctypes.c_size_t(nbytes),
         ctypes.c_void_p(stream),
     )
-    _checked(code, "copy within the device")
+    checked(code, "copy within the device")
 
 
 def write(target: int, words: Sequence[int], stream: int) -> None:
@@ -533,7 +533,7 @@ def write(target: int, words: Sequence[int], stream: int) -> None:
         ctypes.c_size_t(ctypes.sizeof(values)),
         ctypes.c_void_p(stream),
     )
-    _checked(code, "write to the device in a stream's order")
+    checked(code, "write to the device in a stream's order")
 
 
 def _write_each(target: int, words: Sequence[int], stream: int) -> None:
@@ -546,10 +546,15 @@ def _write_each(target: int, words: Sequence[int], stream: int) -> None:
         *(_Write(_WRITE_64, 0, target + 8 * at, word) for at, word in enumerate(words))
     )
     code = _driver().cuStreamBatchMemOp_v2(ctypes.c_void_p(stream), len(words), operations, 0)
-    _checked(code, "write to the device in a stream's order")
+    checked(code, "write to the device in a stream's order")
 
 
-def _checked(code: int, what: str) -> None:
+def checked(code: int, what: str) -> None:
+    """Refuse an error that the driver returned.
+
+    Raises:
+        PatchError: the code is not 0; ``what`` is a verb phrase for its text.
+    """
     if code:
         raise PatchError(f"the CUDA driver could not {what}: {error_name(code)}.")
 
@@ -576,7 +581,20 @@ def call(function: str, *arguments: object, to: str) -> None:
         called = getattr(_driver(), function)
     except AttributeError as error:
         raise PatchError(f"the CUDA driver could not {to}: it has no {function}.") from error
-    _checked(called(*arguments), to)
+    checked(called(*arguments), to)
+
+
+def entry_point(function: str) -> int:
+    """Return where a function of the driver is, for code that calls it without Python.
+
+    Raises:
+        PatchError: the driver has no such function.
+    """
+    try:
+        found = getattr(_driver(), function)
+    except AttributeError as error:
+        raise PatchError(f"the CUDA driver has no {function}.") from error
+    return ctypes.cast(found, ctypes.c_void_p).value or 0
 
 
 def under_way(stream: int) -> bool:
@@ -610,7 +628,7 @@ def allocation(pointer: int) -> tuple[int, int]:
         PatchError: it is no pointer to the device's memory.
     """
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
-    _checked(
+    checked(
         _driver().cuMemGetAddressRange_v2(
             ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer)
         ),
@@ -655,7 +673,7 @@ def allocate(nbytes: int) -> int:
         PatchError: there is not so much.
     """
     address = ctypes.c_uint64()
-    _checked(
+    checked(
         _driver().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(nbytes)),
         f"allocate {nbytes:,} bytes",
     )
@@ -668,7 +686,7 @@ def free(address: int) -> None:
     Raises:
         PatchError: the driver refuses.
     """
-    _checked(_driver().cuMemFree_v2(ctypes.c_uint64(address)), "free memory")
+    checked(_driver().cuMemFree_v2(ctypes.c_uint64(address)), "free memory")
 
 
 def copy_to_host(target: int, source: int, nbytes: int) -> None:
@@ -677,7 +695,7 @@ def copy_to_host(target: int, source: int, nbytes: int) -> None:
     Raises:
         PatchError: the driver refuses.
     """
-    _checked(
+    checked(
         _driver().cuMemcpyDtoH_v2(
             ctypes.c_void_p(target), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)
         ),
@@ -715,7 +733,7 @@ def wait() -> None:
     Raises:
         PatchError: some of the work failed.
     """
-    _checked(_driver().cuCtxSynchronize(), "finish what was launched")
+    checked(_driver().cuCtxSynchronize(), "finish what was launched")
 
 
 def settings(function: int) -> tuple[tuple[int, int], ...]:
@@ -736,7 +754,7 @@ def give_settings(function: int, wanted: Iterable[tuple[int, int]]) -> None:
     for attribute, value in wanted:
         if value != _attribute(function, attribute):
             code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, value)
-            _checked(code, f"set attribute {attribute} of the patched function to {value}")
+            checked(code, f"set attribute {attribute} of the patched function to {value}")
 
 
 def limits() -> tuple[tuple[int, int], ...]:

@@ -4,6 +4,9 @@ One thread of a kernel of its own waits for a word in the host's pinned memory, 
 ``%globaltimer``. The kernel ends by itself: after the last answer, or where the host is silent. It
 is launched on a stream of its own with high priority, and uses neither shared memory nor the
 program's streams.
+
+``handshake.c`` launches and asks without Python's lock, which a program that computes in Python
+gives away after 5 ms only, when the kernel has given up. Where it can't be compiled, Python asks.
 """
 
 from __future__ import annotations
@@ -11,10 +14,14 @@ from __future__ import annotations
 import ctypes
 import math
 import time
-from typing import Final
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
+from ikp.compiling import CFile, CompileError
 from ikp.core.host_clock import STEP_NS, Handshake
-from ikp.driver.cuda import call, under_way, use_primary_context
+from ikp.driver.cuda import call, checked, entry_point, under_way, use_primary_context
 
 ROUNDS: Final = 8
 """Questions of one handshake; the narrowest answer counts."""
@@ -23,10 +30,17 @@ PATIENCE_NS: Final = 400_000
 _SPINS: Final = 4000
 """Reads of an answer's word, some 40 ns each, before the host gives up."""
 _STARTING: Final = 1000
+_ANSWERS_NS: Final = 160_000
+"""The longest that ``handshake.c`` waits for the kernel's start, or for an answer."""
 _WORDS: Final = 2 + ROUNDS
 _NON_BLOCKING: Final = 1
 _PORTABLE_MAPPED: Final = 1 | 2
 """Flags, as ``cuda.h`` counts them."""
+
+ASKING: Final = CFile(Path(__file__).with_name("handshake.c"), "libikp-handshake.so")
+_LAUNCH: Final = "launch the kernel of handshakes"
+_Round = tuple[int, int, int]
+"""How long a question took, when it was asked, and the answer."""
 
 # By the first line the hook library knows the module as ikp's own.
 # The timer is read behind the branch that ends the wait: before it, the read could be issued while
@@ -85,6 +99,7 @@ class Dialogue:
         call("cuModuleLoadData", ctypes.byref(module), _CODE.encode(), to=load)
         call("cuModuleGetFunction", ctypes.byref(function), module, b"ikp_handshake", to=load)
         self._function, self._stream = function, _urgent_stream()
+        self._launch, self._native = entry_point("cuLaunchKernel"), _native()
         host, there = ctypes.c_void_p(), ctypes.c_uint64()
         size = ctypes.c_size_t(8 * _WORDS)
         call("cuMemHostAlloc", ctypes.byref(host), size, _PORTABLE_MAPPED, to="pin memory")
@@ -105,12 +120,28 @@ class Dialogue:
         if under_way(self._stream.value or 0):
             return False
         ctypes.memset(self._held, 0, ctypes.sizeof(self._held))
-        call(
-            "cuLaunchKernel",
-            *(self._function, 1, 1, 1, 1, 1, 1, 0, self._stream, self._parameters, None),
-            to="launch the kernel of handshakes",
-        )
+        self._early = None
+        if self._native is not None:
+            ahead = _ahead()
+            if found := self._ask_natively(self._native, self._launch):
+                self._early = ahead, found
+            return True
+        sizes = 1, 1, 1, 1, 1, 1, 0
+        made = self._function, *sizes, self._stream, self._parameters, None
+        call("cuLaunchKernel", *made, to=_LAUNCH)
         return True
+
+    def _ask_natively(self, native: Callable[..., int], launch: int) -> list[_Round]:
+        """Ask the kernel, which is launched first unless ``launch`` is 0; none where it is late."""
+        times = (ctypes.c_int64 * (2 * ROUNDS))()
+        count = native(
+            *(self._held, ROUNDS, _ANSWERS_NS, launch),
+            *(self._function, self._stream, self._parameters, times),
+        )
+        checked(max(0, -1 - count), _LAUNCH)
+        rounds = zip(times[0::2], times[1::2], self._words[2:], strict=True)
+        found = [(after - before, before, there) for before, after, there in rounds]
+        return found[: max(0, count)]
 
     @property
     def started(self) -> bool:
@@ -119,12 +150,20 @@ class Dialogue:
         return any(words[1] for _ in range(_STARTING))
 
     def exchange(self) -> Handshake | None:
-        """Return the narrowest handshake; None where the kernel or the host was late.
+        """Return the narrowest handshake; None where the kernel or the host was late."""
+        ahead, found = self._early or (_ahead(), self._ask())
+        if not found or abs(_ahead() - ahead) >= STEP_NS:
+            return None
+        wide, before, there = min(found)
+        tick = math.gcd(*(each[2] - found[0][2] for each in found))
+        return Handshake(there, before, before + wide, before - ahead, tick)
 
-        Python's lock is held meanwhile: some 2 us a round.
-        """
+    def _ask(self) -> list[_Round]:
+        """Ask a kernel that runs: in Python its lock is held meanwhile, some 2 us a round."""
+        if self._native is not None:
+            return self._ask_natively(self._native, 0)
         words, read, realtime = self._words, time.clock_gettime_ns, time.CLOCK_REALTIME
-        ahead, spins, found = _ahead(), range(_SPINS), []
+        spins, found = range(_SPINS), list[_Round]()
         for number in range(1, ROUNDS + 1):
             answer = number + 1
             before = read(realtime)
@@ -135,11 +174,24 @@ class Dialogue:
             else:
                 break
             found.append((read(realtime) - before, before, words[answer]))
-        if not found or abs(_ahead() - ahead) >= STEP_NS:
-            return None
-        wide, before, there = min(found)
-        tick = math.gcd(*(each[2] - found[0][2] for each in found))
-        return Handshake(there, before, before + wide, before - ahead, tick)
+        return found
+
+
+@cache
+def _native() -> Callable[..., int] | None:
+    """Return the function of ``handshake.c``; None where there is no compiler."""
+    try:
+        function: Any = ctypes.CDLL(str(ASKING.library())).ikp_handshake
+    except (OSError, CompileError, RuntimeError):
+        return None
+    address, number = ctypes.c_void_p, ctypes.c_int64
+    function.argtypes = (
+        *(address, number, number, address),
+        *(address, address, address, address),
+    )
+    function.restype = number
+    made: Callable[..., int] = function
+    return made
 
 
 def _urgent_stream() -> ctypes.c_void_p:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from ikp.compiling import compile_c
+from ikp.core.host_clock import Handshake
 from ikp.driver import handshake
 from ikp.driver.handshake import ROUNDS, Dialogue
+from ikp.errors import PatchError
 
 LATE = 2_000_000
 """The simulated timer less ``CLOCK_REALTIME``, in ns."""
@@ -31,7 +37,7 @@ class Gpu(list[int]):
 def dialogue(gpu: Gpu) -> Dialogue:
     """Return a dialogue with it; no driver is asked."""
     made = Dialogue.__new__(Dialogue)
-    vars(made)["_words"] = gpu
+    vars(made).update(_words=gpu, _early=None, _native=None)
     return made
 
 
@@ -70,6 +76,109 @@ def test_what_was_answered_counts_where_the_kernel_ends_early(silent: int) -> No
 def test_a_handshake_in_which_the_host_was_set_is_dropped(set_by: Callable[[int], None]) -> None:
     set_by(20)  # after the first comparison of the host's clocks, and before the second one
     assert dialogue(Gpu()).exchange() is None
+
+
+class Beside:
+    """A dialogue with a kernel that is a thread of its own; it waits for the host for 0.1 s."""
+
+    def __init__(self, library: ctypes.CDLL, *, held: bool = False) -> None:
+        self._words = (ctypes.c_uint64 * (2 + ROUNDS))()
+        self.state = (ctypes.c_uint64 * 3)()
+        self.dialogue = Dialogue.__new__(Dialogue)
+        vars(self.dialogue).update(
+            _held=self._words,
+            _words=memoryview(self._words).cast("B").cast("Q"),
+            _early=None,
+            _native=handshake._native(),
+            _launch=ctypes.cast(library.launch, ctypes.c_void_p).value,
+            _function=ctypes.c_void_p(held),
+            _stream=ctypes.c_void_p(ctypes.addressof(self.state)),
+            _parameters=None,
+        )
+        work = self._words, self.state, ctypes.c_int64(ROUNDS), ctypes.c_int64(100_000_000)
+        self._thread = threading.Thread(target=library.serve, args=work)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.state[1] = 1
+        self._thread.join()
+
+    def handshake(self) -> Handshake | None:
+        assert self.dialogue.begin()
+        return self.dialogue.exchange()
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("kernel") / "kernel.so"
+    compile_c("-shared", "-fPIC", "-O2", "-o", path, Path(__file__).with_name("kernel.c"))
+    return path
+
+
+@pytest.fixture
+def kernel(library: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
+    """The kernel, without a driver; this machine may be slower than a GPU by far."""
+    monkeypatch.setattr(handshake, "under_way", lambda _: False)
+    monkeypatch.setattr(handshake, "_ANSWERS_NS", 10_000_000_000)
+    return ctypes.CDLL(str(library))
+
+
+def test_a_handshake_needs_pythons_lock_at_no_time(kernel: ctypes.CDLL, library: Path) -> None:
+    """A program that computes in Python holds it for longer than the kernel waits for the host."""
+    made = list[Handshake | None]()
+    with Beside(kernel, held=True) as gpu:
+        service = threading.Thread(target=lambda: made.append(gpu.handshake()))
+        service.start()
+        hold = ctypes.PyDLL(str(library)).hold  # keeps the lock
+        hold(gpu.state, ctypes.c_int64(300_000_000))
+        service.join()
+    assert made[0] is not None
+
+
+def test_what_the_compiled_handshake_finds_is_what_the_gpu_says(kernel: ctypes.CDLL) -> None:
+    with Beside(kernel) as gpu:
+        while (made := gpu.handshake()) is None:
+            pass
+        assert made.before_ns <= made.gpu_ns <= made.after_ns
+        assert made.gpu_ns in gpu.dialogue._words.tolist()[2:]
+        assert abs(made.ahead_ns - (time.time_ns() - time.monotonic_ns())) < 1_000_000
+
+
+def test_a_kernel_that_starts_late_is_asked_later(
+    kernel: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU may be full: the first look finds no kernel, and a later one does."""
+    gpu = Beside(kernel)
+    monkeypatch.setattr(handshake, "_ANSWERS_NS", 1000)
+    assert gpu.handshake() is None
+    assert not gpu.dialogue.started
+    monkeypatch.setattr(handshake, "_ANSWERS_NS", 10_000_000_000)
+    with gpu:
+        assert gpu.dialogue.exchange() is not None
+
+
+def test_a_driver_that_refuses_the_launch_is_told(
+    kernel: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ikp.driver.cuda.error_name", "CUDA_ERROR_{}".format)
+    gpu = Beside(kernel)
+    gpu.state[1] = 1
+    with pytest.raises(PatchError, match="launch the kernel of handshakes: CUDA_ERROR_700"):
+        gpu.dialogue.begin()
+
+
+def test_without_a_compiler_python_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object) -> Path:
+        raise OSError
+
+    monkeypatch.setattr("ikp.compiling.CFile.library", refused)
+    handshake._native.cache_clear()
+    assert handshake._native() is None
+    handshake._native.cache_clear()
+    assert dialogue(Gpu()).exchange() is not None
 
 
 @pytest.mark.compiled

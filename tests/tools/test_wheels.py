@@ -13,6 +13,7 @@ import pytest
 from ikp import compiling
 from ikp.backends.driver import _hook
 from ikp.core.decoding._plain import PLAIN
+from ikp.driver.handshake import ASKING
 from ikp.exporters.protobuf.joining import JOIN
 from tests.backends.driver.driving import fake_driver
 from tests.repo.tree import ROOT
@@ -35,9 +36,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_ikp_looks_for_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "PREBUILT", folder)
     monkeypatch.setenv("CC", "/nowhere/cc")
-    assert {JOIN.library().parent, PLAIN.library().parent} == {folder}
+    assert {each.library().parent for each in (ASKING, JOIN, PLAIN)} == {folder}
     assert compiling.prebuilt(_hook.DRIVER, _hook.source()) is not None
-    assert len([*folder.iterdir()]) == 3
+    assert len([*folder.iterdir()]) == 4
 
 
 STARTING = """

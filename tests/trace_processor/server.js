@@ -189,6 +189,7 @@ async function main() {
       }
     });
   });
+  server.keepAliveTimeout = 0;  // a test may take long between two queries
   server.listen(0, '127.0.0.1', () => console.log(`listening ${server.address().port}`));
   process.stdin.on('end', () => process.exit()).resume(); // stops with whoever started it
 }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
+from weakref import WeakSet
 
 import numpy as np
 
@@ -20,11 +21,12 @@ from ikp.session.service import Each, Service, service_of
 from ikp.session.storage import drives_cuda
 
 EVERY_S: Final = 0.5
-"""The interval of handshakes while launches come."""
+"""The interval of handshakes while a session records on the GPU."""
 _POLL_S: Final = 0.0001
 _PATIENCE_S: Final = 0.05
 """The longest wait for the kernel of a handshake to start: the GPU may be full."""
 _KEPT: Final = 1 << 16
+"""Handshakes at most, 9 hours of them; of more, every second one is kept."""
 
 
 class GpuClock:
@@ -34,8 +36,10 @@ class GpuClock:
         self._device = device
         self._service: Service = service_of(device)
         self._dialogue: Dialogue | None = None
-        self._handshakes: deque[Handshake] = deque(maxlen=_KEPT)
-        self._busy = self._launched = False
+        self._handshakes: list[Handshake] = []
+        self._lock = threading.Lock()
+        self._owners = WeakSet[object]()  # sessions that record on the GPU
+        self._busy = self._launched = self._tended = False
         self._last = -math.inf
         self._until = 0.0
         self.refused = ""  # why there are no handshakes
@@ -52,6 +56,31 @@ class GpuClock:
             return
         self._last, self._busy = now, True
         self._service.post(self._begin)
+
+    def tend(self, owner: object) -> None:
+        """Have handshakes made every ``EVERY_S`` until the owner leaves, or is gone.
+
+        Replays of CUDA graphs, and launches that are left to the driver, ask for none.
+        """
+        with self._lock:
+            self._owners.add(owner)
+            begins, self._tended = not self._tended, True
+        if begins:
+            self._service.post(self._tend)
+
+    def leave(self, owner: object) -> None:
+        """Make no further handshakes for an owner."""
+        with self._lock:
+            self._owners.discard(owner)
+
+    def _tend(self) -> float | None:
+        """Have a handshake made if one is due; return the seconds until the next look, or None."""
+        with self._lock:
+            self._tended = bool(self._owners) and not self.refused
+            if not self._tended:
+                return None
+        self.launching()
+        return EVERY_S
 
     def meet(self) -> None:
         """Make a handshake, and wait for it."""
@@ -93,11 +122,16 @@ class GpuClock:
         if self._dialogue is not None and self._launched and not self.refused:
             if self._dialogue.started:
                 if (made := self._dialogue.exchange()) is not None:
-                    self._handshakes.append(made)
+                    self._keep(made)
             elif time.monotonic() < self._until:
                 return _POLL_S
         self._busy = False
         return None
+
+    def _keep(self, made: Handshake) -> None:
+        if len(self._handshakes) >= _KEPT:
+            del self._handshakes[1::2]
+        self._handshakes.append(made)
 
 
 _clocks = Each(GpuClock)

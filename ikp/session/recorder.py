@@ -334,6 +334,8 @@ class Recording:
         """Return what a device has of the session."""
         if device not in self._places:
             made = self._places[device] = _Place(device)
+            if made.clock is not None:
+                made.clock.tend(self)
             made.harvest.collect = self._collect_now
         return self._places[device]
 
@@ -407,6 +409,9 @@ class Recording:
             self._keep(lambda _: False)
             _pinned.extend(stock for _, stock in self._stocks)  # launches under way write to them
             self._stocks.clear()
+            for place in self._places.values():
+                if place.clock is not None:
+                    place.clock.leave(self)
             self._places.clear()
             self.requests.clear()
             if not self.running:  # else replays that run on write to them

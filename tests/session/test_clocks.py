@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from ikp.core.trace import ClockFit
 from ikp.errors import PatchError
 from ikp.session import clocks
 from ikp.session.clocks import GpuClock, aligned
-from ikp.session.service import Here
+from ikp.session.service import Here, Worker
 from ikp.session.storage import HostStorage
 from ikp.trace import Trace
 from tests.analysis.example import START, launch, trace
@@ -115,6 +116,53 @@ def test_only_handshakes_since_a_time_are_used(clock: GpuClock) -> None:
     clock.meet()
     line = clock.line(since)
     assert line is not None and line.count == 1
+
+
+class Owner:
+    """A session."""
+
+
+def test_handshakes_go_on_without_launches_while_a_session_records(
+    clock: GpuClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph that is replayed for a minute asks for none."""
+    monkeypatch.setattr(clocks, "EVERY_S", 0.01)
+    monkeypatch.setattr(GpuClock.launching, "__defaults__", (0.0,))
+    vars(clock)["_service"] = Worker("test")
+    first, second = Owner(), Owner()
+
+    def more(than: int, within_s: float) -> bool:
+        until = time.monotonic() + within_s
+        while len(clock.handshakes) <= than and time.monotonic() < until:
+            time.sleep(0.005)
+        return len(clock.handshakes) > than
+
+    clock.tend(first)
+    clock.tend(second)
+    assert more(5, 20)
+    clock.leave(first)
+    assert more(len(clock.handshakes) + 2, 20)
+    del second  # a session that nobody closed
+    gc.collect()
+    time.sleep(0.05)
+    assert not more(len(clock.handshakes), 0.2)
+    clock.tend(first)
+    assert more(len(clock.handshakes) + 2, 20)
+    clock.leave(first)
+
+
+def test_of_too_many_handshakes_the_first_ones_are_kept_too(
+    clock: GpuClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clocks, "_KEPT", 8)
+    clock.meet()
+    (first,) = clock.handshakes
+    for _ in range(100):
+        clock.meet()
+    made = clock.handshakes
+    assert 4 < len(made) <= 8
+    assert made[0] is first
+    assert list(made) == sorted(made, key=lambda each: each.gpu_ns)
 
 
 def recorded(*devices: str) -> Trace:

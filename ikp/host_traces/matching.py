@@ -48,18 +48,42 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
+class Alike:
+    """Launches and records that may belong together, by index."""
+
+    launches: list[int]
+    records: list[int]
+    named: bool  # by their name; else by grid and block alone
+
+
+@dataclass(frozen=True, slots=True)
 class Matched:
     """Launches and their records, by index, and by how many ns a launch is outside of its own."""
 
     launch: Ints
     record: Ints
     overhang: Ints
+    named: NDArray[np.bool_]  # by name or number; else by grid, block and time alone
     unclear: int  # how many lie within another record of their kernel, too: it ran at once
     numbered: int = 0  # how many are matched by their numbers, and so by correlation ids
 
     def misfits(self, slack_ns: float) -> int:
         """Return how many launches are outside by more than that."""
         return int((self.overhang > slack_ns).sum())
+
+    def certain(self, slack_ns: float, most: float) -> Matched:
+        """Return the matches without records of other kernels, as clocks show them to be.
+
+        A launch that the profiler did not see takes a record of its grid and block nearby, of a
+        name that no launch has. It has none where it is outside, and launches whose names decided
+        are inside, but for a share of ``most``.
+        """
+        outside = self.overhang > slack_ns
+        if not self.named.any() or outside[self.named].mean() > most:
+            return self
+        kept = self.named | ~outside
+        launch, record, overhang = self.launch[kept], self.record[kept], self.overhang[kept]
+        return Matched(launch, record, overhang, self.named[kept], self.unclear, self.numbered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +94,19 @@ class Numbered:
     odd: Sequence[int]  # launches whose record has another grid or name
 
 
+def _names(launch: Launch) -> dict[str, None]:
+    """Return the names that a launch's record may have, the likeliest first.
+
+    A record has the name of a function alone; a kernel's full name may begin with its module's.
+    """
+    own = [each for each in (launch.kernel, launch.label) if each]
+    return dict.fromkeys([*own, *(each.rpartition(".")[2] for each in own)])
+
+
 def _agrees(launch: Launch, record: HostSlice, names: set[str]) -> bool:
     """Whether a record is of a launch's grid, and of its name where any record has that."""
-    own = launch.kernel or launch.label
-    return launch.grid == _shape(record)[0] and (record.name == own or own not in names)
+    known = [each for each in _names(launch) if each in names]
+    return launch.grid == _shape(record)[0] and (record.name in known or not known)
 
 
 def by_number(launches: Sequence[Launch], records: Sequence[HostSlice]) -> Numbered:
@@ -95,10 +128,8 @@ def by_number(launches: Sequence[Launch], records: Sequence[HostSlice]) -> Numbe
     return Numbered(made, odd)
 
 
-def groups(
-    launches: Sequence[Launch], records: Sequence[HostSlice]
-) -> list[tuple[list[int], list[int]]]:
-    """Return indices of launches and records that may belong together, by grid, block and name.
+def groups(launches: Sequence[Launch], records: Sequence[HostSlice]) -> list[Alike]:
+    """Return the launches and records that may belong together, by grid, block and name.
 
     Names decide only where both sides have some in common: labels are the user's.
     """
@@ -107,7 +138,7 @@ def groups(
         ours[launch.grid, launch.block].append(index)
     for index, record in enumerate(records):
         theirs[_shape(record)].append(index)
-    made = list[tuple[list[int], list[int]]]()
+    made = list[Alike]()
     for shape, some in ours.items():
         made += _by_name(launches, records, some, theirs[shape])
     return made
@@ -115,19 +146,19 @@ def groups(
 
 def _by_name(
     launches: Sequence[Launch], records: Sequence[HostSlice], ours: list[int], theirs: list[int]
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the indices of launches and records of one shape that may belong together."""
+) -> Iterator[Alike]:
+    """Yield the launches and records of one shape that may belong together."""
     names = {records[index].name for index in theirs}
     apart = defaultdict[str, list[int]](list)
     for index in ours:
-        own = launches[index].kernel, launches[index].label
-        apart[next((name for name in own if name in names), "")].append(index)
+        apart[next((name for name in _names(launches[index]) if name in names), "")].append(index)
     named = {*apart} - {""}
     for name, mine in apart.items():
         if name:
-            yield mine, [index for index in theirs if records[index].name == name]
+            found = [index for index in theirs if records[index].name == name]
         else:
-            yield mine, [index for index in theirs if records[index].name not in named]
+            found = [index for index in theirs if records[index].name not in named]
+        yield Alike(mine, found, bool(name))
 
 
 def _shape(record: HostSlice) -> Shape:
@@ -142,7 +173,7 @@ def _triple(args: Mapping[str, Any], name: str) -> tuple[int, ...]:
 def by_time(
     spans: Spans,
     records: Spans,
-    alike: Sequence[tuple[list[int], list[int]]],
+    alike: Sequence[Alike],
     known: Mapping[int, int],
 ) -> Matched:
     """Match each launch with its nearest record, if no other launch is nearer to that.
@@ -151,25 +182,26 @@ def by_time(
     left, where both overlap. ``known`` has records by launch, where these are known: no other
     launch gets them.
     """
-    pairs = list(known.items())
+    pairs = [(*each, True) for each in known.items()]
     taken = set(known.values())
     unclear = 0
-    for every, found in alike:
-        mine = [each for each in every if each not in known]
-        theirs = [each for each in found if each not in taken]
+    for some in alike:
+        mine = [each for each in some.launches if each not in known]
+        theirs = [each for each in some.records if each not in taken]
         if not mine or not theirs:
             continue
         launch = np.array(mine)[np.argsort(spans.middle[mine], kind="stable")]
         record = np.array(theirs)[np.argsort(records.middle[theirs], kind="stable")]
         one, other = _mutual(spans, records, launch, record)
-        pairs += zip(launch[one].tolist(), record[other].tolist(), strict=True)
+        found = zip(launch[one].tolist(), record[other].tolist(), strict=True)
+        pairs += [(*each, some.named) for each in found]
         unclear += _unclear(spans, records, launch[one], record, other)
-    table = np.array(sorted(pairs), np.int64).reshape(-1, 2)
-    one, other = table.T
+    table = np.array(sorted(pairs), np.int64).reshape(-1, 3)
+    one, other, named = table.T
     over = np.maximum(
         records.first[other] - spans.first[one], spans.last[one] - records.last[other]
     )
-    return Matched(one, other, over, unclear, len(known))
+    return Matched(one, other, over, named.astype(bool), unclear, len(known))
 
 
 def _unclear(spans: Spans, records: Spans, launch: Ints, record: Ints, nearest: Ints) -> int:
@@ -221,9 +253,7 @@ class UnclearError(Exception):
     """Launches and records can't be matched by their order alone; the text says why."""
 
 
-def by_order(
-    spans: Spans, records: Spans, alike: Sequence[tuple[list[int], list[int]]]
-) -> tuple[Ints, Ints]:
+def by_order(spans: Spans, records: Spans, alike: Sequence[Alike]) -> tuple[Ints, Ints]:
     """Match launches with records without a common clock, by the rhythm in which they come.
 
     Returns:
@@ -232,15 +262,16 @@ def by_order(
     Raises:
         UnclearError: too few, or several matches are equally good.
     """
-    usable = [each for each in alike if 1 < len(each[0]) <= len(each[1])]
-    usable += [each for each in alike if len(each[0]) == len(each[1]) == 1]
+    sizes = [(len(each.launches), len(each.records)) for each in alike]
+    usable = [at for at, (mine, theirs) in enumerate(sizes) if 1 < mine <= theirs]
+    usable += [at for at, each in enumerate(sizes) if each == (1, 1)]
     if not usable:
         raise UnclearError(
             "no kernel has as many records as launches, or more: the profiler did not see them"
         )
-    best = max(usable, key=lambda each: (len(each[0]) == len(each[1]), len(each[0])))
-    launch = np.array(best[0])[np.argsort(spans.middle[best[0]], kind="stable")]
-    record = np.array(best[1])[np.argsort(records.middle[best[1]], kind="stable")]
+    best = alike[max(usable, key=lambda at: (sizes[at][0] == sizes[at][1], sizes[at][0]))]
+    launch = np.array(best.launches)[np.argsort(spans.middle[best.launches], kind="stable")]
+    record = np.array(best.records)[np.argsort(records.middle[best.records], kind="stable")]
     at, there = spans.middle[launch], records.middle[record]
     apart = [_spread(there[k : k + len(at)] - at) for k in range(len(there) - len(at) + 1)]
     order = np.argsort(apart, kind="stable")

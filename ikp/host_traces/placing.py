@@ -69,8 +69,8 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
     spans, ran = _spans(trace)
     ran &= _of_rank(trace, host)
     alike = [
-        ([each for each in mine if ran[each]], theirs)
-        for mine, theirs in groups(trace.launches, records)
+        replace(each, launches=[one for one in each.launches if ran[one]])
+        for each in groups(trace.launches, records)
     ]
     numbered = by_number(trace.launches, records)
     known = {each: index for each, index in numbered.record.items() if ran[each]}
@@ -81,6 +81,7 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
         base = _base(host, aligned)
         matched = by_time(spans, there.moved(np.full(len(starts), base)), alike, known)
         bound = max((each.clock.unix_bound_ns or 0.0 for each in trace.launches), default=0.0)
+        matched = matched.certain(SLACK_NS + bound, _MOST_MISFITS)
         if records and len(spans.middle):
             _check(matched, host, SLACK_NS + bound, way)
         exactly = f"by clocks, at most {bound / 1e3:.2f} us off" if bound else "by the host's clock"

@@ -72,6 +72,26 @@ def test_labels_of_the_users_own_are_matched_by_grid_and_block() -> None:
     assert len(placed.record) == len(BEGINS)
 
 
+def test_a_record_has_the_name_of_the_function_and_a_launch_its_modules_too() -> None:
+    """A kernel's records are its own, where others of its grid are nearer, or of its label."""
+    made = launches([0, 100_000, 200_000])
+    module = "torch._inductor.runtime.compile_tasks.cs"
+    full = [f"{module}{number}.{each.label}" for number, each in enumerate(made.launches)]
+    both = zip(made.launches, full, (made.launches[0].label, *full[1:]), strict=True)
+    named = tuple(replace(one, kernel=kernel, label=label) for one, kernel, label in both)
+    host = records([0, 100_000, 200_000])
+    other = replace(host.slices[3], name="other", correlation=None)
+    near = [(-4000, -1000), (4000, 7000), (104_000, 107_000), (204_000, 207_000)]
+    base = host.slices[1].start_ns + 300
+    more = [replace(other, start_ns=base + a, end_ns=base + b) for a, b in near]
+    placed = place(replace(made, launches=named), replace(host, slices=(*host.slices, *more)))
+    assert placed.record == {0: 1, 1: 3, 2: 5}
+    without = replace(host, slices=(*host.slices[:2], *host.slices[4:], *more))
+    placed = place(replace(made, launches=named), without)
+    assert placed.record == {0: 1, 2: 3}
+    assert "launches without a kernel record there: 1." in placed.report
+
+
 def test_two_kernels_of_one_name_at_once_have_a_record_each() -> None:
     begins = [begin for one in BEGINS for begin in (one, one + 700)]
     names = [name for number in range(len(BEGINS)) for name in [("gemm", "norm")[number % 2]] * 2]

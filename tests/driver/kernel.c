@@ -1,5 +1,6 @@
-/* The kernel of handshakes, as a thread: launch starts it, serve runs it. A state is three words:
- * whether it is launched, whether no more will be, and whether a thread holds Python's lock. */
+/* The kernel of handshakes, as a thread: launch starts it, serve runs it. A state is four words:
+ * whether it is launched, whether no more will be, whether a thread holds Python's lock, and 1
+ * where a launch waits for that, 2 once it is made. */
 
 #include <stdint.h>
 #include <time.h>
@@ -18,15 +19,17 @@ static int64_t now(void) {
 int launch(void *function, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned f,
            unsigned g, uint64_t *state, void **parameters, void **extra) {
     if (GET(state + 1)) return 700;
+    SET(state + 3, 1);
     while (function && !GET(state + 2)) usleep(100);
     SET(state, 1);
+    SET(state + 3, 2);
     return 0;
 }
 
 /* Holds Python's lock, if called with it, until so many ns after the kernel was launched. */
 void hold(uint64_t *state, int64_t lasts_ns) {
     SET(state + 2, 1);
-    while (!GET(state)) usleep(100);
+    while (GET(state + 3) != 2) usleep(100);
     usleep(lasts_ns / 1000);
 }
 

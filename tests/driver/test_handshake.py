@@ -83,7 +83,7 @@ class Beside:
 
     def __init__(self, library: ctypes.CDLL, *, held: bool = False) -> None:
         self._words = (ctypes.c_uint64 * (2 + ROUNDS))()
-        self.state = (ctypes.c_uint64 * 3)()
+        self.state = (ctypes.c_uint64 * 4)()
         self.dialogue = Dialogue.__new__(Dialogue)
         vars(self.dialogue).update(
             _held=self._words,
@@ -133,6 +133,8 @@ def test_a_handshake_needs_pythons_lock_at_no_time(kernel: ctypes.CDLL, library:
         service = threading.Thread(target=lambda: made.append(gpu.handshake()))
         service.start()
         hold = ctypes.PyDLL(str(library)).hold  # keeps the lock
+        while not gpu.state[3]:  # the service needs the lock until then
+            time.sleep(0.001)
         hold(gpu.state, ctypes.c_int64(300_000_000))
         service.join()
     assert made[0] is not None

@@ -569,3 +569,25 @@ def test_a_way_that_no_thread_takes_leaves_addresses_known() -> None:
         values = LaneValues(code, LaunchValues(SHAPE, {0x210: 0x1000_0000, 0x214: 0}))
         last = max(code.code.of("LDG"))
         assert (values.address(last).bits is not None) == known
+
+
+def test_where_ways_meet_each_thread_has_the_values_of_its_own() -> None:
+    """A loop's first index that is 0 for some threads, and more for others: so are its trips."""
+    text = """
+    ISETP.GE.AND P0, PT, R0, 0x80, PT
+    MOV R9, RZ
+    @!P0 BRA `(.L_x_1)
+    MOV R9, 0x30
+    .L_x_1:
+    .L_x_2:
+    IADD3 R9, R9, 0x1, RZ
+    ISETP.NE.AND P1, PT, R9, 0x40, PT
+    @P1 BRA `(.L_x_2)
+    STG.E desc[UR4][R2.64], R9
+    """
+    lines = [line.strip() for line in text.strip().splitlines()]
+    code = flow("\n".join([*INDEX.strip().splitlines(), *lines]))
+    shape = replace(SHAPE, warps=8)
+    values = LaneValues(code, LaunchValues(shape, {0x210: 0x1000_0000, 0x214: 0}))
+    (loop,) = code.loops
+    assert values.trips(loop.header) == (0x40 + 0x10) / 2

@@ -37,7 +37,7 @@ AGAIN: Final = "o"
 _ALIKE: Final = 0.05
 """Share of sectors in common up to which blocks ask for their own."""
 _LANES: Final = 32
-_IMPOSSIBLE: Final = 1.15
+IMPOSSIBLE: Final = 1.15
 """From this share of a roof on, what was counted for it can't have been asked of it."""
 
 
@@ -49,7 +49,7 @@ def roofs(launch: Prepared) -> tuple[Roof, ...]:
         return ()
     needs = needs_of(work)
     found = [Roof(name, took / launch.duration) for name, took in needs.items() if took > 0]
-    known = [one for one in found if one.share <= _IMPOSSIBLE]
+    known = [one for one in found if one.share <= IMPOSSIBLE]
     return tuple(sorted(known, key=lambda one: -one.share))
 
 

@@ -10,6 +10,7 @@ Parameters have the values that the caller gives, or assumed ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
@@ -248,18 +249,21 @@ class LaneValues:
         seen = _Seen()
         for number in self.flow.graph.order:
             self._enter(number, seen)
-            self._block(number, _met(self._before(number, seen)), seen)
+            self._block(number, _met(*self._before(number, seen)), seen)
         return seen
 
-    def _before(self, number: int, seen: _Seen) -> list[State]:
-        """Return the states that lead to a block, without those of ways that no thread takes.
+    def _before(self, number: int, seen: _Seen) -> tuple[list[State], list[Mask | None]]:
+        """Return the states that lead to a block, and the threads that take each way.
+
+        Ways that no thread takes are left out.
 
         A division of 64 bits has a way of 32, and a call: its result is unknown, and it seldom
         runs.
         """
         some = [b for b in self.flow.graph.before[number] if b in seen.leaving]
         taken = [b for b in some if (way := seen.edges.get((b, number))) is None or way.any()]
-        return [seen.leaving[b] for b in taken or some]
+        ways = taken or some
+        return [seen.leaving[b] for b in ways], [seen.edges.get((b, number)) for b in ways]
 
     def _enter(self, number: int, seen: _Seen) -> None:
         """Note which threads come to a block."""
@@ -369,19 +373,29 @@ class LaneValues:
         return seen
 
 
-def _met(states: list[State]) -> State:
-    """Return the state where paths meet: the first one's values, that depend on what all do."""
+def _met(states: list[State], masks: Sequence[Mask | None] = ()) -> State:
+    """Return the state where paths meet: of each thread the values of its own way.
+
+    Where that is not known, the first one's values. What a value depends on is that of all ways.
+    """
     found = dict(states[0]) if states else {}
-    for other in states[1:]:
+    before = masks[0] if masks else None
+    for place, other in enumerate(states[1:], 1):
+        way = masks[place] if masks else None
+        took = way & ~before if way is not None and before is not None else None
+        before = before | way if way is not None and before is not None else None
         for name, value in other.items():
             mine = found.get(name)
             if mine is None:
                 found[name] = value
             elif mine is not value:
                 depends = mine.depends | value.depends
-                if depends & LANE and not _equal(mine.bits, value.bits):
-                    depends |= GUESSED
-                found[name] = Value(mine.bits, depends)
+                bits = mine.bits
+                if not _equal(bits, value.bits):
+                    depends |= GUESSED if depends & LANE else 0
+                    if took is not None and bits is not None and value.bits is not None:
+                        bits = np.where(took, value.bits, bits)
+                found[name] = Value(bits, depends)
     return found
 
 

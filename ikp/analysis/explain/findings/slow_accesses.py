@@ -30,7 +30,7 @@ from ikp.analysis.explain.counted_work import (
 from ikp.analysis.explain.places import where_of_accesses, where_of_rows
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import cycles_of, with_beside
-from ikp.analysis.explain.roofs import is_counted, nearest, roofs, share_of
+from ikp.analysis.explain.roofs import IMPOSSIBLE, is_counted, nearest, roofs, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.use_of_hardware import room_of
 from ikp.analysis.explain.verdict import Finding, Number, Where
@@ -59,7 +59,7 @@ def costly_accesses(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         total = sum(excess[id(one)] for one in some)
         if some and enough(launch, total, _LEAST):
             some.sort(key=lambda one: -excess[id(one)])
-            yield say(launch, some, min(total / launch.duration, 1.0))
+            yield say(launch, some, total / launch.duration)
 
 
 def _is_costly(access: AccessFacts) -> bool:
@@ -81,9 +81,9 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
     does = "stores" if worst.unit.startswith("store") else "loads"
     dense = _is_dense(worst)
     assumed = "p" in worst.depends
-    sure = share >= _SURE and _decide(launch, dense=dense)
-    narrow = dense and bool(misaligned(worst)) and share_of(launch, "L1") > 0
-    sure |= narrow and share >= _SURELY_IN_PIECES
+    sure = share >= _SURE and _decide(launch, dense=dense) and share <= IMPOSSIBLE
+    narrow = dense and bool(misaligned(worst))
+    sure |= narrow and _SURELY_IN_PIECES <= share <= IMPOSSIBLE
     waits = _with_waits(launch, one)
     sure |= waits >= _MOSTLY and not dense and _ratio(worst) >= _FAR_APART
     held = waits * (1 - 1 / _ratio(worst)) if sure and share < _SURE and not dense else 0.0
@@ -101,7 +101,7 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
         confidence="likely" if sure and (not assumed or _is_strided(launch)) else "possible",
         rationale=f"counted: addresses of a warp's lanes, {_source(worst)}"
         f"{_ASSUMED if assumed else ''}, times {requests:,.0f} requests; the sectors above "
-        f"the least need {100 * share:.0f} % of the launch at the caches' full rate"
+        f"the least need {100 * min(share, 1.0):.0f} % of the launch at the caches' full rate"
         + ("; the next requests ask L1 for the rest of them" if dense else "")
         + ". Refuted if a kernel with adjacent lanes takes as long.",
         where=where_of_accesses(launch, some),
@@ -193,8 +193,8 @@ def _counted_conflicts(launch: Prepared, some: list[Access], share: float) -> Fi
         without="with no two lanes in a bank",
         confidence="likely" if share >= _COUNTED_MOSTLY else "possible",
         rationale=f"counted: addresses of a warp's lanes, {_source(worst)}, times "
-        f"{requests:,.0f} requests; the cycles above the least are {100 * share:.0f} % of "
-        "the launch. Refuted if padded rows take as long.",
+        f"{requests:,.0f} requests; the cycles above the least are {100 * min(share, 1.0):.0f} % "
+        "of the launch. Refuted if padded rows take as long.",
         where=where_of_accesses(launch, some),
         suggestion=_DEALT
         if launch.launch.backend in _DEALS

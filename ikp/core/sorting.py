@@ -17,6 +17,9 @@ Column = NDArray[np.integer[Any]]
 _FEW = 1 << 10
 """Fewest rows that are packed into words; ``lexsort`` sorts fewer."""
 _BITS = 63
+_HALF = 32
+_TIMES = 8
+"""Possible words for each row up to which those that occur are counted, not sorted."""
 
 
 class _Field(NamedTuple):
@@ -53,7 +56,12 @@ def sort_by(*columns: Column) -> list[Ints]:
         order = np.lexsort(columns[::-1])
         return [column[order].astype(np.int64, copy=False) for column in columns]
     word = _words(columns, fields)
-    word.sort()
+    if sum(each.bits for each in fields) <= _HALF:  # sorted in half the time
+        half = word.astype(np.uint32)
+        half.sort()
+        word = half.astype(np.int64)
+    else:
+        word.sort()
     found = []
     for low, bits in reversed(fields):
         found.append((word & ((1 << bits) - 1)) + low)
@@ -82,11 +90,26 @@ def distinct(*keys: Column) -> tuple[Ints, Ints]:
 
 
 def _distinct(keys: Sequence[Column]) -> tuple[Ints, Ints]:
+    rows = len(keys[0])
+    fields = [_Field.of(key) for key in keys] if rows >= _FEW else []
+    words = 1 << sum(each.bits for each in fields)
+    if fields and words <= _TIMES * rows:
+        return _counted(_words(keys, fields), words)
     order = order_by(*keys)
     new = _changes([key[order] for key in keys])
     numbers = np.empty(len(order), np.int64)
     numbers[order] = np.cumsum(new) - 1
     return numbers, order[new]
+
+
+def _counted(word: Ints, words: int) -> tuple[Ints, Ints]:
+    """Number the words, which are below ``words``; return for each number the first row, too."""
+    there = np.zeros(words, np.bool_)
+    there[word] = True
+    numbers = (np.cumsum(there) - 1)[word]
+    first = np.empty(np.count_nonzero(there), np.int64)
+    first[numbers[::-1]] = np.arange(len(word) - 1, -1, -1)  # the row that is put last stays
+    return numbers, first
 
 
 def _changes(keys: Sequence[Column]) -> NDArray[np.bool_]:
@@ -98,7 +121,7 @@ def _changes(keys: Sequence[Column]) -> NDArray[np.bool_]:
     return new
 
 
-def _words(columns: tuple[Column, ...], fields: list[_Field]) -> Ints:
+def _words(columns: Sequence[Column], fields: list[_Field]) -> Ints:
     word = np.zeros(len(columns[0]), np.int64)
     for column, (low, bits) in zip(columns, fields, strict=True):
         word <<= bits

@@ -59,3 +59,17 @@ def test_no_rows_have_an_order() -> None:
 def test_columns_are_of_any_type(dtype: type[np.integer]) -> None:
     column = np.array([np.iinfo(dtype).max, 0, 7, 7], dtype)
     assert order_by(column).tolist() == [1, 2, 3, 0]
+
+
+@given(st.data(), st.integers(0, 8), st.integers(0, 8))
+def test_many_rows_of_few_bits_are_numbered_and_sorted_alike(
+    data: st.DataObject, first: int, second: int
+) -> None:
+    """Words are counted where few are possible, and have 32 bits where these are enough."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    rows = [rng.integers(-3, -3 + (1 << bits), 200) for bits in (first, second)]
+    number, one = distinct(*rows)
+    _, which, told = np.unique(np.stack(rows), axis=1, return_index=True, return_inverse=True)
+    assert number.tolist() == told.reshape(-1).tolist() and one.tolist() == which.tolist()
+    order = np.lexsort(rows[::-1])
+    assert [each.tolist() for each in sort_by(*rows)] == [each[order].tolist() for each in rows]

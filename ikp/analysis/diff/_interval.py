@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from math import exp, hypot, isnan, lgamma, log, log1p, nan, sqrt
 from operator import add
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,13 +108,13 @@ class Design:
     allowance: Allowance
 
 
-def blocks(rows: Rows) -> tuple[Rows, ...]:
-    """Cut launches into blocks, in order."""
-    return tuple(np.array_split(rows, max(1, min(BLOCKS, len(rows)))))
+@cache
+def blocks(launches: int) -> tuple[Rows, ...]:
+    """Cut so many launches into blocks, in order; a program may have many kernels of as many."""
+    return tuple(np.array_split(np.arange(launches), max(1, min(BLOCKS, launches))))
 
 
-@dataclass(frozen=True, slots=True)
-class Contrast:
+class Contrast(NamedTuple):
     """``after - factor * before``: its estimate, its standard error, its degrees of freedom."""
 
     before: float
@@ -136,8 +136,10 @@ def _known(part: Iterable[float]) -> list[float]:
     return [each for each in part if not isnan(each)]
 
 
-def _both_known(before: Iterable[float], after: Iterable[float]) -> tuple[list[float], list[float]]:
+def _both_known(before: list[float], after: list[float]) -> tuple[list[float], list[float]]:
     """Return two lists of pairs' sides, without pairs of which one is NaN."""
+    if not isnan(sum(before) + sum(after)):
+        return before, after
     pairs = [(x, y) for x, y in zip(before, after, strict=True) if not (isnan(x) or isnan(y))]
     return [x for x, _ in pairs], [y for _, y in pairs]
 

@@ -137,14 +137,14 @@ def design(before: Sample, after: Sample) -> tuple[Sample, Sample, Design, tuple
         kept, kept_after = _taken(before, together), _taken(after, together)
         left = len(before) - len(kept)
         sides = kept.start_ns, kept_after.start_ns
-        cut = blocks(np.arange(len(kept)))
+        cut = blocks(len(kept))
         same = np.array_equal(*sides)  # a trace and itself
         chosen = Design("in order", cut, cut, True, Allowance() if same else BETWEEN_RUNS)
         if not same and _in_turn(np.minimum(*sides), np.maximum(*sides)):
             chosen = Design("alternating", cut, cut, True, ALTERNATING)
         return kept, kept_after, chosen, (left, left)
     kept, kept_after = _taken(before, _usual(a, a)), _taken(after, _usual(b, b))
-    first, second = blocks(np.arange(len(kept))), blocks(np.arange(len(kept_after)))
+    first, second = blocks(len(kept)), blocks(len(kept_after))
     out = len(before) - len(kept), len(after) - len(kept_after)
     return kept, kept_after, Design("apart", first, second, False, BETWEEN_RUNS), out
 

@@ -195,11 +195,11 @@ class _Into:
         """Return one number for each row's kernel, role, region and launch."""
         names = {name: number for number, name in enumerate(_names(trace))}
         code = np.array([names[one.name] for one in trace.regions], np.int64)
-        slot = rows.slot[chosen]
-        launch = trace.slots.launch[slot]
-        place = self.kernels.of_launch[launch] * len(trace.roles) + trace.slots.role[slot]
-        place = place * len(names) + code[rows.region[chosen]]
-        result: Ints = place * len(trace.launches) + launch
+        launch, launches = trace.slots.launch, len(trace.launches)
+        of_slot = self.kernels.of_launch[launch] * len(trace.roles) + trace.slots.role
+        of_slot = of_slot * len(names) * launches + launch
+        result: Ints = of_slot[rows.slot[chosen]]
+        result += (code * launches)[rows.region[chosen]]
         return result
 
     def add(self, trace: Trace, kind: str, ids: Ints, figures: Floats) -> None:

@@ -16,7 +16,7 @@ AFTER = np.array([103.0, 108.0, 101.0, 104.0, 105.0, 106.0])
 
 
 def design(count: int, *, paired: bool) -> Design:
-    rows = blocks(np.arange(count))
+    rows = blocks(count)
     return Design("in turn", rows, rows, paired, BETWEEN_RUNS)
 
 

@@ -99,7 +99,7 @@ _CAPPED: Final = (
     "checks unused-random-numbers unpacked-numbers alike-lanes serial-sums linear-search "
     "unused-shared-memory single-warp-products unchanged-values private-staging "
     "uncached-loads calls ordered-loads zeroed-loads promoted-sums "
-    "halo repeated-setup same-operands many-warps"
+    "halo repeated-setup same-operands many-warps narrow-loads"
 )
 _COUNTED: Final = frozenset(_CAPPED.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""

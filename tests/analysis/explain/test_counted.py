@@ -168,6 +168,16 @@ def test_strides_that_are_assumed_decide_nothing_but_in_triton() -> None:
     assert two.confidence == "possible" and not said.findings
 
 
+def test_time_of_strided_loads_decides_and_that_of_anything_around_them_does_not() -> None:
+    """Few blocks don't fill the caches' rate: then it is the time of the loads that says so."""
+    few = access("load.global.4", cost=32.0)
+    few = replace(few, accesses=(replace(few.accesses[0], count=3),))
+    one = found(few, "uncoalesced")
+    assert one is not None and one.confidence == "likely" and one.bound_share > 0.8
+    two = found(replace(few, activity="compute"), "uncoalesced")
+    assert two is not None and two.confidence == "possible"
+
+
 def test_pieces_of_rows_that_no_wide_access_may_have() -> None:
     pieces = access("load.global.2", cost=16.0, least=2.0, together=2.0, align=2)
     pieces = replace(pieces, accesses=(replace(pieces.accesses[0], count=20),))

@@ -115,10 +115,12 @@ def _decide(launch: Prepared, *, dense: bool) -> bool:
 
 
 def _with_waits(launch: Prepared, one: RangeWork) -> float:
-    """Return the share of the warps' time in a range, and in what waits for its loads."""
+    """Return the share of the warps' time in a range of loads, and in what waits for these."""
     if one.name not in launch.names:
         return 0.0
     region = launch.names.index(one.name)
+    if launch.known[region].activity is not Activity.LOAD:
+        return 0.0  # its time may be that of anything
     waiting = _awaiting(launch, region)
     return _share(launch, region) + sum(_beyond_issue(launch, each) for each in waiting)
 
@@ -143,7 +145,7 @@ def _is_nearest(launch: Prepared) -> bool:
     return nearest(launch, ("L1", "L2")) <= _FARTHER * caches
 
 
-_FARTHER: Final = 2.0
+_FARTHER: Final = 2.5
 _STRIDED: Final = (
     "let neighbouring lanes access neighbouring addresses: another order of threads or layout, or "
     "a transposition through shared memory; wider accesses for each lane"
@@ -315,6 +317,7 @@ def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
     """Yield a finding on a range's loads, with the time of the ranges that wait for them."""
     waiting = _awaiting(launch, region)
     share = _share(launch, region) + sum(_beyond_issue(launch, each) for each in waiting)
+    left = 1 - nearest(launch)
     if share < _LONG:
         return
     name = launch.names[region]
@@ -327,9 +330,9 @@ def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
         + (f", which {', '.join(others[:2])} waits for" if others else "")
         + f": {100 * share:.0f} % of the warps' time",
         number=Number(f"{name} and waits for it, of the warps' time", share, "share"),
-        at_stake=share * launch.duration,
+        at_stake=min(share, left) * launch.duration,
         without=f"without the time that {name} takes, and what waits for it",
-        confidence="likely" if _kernels(launch) == 1 else "possible",
+        confidence="likely" if _kernels(launch) == 1 and share <= _MORE * left else "possible",
         rationale=_ambiguous(launch)
         + "a compiler loads so little at once where addresses of neighbours are apart "
         "(uncoalesced), or not known to be aligned; which of them, the machine code doesn't say. "
@@ -340,6 +343,8 @@ def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
     )
 
 
+_MORE: Final = 1.25
+"""Times what the nearest roof leaves, above which such a share is no measure of a gain."""
 _ALIGN: Final = "; or wide loads: align rows and first addresses to 16 bytes (pad or copy)"
 
 

@@ -171,7 +171,7 @@ def test_strides_that_are_assumed_decide_nothing_but_in_triton() -> None:
 def test_time_of_strided_loads_decides_and_that_of_anything_around_them_does_not() -> None:
     """Few blocks don't fill the caches' rate: then it is the time of the loads that says so."""
     few = access("load.global.4", cost=32.0)
-    few = replace(few, accesses=(replace(few.accesses[0], count=2),))
+    few = replace(few, accesses=(replace(few.accesses[0], count=0.2),))
     one = found(few, "uncoalesced")
     assert one is not None and one.confidence == "likely" and one.bound_share > 0.6
     two = found(replace(few, activity="compute"), "uncoalesced")

@@ -76,6 +76,15 @@ def sum_by(key: Column, values: Ints, size: int) -> Ints:
     return found
 
 
+def numbered(key: Ints) -> tuple[Ints, Ints]:
+    """Return which numbers occur, ascending, and the place of each of ``key`` among them."""
+    low = int(key.min())
+    if int(key.max()) - low >= _TIMES * len(key):
+        return np.unique(key, return_inverse=True)
+    there = np.bincount(key - low) > 0
+    return np.flatnonzero(there) + low, (np.cumsum(there) - 1)[key - low]
+
+
 def distinct(*keys: Column) -> tuple[Ints, Ints]:
     """Number the distinct rows of the given columns, in sorted order.
 

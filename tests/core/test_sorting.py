@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ikp.core import sorting
-from ikp.core.sorting import distinct, order_by, sort_by
+from ikp.core.sorting import distinct, numbered, order_by, sort_by
 
 pytestmark = pytest.mark.any_pins
 
@@ -73,3 +73,9 @@ def test_many_rows_of_few_bits_are_numbered_and_sorted_alike(
     assert number.tolist() == told.reshape(-1).tolist() and one.tolist() == which.tolist()
     order = np.lexsort(rows[::-1])
     assert [each.tolist() for each in sort_by(*rows)] == [each[order].tolist() for each in rows]
+
+
+@given(st.lists(FEW | WIDE.map(lambda n: n >> 2), min_size=1, max_size=40))
+def test_numbers_are_numbered_ascending(numbers: list[int]) -> None:
+    kinds, place = numbered(np.array(numbers, np.int64))
+    assert kinds.tolist() == sorted({*numbers}) and kinds[place].tolist() == numbers

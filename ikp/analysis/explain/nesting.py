@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 from ikp.analysis._self_time import moments, nested_depths, whole_slots
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.verdict import Branch
-from ikp.core.sorting import sum_by
+from ikp.core.sorting import numbered, sum_by
 
 _MOST: int = 12
 _DEEPEST: int = 24
-_WORD: int = 1 << 62  # of a number that is a slot and a time of it
 """Levels that are distinguished; ranges that lie deeper count for the last of them."""
-_FEW: int = 1 << 12
-"""Numbers above the count of keys for which counting is still taken in place of a sort."""
+_WORD: int = 1 << 62  # of a number that is a slot and a time of it
 
 
 def tree(launch: Prepared) -> Iterator[Branch]:
@@ -101,7 +99,7 @@ def _counted(launch: Prepared, rows: slice | NDArray[np.intp]) -> list[_Paths]:
         if level:
             at = held_by(ranges, holders, mine)
             key += (np.append(above, -1)[at] + 1) * regions
-        kinds, number = _numbered(key)
+        kinds, number = numbered(key)
         took = ranges.closes[mine]
         took -= ranges.opens[mine]
         found.append(
@@ -148,15 +146,6 @@ class _Ranges:
 
     def take(self, rows: NDArray[np.intp]) -> _Ranges:
         return _Ranges(*(getattr(self, name)[rows] for name in self.__slots__))
-
-
-def _numbered(key: Ints) -> tuple[Ints, Ints]:
-    """Return which numbers occur, ascending, and the place of each of ``key`` among them."""
-    if int(key.max()) > len(key) + _FEW:
-        kinds, number = np.unique(key, return_inverse=True)
-        return kinds, number
-    there = np.bincount(key) > 0
-    return np.flatnonzero(there), (np.cumsum(there) - 1)[key]
 
 
 def _nested(ranges: _Ranges) -> Ints | None:

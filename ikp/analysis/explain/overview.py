@@ -107,6 +107,8 @@ def choose_launch(trace: Trace, launch: Names | int | None = None) -> Chosen | N
 
 def _median(trace: Trace, order: list[int]) -> int:
     """Return the middle one of launches by duration; of those with ranges, where any has some."""
+    if len(order) == 1:
+        return order[0]
     ranges = _counts(trace)
     recorded = [i for i in order if ranges[i]] or order
     return recorded[(len(recorded) - 1) // 2]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis.explain.moments import Moments
-from ikp.core.sorting import sum_by
+from ikp.core.sorting import numbered, sum_by
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
@@ -29,8 +29,6 @@ Ints = NDArray[np.int64]
 
 ROWS_AT_ONCE: Final = 1 << 16
 """Ranges that are read together: columns of so many fit into a cache."""
-_TIMES: Final = 4
-"""Numbers for each range among which they are counted; of more, those that occur are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +67,22 @@ class WarpRegions:
             key *= regions
             key += region[rows]
             took = closes[rows] - opens[rows]
-            parts.append(_summed(key, np.ones(len(key), np.int64), took, own[rows]))
+            kinds, place = numbered(key)
+            sums = (sum_by(place, each, len(kinds)) for each in (took, own[rows]))
+            parts.append((kinds, np.bincount(place), *sums))
         nothing = np.zeros(0, np.int64)
-        key, *sums = (
-            (np.concatenate(each) for each in zip(*parts, strict=True)) if parts else (nothing,) * 4
-        )
+        joined = map(np.concatenate, zip(*parts, strict=True)) if parts else (nothing,) * 4
+        key, *columns = joined
         if np.any(key[1:] <= key[:-1]):  # a warp's ranges lie in two parts
-            key, *sums = _summed(key, *sums)
-        return cls(key // max(regions, 1), key % max(regions, 1), *sums)
+            key, place = numbered(key)
+            columns = [sum_by(place, each, len(key)) for each in columns]
+        return cls(key // max(regions, 1), key % max(regions, 1), *columns)
 
 
 def at_once(count: int) -> Iterator[slice]:
     """Yield slices of so many rows."""
     for low in range(0, count, ROWS_AT_ONCE):
         yield slice(low, min(low + ROWS_AT_ONCE, count))
-
-
-def _summed(key: Ints, *columns: Ints) -> tuple[Ints, ...]:
-    """Return the keys that occur, ascending, and the sums of each."""
-    low = int(key.min())
-    size = int(key.max()) - low + 1
-    if size <= _TIMES * len(key):
-        place = key - low
-        there = np.flatnonzero(np.bincount(place, minlength=size))
-        return there + low, *(sum_by(place, each, size)[there] for each in columns)
-    kinds, place = np.unique(key, return_inverse=True)
-    return kinds, *(sum_by(place, each, len(kinds)) for each in columns)
 
 
 Bools = NDArray[np.bool_]

@@ -45,7 +45,7 @@ def title(what: str, chains: Iterable[tuple[Line, ...]], note: str = "") -> str:
         return what
     chain = known[0]
     lines = [original(_shown(each)) for each in known]
-    name = Path(lines[0].file).name
+    name = _base(lines[0].file)
     numbers = sorted({line.number for line in lines if line.file == lines[0].file})
     where = "+".join(map(str, numbers[:3])) + ("+..." if len(numbers) > 3 else "")
     return f"{what} @{name}:{where}{_calls(chain)}{note}"
@@ -91,6 +91,12 @@ def some(names: Iterable[str]) -> str:
     return f"{', '.join(found[:_NAMED])}{more}"
 
 
+@lru_cache(maxsize=1024)
+def _base(file: str) -> str:
+    return Path(file).name
+
+
+@lru_cache(maxsize=1024)  # of few files, asked for each range
 def is_library(file: str) -> bool:
     """Whether a file is of the language's own library."""
     return bool(_LIBRARY.search(file))

@@ -20,9 +20,10 @@ def test_each_pair_is_around_its_own_text() -> None:
         clocks.replaced(KERNEL, clocks.timed(0, "b();", "b();"))
 
 
-def test_a_clock_behind_a_barrier_waits_for_shared_memory() -> None:
-    text = clocks.replaced(KERNEL, [clocks.barrier(1, "tile")])
-    assert "__syncthreads(); *(volatile float*)tile; ikp_1 += clock()" in text
+def test_a_clock_behind_a_barrier_waits_for_the_barrier_and_for_no_load() -> None:
+    text = clocks.replaced(KERNEL, [clocks.barrier(1)])
+    between = text[text.index("__syncthreads();") : text.index("ikp_1 += clock()")]
+    assert "st.shared.u32" in between and "volatile float" not in between
 
 
 def test_ranges_stand_beside_the_cells_of_their_lines() -> None:

@@ -70,8 +70,8 @@ def barrier(cell: int) -> Edit:
     """Return the edit that times a barrier.
 
     A store to shared memory stands behind it: the clock right behind a barrier is read before the
-    warp has waited (decision 92). A load would do, too, but ptxas gives it the clock's register, and
-    then the clock is read when the load has returned (decision 262).
+    warp has waited (decision 92). A load would do, too, but ptxas gives it the register of the
+    clock, which is then read when the load has returned (decision 262).
     """
     read, added = "unsigned ikp_at = clock();", f"ikp_{cell} += clock() - ikp_at;"
     plain = "__syncthreads();"
@@ -112,7 +112,7 @@ def cuda(
         zeros = " ".join(f"unsigned ikp_{each} = 0;" for each in range(3))
         setup = (
             "int ikp_thread = threadIdx.x + blockDim.x * threadIdx.y; unsigned ikp_from = 0; "
-            "__shared__ unsigned ikp_shared; "
+            "__shared__ uint4 ikp_shared; "  # its own arrays stay as aligned as they were
             "unsigned ikp_word = (unsigned)__cvta_generic_to_shared(&ikp_shared); "
             'asm volatile("" : "+r"(ikp_word)); '
             f"unsigned* ikp_cells = ikp_hand + {PLACES} * ((blockIdx.x + gridDim.x * blockIdx.y) * "

@@ -1,7 +1,9 @@
 """``timed``: events around the program's own launches; medians of recorded and plain ones.
 
 The plain launches are the program's own, after the chosen ones. The difference of both medians is
-what recording took: what an event takes is in both.
+what recording took: what an event takes is in both. A launch for which an idle GPU waited has no
+time: between its events is time of the host, of which recording takes more. The first launches that
+a program records are mostly such. Then the plain ones alone are reported.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ class Timed:
         known.asked += 1
         if grid in known.grids and not self._captured(stream):
             self._time(known.grids[grid].plain)
-        return any(len(each.plain) < MOST for each in known.grids.values())
+        return any(_has_place(each.plain) for each in known.grids.values())
 
     def stop(self) -> None:
         """Time no launch from now on: the program has launches that overlap (PDL).
@@ -114,7 +116,7 @@ class Timed:
             return True
 
     def _time(self, events: list[tuple[int, int]]) -> bool:
-        if len(events) >= MOST:
+        if not _has_place(events):
             return False
         made: list[int] = []
         try:
@@ -155,26 +157,48 @@ class Timed:
         every = (each for function in found.values() for each in function.grids.items())
         for grid, each in every:
             recorded, plain = _times(each.recorded), _times(each.plain)
-            if min(len(recorded), len(plain)) < LEAST:
+            if len(plain) < LEAST:
                 continue
+            enough = len(recorded) >= LEAST
             made = TimedLaunches(
-                *(grid, statistics.median(recorded), statistics.median(plain)),
-                *(_error(recorded) + _error(plain), (len(recorded), len(plain))),
+                grid,
+                statistics.median(recorded) if enough else None,
+                statistics.median(plain),
+                _error(plain) + (_error(recorded) if enough else 0.0),
+                (len(recorded), len(plain)),
             )
             key = f"{TIMED}{each.label}"
             lines = [*each.facts.get(key, "").splitlines(), made.text()]
             each.facts[key] = "\n".join(lines)
 
 
+def _has_place(events: list[tuple[int, int]]) -> bool:
+    """Return whether one more launch is to be timed.
+
+    Launches that an idle GPU waited for take no place: their events are destroyed, but the first's.
+    """
+    if len(events) < MOST:
+        return True
+    for pair in events[1:]:
+        took = cuda.elapsed_us(*pair)
+        if took is not None and took <= 0:
+            events.remove(pair)
+            _destroy(pair)
+    return len(events) < MOST
+
+
 def _times(events: list[tuple[int, int]]) -> list[float]:
-    """Return the times between pairs of events, less the first one; destroy what has happened."""
+    """Return the times between pairs of events, less the first one; destroy what has happened.
+
+    Launches that an idle GPU waited for have none.
+    """
     times = []
     for pair in events:
         took = cuda.elapsed_us(*pair)
         if took is not None:  # else another thread's launch may yet record them
             times.append(took)
             _destroy(pair)
-    return times[1:]
+    return [each for each in times[1:] if each > 0]
 
 
 def _destroy(events: Iterable[int]) -> None:

@@ -142,10 +142,13 @@ TIMED: Final = "timed "
 
 @dataclass(frozen=True, slots=True)
 class TimedLaunches:
-    """Medians of recorded and of plain launches, and how far their difference may be off."""
+    """Medians of recorded and of plain launches, and how far their difference may be off.
+
+    ``recorded_us`` is None where the GPU waited for the recorded launches.
+    """
 
     grid: tuple[int, int, int]
-    recorded_us: float
+    recorded_us: float | None
     plain_us: float
     error_us: float
     launches: tuple[int, int]  # recorded, plain
@@ -168,7 +171,7 @@ def _parsed_times(line: str) -> TimedLaunches | None:
         recorded, plain = map(int, said["launches"])
         return TimedLaunches(
             (x, y, z),
-            float(said["recorded_us"]),
+            None if said["recorded_us"] is None else float(said["recorded_us"]),
             float(said["plain_us"]),
             float(said["error_us"]),
             (recorded, plain),

@@ -390,6 +390,9 @@ def identity() -> bytes:
 def time_next(before: int, after: int) -> bool:
     """Have events recorded right around this thread's next launch, in its stream; 0 for none.
 
+    Where the GPU was idle and waited for the launch, the first event is recorded again, behind the
+    second one: the time between both is not above zero.
+
     Returns:
         Whether the hook library is there, which does it.
     """

@@ -8,7 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ikp.analysis.perturbation import DELAY_CYCLES, HEADER_CYCLES, perturbations, worse
+from ikp.analysis.perturbation import (
+    DELAY_CYCLES,
+    HEADER_CYCLES,
+    _Loads,
+    _measured,
+    _spans,
+    perturbations,
+    worse,
+)
+from ikp.core.run_figures import TimedLaunches
 from ikp.core.trace import (
     ClockFit,
     Events,
@@ -129,7 +138,7 @@ def test_of_two_the_worse_is_told() -> None:
     assert worse(one, two) is two and worse(two, one) is two
 
 
-def timed(recorded: float, plain: float, error: float, blocks: int = 400) -> str:
+def timed(recorded: float | None, plain: float, error: float, blocks: int = 400) -> str:
     made = {"grid": [blocks, 1, 1], "recorded_us": recorded, "plain_us": plain}
     return json.dumps({**made, "error_us": error, "launches": [8, 8]})
 
@@ -145,6 +154,37 @@ def test_plain_launches_of_the_run_measure_it() -> None:
     assert one.way == "measured" and one.ratio == pytest.approx(span / (span - 100))
     assert one.error == pytest.approx(5 / (span - 100))
     assert "(measured against plain launches, +-0.01)" in one.sentence()
+
+
+def test_where_the_gpu_waited_for_recorded_launches_their_own_time_counts() -> None:
+    """The rule: no time of the host is laid to recording."""
+    span = 400 / SMS * WARP_NS / 1000
+    (one,) = perturbations(with_facts(launched(), timed(None, span + 5.25 - 50, 4.25))).values()
+    assert one.way == "measured" and one.ratio == pytest.approx(span / (span - 50))
+    assert one.error == pytest.approx(5 / (span - 50))
+
+
+def test_launches_that_differ_measure_as_surely_as_they_agree() -> None:
+    """The rule: what is told has the smallest error found, and that holds how launches differ."""
+    (found,) = perturbations(launched()).values()
+    times = [TimedLaunches((400, 1, 1), 1050.0, 950.0, 4.5, (8, 8))]
+    for differ in (0.0, 50.0):
+        one = _measured(found, times, {(400, 1, 1): (1000.0, differ)})
+        assert one.way == "measured" and one.error == pytest.approx((5 + differ) / 900)
+    assert _measured(found, times, {(400, 1, 1): (1000.0, 500.0)}) == found
+    assert found.way == "compared" and found.error > 55 / 900
+
+
+def test_the_first_launch_tells_nothing_where_there_are_others() -> None:
+    one, other = launched(), launched(slower=1.2)
+    several = replace(one, launches=(other.launches[0], *one.launches * 2))
+    spans = [_Loads.of(each).span_ns[0] for each in (other, one, one)]
+    loads = replace(_Loads.of(one), span_ns=np.array(spans))
+    assert spans[0] > spans[1]
+    ((median, differ),) = _spans(several, loads, [0, 1, 2]).values()
+    assert median == pytest.approx(spans[1] / 1000) and differ == 0
+    ((median, differ),) = _spans(several, loads, [0]).values()
+    assert median == pytest.approx(spans[0] / 1000) and differ == 0
 
 
 @pytest.mark.parametrize(

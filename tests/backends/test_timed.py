@@ -71,7 +71,9 @@ def test_medians_leave_out_the_first_and_need_some(events: list[tuple[int, int]]
         for _ in range(5):
             timed.plain(function, GRID, 0)
     timed.report()
-    assert list(facts) == ["timed k"]
+    assert list(facts) == ["timed k", "timed other"]
+    other = json.loads(facts["timed other"])
+    assert other["recorded_us"] is None and other["launches"] == [0, 4]
     made = json.loads(facts["timed k"])
     assert made["recorded_us"] == 5.0 and made["plain_us"] == 16.0  # pairs 3, 5, 7; 13 to 19
     assert made["launches"] == [3, 4] and made["grid"] == list(GRID)

@@ -209,10 +209,12 @@ R cuDeviceGetAttribute(int *value, int which, int device) {
     *value = which == 75 ? 9 : 0;
     return 0;
 }
-/* Events, each a number from 1 on; the time between two is ten times the difference, in us. */
-static int events_;
-int fake_events;
+/* Events, each a number from 1 on; the time between two is ten times the difference, in us, and less
+   than nothing where the second was recorded first. An idle device has reached each of them. */
+static int events_, recorded_, order_[4096];
+int fake_events, fake_idle_;
 void fake_have_events(int on) { fake_events = on; }
+void fake_idle(int on) { fake_idle_ = on; }
 R cuEventCreate(H *made, unsigned flags) {
     (void)flags;
     if (!fake_events) return 1;
@@ -221,12 +223,15 @@ R cuEventCreate(H *made, unsigned flags) {
 }
 R cuEventRecord(H event, H stream) {
     SAY("event %d on %d\n", (int)(uintptr_t)event, (int)(uintptr_t)stream);
+    order_[(uintptr_t)event % 4096] = ++recorded_;
     return 0;
 }
+R cuEventQuery(H event) { (void)event; return fake_idle_ ? 0 : 600; }
 int fake_destroyed;
 R cuEventDestroy_v2(H event) { (void)event; fake_destroyed++; return 0; }
 R cuEventElapsedTime(float *took, H from, H to) {
     *took = 0.01f * (float)((uintptr_t)to - (uintptr_t)from);
+    if (order_[(uintptr_t)to % 4096] < order_[(uintptr_t)from % 4096]) *took = -*took;
     return 0;
 }
 R cuStreamIsCapturing(H stream, int *status) { (void)stream; *status = captured; return 0; }

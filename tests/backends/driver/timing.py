@@ -37,16 +37,26 @@ def main(image: Path, name: str) -> None:
         library.cuLaunchKernel(function, grid, 1, 1, 256, 1, 1, 0, 5, None, None)
         return library.fake_log().decode().splitlines()
 
+    def made(grid: int) -> list[str]:
+        """Return what a launch did but for the question whether the device is idle."""
+        lines = launched(grid)
+        modes = [line for line in lines if line.startswith("capture mode")]
+        assert modes in ([], ["capture mode 2", "capture mode 0"])
+        return [line for line in lines if line not in modes]
+
     with stepping_in(launcher):
         library.cuModuleLoadData(ctypes.byref(module), image.read_bytes())
         library.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
-        said["recorded"] = [launched(12) for _ in range(MOST + 1)]
+        said["recorded"] = [made(12) for _ in range(MOST + 1)]
         library.fake_capture(1)
         said["captured"] = launched(12)
         library.fake_capture(0)
         launcher.on = False
         said["other grid"] = launched(13)
-        said["plain"] = [launched(12) for _ in range(MOST + 2)]
+        library.fake_idle(1)
+        said["late"] = [made(12) for _ in range(3)]
+        library.fake_idle(0)
+        said["plain"] = [made(12) for _ in range(MOST + 2)]
     said["facts"] = {key: text for key, text in Session.facts.items() if key.startswith("timed")}
     said["destroyed"] = ctypes.c_int.in_dll(library, "fake_destroyed").value
     print(json.dumps(said))

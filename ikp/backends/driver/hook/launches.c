@@ -186,13 +186,41 @@ SEEN(ikp_time_next)(Handle first, Handle last) {
     return 0;
 }
 
-static void mark(Handle *event, Handle stream) {
+static void mark(Handle event, Handle stream) {
     static Result (*record)(Handle, Handle);
-    Handle now = *event;
-    *event = NULL;
-    if (!now) return;
+    if (!event) return;
     if (!record) *(void **)&record = dlsym(real, "cuEventRecord");
-    if (record) record(now, stream);
+    if (record) record(event, stream);
+}
+
+/* Return whether the GPU waited for the launch that was just made: what is before it is over, so the
+   time from there would be the host's, too. Captures of other threads forbid such a question, unless
+   this thread's are relaxed. */
+static int waited(Handle event) {
+    static Result (*query)(Handle), (*exchange)(int *);
+    int mode = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
+    if (!query) *(void **)&query = dlsym(real, "cuEventQuery");
+    if (!exchange) *(void **)&exchange = dlsym(real, "cuThreadExchangeStreamCaptureMode");
+    if (!query || !exchange || exchange(&mode)) return 1;
+    int over = !query(event);
+    exchange(&mode);
+    return over;
+}
+
+static Handle mark_begin(Handle stream) {
+    Handle first = before;
+    before = NULL;
+    mark(first, stream);
+    return first;
+}
+
+/* Record this thread's second event; where the GPU waited, the first one again, behind it: no time. */
+static void mark_end(Handle first, Handle stream) {
+    Handle last = after;
+    after = NULL;
+    int late = first && last && waited(first);
+    mark(last, stream);
+    if (late) mark(first, stream);
 }
 
 /* Note that a launch was made with a buffer of a stock; where it was refused, return whether to ask
@@ -213,9 +241,9 @@ static int ask_anew(Longer *longer, Result result, void **params, void **extra) 
     choose(&longer, 0);                                                                              \
     Result result;                                                                                   \
     do {                                                                                             \
-        mark(&before, longer.launch.stream);                                                         \
+        Handle first = mark_begin(longer.launch.stream);                                             \
         result = CALL;                                                                               \
-        mark(&after, longer.launch.stream);                                                          \
+        mark_end(first, longer.launch.stream);                                                       \
     } while (ask_anew(&longer, result, params, extra))
 
 #define LAUNCH(name, default_stream)                                                                 \

@@ -38,6 +38,7 @@ class Event(IntEnum):
     TYPE = 9
     NAME_IID = 10
     TRACK_UUID = 11
+    CATEGORIES = 22
     NAME = 23
     COUNTER_VALUE = 30
     FLOW_IDS = 47

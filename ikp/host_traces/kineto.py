@@ -23,6 +23,7 @@ from typing import Any, Final
 from ikp.core.abi import LAUNCH_HEADER_BYTES
 from ikp.core.host_trace import KERNEL, LAUNCH, HostSlice, HostTrace, HostTrack
 from ikp.errors import UsageError
+from ikp.uncollected import uncollected
 
 NAMED: Final = "ikp launch "
 """The name of a mark, before the launch's number."""
@@ -108,6 +109,7 @@ def read(path: str | PathLike[str]) -> HostTrace:
     return parse(content, str(path))
 
 
+@uncollected()
 def parse(content: bytes, source: str) -> HostTrace:
     """Read a file's content, as :func:`read` does.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ikp.exporters.files import FileExporter, check, packed
 from ikp.paths import replacing
+from ikp.uncollected import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +45,7 @@ class PerfettoExporter(FileExporter):
         with packed(file, name) as out:
             write(trace, out, name)
 
+    @uncollected()
     def write_beside(
         self,
         trace: Trace,

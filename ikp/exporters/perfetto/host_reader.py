@@ -14,6 +14,7 @@ from ikp.exporters.perfetto._unpacked import unpacked
 from ikp.exporters.perfetto._walk import PACKET, ByteBudget, Bytes, inflated, number, walk
 from ikp.exporters.perfetto.column_file import damaged
 from ikp.exporters.protobuf.varints import DamagedError
+from ikp.uncollected import uncollected
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     )
 
 
+@uncollected()
 def read_hosts(path: str | PathLike[str]) -> list[HostTrace]:
     """Return the other profilers' traces in a file that ``ikp`` wrote, with times since 1970.
 
@@ -112,7 +114,7 @@ class _HostPackets:
             HostSlice(
                 at[track],
                 event.name,
-                event.categories[0] if event.categories else "",
+                "".join(event.categories[:1]),
                 start - base,
                 end - base,
                 self._correlation(event),
@@ -125,7 +127,7 @@ class _HostPackets:
         return HostTrace(self.source, base, tracks, slices)
 
     def _correlation(self, event: TrackEvent) -> int | None:
-        ids = [*event.flow_ids, *event.terminating_flow_ids]
+        ids = event.flow_ids or event.terminating_flow_ids
         return (ids[0] - self.first) % OF_ONE_CALL if ids and self.first is not None else None
 
 

@@ -116,7 +116,7 @@ class Timed:
             return True
 
     def _time(self, events: list[tuple[int, int]]) -> bool:
-        if not _has_place(events):
+        if len(events) >= MOST:
             return False
         made: list[int] = []
         try:
@@ -173,17 +173,19 @@ class Timed:
 
 
 def _has_place(events: list[tuple[int, int]]) -> bool:
-    """Return whether one more launch is to be timed.
+    """Return whether one more plain launch is to be timed.
 
     Launches that an idle GPU waited for take no place: their events are destroyed, but the first's.
+    Each pair is taken out before it is looked at: several threads may launch at once.
     """
-    if len(events) < MOST:
-        return True
-    for pair in events[1:]:
-        took = cuda.elapsed_us(*pair)
-        if took is not None and took <= 0:
-            events.remove(pair)
-            _destroy(pair)
+    for _ in range(len(events) - 1 if len(events) >= MOST else 0):
+        with suppress(IndexError):  # another thread has taken it
+            pair = events.pop(1)
+            took = cuda.elapsed_us(*pair)
+            if took is not None and took <= 0:
+                _destroy(pair)
+            else:
+                events.append(pair)
     return len(events) < MOST
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -38,6 +40,37 @@ def test_a_function_is_asked_about_until_all_its_grids_are_timed(
     assert len(events) == 2 + MOST
     assert [timed.plain(4, (13, 1, 1), 0) for _ in range(MOST)] == [True] * (MOST - 1) + [False]
     assert not timed.plain(5, GRID, 0)
+
+
+def test_threads_that_launch_at_once_destroy_each_late_launchs_events_once(
+    events: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule: late launches take no place, and no event is asked about once it is destroyed."""
+    destroyed: list[int] = []
+
+    def took(first: int, _: int) -> float:
+        time.sleep(0)
+        assert first not in destroyed
+        return -1.0
+
+    monkeypatch.setattr(cuda, "elapsed_us", took)
+    monkeypatch.setattr(cuda, "destroy_event", destroyed.append)
+    timed = Timed()
+    timed.recorded(4, GRID, "k", {})
+    with ThreadPoolExecutor(8) as pool:
+        for each in [pool.submit(timed.plain, 4, GRID, 0) for _ in range(ASKED)]:
+            each.result()
+    assert len(destroyed) == len(set(destroyed)) and len(destroyed) > 2 * (ASKED - 4 * MOST)
+
+
+def test_recorded_launches_are_timed_a_few_times_late_or_not(
+    events: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch that is timed is not repeated without Python."""
+    monkeypatch.setattr(cuda, "elapsed_us", lambda *_: -1.0)
+    timed = Timed()
+    found = [timed.recorded(4, GRID, "k", {}) for _ in range(3 * MOST)]
+    assert found == [True] * MOST + [False] * 2 * MOST
 
 
 def test_it_ends_though_a_grid_never_comes_again(events: list[tuple[int, int]]) -> None:

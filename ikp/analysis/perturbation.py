@@ -134,14 +134,15 @@ def _spans(
 ) -> dict[tuple[int, int, int], tuple[float, float]]:
     """Return of each grid the median time of its launches, and how far they differ, in us.
 
-    The first launch loads code, so it does not count where there are others.
+    The first launch may load code, so its time counts where there are others only if it is shorter.
     """
     found: dict[tuple[int, int, int], list[float]] = {}
     for each in members:
         found.setdefault(trace.launches[each].grid, []).append(float(loads.span_ns[each]) / 1000)
     later = {grid: spans[1:] or spans for grid, spans in found.items()}
     return {
-        grid: (float(np.median(spans)), max(spans) - min(spans)) for grid, spans in later.items()
+        grid: (float(np.median(spans)), max(spans) - min(found[grid]))
+        for grid, spans in later.items()
     }
 
 

@@ -175,7 +175,7 @@ def test_launches_that_differ_measure_as_surely_as_they_agree() -> None:
     assert found.way == "compared" and found.error > 55 / 900
 
 
-def test_the_first_launch_tells_nothing_where_there_are_others() -> None:
+def test_a_first_launch_that_takes_longer_tells_nothing_where_there_are_others() -> None:
     one, other = launched(), launched(slower=1.2)
     several = replace(one, launches=(other.launches[0], *one.launches * 2))
     spans = [_Loads.of(each).span_ns[0] for each in (other, one, one)]
@@ -183,6 +183,9 @@ def test_the_first_launch_tells_nothing_where_there_are_others() -> None:
     assert spans[0] > spans[1]
     ((median, differ),) = _spans(several, loads, [0, 1, 2]).values()
     assert median == pytest.approx(spans[1] / 1000) and differ == 0
+    turned = replace(loads, span_ns=loads.span_ns[::-1].copy())
+    ((_, differ),) = _spans(several, turned, [0, 1, 2]).values()
+    assert differ == pytest.approx((spans[0] - spans[1]) / 1000), "a shorter one does"
     ((median, differ),) = _spans(several, loads, [0]).values()
     assert median == pytest.approx(spans[0] / 1000) and differ == 0
 

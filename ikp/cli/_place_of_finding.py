@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlace:
     """A finding's launch, by its number in the file; its place; a line for the user."""
 
     launch: int
@@ -27,7 +27,7 @@ class Found:
     words: str
 
 
-def place_of_finding(path: Path, number: int, launch: str | None) -> Found:
+def place_of_finding(path: Path, number: int, launch: str | None) -> FoundPlace:
     """Return where a finding lies: the window, block or launch that it names.
 
     Args:
@@ -52,7 +52,7 @@ def place_of_finding(path: Path, number: int, launch: str | None) -> Found:
     words = f"It opens on finding {number}, {what}: {one.title}."
     warp = next(iter(one.where.warps), None)
     place = Place(f"finding {number}", f"{one.title} [{one.id}]", start, end, sm, warp)
-    return Found(verdict.launch.index, place, words)
+    return FoundPlace(verdict.launch.index, place, words)
 
 
 def _there_are(verdict: Verdict) -> str:

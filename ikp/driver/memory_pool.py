@@ -58,7 +58,7 @@ class _Side(ctypes.Structure):
     )
 
 
-class _Rows(ctypes.Structure):
+class _CopyOfRows(ctypes.Structure):
     """``CUDA_MEMCPY2D``."""
 
     _fields_ = (
@@ -144,7 +144,7 @@ class Pool:
             there = _Side(0, 0, _DEVICE, None, base + part.at + first * part.pitch, None)
             there.pitch = part.pitch
             here = _Side(0, 0, _HOST, self._zeros.value, 0, None, part.width)
-            self._copy(_Rows(here, there, part.width, rows), "zero its memory")
+            self._copy(_CopyOfRows(here, there, part.width, rows), "zero its memory")
 
     def _clear_run(self, address: int, nbytes: int) -> None:
         for at in range(0, nbytes, _ZEROS_BYTES):
@@ -171,7 +171,7 @@ class Pool:
             pitch = part.pitch if part.rows > 1 else part.width
             there = _Side(0, 0, _DEVICE, None, base + part.at, None, pitch)
             here = _Side(0, 0, _HOST, made.ctypes.data, 0, None, part.width)
-            self._copy(_Rows(there, here, part.width, part.rows), "read its memory")
+            self._copy(_CopyOfRows(there, here, part.width, part.rows), "read its memory")
             self.wait()
         return made
 
@@ -198,7 +198,7 @@ class Pool:
         self.stage(nbytes)
         there = _Side(0, 0, _DEVICE, None, base, None, nbytes)
         here = _Side(0, 0, _HOST, self._staged.ctypes.data, 0, None, nbytes)
-        self._copy(_Rows(there, here, nbytes, 1), "read its memory")
+        self._copy(_CopyOfRows(there, here, nbytes, 1), "read its memory")
         self.wait()
         return self._staged[:nbytes]
 
@@ -224,7 +224,7 @@ class Pool:
                 pitch = part.pitch if part.rows > 1 else part.width
                 there = _Side(0, 0, _DEVICE, None, base + part.at, None, pitch)
                 here = _Side(0, 0, _HOST, landing + used, 0, None, part.width)
-                self._copy(_Rows(there, here, part.width, part.rows), "read its memory")
+                self._copy(_CopyOfRows(there, here, part.width, part.rows), "read its memory")
             queued.append((used, used + part.nbytes))
             used += -(-part.nbytes // _LANDING_STEP) * _LANDING_STEP
         return made + self._landed(queued, used)
@@ -237,7 +237,7 @@ class Pool:
             whole[:] = self._staged[:used]
         return [whole[begin:end] for begin, end in queued]
 
-    def _copy(self, rows: _Rows, what: str) -> None:
+    def _copy(self, rows: _CopyOfRows, what: str) -> None:
         call("cuMemcpy2DAsync_v2", ctypes.byref(rows), self._stream, to=what)
 
     def _to_device(self, target: int, source: int, nbytes: int, what: str) -> None:

@@ -31,7 +31,7 @@ register, 4 to 7 of another."""
 _LOW = 4  # bytes of a register
 
 
-class _Held(NamedTuple):
+class _HeldWord(NamedTuple):
     """A word of a record: a register, right before instruction ``at``."""
 
     at: int
@@ -88,18 +88,18 @@ class GatheredFinder:
     def _stored(self, store: int) -> list[str]:
         return words(self._instructions[store].operands[1], _WORDS)
 
-    def _parts(self, store: int, place: str) -> Mapping[int, _Held]:
+    def _parts(self, store: int, place: str) -> Mapping[int, _HeldWord]:
         """Return the word of each thread, by its number; empty if the code is not understood."""
-        found: dict[int, _Held] = {}
+        found: dict[int, _HeldWord] = {}
         at = store
         while (made := self._made(at, place)) is not None:
             each = self._instructions[made]
             if not _chooses(each, place):
-                return found | {0: _Held(at, place)}
+                return found | {0: _HeldWord(at, place)}
             thread = self._thread(made, each.operands[1])
             if not thread or thread in found:  # the first is never chosen
                 return {}
-            found[thread] = _Held(made, each.operands[2])
+            found[thread] = _HeldWord(made, each.operands[2])
             at = made
         return {}
 
@@ -146,12 +146,12 @@ class GatheredFinder:
         read = None if made is None else self._instructions[made]
         return read is not None and read.opcode == "S2R" and read.operands[1:] == (_NUMBER,)
 
-    def _tag(self, held: _Held) -> int | None:
+    def _tag(self, held: _HeldWord) -> int | None:
         tag = constant(held.place)
         tag = self._constant(*held) if tag is None else tag
         return tag if tag is not None and tag >> KIND_SHIFT in _KINDS else None
 
-    def _spans(self, start: _Held, end: _Held) -> tuple[Span, ...]:
+    def _spans(self, start: _HeldWord, end: _HeldWord) -> tuple[Span, ...]:
         """Return the pairs of clock reads behind a record, and the instructions between each."""
         last = self._made(*end)
         if last is None or not self._clock(last, end.place):
@@ -172,7 +172,7 @@ class GatheredFinder:
             found.append(Span(int(first), last, tuple(sorted({*contents, *rest}))))
         return tuple(sorted(found, key=lambda span: span.start))
 
-    def _before(self, held: _Held, end: int) -> _Held | None:
+    def _before(self, held: _HeldWord, end: int) -> _HeldWord | None:
         """Return the register of a word right before the end was read; None if not yet there."""
         place = held.place
         for at in range(held.at - 1, end - 1, -1):
@@ -181,7 +181,7 @@ class GatheredFinder:
                 if self._instructions[at].guard or not _copies(made):
                     return None
                 (place,) = made.sources
-        return _Held(min(held.at, end), place)
+        return _HeldWord(min(held.at, end), place)
 
     def _origins(self, at: int, place: str) -> frozenset[int]:
         """Return all definitions of a word, in its block or before; none if it may be undefined."""

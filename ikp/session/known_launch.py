@@ -28,12 +28,12 @@ def revoke() -> None:
         each()
 
 
-class _Now(threading.local):
+class _UnderWay(threading.local):
     device: int = -1  # the device's number; -1: no such launch is under way
     stream: int = 0
 
 
-now = _Now()
+now = _UnderWay()
 
 
 class SlowError(Exception):

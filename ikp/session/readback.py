@@ -44,7 +44,7 @@ def waited(reading: Generator[Event, None, list[SegmentSource]]) -> list[Segment
 
 
 @dataclass(frozen=True, slots=True)
-class _Launched:
+class _WrittenSegment:
     """A segment that a kernel wrote to."""
 
     data: Tensor
@@ -93,7 +93,7 @@ def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[Segmen
         except DecodeError:  # raised again when it is decoded
             continue
         if layout is not None and layout.slots:
-            launched[i] = _Launched(segment.data, layout, sources[i])
+            launched[i] = _WrittenSegment(segment.data, layout, sources[i])
     found = yield from _read_slots(stream, list(launched.values()))
     for i, excerpt_of in zip(launched, found, strict=True):
         sources[i] = replace(sources[i], data=excerpt_of)
@@ -101,7 +101,7 @@ def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[Segmen
 
 
 def _read_slots(
-    stream: Any, launched: Sequence[_Launched]
+    stream: Any, launched: Sequence[_WrittenSegment]
 ) -> Generator[Event, None, list[Excerpt]]:
     """Return the slots' headers and records, by launch."""
     parts = yield from _fetch(
@@ -155,7 +155,9 @@ def _look_at(layout: SegmentLayout, heads: Rows, grid_id: int) -> Ints:
     return np.where(is_used(heads, grid_id), counts, 0)
 
 
-def _last_records(stream: Any, launched: _Launched, slots: Ints) -> Generator[Event, None, Ints]:
+def _last_records(
+    stream: Any, launched: _WrittenSegment, slots: Ints
+) -> Generator[Event, None, Ints]:
     """Return, of slots without a count, the number of records up to the last that is not empty."""
     import torch
 
@@ -193,7 +195,7 @@ _FEW = 4096
 class _Piece:
     """The first records of some consecutive slots, so few that they are copied together."""
 
-    launched: _Launched
+    launched: _WrittenSegment
     slots: slice
     counts: Ints
 
@@ -214,7 +216,7 @@ class _Piece:
         return _gather(self.launched.data, first, self.counts * (size // unit), step)
 
 
-def _pieces(launched: _Launched, counts: Ints) -> Iterator[_Piece]:
+def _pieces(launched: _WrittenSegment, counts: Ints) -> Iterator[_Piece]:
     sizes = counts * launched.layout.clock.record.itemsize
     number = (np.cumsum(sizes) - sizes) // STAGED_BYTES
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(counts)]

@@ -290,14 +290,14 @@ class _Chunk:
 
 
 @dataclass(slots=True)
-class _Part:
+class _ReplayedLaunch:
     """One launch of one replay: its launch header, and its slots."""
 
     head: Bytes | None = None
     chunks: list[_Chunk] = field(default_factory=list)
 
 
-_Found = dict[tuple[int, int, int], _Part]
+_Found = dict[tuple[int, int, int], _ReplayedLaunch]
 
 
 def _parts(data: Bytes) -> _Found:
@@ -310,7 +310,7 @@ def _parts(data: Bytes) -> _Found:
         at = behind + units * UNIT
         if not graph or at > len(view):  # reserved, and too little room
             break
-        part = found.setdefault((graph, replay, segment), _Part())
+        part = found.setdefault((graph, replay, segment), _ReplayedLaunch())
         if first == HEAD:
             part.head = data[behind:at]
         else:

@@ -31,7 +31,7 @@ _SOON_S: Final = 0.05
 
 
 @dataclass(slots=True)
-class Pace:
+class StockPace:
     """How many buffers launches alike take ahead: more, the more of them come soon."""
 
     at: float = 0.0  # when the latest launch came for which there was no buffer

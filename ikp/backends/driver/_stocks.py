@@ -20,7 +20,7 @@ from ikp.backends.repeats import KnownLaunch
 from ikp.driver import cuda
 from ikp.session.current import Session
 from ikp.session.known_launch import LASTS_S, revokers
-from ikp.session.stock import Pace
+from ikp.session.stock import StockPace
 
 _KEPT: Final = 1024
 """The most stocks that are kept."""
@@ -35,10 +35,10 @@ def look_after(hook: Hook) -> None:
 
 
 @dataclass(slots=True)
-class _Held:
+class _Stocked:
     """Buffers of launches alike: None where these are too rare."""
 
-    pace: Pace = field(default_factory=Pace)
+    pace: StockPace = field(default_factory=StockPace)
     made: StockedLaunches | None = None
 
 
@@ -48,7 +48,7 @@ class Stocks:
 
     hook: Hook
     chooser: Chooser
-    _held: dict[tuple[int, ...], _Held] = field(default_factory=dict)
+    _held: dict[tuple[int, ...], _Stocked] = field(default_factory=dict)
 
     def renew(
         self, launch: InterposedLaunch, kernel: Any, session: Session, known: KnownLaunch
@@ -63,7 +63,7 @@ class Stocks:
         """
         key, now = shared(launch), time.monotonic()
         revoked, changes = self.hook.revoked, self.hook.changes  # before anything is looked at
-        held = self._held.pop(key, None) or _Held()
+        held = self._held.pop(key, None) or _Stocked()
         used = 0 if held.made is None else self.hook.end_stock(held.made)
         most, held.made = held.pace.wanted(now, used), None
         made = None

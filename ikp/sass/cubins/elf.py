@@ -232,7 +232,7 @@ def _section(data: bytes, raw: tuple[int, ...], names: bytes) -> Section:
 
 
 @dataclass
-class _Chunk:
+class _ReplacedBytes:
     """A run of bytes of the file that was read, and the bytes that replace it."""
 
     offset: int
@@ -247,20 +247,20 @@ class _Layout:
 
     def __init__(self, elf: Elf) -> None:
         self.elf = elf
-        self.head = _Chunk(0, _HEAD.size, 1, elf.original[: _HEAD.size])
+        self.head = _ReplacedBytes(0, _HEAD.size, 1, elf.original[: _HEAD.size])
         self.tables = (
-            _Chunk(elf.sections_at, 0, 8, bytes(len(elf.sections) * _SECTION.size)),
-            _Chunk(elf.segments_at, 0, 8, bytes(len(elf.segments) * _SEGMENT.size)),
+            _ReplacedBytes(elf.sections_at, 0, 8, bytes(len(elf.sections) * _SECTION.size)),
+            _ReplacedBytes(elf.segments_at, 0, 8, bytes(len(elf.segments) * _SEGMENT.size)),
         )
         self.tables[0].room = _SECTION.size * _count(elf.original, 4)
         self.tables[1].room = _SEGMENT.size * _count(elf.original, 0)
-        self.of: dict[int, _Chunk] = {}
+        self.of: dict[int, _ReplacedBytes] = {}
         self.chunks = self._chunks()
         self._place()
 
-    def _chunks(self) -> list[_Chunk]:
+    def _chunks(self) -> list[_ReplacedBytes]:
         """Return the parts in their order; sections that share equal bytes share a part."""
-        shared: dict[tuple[int, int, bytes], _Chunk] = {}
+        shared: dict[tuple[int, int, bytes], _ReplacedBytes] = {}
         taken: set[tuple[int, int]] = set()
         made = [self.head, *(each for each in self.tables if each.data)]
         for each in self.elf.sections:
@@ -269,7 +269,7 @@ class _Layout:
             extent = each.offset, each.room
             if (chunk := shared.get((*extent, each.data))) is None:
                 room = 0 if extent in taken else each.room  # of two that differ now, one moves out
-                chunk = _Chunk(each.offset, room, each.align, each.data)
+                chunk = _ReplacedBytes(each.offset, room, each.align, each.data)
                 made.append(chunk)
                 shared[(*extent, each.data)] = chunk
                 taken |= {extent} if each.room else set()

@@ -18,7 +18,7 @@ from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.driver import cuda
 from ikp.probing import Untyped
 from ikp.session.known_launch import revocations
-from ikp.session.stock import Pace
+from ikp.session.stock import StockPace
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -115,7 +115,7 @@ class KnownLaunch:
         self._cache = foreign.cache_of(compiled)
         self.repeat = Repeat(module, prof, shape, cuda.device())
         self._ahead: Ahead | None = None
-        self._pace = Pace()
+        self._pace = StockPace()
         self.left: LeftLaunch | None = None
         """Launches like it, as the driver's hook is to make them; None where it can't."""
 

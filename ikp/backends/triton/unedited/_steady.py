@@ -27,7 +27,7 @@ _MOST: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _LaunchForm:
     """Launches of one kernel with so many arguments, of such names, and when that was seen.
 
     Those of one compiled function specialise the kernel alike: ``launches`` has them by the
@@ -48,7 +48,7 @@ class SteadyLaunches:
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
-        self._forms: dict[tuple[object, ...], _Form] = {}
+        self._forms: dict[tuple[object, ...], _LaunchForm] = {}
 
     def next(
         self, kernel: JittedFunction, args: tuple[object, ...], kwargs: dict[str, object]
@@ -83,7 +83,7 @@ class SteadyLaunches:
         key = (id(kernel), len(args), *kwargs)
         if key not in self._forms:
             weakref.finalize(kernel, self._forms.pop, key, None).atexit = False
-        self._forms[key] = _Form(epoch, revoked)
+        self._forms[key] = _LaunchForm(epoch, revoked)
 
 
 def _left(launcher: Launcher, special: JittedFunction, session: Session) -> KernelLaunches | None:
@@ -110,7 +110,7 @@ class SteadyLaunch:
     def __init__(
         self,
         launcher: Launcher,
-        form: _Form,
+        form: _LaunchForm,
         kernel: JittedFunction,
         args: tuple[object, ...],
         kwargs: dict[str, object],

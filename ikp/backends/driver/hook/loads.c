@@ -3,9 +3,10 @@
 
 #define CALLER __builtin_return_address(0)
 
-/* Copy the options before the call: the driver writes into some values. */
+/* Copy the options before the call: the driver writes into some values, and refuses options that are
+   not there. */
 static Options noted(unsigned count, const unsigned *options, void *const *values) {
-    Options made = {count ? calloc(count, 2 * sizeof *made.pairs) : NULL, count};
+    Options made = {count && options ? calloc(count, 2 * sizeof *made.pairs) : NULL, count};
     for (unsigned i = 0; made.pairs && i < count; i++) {
         made.pairs[2 * i] = options[i];
         made.pairs[2 * i + 1] = values ? (uint64_t)(uintptr_t)values[i] : 0;
@@ -89,7 +90,7 @@ static void all_named(const Handle *made, unsigned count, uint32_t kind, Handle 
     static Result (*real_##name)(Handle *, unsigned, Handle);                \
     SEEN(name)(Handle * made, unsigned count, Handle parent) {               \
         NEED(name);                                                          \
-        if (count) memset(made, 0, count * sizeof *made); /* it may be fewer */ \
+        if (made) memset(made, 0, count * sizeof *made); /* it may be fewer */ \
         Result result = real_##name(made, count, parent);                    \
         if (!result) all_named(made, count, kind, parent, asker);            \
         return result;                                                       \

@@ -192,13 +192,13 @@ static R load(Thing **made, int kind, const char *image) {
 R cuModuleLoadData(Thing **made, const void *image) { return load(made, MODULE, image); }
 R cuModuleLoadFatBinary(Thing **made, const void *image) { return load(made, MODULE, image); }
 R cuModuleLoadDataEx(Thing **made, const void *image, unsigned n, void *options, void **values) {
-    (void)n, (void)options, (void)values;
-    return load(made, MODULE, image);
+    (void)values;
+    return n && !options ? INVALID : load(made, MODULE, image);
 }
 R cuLibraryLoadData(Thing **made, const void *image, void *a, void **b, unsigned c, void *d,
                     void **e, unsigned f) {
-    (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
-    return load(made, LIBRARY, image);
+    (void)b, (void)d, (void)e, (void)f;
+    return c && !a ? INVALID : load(made, LIBRARY, image);
 }
 R cuModuleUnload(Thing *module) { return module->of ? INVALID : gone(module, MODULE); }
 R cuLibraryUnload(Thing *library) { return gone(library, LIBRARY); }
@@ -246,6 +246,7 @@ R cuFuncGetModule(Thing **made, Thing *function) {
 }
 static R all(Thing **made, unsigned count, int kind, Thing *of) {
     static const char *const names[] = {"a", "b"};
+    if (!made && count) return INVALID;
     if (fails()) return FAILS;
     for (unsigned i = 0; i < count && i < 2; i++) made[i] = part(kind, of, of->context, names[i]);
     return 0;
@@ -305,6 +306,7 @@ R cuLaunchKernel(Thing *f, unsigned a, unsigned b, unsigned c, unsigned d, unsig
 }
 R cuLaunchKernelEx(const Config *config, Thing *f, void **params, void **extra) {
     (void)params, (void)extra;
+    if (!config || (config->count && !config->attributes)) return INVALID;
     R code = run(f);
     if (code) return code;
     ran.shared = config->shared, ran.stream = config->stream;

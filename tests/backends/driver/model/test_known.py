@@ -5,7 +5,8 @@ import ctypes
 import pytest
 
 from tests.backends.driver.model.building import Built
-from tests.backends.driver.model.driven import Counting, Driven, Handle, driven
+from tests.backends.driver.model.driven import Counting, Driven, Handle, driven, image
+from tests.launch_config import Config
 
 pytestmark = pytest.mark.any_pins
 
@@ -60,6 +61,27 @@ def test_functions_that_are_enumerated_are_recorded(built: Built, many: str, of:
         made = (Handle * 2)()
         assert getattr(program.library, many)(made, 2, Handle(holder)) == 0
         assert [program.launch(each) for each in made] == [(3, "a", True), (3, "b", True)]
+
+
+@pytest.mark.parametrize("what", ["configuration", "attributes", "functions", "kernels", "options"])
+def test_what_a_call_lacks_is_for_the_driver_to_refuse(built: Built, what: str) -> None:
+    """No pointer of a program's is followed where it is NULL: the program gets the error."""
+    with driven(built, Counting()) as program:
+        holder, function = again(program, "module", 3)
+        library, made, invalid = program.library, Handle(), 400
+        config = Config((ctypes.c_uint * 3)(1, 1, 1), (ctypes.c_uint * 3)(32, 1, 1), count=2)
+        passed = ctypes.byref(config) if what == "attributes" else None
+        code = {
+            "configuration": lambda: library.cuLaunchKernelEx(passed, Handle(function), None, None),
+            "attributes": lambda: library.cuLaunchKernelEx(passed, Handle(function), None, None),
+            "functions": lambda: library.cuModuleEnumerateFunctions(None, 2, Handle(holder)),
+            "kernels": lambda: library.cuLibraryEnumerateKernels(None, 2, Handle(holder)),
+            "options": lambda: library.cuModuleLoadDataEx(
+                ctypes.byref(made), image(3), 2, None, None
+            ),
+        }[what]()
+        assert code == invalid
+        assert program.launch(function) == (3, "a", True)
 
 
 def test_the_module_of_a_librarys_function_is_a_part_of_the_library(built: Built) -> None:

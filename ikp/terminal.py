@@ -83,7 +83,9 @@ def columns(out: IO[str] | None = None) -> int | None:
 
 
 def write(text: str) -> None:
-    """Write text to stdout; letters that its encoding lacks become escapes."""
+    """Write text to stdout, where there is one; letters that its encoding lacks become escapes."""
+    if sys.stdout is None:  # closed before Python began: print() then writes nothing, too
+        return
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 

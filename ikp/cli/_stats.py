@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from ikp.cli._options import choosing, format_option, given
 from ikp.cli._reading import check_file, next_command, read_trace
 from ikp.cli._trace_file import TRACE
 from ikp.errors import UsageError
-from ikp.terminal import columns, printable, show
+from ikp.terminal import columns, printable, show, write
 
 if TYPE_CHECKING:
     from ikp.analysis.stats import Stats
@@ -216,6 +215,5 @@ def _csv(tables: _Tables) -> str:
 def _show(tables: _Tables) -> None:
     for number, (paths, table) in enumerate(tables):
         if len(tables) > 1:
-            click.echo(f"{'' if not number else chr(10)}== {printable(str(paths[0]))}")
-            sys.stdout.flush()
+            write(f"{'' if not number else chr(10)}== {printable(str(paths[0]))}\n")
         show(table)

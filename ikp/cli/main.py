@@ -108,6 +108,13 @@ class _LazyGroup(click.Group):
             if os.environ.get("IKP_TRACEBACK") == "1":
                 raise
             raise _Failure(str(error)) from error
+        except MemoryError as error:
+            if os.environ.get("IKP_TRACEBACK") == "1":
+                raise
+            what = f": {error}" if str(error) else ""
+            raise _Failure(
+                f"there is not enough memory{what}. Give smaller files, or use a machine with more."
+            ) from error
 
 
 def _meant(name: str) -> str:

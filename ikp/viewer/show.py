@@ -46,13 +46,14 @@ def show(path: Path, view: FirstLook, *, port: int, page: Page, browser: bool, o
     with serving(path, port, page, view.query) as server:
         try:
             terminal.write(f"{server.ui_url}\n")
-            sys.stdout.flush()
+            if sys.stdout is not None:  # closed before Python began
+                sys.stdout.flush()
             _explain(server, view, once)
             if browser and _has_display():
                 webbrowser.open(server.ui_url)
             (server.fetched if once else Event()).wait()
         except KeyboardInterrupt:  # also right after the address is printed, before the rest
-            sys.stderr.write("\n")
+            _tell("\n")
 
 
 def _explain(server: FileServer, view: FirstLook, once: bool) -> None:
@@ -68,7 +69,12 @@ def _explain(server: FileServer, view: FirstLook, once: bool) -> None:
         lines.append(
             f"{UI} may fetch from port {PORT} only: take that, --offline, or another --ui."
         )
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    _tell("".join(f"{line}\n" for line in lines))
+
+
+def _tell(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)
 
 
 def _has_display() -> bool:

@@ -10,7 +10,9 @@ from ikp.cli import main
 from ikp.cli.main import COMMANDS, cli
 from ikp.errors import ExportError, IkpWarning
 from ikp.version import __version__
+from tests.analysis.example import trace
 
+FILE = "a trace"
 HEAVY = ("torch", "triton", "perfetto", "google.protobuf", "pandas", "rich", "stevedore")
 
 
@@ -148,6 +150,34 @@ def test_a_full_disk_is_told_in_a_line(words):
     assert ran.returncode == 1
     told = "ikp: error: the output can't be written: No space left on device."
     assert told in ran.stderr.splitlines() and "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["stats", FILE], ["stats", FILE, FILE], ["explain", FILE], ["diff", FILE, FILE]],
+)
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_a_command_ends_as_it_would_if_its_stdout_were_open(words, closed, tmp_path):
+    """A service may start it without any: Python has no sys.stdout then."""
+    made = str(tmp_path / "x.pftrace")
+    trace([(0, 0, 0, 100), (0, 1, 100, 400)]).save(made)
+    words = [made if each == FILE else each for each in words]
+    command = [sys.executable, "-m", "ikp.cli.main", *words]
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    ran = subprocess.run([*shell, *command], capture_output=True, text=True, check=False)
+    assert ran.returncode == run(*words).returncode == 0
+    assert "Traceback" not in ran.stderr
+
+
+def test_what_takes_more_memory_than_there_is_is_told_in_a_line(monkeypatch):
+    @click.command
+    def command():
+        raise MemoryError
+
+    monkeypatch.setattr("ikp.cli._join.command", command)
+    done = CliRunner().invoke(cli, ["join"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("ikp: error: there is not enough memory. ")
 
 
 def test_the_entry_point_is_the_one_that_is_installed():

@@ -242,7 +242,8 @@ def _warn(program: DslValue, region: str, place: str) -> None:
         try:
             warnings.warn(text, IkpWarning, stacklevel=2)
         except IkpWarning as error:  # warnings are errors here, and Python drops this one
-            sys.stderr.write(f"ikp: warning: {error}\n")
+            if sys.stderr is not None:  # a program may have closed it
+                sys.stderr.write(f"ikp: warning: {error}\n")
 
 
 def _number(value: DslValue, verb: str) -> DslValue:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch.autograd import DeviceType
 
 from benchmarks import put_aside
 from benchmarks.calls import case, develop, judge
 from benchmarks.calls.figures import spread
+from ikp.backends.timed import MOST
 
 
 def test_the_halves_have_no_call_in_common() -> None:
@@ -57,6 +60,25 @@ def test_kernels_between_two_delimiters_are_a_calls() -> None:
         put_aside.durations(events, 3)
     with pytest.raises(RuntimeError, match="1 calls with kernels in the profile for 2"):
         put_aside.durations(events[1:], 2)
+
+
+def test_what_traces_say_is_judged_of_launches_that_are_queued_behind_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rule: no call that is to be timed meets an idle GPU, which would wait for the host."""
+    made: list[str] = []
+    session = SimpleNamespace(facts={}, trace=None, reset=lambda: None)
+    switch = SimpleNamespace(session=session, missing=lambda: None)
+    flush = SimpleNamespace(zero_=lambda: made.append("flush"))
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: flush)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: made.append("idle"))
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda _: made.append("busy"))
+    monkeypatch.setattr(put_aside, "record", lambda *_: made.append("call"))
+    monkeypatch.setattr(put_aside, "longer", lambda *_: 9.0)
+    said = put_aside.told(switch, (tuple, lambda: None), put_aside.TOLD)
+    assert said == {"measured": 9.0 / MOST, "estimated": 9.0 / MOST}
+    assert made.count("call") == 2 * MOST
+    assert {before for before, each in pairwise(made) if each == "call"} == {"busy"}
 
 
 SCRIPT = '''

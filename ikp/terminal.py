@@ -220,5 +220,11 @@ def _padded(cell: str, size: int, left: bool) -> str:
 
 def next_line(*words: object, why: str = "") -> str:
     """Return the line with the command to type next, quoted for the shell."""
-    line = " ".join(shlex.quote(str(word)) for word in words)
+    line = " ".join(shlex.quote(_word(each)) for each in words)
     return f"next: {printable(line)}" + (f"    ({why})" if why else "")
+
+
+def _word(word: object) -> str:
+    """Return a word of a command: a file's name that begins with ``-`` would be an option."""
+    text = str(word)
+    return f"./{text}" if isinstance(word, os.PathLike) and text.startswith("-") else text

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ikp.terminal import columns, printable, shortened, width
+from ikp.terminal import columns, next_line, printable, shortened, width
 from tests.analysis.example import launch, trace
 
 REGION = "tl.load @chunk_gated_delta_rule.py:417 in the loop of :391"
@@ -126,3 +127,11 @@ def test_what_is_no_terminal_has_no_width(tmp_path: Path, monkeypatch: pytest.Mo
     with (tmp_path / "x").open("w") as file:
         assert columns(file) is None
     assert columns(file) is None  # closed
+
+
+@pytest.mark.parametrize("name", ["-x.pftrace", "--help", "a b.pftrace", "x.pftrace"])
+def test_the_next_command_names_a_file_as_a_file(name):
+    line = next_line("ikp", "view", "--finding", 1, Path(name))
+    *options, file = shlex.split(line.removeprefix("next: "))
+    assert options == ["ikp", "view", "--finding", "1"]
+    assert Path(file) == Path(name) and not file.startswith("-")

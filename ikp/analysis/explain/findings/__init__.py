@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ikp.analysis.explain.findings.again_in_each_block import again_in_each_block
+from ikp.analysis.explain.findings.contended_atomics import contended_atomics
 from ikp.analysis.explain.findings.excess_work import excess_work
 from ikp.analysis.explain.findings.held_up_warps import held_up_warps
 from ikp.analysis.explain.findings.idle_sms import idle_lanes, launch_gaps, occupancy_limits
 from ikp.analysis.explain.findings.idle_threads import divergence, idle_threads, serial_threads
-from ikp.analysis.explain.findings.kinds_of_memory import (
-    contended_atomics,
-    far_memory,
-    local_memory,
-)
+from ikp.analysis.explain.findings.kinds_of_memory import far_memory, local_memory
 from ikp.analysis.explain.findings.late_messages import late_messages
 from ikp.analysis.explain.findings.needless_instructions import (
     extra_instructions,

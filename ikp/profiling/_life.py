@@ -28,7 +28,8 @@ from ikp.profiling.torch_profiler import HostRecording
 from ikp.registry import check_target
 from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
-from ikp.session.recorder import Recording, gpus_of
+from ikp.session.ended_kernels import gpus_of
+from ikp.session.recorder import Recording
 from ikp.session.termination import PATIENCE_S, hold, on_termination
 from ikp.session.wishes import Wishes
 from ikp.signals import pass_on

@@ -21,7 +21,8 @@ from ikp.session.current import current_rank
 from ikp.session.handed import Held
 from ikp.session.known_launch import SlowError, revoke
 from ikp.session.memory import BufferSize
-from ikp.session.recorder import BufferRequest, provenance
+from ikp.session.provenance import provenance
+from ikp.session.recorder import BufferRequest
 from ikp.session.replays import REPLAYS
 from ikp.session.stock import Stock
 from ikp.session.termination import hold

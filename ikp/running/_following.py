@@ -37,7 +37,7 @@ def claimed(family: Family, path: str, template: str) -> tuple[str, str]:
     Raises:
         OSError: the folder of notes is gone: the first process has ended.
     """
-    from ikp.session.recorder import program_name  # imports numpy
+    from ikp.session.provenance import program_name  # imports numpy
 
     rank = current_rank()
     names = [ROOT] if family.is_root else [] if rank is None else [f"rank{rank}"]
@@ -79,7 +79,7 @@ def ended(family: Family, name: str, lines: list[str], parts: list[Part]) -> Non
     The first process, which is to become another program, has said its lines.
     """
     from ikp.running.process_parts import as_note
-    from ikp.session.recorder import program_name
+    from ikp.session.provenance import program_name
 
     try:
         family.put(_PARTS + name, as_note(parts))

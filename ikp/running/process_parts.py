@@ -47,7 +47,7 @@ class Part:
             trace: what it recorded; None where that is lost.
             path: the file that holds it; None where none was written.
         """
-        from ikp.session.recorder import program_name
+        from ikp.session.provenance import program_name
 
         launches = () if trace is None else trace.launches
         attempted = sum(each.attempted for each in launches)

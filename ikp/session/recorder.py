@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
-import platform
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from operator import attrgetter, methodcaller
-from pathlib import Path
 from typing import Any
 
-from ikp import registry
-from ikp.core import abi
 from ikp.core.abi import OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.decoding.stream import until, with_open
 from ikp.core.host_clock import HostClock
-from ikp.core.host_trace import MONOTONIC
 from ikp.core.regions import merge
 from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text
-from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, SegmentRows, Selection, Tensor
+from ikp.core.segment import EVERYTHING, Segment, SegmentRows, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError, FaultError, IkpError, PatchError
-from ikp.paths import shown
 from ikp.progress import progress
 from ikp.session import launch_marks
 from ikp.session.arena import ReadySegments, SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
-from ikp.session.faults import failures, fault, lost, streams
+from ikp.session.ended_kernels import ended_or_failed, wait, written
+from ikp.session.faults import fault, lost, streams
 from ikp.session.handed import Held, hand_out
 from ikp.session.harvest import Harvest, Taken
 from ikp.session.known_launch import LASTS_S, ask_torch, revoke
 from ikp.session.lifting import Drain
 from ikp.session.memory import BufferSize
-from ikp.session.readback import read_back, waited
+from ikp.session.provenance import provenance
 from ikp.session.replays import CapturedGraph, ReplayLog, known
+from ikp.session.segment_sources import SourceReader, is_here, source_of, sources_of
 from ikp.session.service import DeviceService, service_of
 from ikp.session.stock import STOCK_BYTES, Stock
-from ikp.session.storage import shared_by_mps
 from ikp.session.wishes import Settled, Wishes, device_facts
-from ikp.version import __version__
 from ikp.warning import warn
 
 
@@ -470,8 +463,8 @@ class Recording:
         from ikp.core.decoding.decode import decode
 
         with self._still(), self._lock:
-            some = [each for each in self._taken if _is_here(each) and not each.is_void()]
-            sources = [_source(each) for each in some]
+            some = [each for each in self._taken if is_here(each) and not each.is_void()]
+            sources = [source_of(each) for each in some]
         now = time.time_ns()
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
         sources, names, opened = with_open(sources, names)
@@ -514,7 +507,7 @@ class Recording:
         if ended and not failed:
             taken = self._with_replays(taken, made)
         self.running = not ended
-        reading = _Reading(taken, last, _sources if ended else self._raw)
+        reading = SourceReader(taken, last, sources_of if ended else self._raw)
         running = streams(every, failed)
         broken = fault(gone, len(every), failed, facts, running) if failed else None
         if broken is not None:
@@ -559,8 +552,8 @@ class Recording:
         """Yield segments copied as a whole, while kernels run on: no other kernel could run."""
         for each in taken:
             segment = each.segment
-            if _is_here(each):
-                yield _source(each)
+            if is_here(each):
+                yield source_of(each)
                 continue
             place = self._places[segment.data.device]
             read = partial(place.service.storage.read, segment.data, SegmentRows(0, segment.nbytes))
@@ -575,112 +568,6 @@ _FEW = 16
 """The most segments of a stock where memory may be short soon."""
 _CLOCK_S = 0.05
 """The interval at which launches ask a GPU's clock whether a handshake is due."""
-_BYTES_AT_ONCE = 1 << 30
-_SETTLES_S = 0.25
-"""For so long, launch headers that can't be decoded are read again."""
-_AT_ONCE = 256
-"""Launches read back together, so that waiting for a copy is shared by many."""
-
-
-class _Reading:
-    """An iterator over segments' sources, read back as a decoder takes them; keeps the last error.
-
-    Segments that can't be decoded are left out.
-    """
-
-    def __init__(
-        self,
-        taken: Sequence[Taken],
-        last: bool,
-        sources: Callable[[Sequence[Taken]], Iterator[SegmentSource]],
-    ) -> None:
-        self._taken, self._last, self._sources = taken, last, sources
-        self.broken: DecodeError | None = None
-        self.silent: set[str] = set()  # labels of buffers that no kernel wrote to
-        self.seconds = 0.0  # that reading took
-        self._until = 0.0  # when no launch header is read again; 0 before the first that is wrong
-
-    def __iter__(self) -> Iterator[SegmentSource]:
-        for some in _groups(self._taken):
-            began = time.perf_counter()
-            sources = self._sources(some)
-            self.seconds += time.perf_counter() - began
-            for each, source in zip(some, sources, strict=True):
-                settled, error = self._settled(each, source)
-                if self._last:
-                    each.lifted = None
-                if error is not None:
-                    self.broken = error
-                    continue
-                launched = settled.layout is not None
-                if each.segment.enabled and not launched and not each.heard:
-                    self.silent.add(settled.label)
-                yield settled
-
-    def _settled(
-        self, each: Taken, source: SegmentSource
-    ) -> tuple[SegmentSource, DecodeError | None]:
-        """Return a source whose launch header is whole, or the error of a header that stays wrong.
-
-        Another thread may launch after the wait for kernels. A copy can then hold the half of the
-        header that its kernel has written.
-        """
-        while True:
-            try:
-                _ = source.layout
-            except DecodeError as error:
-                wrong = error
-            else:
-                return source, None
-            now = time.monotonic()
-            self._until = self._until or now + _SETTLES_S
-            if each.lifted is not None or now >= self._until:
-                return source, wrong
-            time.sleep(_SETTLES_S / 100)
-            (source,) = self._sources([each])
-
-
-def _groups(taken: Sequence[Taken]) -> Iterator[list[Taken]]:
-    """Yield segments in their order, in groups that may be copied out at once."""
-    group: list[Taken] = []
-    nbytes = 0
-    for each in taken:
-        nbytes += each.segment.nbytes
-        if group and (len(group) == _AT_ONCE or nbytes > _BYTES_AT_ONCE):
-            yield group
-            group, nbytes = [], each.segment.nbytes
-        group.append(each)
-    if group:
-        yield group
-
-
-def _sources(taken: Sequence[Taken]) -> Iterator[SegmentSource]:
-    """Return the sources of segments, in their order; those on GPUs are copied out, by device."""
-    copied: dict[int, SegmentSource] = {}
-    there: dict[Any, list[tuple[int, Segment]]] = {}
-    for each in taken:
-        segment = each.segment
-        if not _is_here(each):
-            there.setdefault(segment.data.device, []).append((id(each), segment))
-    for some in there.values():
-        keys, segments = zip(*some, strict=True)
-        copied.update(zip(keys, waited(read_back(segments)), strict=True))
-    return (copied.pop(id(each)) if id(each) in copied else _source(each) for each in taken)
-
-
-def _is_here(taken: Taken) -> bool:
-    """Return whether no copy from a device is needed, but for what a drain copies by itself."""
-    read = taken.lifted is not None or taken.drain is not None
-    return read or not taken.segment.data.is_cuda
-
-
-def _source(taken: Taken) -> SegmentSource:
-    """Return the source of a segment on the host, or of one that was read back."""
-    if taken.lifted is not None:
-        return taken.lifted.source(taken.segment)
-    if taken.drain is not None:
-        return taken.drain.source()
-    return SegmentSource.of(taken.segment, taken.segment.data.numpy())
 
 
 def _nothing() -> None:
@@ -702,101 +589,3 @@ def recording(wishes: Wishes) -> Iterator[Recording]:
         yield Recording(opening, wishes)
     finally:
         closed(opening)
-
-
-def provenance(segments: list[Segment]) -> dict[str, str]:
-    """Return the provenance of a trace: program, host, devices and versions."""
-    from importlib.metadata import PackageNotFoundError
-
-    devices = {each.device_name: each.data.device for each in segments}
-    facts = {
-        "ikp": __version__,
-        "abi": str(abi.ABI_VERSION),
-        "python": platform.python_version(),
-        "host": platform.platform(),
-        "command": program_name(),
-        MONOTONIC: str(time.time_ns() - time.monotonic_ns()),
-        "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "devices": ", ".join(sorted(devices)),
-    }
-    if shared := [name for name, device in devices.items() if shared_by_mps(device)]:
-        facts["mps"] = ", ".join(sorted(shared))
-    for package in (*registry.distributions(), "torch"):
-        try:
-            facts[package] = _version(package)
-        except PackageNotFoundError:
-            continue
-    return facts
-
-
-def program_name() -> str:
-    """Return the program: a script's name, or ``-m module``. Arguments may hold keys and tokens."""
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return f"-m {spec.name.removesuffix('.__main__')}"
-    return shown(Path(sys.argv[0]).name if sys.argv else "")
-
-
-@cache
-def _version(package: str) -> str:
-    """Return a package's version; cached, as finding it takes half a millisecond per session."""
-    from importlib.metadata import version
-
-    return version(package)
-
-
-def gpus_of(segments: list[Segment]) -> set[str]:
-    """Return the GPUs on which the segments lie."""
-    return {str(segment.data.device) for segment in segments if segment.data.is_cuda}
-
-
-def wait(segments: list[Segment]) -> None:
-    """Wait for everything queued on the segments' devices."""
-    for device in {segment.data.device for segment in segments if segment.data.is_cuda}:
-        import torch
-
-        torch.cuda.synchronize(device)
-
-
-def wait_for(segments: list[Segment], patience_s: float | None) -> bool:
-    """Wait for everything queued on the segments' devices, at most so long; return if it is done.
-
-    Raises:
-        RuntimeError: a kernel has failed.
-    """
-    if patience_s is None:
-        wait(segments)
-        return True
-    failed: list[Exception] = []
-
-    def waited_for() -> None:
-        try:
-            wait(segments)
-        except Exception as error:  # noqa: BLE001 - raised below
-            failed.append(error)
-
-    thread = threading.Thread(target=waited_for, daemon=True)
-    thread.start()
-    thread.join(patience_s)
-    if failed:
-        raise failed[0]
-    return not thread.is_alive()
-
-
-def ended_or_failed(
-    segments: list[Segment], patience_s: float | None
-) -> tuple[bool, dict[Any, str]]:
-    """Wait as ``wait_for`` does; return whether all kernels ended, and errors of failed GPUs."""
-    try:
-        ended = wait_for(segments, patience_s)
-    except RuntimeError:
-        ended = True
-    devices = {each.data.device for each in segments if each.data.is_cuda}
-    return ended, failures(devices) if ended else {}
-
-
-def written(segment: Segment) -> bool:
-    """Return whether a kernel has begun to record into the segment."""
-    header = segment.data[:WORDS_AT].cpu().numpy()
-    return bool(header.any())

@@ -155,13 +155,13 @@ def test_a_session_changes_what_threads_share_under_its_locks(
             recording.wishes.replays = 1
             recording._keep_replays(SimpleNamespace(device=kept.data.device, segments=[]), new=True)
             recording._logs.clear()
-            with locked_calls(recording, changes, (recorder, "_is_here")):
+            with locked_calls(recording, changes, (recorder, "is_here")):
                 recording.snapshot({})
     del kept
     assert changes.without == set()
     expected = {f"Harvest.{each}" for each in ("_unread", "_kept", "crowded", "_paused", "sizes")}
     expected |= {"Harvest._waiting holds", "Harvest._attempted holds", "Recording._taken holds"}
-    expected |= {"Harvest._waiting holds", "Recording._logs holds", "_is_here()"}
+    expected |= {"Harvest._waiting holds", "Recording._logs holds", "is_here()"}
     expected |= {"Harvest._group holds", "Recording._places holds", "_found()", "_keep()", "step()"}
     assert changes.by >= expected, "each of it was seen"
 

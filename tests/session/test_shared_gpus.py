@@ -12,7 +12,7 @@ import ikp
 from ikp.core.decoding.decode import decode
 from ikp.core.trace import of_class
 from ikp.driver import cuda
-from ikp.session import recorder, storage
+from ikp.session import provenance, storage
 
 pytestmark = pytest.mark.any_pins
 
@@ -52,7 +52,7 @@ def test_a_gpu_that_mps_shares_is_named(old: bool, monkeypatch: pytest.MonkeyPat
         )
         for number in (0, 1, 1)
     ]
-    facts = recorder.provenance(segments)  # type: ignore[arg-type]
+    facts = provenance.provenance(segments)  # type: ignore[arg-type]
     assert facts.get("mps") == (None if old else "H100 (cuda:1)")
     said = str(of_class(ikp.Trace, decode([], {}, facts)).stats())
     assert ("H100 (cuda:1): shared by MPS" in said) is not old

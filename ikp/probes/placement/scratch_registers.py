@@ -7,16 +7,23 @@ store is then far behind it. Where few are free, the words of a record are store
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice, pairwise
-from typing import TypeAlias, TypeVar
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
 from ikp.probes.code.reserved_registers import Scratch, Shared, address_at
 from ikp.probes.placement.frame_registers import Lender
+from ikp.probes.placement.record_layouts import (
+    RecordWords,
+    kinds_of_layouts,
+    record_layouts,
+    word_bits,
+    word_registers,
+)
 from ikp.sass.assembly.assembler import PT
 from ikp.sass.dataflow.free_registers import FreeRegisters, Spare, lone
 from ikp.sass.dataflow.register_handover import given_back
@@ -28,11 +35,7 @@ _FAR = 16
 """After so many instructions, a store has read its registers."""
 _FEWEST = 3
 """How many registers the smallest record needs, two of them in a row."""
-_ENOUGH = 5
-"""Of so many addresses, one overlaps no record's words: these are in four registers, at most."""
-_Words: TypeAlias = tuple[int, int, int]
-"""The registers of a record's tag, its start, and its end."""
-_T = TypeVar("_T", int, _Words)
+_T = TypeVar("_T", int, RecordWords)
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,12 @@ class ScratchChooser:
         if not spare.scoreboards or (self.lender and pair is None):
             return None
         late = self._late(index)
-        ways = enumerate(_layouts(spare, self.near, late))
+        ways = enumerate(record_layouts(spare, self.near, late))
         best = next((n for n, each in ways if each), None)
         mine = {*members(shared.bits)}
         free = tuple([each for each in spare.registers if R.first + each not in mine])
         pairs = tuple([each for each in spare.pairs if mine.isdisjoint(_pair(each))])
-        enough = islice(_ways(free, pairs, late), None if best is None else best + 1)
+        enough = islice(kinds_of_layouts(free, pairs, late), None if best is None else best + 1)
         found = next(filter(None, enough), [])
         if not found:
             return None
@@ -110,9 +113,9 @@ class ScratchChooser:
         def far(reach: int) -> int:
             return min(reach, _FAR)
 
-        def by_words(each: _Words) -> tuple[int, int, int, _Words]:
-            reach = ahead.of(_registers(*each)) - index
-            return far(reach), before.age(_registers(*each)), reach, each
+        def by_words(each: RecordWords) -> tuple[int, int, int, RecordWords]:
+            reach = ahead.of(word_registers(*each)) - index
+            return far(reach), before.age(word_registers(*each)), reach, each
 
         def by_board(each: int) -> tuple[int, int, int, int]:
             reach = self.reach(index, (), each)
@@ -158,12 +161,12 @@ class ScratchChooser:
         return max(there, key=lambda each: (self._untouched(index, each), each), default=None)
 
     def _made(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
-        layouts = _layouts(spare, self.near, self._late(index))
+        layouts = record_layouts(spare, self.near, self._late(index))
         choices = next(filter(None, layouts), [])
         if not choices:
             return _few(spare)
-        words = self._longest(index, choices, lambda each: _registers(*each))
-        taken = {*_registers(*words)}
+        words = self._longest(index, choices, lambda each: word_registers(*each))
+        taken = {*word_registers(*words)}
         where, every = (_one, spare.registers) if self.near else (_pair, spare.pairs)
         free = [each for each in every if taken.isdisjoint(where(each))]
         address = self._longest(index, free, where)
@@ -330,7 +333,7 @@ class Latest:
     def add(self, record: Scratch) -> None:
         """Add the next record, by its scratch registers."""
         self.count += 1
-        words = _registers(record.first, record.start, record.last)
+        words = word_registers(record.first, record.start, record.last)
         self.registers |= dict.fromkeys(words, self.count)
         self.boards[record.scoreboard] = self.count
 
@@ -377,21 +380,6 @@ def _few(spare: Spare) -> str:
     return f"only {registers} register{'s are' if registers > 1 else ' is'}"
 
 
-def _registers(tag: int, start: int, end: int) -> Sequence[int]:
-    """Return the registers of a record's words."""
-    return range(tag, tag + 4) if _in_a_row(tag, start, end) else (tag, start, end)
-
-
-def _members(tag: int, start: int, end: int) -> int:
-    """Return the registers of a record's words, as bits."""
-    return span(tag, 4) if _in_a_row(tag, start, end) else 1 << tag | 1 << start | 1 << end
-
-
-def _in_a_row(tag: int, start: int, end: int) -> bool:
-    """Whether one store takes a record's words, with the register behind them."""
-    return tag % 4 == 0 and start == tag + 1 and end == tag + 2
-
-
 def _one(first: int) -> range:
     return range(first, first + 1)
 
@@ -400,7 +388,7 @@ def _pair(first: int) -> range:
     return range(first, first + 2)
 
 
-def _scratch(words: _Words, shared: Shared) -> Scratch:
+def _scratch(words: RecordWords, shared: Shared) -> Scratch:
     """Return a record's scratch registers; the scoreboard is set later."""
     tag, start, end = words
     apart = None if tag % 2 == 0 and start == tag + 1 else start
@@ -414,40 +402,9 @@ def _scratch(words: _Words, shared: Shared) -> Scratch:
 def used(scratch: Scratch) -> int:
     """Return the registers that a record's stores read, as bits; of a gathered one, all it uses."""
     if (gathered := scratch.gathered) is not None:
-        own = _members(scratch.first, scratch.start, scratch.last)
+        own = word_bits(scratch.first, scratch.start, scratch.last)
         number = 0 if scratch.predicate == PT else 1 << R.first + gathered.number
         return own | number | gathered.bits
     pair = 0 if scratch.pair is None else span(UR.first + scratch.pair, 2)
-    words = _members(scratch.first, scratch.start, scratch.last)
+    words = word_bits(scratch.first, scratch.start, scratch.last)
     return words | address_at(scratch.address, near=scratch.near) | pair
-
-
-def _layouts(spare: Spare, near: bool, late: int) -> Iterator[list[_Words]]:
-    """Yield the layouts of a record's words that leave room for their address, the best ones first.
-
-    Each is given by the registers of its tag, its start, and its end. A store of a row reads the
-    register behind them, too: none that is ``late``, which a load may have yet to write.
-    """
-    every = (spare.registers if near else spare.pairs)[:_ENOUGH]
-    where = [address_at(each, near=near) for each in every]
-    for way in _ways(spare.registers, spare.pairs, late):
-        yield [each for each in way if not all(map(_members(*each).__and__, where))]
-
-
-def _there(way: Iterable[_Words], late: int) -> list[_Words]:
-    """Return the layouts whose stores read no register that is ``late``."""
-    return [each for each in way if not (_in_a_row(*each) and late >> R.first + each[0] + 3 & 1)]
-
-
-def _ways(free: tuple[int, ...], pairs: tuple[int, ...], late: int) -> Iterator[list[_Words]]:
-    """Yield lists of layouts of a record's words, the best kind first; see ``_layouts``."""
-    members = set(free)
-    rows = [(at, at + 1, at + 2) for at in pairs if at % 4 == 0 and at + 2 in members]
-    yield _there(rows, late)
-    apart = [(at, at + 1, each) for at in pairs[:1] for each in free if each // 2 != at // 2]
-    yield _there(apart, late)
-    few = sorted(free, key=lambda each: each ^ 1 in members)  # those without a neighbour first
-    yield _there(zip(few, few[1:], few[2:], strict=False), late)
-    yield [(at, at + 1, at + 1) for at in pairs]
-    yield [(first, second, second) for first, second in pairwise(few)]
-    yield [(each, each, each) for each in free]

@@ -44,7 +44,7 @@ class NoCopyRoomError(Exception):
     """There is no memory for a copy."""
 
 
-class Memory(Protocol):
+class MemoryCalls(Protocol):
     """The device's memory."""
 
     def allocate(self, nbytes: int) -> int:
@@ -64,7 +64,7 @@ def compare(
     buffers: Sequence[Buffer],
     plain: Callable[[], object],
     recorded: Callable[[], object],
-    memory: Memory,
+    memory: MemoryCalls,
 ) -> CheckResult:
     """Run a kernel plain twice, then with records, on the same memory, and compare.
 
@@ -98,7 +98,7 @@ def _compared(
     buffers: Sequence[Buffer],
     unsteady: Sequence[Buffer],
     first: Mapping[Buffer, int],
-    memory: Memory,
+    memory: MemoryCalls,
 ) -> CheckResult:
     steady = [each for each in buffers if each not in unsteady]
     if differing := [text for each in steady if (text := _difference(each, first[each], memory))]:
@@ -121,7 +121,7 @@ def size_of(buffers: Sequence[Buffer]) -> str:
 
 
 @contextmanager
-def copies(buffers: Sequence[Buffer], memory: Memory) -> Iterator[Mapping[Buffer, int]]:
+def copies(buffers: Sequence[Buffer], memory: MemoryCalls) -> Iterator[Mapping[Buffer, int]]:
     """Lend memory with a copy of each buffer."""
     made: dict[Buffer, int] = {}
     try:
@@ -137,18 +137,18 @@ def copies(buffers: Sequence[Buffer], memory: Memory) -> Iterator[Mapping[Buffer
             memory.free(address)
 
 
-def _keep(copies: Mapping[Buffer, int], memory: Memory) -> None:
+def _keep(copies: Mapping[Buffer, int], memory: MemoryCalls) -> None:
     for each, copy in copies.items():
         memory.copy(copy, each.address, each.nbytes)
 
 
-def restore(copies: Mapping[Buffer, int], memory: Memory) -> None:
+def restore(copies: Mapping[Buffer, int], memory: MemoryCalls) -> None:
     """Put back what buffers held when their copies were made."""
     for each, copy in copies.items():
         memory.copy(each.address, copy, each.nbytes)
 
 
-def _difference(buffer: Buffer, copy: int, memory: Memory) -> str:
+def _difference(buffer: Buffer, copy: int, memory: MemoryCalls) -> str:
     """Return in words where a buffer differs from its copy; "" where it does not."""
     first, different = 0, 0
     for at in range(0, buffer.nbytes, _CHUNK):

@@ -48,7 +48,7 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class MatchGroup:
     """Launches and records that may belong together, by index."""
 
     launches: list[int]
@@ -128,7 +128,7 @@ def by_number(launches: Sequence[Launch], records: Sequence[HostSlice]) -> Numbe
     return Numbered(made, odd)
 
 
-def groups(launches: Sequence[Launch], records: Sequence[HostSlice]) -> list[Alike]:
+def groups(launches: Sequence[Launch], records: Sequence[HostSlice]) -> list[MatchGroup]:
     """Return the launches and records that may belong together, by grid, block and name.
 
     Names decide only where both sides have some in common: labels are the user's.
@@ -138,7 +138,7 @@ def groups(launches: Sequence[Launch], records: Sequence[HostSlice]) -> list[Ali
         ours[launch.grid, launch.block].append(index)
     for index, record in enumerate(records):
         theirs[_shape(record)].append(index)
-    made = list[Alike]()
+    made = list[MatchGroup]()
     for shape, some in ours.items():
         made += _by_name(launches, records, some, theirs[shape])
     return made
@@ -146,7 +146,7 @@ def groups(launches: Sequence[Launch], records: Sequence[HostSlice]) -> list[Ali
 
 def _by_name(
     launches: Sequence[Launch], records: Sequence[HostSlice], ours: list[int], theirs: list[int]
-) -> Iterator[Alike]:
+) -> Iterator[MatchGroup]:
     """Yield the launches and records of one shape that may belong together."""
     names = {records[index].name for index in theirs}
     apart = defaultdict[str, list[int]](list)
@@ -158,7 +158,7 @@ def _by_name(
             found = [index for index in theirs if records[index].name == name]
         else:
             found = [index for index in theirs if records[index].name not in named]
-        yield Alike(mine, found, bool(name))
+        yield MatchGroup(mine, found, bool(name))
 
 
 def _shape(record: HostSlice) -> Shape:
@@ -173,7 +173,7 @@ def _triple(args: Mapping[str, Any], name: str) -> tuple[int, ...]:
 def by_time(
     spans: Spans,
     records: Spans,
-    alike: Sequence[Alike],
+    alike: Sequence[MatchGroup],
     known: Mapping[int, int],
 ) -> Matched:
     """Match each launch with its nearest record, if no other launch is nearer to that.
@@ -253,7 +253,7 @@ class UnclearError(Exception):
     """Launches and records can't be matched by their order alone; the text says why."""
 
 
-def by_order(spans: Spans, records: Spans, alike: Sequence[Alike]) -> tuple[Ints, Ints]:
+def by_order(spans: Spans, records: Spans, alike: Sequence[MatchGroup]) -> tuple[Ints, Ints]:
     """Match launches with records without a common clock, by the rhythm in which they come.
 
     Returns:

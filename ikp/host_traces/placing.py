@@ -18,6 +18,7 @@ from ikp.host_traces.matching import (
     NEAR_NS,
     SLACK_NS,
     Matched,
+    MatchGroup,
     Numbered,
     Spans,
     UnclearError,
@@ -64,6 +65,21 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
         return _by_monotonic(trace, host, aligned)
     if way is None:
         way = "clocks" if aligned and host.base_ns is not None else "launches"
+    return (_by_clocks if way == "clocks" else _by_launches)(trace, host, aligned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Launches that ran, kernel records, and which of both may belong together."""
+
+    where: list[int]  # the records' indices among the host's slices
+    spans: Spans  # of launches
+    records: Spans  # on the host's own axis
+    alike: list[MatchGroup]
+    known: dict[int, int]  # launch to record, by numbers that both have
+
+
+def _candidates(trace: AnyTrace, host: HostTrace) -> _Candidates:
     where = [index for index, each in enumerate(host.slices) if each.is_kernel]
     records = [host.slices[index] for index in where]
     spans, ran = _spans(trace)
@@ -77,22 +93,34 @@ def place(trace: AnyTrace, host: HostTrace, way: str | None = None) -> Placed[An
     _check_numbers(numbered, host)
     starts = np.array([each.start_ns for each in records], np.int64)
     there = Spans(starts, np.array([each.end_ns for each in records], np.int64))
-    if way == "clocks":
-        base = _base(host, aligned)
-        matched = by_time(spans, there.moved(np.full(len(starts), base)), alike, known)
-        bound = max((each.clock.unix_bound_ns or 0.0 for each in trace.launches), default=0.0)
-        matched = matched.certain(SLACK_NS + bound, _MOST_MISFITS)
-        if records and len(spans.middle):
-            _check(matched, host, SLACK_NS + bound, way)
-        exactly = f"by clocks, at most {bound / 1e3:.2f} us off" if bound else "by the host's clock"
-        return _placed(trace, replace(host, base_ns=base), way, matched, where, exactly)
-    base, line = _line(spans, there, alike, known, host, trace)
+    return _Candidates(where, spans, there, alike, known)
+
+
+def _by_clocks(trace: AnyTrace, host: HostTrace, aligned: bool) -> Placed[AnyTrace]:
+    """Leave both traces where their clocks say that they are."""
+    found = _candidates(trace, host)
+    base = _base(host, aligned)
+    there = found.records.moved(np.full(len(found.where), base))
+    bound = max((each.clock.unix_bound_ns or 0.0 for each in trace.launches), default=0.0)
+    matched = by_time(found.spans, there, found.alike, found.known)
+    matched = matched.certain(SLACK_NS + bound, _MOST_MISFITS)
+    if found.where and len(found.spans.middle):
+        _check(matched, host, SLACK_NS + bound, "clocks")
+    exactly = f"by clocks, at most {bound / 1e3:.2f} us off" if bound else "by the host's clock"
+    return _placed(trace, replace(host, base_ns=base), "clocks", matched, found.where, exactly)
+
+
+def _by_launches(trace: AnyTrace, host: HostTrace, _: bool) -> Placed[AnyTrace]:
+    """Move ikp's trace by a line through the middles of launches and of their kernel records."""
+    found = _candidates(trace, host)
+    base, line = _line(found.spans, found.records, found.alike, found.known, host, trace)
     moved = _moved(trace, line)
-    spans, _ = _spans(moved)
-    matched = by_time(spans, there.moved(np.full(len(starts), base)), alike, known)
-    _check(matched, host, SLACK_NS, way)
+    spans, _ran = _spans(moved)
+    there = found.records.moved(np.full(len(found.where), base))
+    matched = by_time(spans, there, found.alike, found.known)
+    _check(matched, host, SLACK_NS, "launches")
     exactly = "by matching launches with kernel records"
-    return _placed(moved, replace(host, base_ns=base), way, matched, where, exactly)
+    return _placed(moved, replace(host, base_ns=base), "launches", matched, found.where, exactly)
 
 
 def _by_monotonic(trace: AnyTrace, host: HostTrace, aligned: bool) -> Placed[AnyTrace]:

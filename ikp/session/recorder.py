@@ -486,20 +486,10 @@ class Recording:
         from ikp.core.decoding.decode import decode  # half of what opening a session would import
 
         began = time.perf_counter()
-        with self._lock:
-            if not self._ordered:
-                self._taken.sort(key=attrgetter("at"))
-                self._ordered = True
-            every = tuple(self._taken)
+        every = self._in_order()
         segments = [each.segment for each in every]
         segments += [each for log in self._logs.values() for each in log.segments]
-        ended, failed = ended_or_failed(segments, patience_s)
-        if last and self._logs:  # not before: replays that are queued would find no log
-            for log in self._logs.values():
-                with suppress(PatchError):  # a kernel has failed: no call works any more
-                    log.end()
-            if ended:
-                ended, failed = ended_or_failed(segments, patience_s)  # replays begun meanwhile
+        ended, failed = self._ended(segments, last, patience_s)
         gone = lost(every, failed)
         left_out = set(map(id, gone))
         taken = [each for each in every if id(each) not in left_out and not each.is_void()]
@@ -527,15 +517,37 @@ class Recording:
         else:
             trace, _ = self._until(trace, read_ns, opened)
         self.unheard = [_not_heard(reading.silent)] if reading.silent else []
-        copied = reading.seconds
-        costs = {
-            "copied_out_s": f"{copied:.4f}",
-            "decoded_s": f"{time.perf_counter() - began - copied:.4f}",
-        }
-        if waited := sum(place.harvest.waited_s for place in self._places.values()):
-            costs["launches_waited_s"] = f"{waited:.4f}"
+        costs = self._costs(time.perf_counter() - began, reading.seconds)
         trace = replace(trace, provenance={**trace.provenance, **costs})
         return trace, broken or reading.broken
+
+    def _in_order(self) -> tuple[Taken, ...]:
+        """Return the segments in the order in which launches took them."""
+        with self._lock:
+            if not self._ordered:
+                self._taken.sort(key=attrgetter("at"))
+                self._ordered = True
+            return tuple(self._taken)
+
+    def _ended(
+        self, segments: list[Segment], last: bool, patience_s: float | None
+    ) -> tuple[bool, dict[Any, str]]:
+        """Do as ``ended_or_failed``; the last reading also ends the logs of replays."""
+        ended, failed = ended_or_failed(segments, patience_s)
+        if last and self._logs:  # not before: replays that are queued would find no log
+            for log in self._logs.values():
+                with suppress(PatchError):  # a kernel has failed: no call works any more
+                    log.end()
+            if ended:
+                return ended_or_failed(segments, patience_s)  # replays begun meanwhile
+        return ended, failed
+
+    def _costs(self, took_s: float, copied_s: float) -> dict[str, str]:
+        """Return what reading took, and how long launches waited for memory, in seconds."""
+        costs = {"copied_out_s": f"{copied_s:.4f}", "decoded_s": f"{took_s - copied_s:.4f}"}
+        if waited := sum(place.harvest.waited_s for place in self._places.values()):
+            costs["launches_waited_s"] = f"{waited:.4f}"
+        return costs
 
     def _clocks(self, *, ended: bool) -> dict[str, HostClock]:
         """Return the clocks of GPUs, by their names in launches, after a last handshake."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from ikp.analysis.explain.activity import FLAG_WAIT, Activity
 from ikp.analysis.explain.connections import Connection, Rows, connect_wait
-from ikp.analysis.explain.counted_work import counted_work
+from ikp.analysis.explain.counted_work import RangeWork, counted_work
 from ikp.analysis.explain.findings.needless_instructions import extra_of
 from ikp.analysis.explain.places import share_of_time, where_of, where_of_rows
 from ikp.analysis.explain.prepared import Prepared
@@ -306,38 +306,64 @@ def _why(launch: Prepared, wait: _Wait) -> str:
 _LEAST: Final = 0.05
 
 
+@dataclass(frozen=True)
+class _FlagWaits:
+    """Waits for flags in a launch: ranges that measure them, or code that does nothing else."""
+
+    names: list[str]  # of the ranges
+    share: float  # of the blocks' time; of the warps', if not measured
+    measured: bool
+    ranges: list[RangeWork]  # with loops that read a flag
+    sleeps: bool  # whether such a loop sleeps before it asks again
+
+    @property
+    def least(self) -> float:
+        return _LEAST if self.measured else _MOSTLY
+
+    def where(self, launch: Prepared) -> Where:
+        if not self.ranges:
+            return Where(regions=tuple(self.names[:3]))
+        return where_of(launch, self.ranges, [one.facts.polls for one in self.ranges])
+
+
+def _flag_waits(launch: Prepared) -> _FlagWaits | None:
+    """Return the waits for flags; None without any, or where a busy unit explains the time."""
+    work = counted_work(launch)
+    ranges = [one for one in work.ranges if one.facts.polls] if work else []
+    occurring = np.flatnonzero(launch.counts).tolist()
+    regions = [i for i in occurring if launch.names[i].startswith(FLAG_WAIT)]
+    if regions:
+        rows = launch.of_region(regions)
+        share = share_of_blocks(launch, launch.slot[rows], launch.took(rows))
+        names = [launch.names[i] for i in regions]
+    elif work and ranges and nearest(launch) < _DEVICE_BUSY:
+        share = share_of_time(launch, ranges, work.kernel)
+        names = [one.name for one in ranges]
+    else:
+        return None
+    sleeps = bool(work and extra_of(work, "asleep"))
+    return _FlagWaits(names, share, bool(regions), ranges, sleeps)
+
+
 def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding on the time of warps in waits for flags.
 
     Where one warp of a block waits, the others wait for it: a block's time counts, not a warp's.
     """
-    work = counted_work(launch)
-    ranges = [one for one in work.ranges if one.facts.polls] if work else []
-    occurring = np.flatnonzero(launch.counts).tolist()
-    regions = [i for i in occurring if launch.names[i].startswith(FLAG_WAIT)]
-    names = [launch.names[i] for i in regions]
-    measured = bool(regions)
-    if measured:
-        rows = launch.of_region(regions)
-        share = share_of_blocks(launch, launch.slot[rows], launch.took(rows))
-    elif work and ranges and nearest(launch) < _DEVICE_BUSY:
-        share = share_of_time(launch, ranges, work.kernel)
-        names = [one.name for one in ranges]
-    else:
+    waits = _flag_waits(launch)
+    if waits is None:
         return
+    share, measured = waits.share, waits.measured
     left = 1 - nearest(launch, _SPINNING)  # a loop that asks again issues, and does no work
     saved = min(share, left) if share < _MOSTLY else left
-    if share < (_LEAST if measured else _MOSTLY) or not enough(launch, saved * launch.duration):
+    if share < waits.least or not enough(launch, saved * launch.duration):
         return
-    lines = [one.facts.polls for one in ranges]
-    sleeps = bool(work and extra_of(work, "asleep"))
-    where = where_of(launch, ranges, lines) if ranges else Where(regions=tuple(names[:3]))
     yield finding(
         launch,
         "flag-wait",
-        title=f"blocks wait for other blocks in {names[0]}: {100 * share:.0f} % of "
+        title=f"blocks wait for other blocks in {waits.names[0]}: {100 * share:.0f} % of "
         + ("their time" if measured else "the warps' time is in code with a loop that reads a flag")
-        + ("; the loop sleeps (nanosleep) each time before it asks again" if sleeps else ""),
+        + ("; the loop sleeps (nanosleep) each time before it asks again" if waits.sleeps else ""),
         number=Number("waits for flags, of the blocks' time", share, "share"),
         at_stake=saved * launch.duration,
         without="without waits for other blocks",
@@ -349,8 +375,8 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
             else ", and does nothing else; no unit of the device is near its limit meanwhile."
         )
         + " Refuted if no block is later than the others where its order does not matter.",
-        where=where,
-        suggestion=(_SLEEP if sleeps else "")
+        where=waits.where(launch),
+        suggestion=(_SLEEP if waits.sleeps else "")
         + "let no block wait for the one before it: sum by atomics, or write partial "
         "results for a second kernel; where order matters, a decoupled look-back; shorter "
         "sections under a lock, or a lock for each part of the data",

@@ -93,7 +93,7 @@ def test_answers_are_those_of_the_commands() -> None:
         ("diff", {"before": "old.pftrace", "after": "new.pftrace", "fail_over": ["duration=+1%"]}),
     )
     assert not any(error for error, _ in (text, document, table, both))
-    assert text[1].startswith("hot: 16.00 us")
+    assert text[1].startswith("hot: 160.00 us")
     check_document(json.loads(document[1]), "explain")
     assert table[1].count(WAIT) == 2, table[1]
     assert both[1].endswith("exit code 4: a limit can't be decided"), "of one launch each"
@@ -147,7 +147,7 @@ def test_it_speaks_on_stdin_and_stdout_alone() -> None:
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
     assert "stdout:\nread ''\n" in ran.content[0].text, "stdin is the protocol's"
-    assert not found.is_error and found.content[0].text.startswith("hot: 8.00 us")
+    assert not found.is_error and found.content[0].text.startswith("hot: 80.00 us")
 
 
 @pytest.mark.parametrize("end", [False, True])

@@ -27,7 +27,8 @@ WAIT = "barrier @kernel.py:36"
 
 
 def skewed(label: str = "hot", scale: int = 1) -> Trace:
-    """Return a launch of four warps that come to a barrier one after the other."""
+    """Return a launch of four warps that come to a barrier one after the other, 2 us apart."""
+    scale *= 10
     ranges = [
         [(WAIT, scale * (1000 * k + 200 * warp), scale * (1000 * k + 620)) for k in range(8)]
         for warp in range(4)

@@ -171,7 +171,7 @@ class profile(Life):
         recording = self._now("prof.step")
         if self._cycles.ends:
             self._end_cycle(recording)
-        self._cycles.step += 1
+        self._cycles.next_step()
         revoke()
 
     def buffer(

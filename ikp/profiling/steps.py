@@ -98,11 +98,19 @@ class Cycles:
     disk: int | None  # bytes
     step: int = 0  # the program's
     written: deque[tuple[str, int]] = field(default_factory=deque)  # files and bytes, oldest first
+    phase: Phase = Phase.ACTIVE
+    """Of the current step: worked out once a step, as each launch asks for it."""
 
-    @property
-    def phase(self) -> Phase:
-        """The phase of the current step."""
-        return Phase.ACTIVE if self.schedule is None else self.schedule.phase(self.step)
+    def __post_init__(self) -> None:
+        """Find the first step's phase; ``check`` refuses what is no schedule."""
+        if isinstance(self.schedule, Schedule):
+            self.phase = self.schedule.phase(self.step)
+
+    def next_step(self) -> None:
+        """Go on to the next step."""
+        self.step += 1
+        if self.schedule is not None:
+            self.phase = self.schedule.phase(self.step)
 
     @property
     def ends(self) -> bool:

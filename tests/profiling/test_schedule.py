@@ -11,7 +11,7 @@ import pytest
 import ikp
 from ikp.errors import UsageError
 from ikp.profiling import _life
-from ikp.profiling.steps import Phase
+from ikp.profiling.steps import Phase, Schedule
 from tests.host import Host, work
 
 torch = pytest.importorskip("torch")
@@ -57,6 +57,29 @@ def run(host: Host, prof: Any, steps: int) -> list[str]:
         del buffer  # one that is held is kept, and emptied
         prof.step()
     return had
+
+
+@pytest.mark.filterwarnings("ignore:nothing was recorded")
+def test_a_step_s_phase_is_worked_out_once_however_many_launches_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Outside of windows, a launch costs the look at it and no more."""
+    asked: list[int] = []
+    phase = Schedule.phase
+
+    def counted(self: Schedule, step: int) -> Phase:
+        asked.append(step)
+        return phase(self, step)
+
+    monkeypatch.setattr(Schedule, "phase", counted)
+    steps = ikp.schedule(wait=8, warmup=1, active=1)
+    with ikp.profile(tmp_path / "x.{step}.pftrace", steps=steps) as prof:
+        for _ in range(4):
+            for _ in range(50):
+                assert prof.buffer("sums", grid=64, num_warps=4) is None
+            prof.step()
+    at_most = 4  # the phase, whether the step ends its cycle, and the session's end
+    assert max(asked.count(step) for step in set(asked)) <= at_most
 
 
 def test_each_cycle_is_a_file_and_its_memory_is_given_back(host: Host, tmp_path: Path) -> None:

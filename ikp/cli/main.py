@@ -104,17 +104,17 @@ class _LazyGroup(click.Group):
         try:
             with _warnings_as_lines():
                 return super().invoke(ctx)
-        except IkpError as error:
+        except (IkpError, MemoryError) as error:
             if os.environ.get("IKP_TRACEBACK") == "1":
                 raise
-            raise _Failure(str(error)) from error
-        except MemoryError as error:
-            if os.environ.get("IKP_TRACEBACK") == "1":
-                raise
-            what = f": {error}" if str(error) else ""
-            raise _Failure(
-                f"there is not enough memory{what}. Give smaller files, or use a machine with more."
-            ) from error
+            raise _Failure(_said(error)) from error
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, IkpError):
+        return str(error)
+    what = f": {error}" if str(error) else ""
+    return f"there is not enough memory{what}. Give smaller files, or use a machine with more."
 
 
 def _meant(name: str) -> str:

@@ -81,8 +81,8 @@ def numbered(key: Ints) -> tuple[Ints, Ints]:
     low = int(key.min())
     if int(key.max()) - low >= _TIMES * len(key):
         return np.unique(key, return_inverse=True)
-    there = np.bincount(key - low) > 0
-    return np.flatnonzero(there) + low, (np.cumsum(there) - 1)[key - low]
+    there, numbers = _places(key - low, int(key.max()) - low + 1)
+    return np.flatnonzero(there) + low, numbers
 
 
 def distinct(*keys: Column) -> tuple[Ints, Ints]:
@@ -113,12 +113,17 @@ def _distinct(keys: Sequence[Column]) -> tuple[Ints, Ints]:
 
 def _counted(word: Ints, words: int) -> tuple[Ints, Ints]:
     """Number the words, which are below ``words``; return for each number the first row, too."""
-    there = np.zeros(words, np.bool_)
-    there[word] = True
-    numbers = (np.cumsum(there) - 1)[word]
+    there, numbers = _places(word, words)
     first = np.empty(np.count_nonzero(there), np.int64)
     first[numbers[::-1]] = np.arange(len(word) - 1, -1, -1)  # the row that is put last stays
     return numbers, first
+
+
+def _places(word: Ints, words: int) -> tuple[NDArray[np.bool_], Ints]:
+    """Return which of ``words`` words occur, and the place of each word among these."""
+    there = np.zeros(words, np.bool_)
+    there[word] = True
+    return there, (np.cumsum(there) - 1)[word]
 
 
 def _changes(keys: Sequence[Column]) -> NDArray[np.bool_]:

@@ -25,7 +25,7 @@ from ikp.core.excess_facts import ExtraWork
 from ikp.core.sorting import sum_by
 
 _LANES: Final = 32
-MAYBE: Final = 0.5
+_MAYBE: Final = 0.5
 """How often an instruction is taken to be executed that a condition guards."""
 SECTOR: Final = 32
 """Bytes of a sector, in which L1, L2 and memory move data."""
@@ -50,10 +50,12 @@ class RangeWork:
     @cached_property
     def issued(self) -> dict[str, float]:
         """Instructions by unit, of all warps."""
-        return {
-            unit: self.executions * (once + MAYBE * maybe)
-            for unit, (once, maybe, _) in self.facts.mix.items()
-        }
+        return {unit: self.executions * count for unit, count in self.once.items()}
+
+    @property
+    def once(self) -> dict[str, float]:
+        """Instructions by unit, of one execution by a warp."""
+        return {unit: once + _MAYBE * maybe for unit, (once, maybe, _) in self.facts.mix.items()}
 
     @property
     def uncounted(self) -> dict[str, float]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ikp.analysis.explain.counted_work import MAYBE, CountedWork, RangeWork, counted_work
+from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
 from ikp.analysis.explain.places import self_time, short_line
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import HotCode
@@ -51,12 +51,8 @@ def hot_ranges(launch: Prepared, work: CountedWork) -> list[Hot]:
         share = self_time(launch, one, work.kernel) / whole
         if share >= _LEAST:
             looped = sum(one.uncounted.values()) >= _SEVERAL
-            found.append(Hot(one, share, one.uncounted if looped else _once(one), looped))
+            found.append(Hot(one, share, one.uncounted if looped else one.once, looped))
     return sorted(found, key=lambda each: -each.share)
-
-
-def _once(one: RangeWork) -> dict[str, float]:
-    return {unit: once + MAYBE * maybe for unit, (once, maybe, _) in one.facts.mix.items()}
 
 
 def hot_code(launch: Prepared) -> tuple[HotCode, ...]:

@@ -106,7 +106,7 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     share = max(time, part)
     if share < _SLOW or not count:
         return
-    left = 1 - nearest(launch, ("FP64", "XU", "issue", "integer", "FMA"))
+    left = 1 - nearest(launch, _RELIEVED)
     saved = min(left, max(_BOUND * time, part * share_of(launch, "issue") / REACHED["issue"]))
     if not enough(launch, saved * launch.duration):
         return
@@ -115,8 +115,7 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     yield finding(
         launch,
         "slow-arithmetic",
-        title=f"{count:,.0f} instructions are in double precision"
-        + (", of numbers that are converted from single and back" if mixed else ""),
+        title=f"{count:,.0f} instructions are in double precision" + (_CONVERTED if mixed else ""),
         number=Number("their time at the full rate, or share of instructions", share, "share"),
         at_stake=saved * launch.duration,
         without="with the same in single precision",
@@ -130,13 +129,16 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 
 
 _FEW: Final = 0.02
+_RELIEVED: Final = ("FP64", "XU", "issue", "integer", "FMA")
+"""Roofs that single precision moves away."""
+_CONVERTED: Final = ", of numbers that are converted from single and back"
 
 
 def _looped_double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on double precision in loops that nothing counts, by their time."""
     some = [one for one in hot_ranges(launch, work) if one.looped and one.mix.get("fp64")]
     saved = sum(one.share * _part_of_double(one, work) for one in some)
-    saved = min(saved, 1 - nearest(launch, ("FP64", "XU", "issue", "integer", "FMA")))
+    saved = min(saved, 1 - nearest(launch, _RELIEVED))
     if saved < _SLOW or not enough(launch, saved * launch.duration):
         return
     first = some[0]
@@ -148,8 +150,7 @@ def _looped_double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         launch,
         "slow-arithmetic",
         title=f"an iteration in {first.work.name} makes {count:.0f} of its {first.total:.0f} "
-        "instructions in double precision"
-        + (", of numbers that are converted from single and back" if mixed else ""),
+        "instructions in double precision" + (_CONVERTED if mixed else ""),
         number=Number("their part of the time of such loops, of the launch", saved, "share"),
         at_stake=saved * launch.duration,
         without="with the same in single precision",

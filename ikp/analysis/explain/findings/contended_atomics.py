@@ -20,7 +20,7 @@ from ikp.analysis.explain.counted_work import (
 )
 from ikp.analysis.explain.places import time_in, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import is_counted, nearest
+from ikp.analysis.explain.roofs import IMPOSSIBLE, is_counted, nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import AccessFacts
@@ -97,12 +97,11 @@ def _by_data(launch: Prepared, some: list[Access]) -> _Crowd | None:
     """
     by_data = [each for each in some if "d" in each[1].depends]
     share = requests_of(by_data) / _SPREAD / launch.duration
-    few = not _LEAST_BY_DATA <= share <= _IMPOSSIBLE
+    few = not _LEAST_BY_DATA <= share <= IMPOSSIBLE
     return None if few or not by_data else _Crowd(by_data, share, False)
 
 
 _LEAST_BY_DATA: Final = _LEAST_ATOMICS * 0.3
-_IMPOSSIBLE: Final = 1.15
 
 
 def _most(launch: Prepared, access: AccessFacts) -> float:

@@ -122,6 +122,15 @@ def test_warps_that_come_apart_are_a_skew() -> None:
     assert found.bound_share == pytest.approx(140 / 320, abs=0.01)
 
 
+@pytest.mark.parametrize(("scale", "confidence"), [(1, "possible"), (10, "measured")])
+def test_a_skew_of_less_than_a_microsecond_is_a_symptom(scale: int, confidence: str) -> None:
+    """The rule: one warp that comes a little later makes a step that others need."""
+    verdict = phases([310 * scale, *[30 * scale] * 7])
+    (found,) = (each for each in verdict.every if each.id == "barrier-skew")
+    assert found.confidence == confidence
+    assert (found in verdict.findings) == (confidence == "measured")
+
+
 def test_warps_that_come_together_are_none() -> None:
     assert phases([170] * 8).every == ()
 

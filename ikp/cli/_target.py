@@ -99,8 +99,9 @@ def _of_launcher(name: str) -> str:
     if name == "accelerate":
         command = "accelerate launch ... --no_python ikp run train.py"
     return (
-        f"{name} runs a program in processes of its own, and ikp sees the kernels of one process. "
-        f"Put ikp behind the launcher's options: {command}. Each rank writes a trace of its own."
+        f"{name} runs a program in processes of its own. ikp follows those of a launcher in this "
+        f"Python, unless --follow is none. Put ikp behind the launcher's options: {command}. "
+        "Each rank writes a trace of its own."
     )
 
 

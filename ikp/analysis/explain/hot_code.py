@@ -6,11 +6,12 @@ they go round is not known, but what each unit has of their instructions is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, counted_work
+from ikp.analysis.explain.peaks import latency
 from ikp.analysis.explain.places import self_time, short_line
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import HotCode
@@ -42,6 +43,13 @@ class Hot:
         """All instructions of the mix."""
         return sum(self.mix.values())
 
+    def part(self, chosen: Callable[[str], bool]) -> float:
+        """Return the part of the mix's latencies that chosen units have."""
+        held = {unit: count * latency(unit) for unit, count in self.mix.items()}
+        return sum(took for unit, took in held.items() if chosen(unit)) / max(
+            sum(held.values()), 1.0
+        )
+
 
 def hot_ranges(launch: Prepared, work: CountedWork) -> list[Hot]:
     """Return the ranges whose own code takes time, those with the most first."""
@@ -53,6 +61,14 @@ def hot_ranges(launch: Prepared, work: CountedWork) -> list[Hot]:
             looped = sum(one.uncounted.values()) >= _SEVERAL
             found.append(Hot(one, share, one.uncounted if looped else one.once, looped))
     return sorted(found, key=lambda each: -each.share)
+
+
+def laid_to(launch: Prepared, work: CountedWork, chosen: Callable[[str], bool]) -> float:
+    """Return the part of the warps' time that instructions of chosen units hold warps up for.
+
+    The time of each range is laid to its instructions by their latencies.
+    """
+    return sum(one.share * one.part(chosen) for one in hot_ranges(launch, work))
 
 
 def hot_code(launch: Prepared) -> tuple[HotCode, ...]:

@@ -54,3 +54,27 @@ CYCLES: Final = {
 cycle in the CUDA C++ Programming Guide's table of arithmetic instructions."""
 ISSUE: Final = 0.25
 """Cycles of an SM to issue an instruction: each of four schedulers issues one in a cycle."""
+
+_LATENCIES: Final = {
+    "fp64": 8.0,
+    "convert.64": 12.0,
+    "xu": 20.0,
+    "shuffle": 25.0,
+    "tensor": 16.0,
+    "load.shared": 30.0,
+    "load.local": 35.0,
+    "store.local": 35.0,
+    "load.global": 60.0,
+    "atomic": 60.0,
+}
+_USUAL: Final = 4.5
+
+
+def latency(unit: str) -> float:
+    """Return the cycles for which an instruction of a unit holds its warp up, about.
+
+    As microbenchmarks measure it on sm_80 and sm_90. Of global memory a few loads are under way at
+    once, and caches serve most.
+    """
+    kind = ".".join(unit.split(".")[:2])
+    return _LATENCIES.get(kind, _LATENCIES.get(unit.split(".", maxsplit=1)[0], _USUAL))

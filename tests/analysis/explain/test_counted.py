@@ -149,6 +149,8 @@ def test_double_precision_in_loops_that_nothing_counts() -> None:
     (hot,) = said.hot
     assert (hot.each, hot.count, hot.units[0]) == ("iteration", 113, ("integer", 60))
     assert hot.lines == (("k.cu:9", 50),)
+    waits = found(RangeFacts("compute", mix=mix | {"load.global.4": (0, 0, 8)}), "slow-arithmetic")
+    assert waits is not None and waits.bound_share < 0.7 * one.bound_share, "loads take their part"
     few = mix | {"fp64": (0, 0, 2), "convert.64": (0, 0, 0)}
     assert found(RangeFacts("compute", mix=few), "slow-arithmetic") is None
     alone = found(RangeFacts("compute", mix=mix | {"convert.64": (0, 0, 0)}), "slow-arithmetic")
@@ -183,6 +185,9 @@ def test_pieces_of_rows_that_no_wide_access_may_have() -> None:
     pieces = replace(pieces, accesses=(replace(pieces.accesses[0], count=20),))
     one = found(pieces, "uncoalesced")
     assert one is not None and one.confidence == "likely" and "2 bytes only" in one.title
+    fewer = replace(pieces, accesses=(replace(pieces.accesses[0], count=8),))
+    some = found(fewer, "uncoalesced")
+    assert some is not None and some.confidence == "likely", "an eighth of the launch"
     aligned = replace(pieces, accesses=(replace(pieces.accesses[0], align=16),))
     two = found(aligned, "uncoalesced")
     assert two is None or two.confidence == "possible", "a compiler may have its reasons"
@@ -386,6 +391,7 @@ def test_code_that_asks_for_a_flag_again_and_again() -> None:
     one = found(facts, "flag-wait")
     assert one is not None and one.where.lines == ("/src/lock.cu:26",)
     assert one.confidence == "likely", "all of the warps' time"
+    assert "larger tiles" in one.suggestion, "fewer blocks meet at a lock"
     busy = RangeFacts("load", mix={"fma": (300, 0, 0)}, polls="/src/lock.cu:26")
     assert found(busy, "flag-wait") is None, "a unit is at work"
 
@@ -481,6 +487,34 @@ def test_powers_and_divisions_are_told_by_their_line() -> None:
     for activity, sure in (("compute", "likely"), ("wait:memory", "possible")):
         one = found(replace(half, activity=activity), "slow-arithmetic")
         assert one is not None and one.confidence == sure, "warps wait for memory meanwhile"
+
+
+@pytest.mark.parametrize(("roots", "sure"), [(0.5, "likely"), (0.3, "possible")])
+@pytest.mark.parametrize("full", [True, False])
+def test_at_the_roof_of_instructions_most_of_them_are_the_cause(
+    roots: float, sure: str, *, full: bool
+) -> None:
+    """Results may need square roots; where nothing else is full, they are what the time goes to."""
+    count = 480 if full else 300
+    mix = {"fma": (0.6 * count, 0, 0), "integer": (0.4 * count, 0, 0)}
+    lines = (LineFacts("/src/k.cu:25", roots * count, {"square root": 4.0}),)
+    one = found(RangeFacts("compute", mix=mix, lines=lines), "slow-arithmetic")
+    assert one is not None and one.confidence == (sure if full else "possible")
+
+
+def test_slow_functions_in_loops_that_nothing_counts() -> None:
+    mix = {"fma": (5, 0, 60), "integer": (5, 0, 60)}
+    lines = (LineFacts("/src/k.cu:56", 2, {"division": 3.0}, 50),)
+    facts = RangeFacts("compute", mix=mix, lines=lines)
+    one = found(facts, "slow-arithmetic")
+    assert one is not None and one.confidence == "likely" and "divisions in loops" in one.title
+    assert one.bound_share == pytest.approx(0.4) and "__fdividef" in one.suggestion
+    few = replace(facts, lines=(replace(lines[0], looped=20),))
+    assert found(few, "slow-arithmetic") is None, "other lines are most of the code"
+    indices = replace(facts, lines=(replace(lines[0], slow={"integer division": 3.0}),))
+    assert found(indices, "slow-arithmetic") is None, "results may need it"
+    loads = replace(facts, activity="load")
+    assert found(loads, "slow-arithmetic") is None, "warps do other things, too"
 
 
 def test_slow_functions_that_memory_hides_are_only_possible() -> None:

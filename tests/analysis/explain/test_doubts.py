@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
-from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
+from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, RangeFacts
 from tests.analysis.explain.launches import Range, Scene, Warp
 
 pytestmark = pytest.mark.any_pins
@@ -44,6 +44,21 @@ def test_a_wait_for_memory_at_its_rate_is_no_sure_cause(size: int, confidence: s
     one = found(explained(scene, ranges), "exposed-load")  # 264 warps in 10 us, of 4,800 GB/s
     assert one.confidence == confidence and one.bound_share == pytest.approx(0.5)
     assert ("memory is asked for 70 % of its rate" in one.title) == (confidence == "possible")
+
+
+@pytest.mark.parametrize(("cost", "confidence"), [(4.0, "likely"), (None, "possible")])
+def test_a_wait_for_loads_of_unknown_addresses_is_no_sure_cause(
+    cost: float | None, confidence: str
+) -> None:
+    """What such loads ask of memory is not counted: it may be at its rate."""
+    scene = waiting("wait for x @k.py:2", 0.5, ("load @k.py:1", 0, 100))
+    one = AccessFacts("load.global.4", 1, "k.py:1", cost, cost, 32, "lwb")
+    mix = {"load.global.4": (1.0, 0.0, 0.0)}
+    ranges = {
+        "load @k.py:1": RangeFacts("load", mix=mix, accesses=(one,)),
+        "wait for x @k.py:2": RangeFacts(""),
+    }
+    assert found(explained(scene, ranges), "exposed-load").confidence == confidence
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def _is_strided(launch: Prepared) -> bool:
     return launch.launch.backend in _DEALS
 
 
-_SURELY_IN_PIECES: Final = 0.3
+_SURELY_IN_PIECES: Final = 0.1
 """Share of the launch from which on pieces are the cause where addresses allow no wide access."""
 _FAR_APART: Final = 4.0
 """Times the least from which on requests are the cause where most of the time is in their code."""

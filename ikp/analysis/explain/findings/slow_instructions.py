@@ -17,8 +17,8 @@ from typing import Final
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, if_counted
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.hot_code import Hot, hot_ranges
-from ikp.analysis.explain.peaks import CYCLES, ISSUE
+from ikp.analysis.explain.hot_code import hot_ranges
+from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.places import share_of_time, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import NEAR, REACHED, nearest, share_of
@@ -50,7 +50,7 @@ def slow_arithmetic(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on arithmetic that another unit, or fewer instructions, could do faster."""
     yield from _no_tensor_cores(launch, work)
     yield from [*_double(launch, work)] or _looped_double(launch, work)
-    yield from [*_special(launch, work)] or _wide_divisions(launch, work)
+    yield from [*_special(launch, work)] or _looped_functions(launch, work)
 
 
 def _no_tensor_cores(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
@@ -137,7 +137,7 @@ _CONVERTED: Final = ", of numbers that are converted from single and back"
 def _looped_double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on double precision in loops that nothing counts, by their time."""
     some = [one for one in hot_ranges(launch, work) if one.looped and one.mix.get("fp64")]
-    saved = sum(one.share * _part_of_double(one, work) for one in some)
+    saved = sum(one.share * one.part(_is_double) for one in some)
     saved = min(saved, 1 - nearest(launch, _RELIEVED))
     if saved < _SLOW or not enough(launch, saved * launch.duration):
         return
@@ -156,28 +156,21 @@ def _looped_double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         without="with the same in single precision",
         confidence="likely" if mixed else "possible",
         rationale=f"counted: FP64 instructions of one iteration, with {converts:.0f} conversions, "
-        f"at their rate; measured: {100 * first.share:.0f} % of the warps' time is in this loop. "
-        "Refuted if the results need double precision.",
+        f"by how long they hold a warp up; measured: {100 * first.share:.0f} % of the warps' time "
+        "is in this loop. Refuted if the results need double precision.",
         where=where_of(launch, [one.work for one in some], [one.line for one in lines[:1]]),
         suggestion=_SINGLE,
     )
+
+
+def _is_double(unit: str) -> bool:
+    return unit in ("fp64", "convert.64")
 
 
 _OF_DOUBLES: Final = ("load.global.8", "load.global.16", "store.global.8", "store.global.16")
 _MANY_CONVERTED: Final = 0.1
 """Conversions for each such instruction from which on its data is single precision, though it may
 be loaded as doubles are."""
-
-
-def _part_of_double(one: Hot, work: CountedWork) -> float:
-    """Return the part of an iteration's issue time that is double precision.
-
-    Each such instruction comes with another, which makes its operand of two registers.
-    """
-    count, converts = one.mix["fp64"], one.mix.get("convert.64", 0.0)
-    slow = count * (work.peak.fp64 + ISSUE) + converts * CYCLES["convert.64"]
-    others = max(one.total - 2 * count - converts, 0.0) * ISSUE
-    return slow / max(slow + others, 1e-9)
 
 
 _SINGLE: Final = (
@@ -219,8 +212,12 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         at_stake=saved * launch.duration,
         without="with none of them",
         confidence="likely"
-        if _WASTE & {*slow.functions}
-        and (place and first and gone >= _HALF and not _waits_for_memory(launch))
+        if place
+        and first
+        and (
+            (_WASTE & {*slow.functions} and gone >= _HALF and not _waits_for_memory(launch))
+            or (_REPLACED & {*slow.functions} and gone >= _MOST and _is_full(launch))
+        )
         else "possible",
         rationale="counted: the instructions of the lines with such functions, which a compiler "
         "expands into tens of instructions each, at one for each scheduler in a cycle. "
@@ -232,46 +229,61 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     )
 
 
-def _wide_divisions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
-    """Yield a finding on 64-bit divisions in loops that nothing counts, by their part of the code.
+def _looped_functions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on slow functions in loops that nothing counts, by their part of the code.
 
     A warp's arithmetic takes its time, where memory and units are idle.
     """
-    lines = [(one, each) for one in work.ranges for each in one.facts.lines if each.slow]
-    wide = [one for one, each in lines if _WIDE in each.slow and one.uncounted]
-    if not wide or nearest(launch) >= _IDLE:
-        return
-    some = list({one.name: one for one in wide}.values())
-    whole = sum(sum(mix[0] for mix in one.facts.mix.values()) for one in some)
-    part = min(sum(each.count for one, each in lines if one in wide) / max(whole, 1e-9), 1.0)
+    some = [
+        one
+        for one in work.ranges
+        if one.uncounted and any(_REPLACED & {*line.slow} for line in one.facts.lines)
+    ]
     compute = launch.share_in(launch.regions([Activity.COMPUTE]))
-    saved = min(part * share_of_time(launch, some, work.kernel), 1 - nearest(launch))
-    if part < _PART or compute < _HALF or not enough(launch, saved * launch.duration):
+    if not some or nearest(launch) >= _IDLE or compute < _HALF:
         return
-    named = sorted({each.line for one, each in lines if one in wide and _WIDE in each.slow})
+    lines = [line for one in some for line in one.facts.lines if line.slow]
+    whole = sum(sum(one.once.values()) + sum(one.uncounted.values()) for one in some)
+    part = min(sum(line.count + line.looped for line in lines) / max(whole, 1.0), 1.0)
+    saved = min(part * share_of_time(launch, some, work.kernel), 1 - nearest(launch))
+    if part < _PART or not enough(launch, saved * launch.duration):
+        return
+    lines = sorted((one for one in lines if _REPLACED & {*one.slow}), key=lambda one: -one.count)
+    name = max(_REPLACED & {*lines[0].slow}, key=lambda name: lines[0].slow[name])
     yield finding(
         launch,
         "slow-arithmetic",
-        title=f"{named[0].rpartition('/')[2]} divides 64-bit integers in loops: such lines are "
+        title=f"{lines[0].line.rpartition('/')[2]} calculates {name}s in loops: such lines are "
         f"{100 * part:.0f} % of the code",
-        number=Number("lines with divisions, of the instructions around them", part, "share"),
+        number=Number("lines with slow functions, of the instructions around them", part, "share"),
         at_stake=saved * launch.duration,
         without="with none of them",
         confidence="likely",
-        rationale="counted: instructions of lines that call the division of 64 bits, of all of "
-        "their range with loops once; measured: the warps' time is arithmetic, and no unit is "
-        "busy. Refuted if 32 bits can't hold the numbers.",
-        where=where_of(launch, some, named),
-        suggestion=_INDICES,
+        rationale=f"counted: instructions of lines that calculate {name}s, of all of their ranges "
+        "with loops once; measured: the warps' time is arithmetic, and no unit is busy. Refuted "
+        "if nothing faster is as exact.",
+        where=where_of(launch, some, [one.line for one in lines]),
+        suggestion=_DO[name],
     )
 
 
 _WIDE: Final = "64-bit integer division"
 _PART: Final = 0.3
 """Part of the instructions from which on lines with such divisions are the cause."""
+_REPLACED: Final = frozenset(("power", _WIDE, "division", "square root"))
+"""Functions that others can replace."""
 _WASTE: Final = frozenset(("power", _WIDE))
 """Functions that others can replace. Of nine launches with such a finding on divisions and roots,
 one was faster without any."""
+
+
+_MOST: Final = 0.4
+"""The same where a launch is at the roof of its instructions: there these are its time."""
+
+
+def _is_full(launch: Prepared) -> bool:
+    """Whether instructions are what a launch can't have more of."""
+    return share_of(launch, "issue", "integer", "FMA", "XU") >= NEAR
 
 
 def _waits_for_memory(launch: Prepared) -> bool:

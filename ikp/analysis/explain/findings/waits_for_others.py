@@ -379,7 +379,8 @@ def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:
         suggestion=(_SLEEP if waits.sleeps else "")
         + "let no block wait for the one before it: sum by atomics, or write partial "
         "results for a second kernel; where order matters, a decoupled look-back; shorter "
-        "sections under a lock, or a lock for each part of the data",
+        "sections under a lock, a lock for each part of the data, or larger tiles, of which fewer "
+        "meet at it",
     )
 
 
@@ -395,5 +396,5 @@ _SPINNING: Final = ("issue", "integer", "L1")
 """Roofs of instructions that waits themselves may be."""
 _MOSTLY: Final = 0.5
 """Share from which on waits of blocks may be the whole launch: one after another holds the lock."""
-_NEARLY_ALL: Final = 0.8
+_NEARLY_ALL: Final = 0.65
 """The same, from which on what else that code does is little beside its waits."""

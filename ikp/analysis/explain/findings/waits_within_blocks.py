@@ -19,7 +19,7 @@ from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.places import where_of_rows
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import group_shares
-from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.roofs import is_counted, nearest
 from ikp.analysis.explain.stakes import LEAST, enough, finding
 from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory, copy_overlap, room_of
 from ikp.analysis.explain.verdict import Finding, Number, Where
@@ -276,6 +276,7 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
     name, kind = launch.names[region], _kind(launch, region)
     asked = (asked_of_memory(launch) or 0.0) if kind in ("late-copy", "exposed-load") else 0.0
     queues = asked >= BUSY
+    unknown = kind in ("late-copy", "exposed-load") and not is_counted(launch)
     who = f"{launch.groups.names[group]}: " if len(launch.groups) > 1 else ""
     sure = _one_ahead(launch, kind, share)
     return finding(
@@ -289,6 +290,7 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
         without=f"without the wait in {name}",
         confidence="possible"
         if queues
+        or unknown
         or kind in ("unseen-wait", "barriers")
         or (_others_work(launch, region) and not sure)
         else "likely",

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from ikp.errors import IkpWarning
-from ikp.warning import diverted, warn
+from ikp.warning import diverted, joined, warn
 
 pytestmark = pytest.mark.any_pins
 
@@ -37,3 +37,14 @@ def test_a_program_that_makes_warnings_errors_gets_none_while_they_are_diverted(
         with pytest.raises(IkpWarning):
             caller(stacklevel=1)
     assert texts == ["careful"]
+
+
+def test_warnings_alike_but_for_the_kernel_are_one_and_others_stand_as_they_are() -> None:
+    alike = [f"kernel_{k}: loop is not recorded: no register is free." for k in range(5)]
+    others = ["kernel_9: loop is not recorded: it is empty.", "the disk is full"]
+    assert joined([alike[0], *others, *alike[1:]]) == [
+        "kernel_0, kernel_1 and 3 more: loop is not recorded: no register is free.",
+        *others,
+    ]
+    assert joined([*alike[:3], *others]) == [*alike[:3], *others]
+    assert joined([]) == []

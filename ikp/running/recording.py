@@ -31,7 +31,7 @@ from ikp.running.startup.ikp_children import ROOT
 from ikp.running.startup.sitecustomize import driven, say
 from ikp.session.termination import PATIENCE_S, held_off, hold, on_termination
 from ikp.signals import deferred, pass_on
-from ikp.warning import diverted
+from ikp.warning import diverted, joined
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
@@ -573,5 +573,6 @@ def _die_of_interrupt() -> None:
 
 def _first_of(messages: list[str]) -> list[str]:
     """Return the first warnings of a run, and how many more there are."""
+    messages = joined(messages)
     more = len(messages) - _MOST_WARNINGS
     return messages[:_MOST_WARNINGS] + ([f"and {more} more warnings."] if more > 0 else [])

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ikp import terminal
+from ikp.analysis.classes import readable
 from ikp.analysis.evidence import Evidence
 from ikp.terminal import Column, Line, Sheet, lay_out, printable, shortened
 
@@ -125,6 +126,7 @@ def _lines(stats: Stats, wide: int | None) -> Iterator[Line]:
     Each launch label has a line of its own above its rows. Without a width nothing is left out.
     """
     name = printable if wide is None else shortened
+    stats = readable(stats)
     shown = columns(stats)
     inner = None if wide is None else wide - len(_INDENT)
     cells = [[name(c.cell(row)) if c.name else c.cell(row) for c in shown] for row in stats.rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from typing import Any, Final, TypedDict
 
 from ikp.analysis.evidence import Evidence, plural
@@ -118,6 +118,7 @@ class Stats(Printed):
     about: tuple[str, ...] = ()  # lines on the trace as a whole: finalize time, edits
     residence: tuple[Residence, ...] = ()  # by label and group
     histograms: tuple[Histogram, ...] = ()  # where they were asked for
+    chosen: bool = field(default=False, compare=False)  # rows were chosen by name or rank, so each of them is shown
 
     def __repr__(self) -> str:
         kernels = len({row.launch for row in self.rows})
@@ -159,7 +160,8 @@ class Stats(Printed):
             UsageError: nothing is left; the message lists what there is.
         """
         chosen = _by_label(self, launch) if launch is not None else self
-        chosen = _by_region(chosen, region) if region is not None else chosen
+        if region is not None:
+            chosen = replace(_by_region(chosen, region), chosen=True)
         return _by_kind(chosen, kind) if kind is not None else chosen
 
     def sorted_by(self, key: str) -> Stats:
@@ -189,18 +191,20 @@ class Stats(Printed):
         ordered = self.sorted_by(key).rows
         largest = sorted(ordered, key=lambda row: _largest_first(row, _SORT_KEYS[key]))[:count]
         if len(largest) == len(ordered):
-            return self.sorted_by(key)
+            return replace(self.sorted_by(key), chosen=True)
         chosen = set(map(id, largest))
         which = "the first" if key == "order" else f"the largest by {key}"
         note = f"{count:,} of {plural(len(ordered), 'row')} shown: {which}."
         rows = tuple(row for row in ordered if id(row) in chosen)
-        return replace(self, rows=rows, about=(note, *self.about))
+        return replace(self, rows=rows, about=(note, *self.about), chosen=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"rows": [...], "evidence": [...], "about": [...], "residence": [...],
         "histograms": [...]}``: plain values, in ns and cycles.
         """
-        return asdict(self)
+        found = asdict(self)
+        del found["chosen"]  # how it is shown
+        return found
 
     def to_json(self) -> str:
         """Return the JSON of ``ikp stats``, indented: one table, of no file."""

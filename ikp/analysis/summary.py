@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ikp.analysis import render
+from ikp.analysis.classes import readable
 from ikp.analysis.counting_regions import stats
 from ikp.analysis.evidence import plural
 from ikp.analysis.render import duration
@@ -29,6 +30,7 @@ NAME, NUMBER = ' style="text-align:left"', ' style="text-align:right"'
 
 def as_html(found: Stats) -> str:
     """Return a table with a line for each launch label, and the evidence below it."""
+    found = readable(found)
     shown = render.columns(found)
     head = "".join(_cell("th", one.title, one.name) for one in shown)
     body = []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from html import escape
 from typing import Final
 
+from ikp.analysis.classes import MOST
 from ikp.analysis.diff.difference import Change, Diff, KernelChange, Limit, Row
 from ikp.analysis.render import duration
 from ikp.terminal import Column, Line, Sheet, lay_out, printable, shortened
@@ -76,6 +79,7 @@ def _kernel(
     yield _INDENT + summary(kernel, show), _STYLES.get(kernel.duration.verdict, "")
     if moves := moved(kernel, show, name):
         yield _INDENT + moves, ""
+    kernel, more = readable(kernel)
     titles, cells = table(kernel, show, name)
     inner = None if wide is None else wide - len(_INDENT)
     shape = [column for column in _COLUMNS if column.title in titles]
@@ -84,8 +88,27 @@ def _kernel(
         yield textwrap.indent(head, _INDENT), "dim"
     for row, line in zip(kernel.rows, lines, strict=True):
         yield textwrap.indent(line, _INDENT), _STYLES.get(row.time.verdict, "") if row.time else ""
+    if more:
+        yield _INDENT + more, "dim"
     for note in kernel.notes:
         yield _INDENT + printable(note), "yellow"
+
+
+def readable(kernel: KernelChange) -> tuple[KernelChange, str]:
+    """Return the rows that are shown, those whose time differs most, and how many others are."""
+    rows = kernel.rows
+    if len(rows) <= MOST:
+        return kernel, ""
+    order = sorted(rows, key=lambda row: -abs(row.time.difference) if row.time else 0.0)
+    largest = set(map(id, order[:MOST]))
+    others = Counter(
+        f"only {row.only}" if row.only else row.time.verdict if row.time else "counted alone"
+        for row in order[MOST:]
+    )
+    parts = [f"{n:,} {_CANT_TELL if word == 'unknown' else word}" for word, n in others.most_common()]
+    shown = replace(kernel, rows=tuple(row for row in rows if id(row) in largest))
+    text = f"and {len(rows) - MOST:,} rows more, whose time differs less: {', '.join(parts)}."
+    return shown, f"{text} --format json has all."
 
 
 def table(

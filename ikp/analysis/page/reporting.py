@@ -125,6 +125,7 @@ def _difference(before: Trace, after: Trace) -> Diff:
 
 def _kernel_difference(kernel: KernelChange, unit: str) -> dict[str, Any]:
     show = differences.amount(unit)
+    kernel, more = differences.readable(kernel)
     columns, rows = differences.table(kernel, show, shortened)
     verdicts = [row.time.verdict if row.time else "" for row in kernel.rows]
     return {
@@ -137,7 +138,7 @@ def _kernel_difference(kernel: KernelChange, unit: str) -> dict[str, Any]:
             {"cells": cells, "verdict": verdict}
             for cells, verdict in zip(rows, verdicts, strict=True)
         ],
-        "notes": kernel.notes,
+        "notes": [*filter(None, [more]), *kernel.notes],
     }
 
 

@@ -21,6 +21,7 @@ MOST: Final = 100
 """The most rows of one launch label that are shown as they are."""
 _NUMBER: Final = re.compile(r"\d+")
 _SUMS: Final = ("count", "total_ns", "self_ns", "share", "self_share", "total_cycles")
+_PERCENTILES: Final = ("p50_ns", "p95_ns", "p99_ns", "p50_cycles", "p95_cycles")
 
 
 def pattern(name: str) -> str:
@@ -75,12 +76,10 @@ def _together(name: str, rows: list[RegionStats]) -> RegionStats:
         values = list(map(attrgetter(figure), rows))
         return None if None in values else of(values)
 
-    sums = {figure: over(figure, sum) for figure in _SUMS}
-    means = {
-        f"mean_{unit}": None if sums[f"total_{unit}"] is None else sums[f"total_{unit}"] / each
-        for unit in ("ns", "cycles")
-        if (each := sums["count"])
-    }
-    extremes = {"min_ns": over("min_ns", min), "max_ns": over("max_ns", max)}
-    percentiles = dict.fromkeys(("p50_ns", "p95_ns", "p99_ns", "p50_cycles", "p95_cycles"))
-    return replace(rows[0], region=name, **sums, **means, **extremes, **percentiles)
+    sums: dict[str, Any] = {figure: over(figure, sum) for figure in _SUMS}
+    for unit in ("ns", "cycles"):
+        whole = sums[f"total_{unit}"]
+        sums[f"mean_{unit}"] = None if whole is None else whole / sums["count"]
+    sums |= {"min_ns": over("min_ns", min), "max_ns": over("max_ns", max)}
+    sums |= dict.fromkeys(_PERCENTILES)
+    return replace(rows[0], region=name, **sums)

@@ -118,7 +118,7 @@ class Stats(Printed):
     about: tuple[str, ...] = ()  # lines on the trace as a whole: finalize time, edits
     residence: tuple[Residence, ...] = ()  # by label and group
     histograms: tuple[Histogram, ...] = ()  # where they were asked for
-    chosen: bool = field(default=False, compare=False)  # rows were chosen by name or rank, so each of them is shown
+    chosen: bool = field(default=False, compare=False)  # by name or rank: each row is shown
 
     def __repr__(self) -> str:
         kernels = len({row.launch for row in self.rows})

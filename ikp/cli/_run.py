@@ -180,8 +180,8 @@ from ikp.session.options import CLOCKS
 @click.option(
     "--idle",
     is_flag=True,
-    help="Record nothing until `ikp attach PID` says so, from another terminal; a trace for each "
-    "such window.",
+    help="Record nothing until `ikp attach PID` says so, from another terminal, or the program "
+    "calls cudaProfilerStart; a trace for each such window.",
 )
 @click.option(
     "--while",

@@ -24,6 +24,7 @@ class Watched(Protocol):
     idle: bool  # nothing is recorded now
     standby: Callable[[], profile | None] | None  # gives captured launches buffers meanwhile
     aside: set[str]  # libraries whose kernels run plain, because ``--kernel`` does not name them
+    profiler: Callable[[bool], None]  # called at cudaProfilerStart (True) and cudaProfilerStop
 
     def begin_anew(self) -> None:
         """Count all launches from zero, and decide anew on each kernel."""

@@ -1,13 +1,15 @@
 """The windows of ``ikp run --idle`` and ``--while``: a program is recorded while a file is there.
 
 A thread of ikp's own looks for the file, so a program that waits in C is no hindrance. Each window
-has a session and a trace of its own. In between, a launch costs one look at a flag.
+has a session and a trace of its own. In between, a launch costs one look at a flag. A program may
+also open a window in its own process: by cudaProfilerStart, until cudaProfilerStop.
 """
 
 from __future__ import annotations
 
 import logging  # noqa: F401 - see where the hooks are registered
 import os
+import queue
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
@@ -73,9 +75,11 @@ class Windows:
         self._recording, self._number = recording, 0
         recording.launcher.idle = True
         recording.launcher.session = lambda: None
+        recording.launcher.profiler = self.called
         family = recording.family
         self._files = [each for each in (while_file, family and family.switch) if each]
-        self._open = False
+        self._open = self._started = False
+        self._calls = queue.SimpleQueue[tuple[bool, threading.Event] | None]()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ikp: windows", daemon=True)
 
@@ -86,23 +90,41 @@ class Windows:
     def stop(self) -> None:
         """Look no more; a window that is open stays so."""
         self._over.set()
+        self._calls.put(None)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def called(self, starts: bool) -> None:
+        """Open a window, or end it, as the program calls cudaProfilerStart or cudaProfilerStop.
+
+        When the call returns, launches are recorded, or the window's trace is written.
+        """
+        done = threading.Event()
+        self._calls.put((starts, done))
+        while self._thread.is_alive() and not done.wait(_POLL_S):
+            pass
 
     def _run(self) -> None:
         with suppress(Exception), importing, installed():
             self._recording.prepare()  # so that the first window opens at once
-        while not self._over.wait(_POLL_S):
-            if self._wanted() != self._open:
+        while not self._over.is_set():
+            call = None
+            with suppress(queue.Empty):
+                call = self._calls.get(timeout=_POLL_S)
+            if call is not None:
+                self._started = call[0]
+            if not self._over.is_set() and self._wanted() != self._open:
                 self._open = not self._open
                 self._change()
+            if call is not None:
+                call[1].set()
         if not self._open and self._wanted():
             text = "not recorded: the program ended before it was open"
             say(f"process {os.getpid()}, window {self._number + 1} is {text}.")
 
     def _wanted(self) -> bool:
-        """Return whether a file is there that opens a window."""
-        return any(map(os.path.exists, self._files))
+        """Return whether a file is there that opens a window, or the program has asked for one."""
+        return self._started or any(map(os.path.exists, self._files))
 
     def _change(self) -> None:
         """Begin or end a window; no error of ikp may stop the program."""

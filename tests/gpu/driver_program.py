@@ -108,6 +108,51 @@ def windowed() -> str:
     return fingerprint(y)
 
 
+class Worker:
+    """A worker of vLLM's (profiler "cuda") and a scheduler of SGLang's (activity "CUDA_PROFILER").
+
+    It has their interface, and starts and stops CUDA's profiler as each of them does.
+    """
+
+    def profile(self, is_start: bool) -> None:
+        """Do what vLLM's workers do at /start_profile and /stop_profile."""
+        (torch.cuda.profiler.start if is_start else torch.cuda.profiler.stop)()
+
+    def start_profile(self) -> None:
+        """Do what SGLang's schedulers do at /start_profile."""
+        torch.cuda.cudart().cudaProfilerStart()
+
+    def stop_profile(self) -> None:
+        """Do what SGLang's schedulers do at /stop_profile."""
+        torch.cuda.cudart().cudaProfilerStop()
+
+
+def endpoints() -> str:
+    """A server's graph, replayed while its endpoints open and end windows."""
+    x, y = torch.randn(4096, device="cuda"), torch.zeros(4096, device="cuda")
+    torch.mul(x, 3, out=y)
+    graph, worker = torch.cuda.CUDAGraph(), Worker()
+    with torch.cuda.graph(graph):
+        torch.mul(x, 3, out=y)
+        y.add_(x)
+
+    def replay(times: int) -> None:
+        for _ in range(times):
+            graph.replay()
+        torch.cuda.synchronize()
+
+    replay(5)
+    worker.profile(is_start=True)
+    replay(7)
+    worker.profile(is_start=False)
+    replay(4)
+    worker.start_profile()
+    replay(2)
+    worker.stop_profile()
+    replay(1)
+    return fingerprint(y)
+
+
 def overhead() -> str:
     """What torch.compile replays from graphs of its own, whose memory it watches."""
     made = torch.compile(
@@ -205,7 +250,7 @@ def endless() -> str:
 
 
 PROGRAMS = (
-    *(own, reduced, compiled, graph, bursts, windowed, overhead),
+    *(own, reduced, compiled, graph, bursts, windowed, endpoints, overhead),
     *(trained, profiled, steps, terminated, endless),
 )
 

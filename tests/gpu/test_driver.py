@@ -166,6 +166,16 @@ def test_windows_have_the_replays_of_graphs_captured_before(tmp_path: Path) -> N
         assert not any(region.name.startswith("region ") for region in each.regions)
 
 
+def test_profile_endpoints_of_servers_open_windows(tmp_path: Path) -> None:
+    """Those of vLLM and SGLang call cudaProfilerStart and cudaProfilerStop in each worker."""
+    path = tmp_path / "x.pftrace"
+    options = ("--idle", "--replays", "100", "--kernel", "*elementwise*", "--out", str(path))
+    done = ran("-m", "ikp", "run", *options, *PROGRAM, "endpoints")
+    assert done.stdout == ran(*PROGRAM, "endpoints").stdout
+    traces = [ikp.load(each) for each in sorted(tmp_path.glob("*.window*.pftrace"))]
+    assert [len(each.launches) for each in traces] == [2 * 7, 2 * 2], done.stderr
+
+
 def test_what_torch_compile_replays_is_as_without(tmp_path: Path) -> None:
     """Beside memory that torch watches, and with each replay of its graphs."""
     path = tmp_path / "x.pftrace"

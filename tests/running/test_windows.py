@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.cli.main import cli
+from ikp.running._windows import Windows
 from tests.processes import use_slim_torch
 from tests.repo.tree import ROOT
 from tests.running.test_children import COMMAND, KERNEL
@@ -92,6 +94,41 @@ def test_a_window_is_open_while_a_file_is_there_and_ends_with_the_program(tmp_pa
     _, said = process.communicate()
     assert [each.name for each in tmp_path.glob("*.pftrace")] == ["x.1.pftrace"], said
     assert "add: 8 of " in said
+
+
+def test_a_program_opens_windows_by_calls_and_each_returns_when_it_is_done() -> None:
+    """As cudaProfilerStart and cudaProfilerStop do; a file may open one beside."""
+    done: list[str] = []
+
+    class Recording:
+        launcher: Any = types.SimpleNamespace()
+        family = None
+
+        def prepare(self) -> None:
+            time.sleep(0.1)
+
+        def open_window(self, number: int) -> None:
+            time.sleep(0.1)
+            done.append(f"opened {number}")
+
+        def close_window(self) -> list[str]:
+            time.sleep(0.1)
+            done.append("closed")
+            return []
+
+    windows = Windows(Recording(), None)
+    windows.start()
+    called = Recording.launcher.profiler
+    for _ in range(2):
+        called(True)
+        done.append("launch")
+        called(False)
+    called(False)
+    called(True)
+    windows.stop()
+    called(False)  # as the process ends, and nobody listens
+    window = ["launch", "closed"]
+    assert done == ["opened 1", *window, "opened 2", *window, "opened 3"]
 
 
 FORKS = """\

@@ -105,7 +105,9 @@ def readable(kernel: KernelChange) -> tuple[KernelChange, str]:
         f"only {row.only}" if row.only else row.time.verdict if row.time else "counted alone"
         for row in order[MOST:]
     )
-    parts = [f"{n:,} {_CANT_TELL if word == 'unknown' else word}" for word, n in others.most_common()]
+    parts = [
+        f"{n:,} {_CANT_TELL if word == 'unknown' else word}" for word, n in others.most_common()
+    ]
     shown = replace(kernel, rows=tuple(row for row in rows if id(row) in largest))
     text = f"and {len(rows) - MOST:,} rows more, whose time differs less: {', '.join(parts)}."
     return shown, f"{text} --format json has all."

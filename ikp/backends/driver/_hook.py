@@ -151,6 +151,8 @@ class NodeKind(IntEnum):
     CAPTURE_BEGINS = 2  # of a stream
     CAPTURE_ENDS = 3
     CAPTURE_INTO = 4  # begins, into a graph that the program has made, as bodies of nodes are
+    PROFILER_STARTS = 5  # the program calls cudaProfilerStart
+    PROFILER_STOPS = 6
 
 
 class _Part(IntEnum):

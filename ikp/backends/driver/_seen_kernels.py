@@ -102,6 +102,7 @@ class Chooser(Protocol):
     labels: Labels
     idle: bool  # nothing is recorded now
     wakers: list[Callable[[], None]]  # called when it is to record again
+    profiler: Callable[[bool], None]  # called at cudaProfilerStart (True) and cudaProfilerStop
 
     captures: int  # of CUDA graphs that are under way
 

@@ -165,6 +165,8 @@ class Launches:
         try:
             if launch.refused:
                 self._not_launched(launch)
+            elif launch.node >= NodeKind.PROFILER_STARTS:
+                self.launcher.profiler(launch.node == NodeKind.PROFILER_STARTS)
             elif launch.node >= NodeKind.CAPTURE_BEGINS:
                 self._captures(launch)
             else:

@@ -497,10 +497,13 @@ R cuLaunchCooperativeKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned
     SAY("together ");
     return cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params, NULL);
 }
+R cuProfilerStart(void) { SAY("profiler starts\n"); return 0; }
+R cuProfilerStop(void) { SAY("profiler stops\n"); return 3; }
 R cuGetProcAddress_v2(const char *name, void **made, int version, uint64_t flags, int *status) {
     (void)version, (void)flags, (void)status;
     *made = NULL;
     if (!strcmp(name, "cuLaunchKernel")) *made = (void *)cuLaunchKernel;
+    if (!strcmp(name, "cuProfilerStart")) *made = (void *)cuProfilerStart;
     if (!strcmp(name, "cuGetProcAddress")) *made = (void *)cuGetProcAddress_v2;
     return *made ? 0 : 500;
 }

@@ -93,6 +93,9 @@ class Launcher:
         self.captures, self.standing = 0, False
         self.told: list[str] = []
 
+    def profiler(self, starts: bool) -> None:
+        self.told.append("starts" if starts else "stops")
+
     def capture_begins(self) -> None:
         self.captures += 1
         self.told.append("begins")
@@ -204,6 +207,11 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         library.fake_capture(0)
         launch(function)
         said["captures"], said["ended"] = list(launcher.told), ended
+        launcher.told.clear()
+        library.fake_clear()
+        library.cuGetProcAddress_v2(b"cuProfilerStart", ctypes.byref(found), 12000, 0, None)
+        said["profiler"] = [ctypes.CFUNCTYPE(ctypes.c_int)(found.value)(), library.cuProfilerStop()]
+        said["profiler"] += [*launcher.told, *library.fake_log().decode().splitlines()]
         library.fake_clear()
         launch(function)
         told("not chosen")

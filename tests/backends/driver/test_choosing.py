@@ -67,3 +67,17 @@ def test_captured_launches_alone_get_buffers_while_no_window_is_open() -> None:
     assert launcher.chosen(kernel, 5) is None, "no more memory than a window's may be taken"
     launcher.capture_ends()
     assert not launcher.standing and launcher.chosen(kernel, 0) is None
+
+
+def test_a_capture_outside_of_windows_is_none_of_the_launches_that_are_counted_in_one() -> None:
+    """A server captures a graph for each size of a batch, and any may be replayed in a window."""
+    session: Any = SimpleNamespace(held=0)
+    launcher = Everything(plan("kernel"), lambda: None, range(2), idle=True)
+    launcher.standby = lambda: session
+    kernel: Any = SeenKernel("adds", FUNCTION, MODULE, Labels())
+    launcher.capture_begins()
+    assert [launcher.chosen(kernel, each) for each in range(5, 15)] == [session] * 10
+    launcher.begin_anew()
+    launcher.session, launcher.idle = lambda: session, False
+    chosen = [launcher.chosen(kernel, each) for each in (20, 20, 21, 22)]
+    assert chosen == [session, session, session, None]

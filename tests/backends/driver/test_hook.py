@@ -43,6 +43,11 @@ def test_a_kernel_of_ikps_own_is_neither_recorded_nor_reported(said: dict) -> No
     assert said["own PTX: plain"] == []
 
 
+def test_calls_of_cudas_profiler_are_passed_on_and_reach_the_driver(said: dict) -> None:
+    """However the program found them, and with what the driver answers."""
+    assert said["profiler"] == [0, 3, "starts", "stops", "profiler starts", "profiler stops"]
+
+
 def test_torch_is_not_asked_inside_of_the_programs_call(said: dict) -> None:
     """What it asks the CUDA runtime there makes CUPTI show the launch twice."""
     assert said["threads"] == ["ikp: buffers of cuda:0", "MainThread", "MainThread"]

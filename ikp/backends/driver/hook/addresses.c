@@ -15,7 +15,8 @@
     each(cuLibraryUnload) each(cuCtxDetach) each(cuDevicePrimaryCtxRetain)                   \
     each(cuCtxFromGreenCtx) each(cuGreenCtxDestroy) each(cuFuncSetCacheConfig)               \
     each(cuKernelSetCacheConfig) each(cuFuncSetSharedMemConfig) each(cuFuncSetAttribute)     \
-    each(cuKernelSetAttribute) each(cuGraphNodeGetParams)
+    each(cuKernelSetAttribute) each(cuGraphNodeGetParams) each(cuProfilerStart)              \
+    each(cuProfilerStop)
 /* Functions with a second version, each with the first version of CUDA that has it. */
 #define SECOND(each)                                                                         \
     each(cuCtxDestroy, 4000) each(cuDevicePrimaryCtxRelease, 11000)                          \

@@ -2,7 +2,8 @@
 #pragma once
 #include "python.h"
 
-enum { NODE = 1, CAPTURE_BEGINS, CAPTURE_ENDS, CAPTURE_INTO }; /* NODE: a program puts it into a graph itself */
+enum { NODE = 1, CAPTURE_BEGINS, CAPTURE_ENDS, CAPTURE_INTO, /* NODE: a program puts it into a graph itself */
+       PROFILER_STARTS, PROFILER_STOPS };
 
 #define PER_THREAD ((Handle)2)
 

@@ -68,6 +68,10 @@ def tuning() -> Iterator[None]:
         wanted.aside.value -= 1
 
 
+def _unheard(starts: bool) -> None:
+    """Do nothing: no windows are opened."""
+
+
 @dataclass(slots=True)
 class Launcher:
     """Decides for each launch of a kernel whether it is recorded, and launches it.
@@ -92,6 +96,8 @@ class Launcher:
     captured: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By kernel, the number of its latest capture, and how many captures had it before."""
     wakers: list[Callable[[], None]] = field(default_factory=list)
+    profiler: Callable[[bool], None] = _unheard
+    """Called at the program's cudaProfilerStart (True) and cudaProfilerStop."""
     specials: Specials = field(init=False)
     _kernels: dict[str, KernelLaunches] = field(default_factory=dict)
     """The launches of each kernel in the latest session that recorded some."""
@@ -101,7 +107,7 @@ class Launcher:
 
     def begin_anew(self) -> None:
         """Count all launches from zero, and decide anew on each kernel."""
-        for each in (self.seen, self.recorded, self.plain):
+        for each in (self.seen, self.recorded, self.plain, self.captured):
             each.clear()
         self._kernels.clear()
         self._decide_anew()
@@ -177,11 +183,14 @@ class Launcher:
             return None
         if capture is None:
             capture = _capture() if self.captures else 0
-        if session is None and capture and self.standby is not None:
+        standing = session is None
+        if standing and capture and self.standby is not None:
             session = self.standby()
         if session is None:
             return None
         reason = self.reason_for_plain(kernel, session, capture)
+        if reason == NOT_CHOSEN and standing:  # launches are counted in each window
+            reason = None
         if reason:
             self.tell(kernel, reason)
             return None

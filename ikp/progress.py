@@ -66,7 +66,9 @@ def progress(
 
 
 def _is_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
+    """Return whether stderr is a terminal, and not a program's own stream that only claims so."""
+    stream = sys.__stderr__
+    return stream is not None and stream is sys.stderr and stream.isatty()
 
 
 def _show(description: str, total: int, force: bool) -> Progress:

@@ -16,6 +16,12 @@ class Terminal(io.StringIO):
         return True
 
 
+def begins_with(monkeypatch, stderr):
+    """Have this process's stderr be a stream, from its begin on."""
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(sys, "__stderr__", stderr)
+
+
 class Clock:
     """A clock that steps by ``step`` seconds at each reading."""
 
@@ -28,14 +34,14 @@ class Clock:
 
 
 def run(monkeypatch, stderr, step, **options):
-    monkeypatch.setattr(sys, "stderr", stderr)
+    begins_with(monkeypatch, stderr)
     monkeypatch.setattr(progress, "time", Clock(step))
     return list(track(range(5), 5, "writing", **options))
 
 
 def test_a_path_in_the_description_is_no_markup(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    begins_with(monkeypatch, Terminal())
     monkeypatch.setattr(progress, "time", Clock(0.6))
     list(track(range(5), 5, "writing [red]x[/] \x1b]0;t\a"))
     assert "[red]x[/] \\x1b]0;t\\x07" in sys.stderr.getvalue()
@@ -76,7 +82,7 @@ def test_no_thread_draws_it(monkeypatch):  # none can be started while Python en
 def test_an_exception_in_the_work_removes_the_bar(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     err = Terminal()
-    monkeypatch.setattr(sys, "stderr", err)
+    begins_with(monkeypatch, err)
     monkeypatch.setattr(progress, "time", Clock(0.6))
 
     def chunks():
@@ -98,7 +104,7 @@ def test_importing_and_short_work_load_no_rich():
 
 def test_what_is_told_is_shown(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    begins_with(monkeypatch, Terminal())
     monkeypatch.setattr(progress, "time", Clock(0.6))
     with progress.progress(4, "decoding") as told:
         for more in (0.5, 0.75, 1.75):

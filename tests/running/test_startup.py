@@ -93,7 +93,7 @@ def test_what_ikp_says_never_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     closed = (tmp_path / "x").open("w")
     closed.close()
     for stream in (None, Full(), closed):
-        monkeypatch.setattr(sys, "__stderr__", stream)
+        monkeypatch.setattr(sitecustomize.stderr, "stream", stream)
         sitecustomize.say("text")
 
 

@@ -43,8 +43,9 @@ _PACKAGE = os.path.dirname(os.path.dirname(_FOLDER))  # noqa: PTH120
 WISH = "IKP_RUN"
 OLD_PATH = "IKP_RUN_PYTHONPATH"
 FAMILY = "IKP_RUN_FAMILY"
+STDERR = "IKP_RUN_STDERR"
 """Variables: the options of ``ikp run``; the former ``PYTHONPATH``, if it was set; where children
-are recorded, the first process and the folder of notes."""
+are recorded, the first process and the folder of notes, and that process's stderr."""
 AWAITED = ("triton", "torch._inductor.runtime.triton_heuristics")
 """A program that launches a Triton kernel imports one of these before the class to step into."""
 DRIVEN = ("torch", "cuda", "cutlass", "cupy", "tilelang", "numba", "jax", "pycuda", "tvm_ffi")
@@ -174,6 +175,68 @@ def _import_ikp() -> None:
             raise ImportError(f"{_PACKAGE} is gone")
         sys.modules["ikp"] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules["ikp"])
+    # This file is a module of ikp's, too, with globals of its own.
+    vars(import_module("ikp.running.startup.sitecustomize"))["stderr"] = stderr
+
+
+class Stderr:
+    """The stderr that the run began with, to which ikp's lines go.
+
+    Descriptor 2 may be a file of the program's own meanwhile: it was closed or replaced, or a
+    child was started with another. Then the first stderr is opened anew if it is a terminal or a
+    file. If it is a pipe, the lines are lost: a copy of it, held open, would keep its reader
+    waiting.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        """Take over what the first process has passed on as ``text``, or this one's stderr."""
+        self.stream = sys.__stderr__
+        self.place, _, self.path = (text or f"{_place(2)} {_path(2)}").partition(" ")
+
+    def __str__(self) -> str:
+        """Return the text for a child: where stderr is, and its path."""
+        return f"{self.place} {self.path}"
+
+    def put(self, text: str) -> None:
+        """Write a line; nothing where there is no place for it."""
+        try:
+            if _place(2) != self.place:
+                self._put_anew(text)
+            elif self.stream is not None:
+                self.stream.write(f"{text}\n")
+                self.stream.flush()
+        except (OSError, ValueError):  # closed, or its reader has gone
+            pass
+
+    def _put_anew(self, text: str) -> None:
+        if not self.path.startswith("/"):
+            return
+        # A process without a terminal would get the one that it opens: O_NOCTTY.
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            if _place(file) == self.place:
+                os.write(file, f"{text}\n".encode(errors="backslashreplace"))
+        finally:
+            os.close(file)
+
+
+def _place(file: int) -> str:
+    """Return which file a descriptor is; nothing if it is closed."""
+    try:
+        found = os.fstat(file)
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}:{found.st_rdev}"
+
+
+def _path(file: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115
+    except OSError:
+        return ""
+
+
+stderr = Stderr(os.environ.pop(STDERR, ""))
 
 
 def say(text: str) -> None:
@@ -182,13 +245,8 @@ def say(text: str) -> None:
 
 
 def put(text: str) -> None:
-    """Print on the stderr that Python began with, even if the program has replaced it since."""
-    try:
-        if sys.__stderr__ is not None:
-            sys.__stderr__.write(f"{text}\n")
-            sys.__stderr__.flush()
-    except (OSError, ValueError):  # closed, or its reader has gone
-        pass
+    """Print on the stderr that the run began with, even if the program has replaced it since."""
+    stderr.put(text)
 
 
 def _flush() -> None:
@@ -220,7 +278,7 @@ def _follow(wish: str, text: str) -> tuple[Family, ModuleType, object]:
     module = import_module("ikp_children")
     del sys.modules["ikp_children"]
     family = module.Family.parse(text)
-    variables = {WISH: wish, FAMILY: text}
+    variables = {WISH: wish, FAMILY: text, STDERR: str(stderr)}
     return family, module, module.Passing(_FOLDER, OLD_PATH, variables, every=family.every)
 
 

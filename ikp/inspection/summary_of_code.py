@@ -239,7 +239,7 @@ class _Summary:
 
     def _trips(self, at: int, starts: Sequence[int]) -> float | None:
         """Return the iterations around an instruction, of loops that some others are not all in."""
-        times = 1.0
+        times: float = 1
         for loop in self.flow.loops_around(at):
             if not starts or not loop.body.issuperset(starts):
                 trips = self._accesses.values.trips(loop.header)

@@ -6,7 +6,7 @@ they go round is not known, but what each unit has of their instructions is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from ikp.analysis.explain.peaks import latency
 from ikp.analysis.explain.places import self_time, short_line
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import HotCode
+from ikp.core.code_facts import LineFacts
 
 _SEVERAL: Final = 8.0
 """Instructions in loops of unknown trips from which on these loops are the range's time. And those
@@ -44,11 +45,18 @@ class Hot:
         return sum(self.mix.values())
 
     def part(self, chosen: Callable[[str], bool]) -> float:
-        """Return the part of the mix's latencies that chosen units have."""
-        held = {unit: count * latency(unit) for unit, count in self.mix.items()}
-        return sum(took for unit, took in held.items() if chosen(unit)) / max(
-            sum(held.values()), 1.0
-        )
+        """Return the part of the time for which instructions of chosen units hold a warp up."""
+        held = sum(count * latency(unit) for unit, count in self.mix.items() if chosen(unit))
+        return held / self._held
+
+    def part_of_lines(self, lines: Iterable[LineFacts]) -> float:
+        """Return the same for arithmetic of some source lines."""
+        counts = (each.looped if self.looped else each.count for each in lines)
+        return min(sum(counts) * latency("integer") / self._held, 1.0)
+
+    @property
+    def _held(self) -> float:
+        return max(sum(count * latency(unit) for unit, count in self.mix.items()), 1.0)
 
 
 def hot_ranges(launch: Prepared, work: CountedWork) -> list[Hot]:

@@ -90,10 +90,15 @@ def most_blocks(launch: Prepared) -> int | None:
 
 def room_for_blocks(launch: Prepared) -> int:
     """Return how many blocks an SM has room for, by its warps, registers and shared memory."""
+    return max(min(blocks_without_shared(launch), _by_shared(launch)), 1)
+
+
+def blocks_without_shared(launch: Prepared) -> int:
+    """Return how many blocks an SM has room for, by its warps and registers alone."""
     facts, each = launch.facts, launch.launch.warps_per_block
     registers = (facts.plain_registers or facts.registers) if facts else None
-    some = [most_blocks(launch) or 1, _by_shared(launch)]
-    return max(min(some + ([_by_registers(registers, each)] if registers else [])), 1)
+    some = [most_blocks(launch) or 1, *([_by_registers(registers, each)] if registers else [])]
+    return max(min(some), 1)
 
 
 def _held(launch: Prepared) -> int | None:

@@ -204,7 +204,7 @@ def _unused(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     sure = bool(roofs(launch)) and nearest(launch) < _FAR
     room = room_for_blocks(launch) * peak.sms
     left = 1 - max(nearest(launch), len(launch.blocks.ids) / room) if sure else 0.0
-    at_stake = max(idle, left) * launch.duration
+    at_stake = max(idle, (idle + left) / 2) * launch.duration
     yield finding(
         launch,
         "few-blocks",

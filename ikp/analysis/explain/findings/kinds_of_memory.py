@@ -25,6 +25,7 @@ from ikp.analysis.explain.counted_work import (
     moved_bytes,
     requests_of,
 )
+from ikp.analysis.explain.hot_code import laid_to
 from ikp.analysis.explain.places import where_of, where_of_accesses, where_of_rows
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
@@ -57,7 +58,8 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
     part = max(share, l1, _guessed(work))
     if part < _LEAST and not loops:
         return
-    most = 1.0 if part >= _SURE else _HOLDS_UP * max(part, _LEAST)
+    held = laid_to(launch, work, lambda unit: ".local." in unit)
+    most = max(held, part) if part >= _SURE else _HOLDS_UP * max(part, _LEAST)
     saved = min(1 - nearest(launch, ("L1", "issue", "L2")), most)
     if not enough(launch, saved * launch.duration):
         return

@@ -29,6 +29,7 @@ from ikp.analysis.explain.counted_work import (
     requests_of,
 )
 from ikp.analysis.explain.findings.needless_instructions import extra_of
+from ikp.analysis.explain.hot_code import laid_to
 from ikp.analysis.explain.places import share_of_time, short_line, where_of_accesses, where_of_extra
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_own, nearest, share_of
@@ -253,7 +254,8 @@ def _summed(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     time = share_of_time(launch, (one for one, _ in some), work.kernel)
     if stores < _TIMES * launch.grid_warps or time < _STORED_PART:
         return
-    saved = min(time * _CHAIN, 1 - nearest(launch, ("L1", "issue")))
+    held = laid_to(launch, work, _is_global)
+    saved = min(time * _CHAIN, held, 1 - nearest(launch, ("L1", "issue")))
     if not enough(launch, saved * launch.duration):
         return
     place = short_line(some[0][1].line, some[0][0].name)
@@ -272,6 +274,10 @@ def _summed(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         where=where_of_extra(launch, some),
         suggestion=_REGISTER,
     )
+
+
+def _is_global(unit: str) -> bool:
+    return ".global." in unit
 
 
 _CHAIN: Final = 0.8

@@ -81,12 +81,15 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
     does = "stores" if worst.unit.startswith("store") else "loads"
     dense = _is_dense(worst)
     assumed = "p" in worst.depends
+    felt = _felt(launch, one)
     sure = share >= _SURE and _decide(launch, dense=dense) and share <= IMPOSSIBLE
+    sure &= felt is None or felt >= _UNFELT
     narrow = dense and bool(misaligned(worst))
     sure |= narrow and _SURELY_IN_PIECES <= share <= IMPOSSIBLE
-    waits = _with_waits(launch, one)
-    sure |= waits >= _MOSTLY and not dense and _ratio(worst) >= _FAR_APART
-    held = waits * (1 - 1 / _ratio(worst)) if sure and share < _SURE and not dense else 0.0
+    decides = (felt or 0.0) >= _LONG and _ratio(worst) >= _FAR_APART
+    decides &= not dense or share <= IMPOSSIBLE
+    held = (felt or 0.0) * (1 - 1 / _ratio(worst)) if decides else 0.0
+    sure |= decides
     saved = max((1.0 if dense else _LATENCY) * share, held)
     saved = min(1 - nearest(launch, ("L1", "L2")), saved)
     return finding(
@@ -114,13 +117,17 @@ def _decide(launch: Prepared, *, dense: bool) -> bool:
     return _is_nearest(launch) and (not dense or share_of(launch, "L1") >= _FULL)
 
 
-def _with_waits(launch: Prepared, one: RangeWork) -> float:
-    """Return the share of the warps' time in a range of loads, and in what waits for these."""
+def _felt(launch: Prepared, one: RangeWork) -> float | None:
+    """Return the share of the warps' time in a range of loads, and in what waits for these.
+
+    None where it was not measured apart: of stores, which no warp waits for, and of loads among
+    other code.
+    """
     if one.name not in launch.names:
-        return 0.0
+        return None
     region = launch.names.index(one.name)
     if launch.known[region].activity is not Activity.LOAD:
-        return 0.0  # its time may be that of anything
+        return None
     waiting = _awaiting(launch, region)
     return _share(launch, region) + sum(_beyond_issue(launch, each) for each in waiting)
 
@@ -133,7 +140,10 @@ def _is_strided(launch: Prepared) -> bool:
 _SURELY_IN_PIECES: Final = 0.1
 """Share of the launch from which on pieces are the cause where addresses allow no wide access."""
 _FAR_APART: Final = 4.0
-"""Times the least from which on requests are the cause where most of the time is in their code."""
+"""Times the least from which on requests are the cause where much of the time is in their code."""
+_UNFELT: Final = 0.1
+"""Share of the warps' time in loads, and in waits for them, below which their cost is no cause: L1
+has the sectors that the next iterations ask for."""
 _FULL: Final = 0.7
 """Share of L1's rate from which on its cycles decide, and not their latency."""
 

@@ -17,13 +17,14 @@ from typing import Final
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, if_counted
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.hot_code import hot_ranges
+from ikp.analysis.explain.hot_code import Hot, hot_ranges
 from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.places import share_of_time, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import NEAR, REACHED, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
+from ikp.core.code_facts import LineFacts
 
 _SUMS: Final = 0.3
 """Share of sums of products in a range's FP32 instructions, from which on it is a product of
@@ -38,9 +39,6 @@ _SLOW: Final = 0.1
 _SURE: Final = 0.3
 _HALF: Final = 0.5
 """Part of all instructions from which on they are the cause."""
-_BOUND: Final = 2.0
-"""How many times as long as at the full rate slow instructions may take: they wait for each other,
-and come with others that convert and combine. Of three kernels of others it was 0.9 to 1.7."""
 _LIGHT: Final = 2.0
 """Loads of shared memory for each sum, above which it is no product of tiles in registers."""
 
@@ -107,7 +105,7 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     if share < _SLOW or not count:
         return
     left = 1 - nearest(launch, _RELIEVED)
-    saved = min(left, max(_BOUND * time, part * share_of(launch, "issue") / REACHED["issue"]))
+    saved = min(left, max(time, part * share_of(launch, "issue") / REACHED["issue"]))
     if not enough(launch, saved * launch.duration):
         return
     some = sorted(work.ranges, key=lambda one: -one.issued.get("fp64", 0.0))
@@ -196,7 +194,7 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     else:
         return
     left = nearest(launch, ("XU", "FMA", "integer", "FP64"), gone)
-    saved = min(1 - left, _BOUND * share)
+    saved = 1 - left if _is_full(launch) else min(1 - left, share)
     first = nearest(launch) > nearest(launch, ("XU", "FMA", "integer", "FP64", "issue"))
     if not enough(launch, saved * launch.duration):
         return
@@ -234,37 +232,42 @@ def _looped_functions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 
     A warp's arithmetic takes its time, where memory and units are idle.
     """
-    some = [
-        one
-        for one in work.ranges
-        if one.uncounted and any(_REPLACED & {*line.slow} for line in one.facts.lines)
-    ]
+    some = [one for one in hot_ranges(launch, work) if one.looped and _replaced(one)]
     compute = launch.share_in(launch.regions([Activity.COMPUTE]))
     if not some or nearest(launch) >= _IDLE or compute < _HALF:
         return
-    lines = [line for one in some for line in one.facts.lines if line.slow]
-    whole = sum(sum(one.once.values()) + sum(one.uncounted.values()) for one in some)
-    part = min(sum(line.count + line.looped for line in lines) / max(whole, 1.0), 1.0)
-    saved = min(part * share_of_time(launch, some, work.kernel), 1 - nearest(launch))
+    time = sum(one.share for one in some)
+    part = sum(one.share * one.part_of_lines(_slow(one)) for one in some) / time
+    saved = min(part * time, 1 - nearest(launch))
     if part < _PART or not enough(launch, saved * launch.duration):
         return
-    lines = sorted((one for one in lines if _REPLACED & {*one.slow}), key=lambda one: -one.count)
+    lines = sorted((each for one in some for each in _replaced(one)), key=lambda each: -each.looped)
     name = max(_REPLACED & {*lines[0].slow}, key=lambda name: lines[0].slow[name])
     yield finding(
         launch,
         "slow-arithmetic",
         title=f"{lines[0].line.rpartition('/')[2]} calculates {name}s in loops: such lines are "
-        f"{100 * part:.0f} % of the code",
-        number=Number("lines with slow functions, of the instructions around them", part, "share"),
+        f"{100 * part:.0f} % of their time",
+        number=Number("lines with slow functions, of the time of their loops", part, "share"),
         at_stake=saved * launch.duration,
         without="with none of them",
         confidence="likely",
-        rationale=f"counted: instructions of lines that calculate {name}s, of all of their ranges "
-        "with loops once; measured: the warps' time is arithmetic, and no unit is busy. Refuted "
-        "if nothing faster is as exact.",
-        where=where_of(launch, some, [one.line for one in lines]),
+        rationale=f"counted: instructions of lines that calculate {name}s, and of the loops around "
+        "them, by how long they hold a warp up; measured: the warps' time is arithmetic, and no "
+        "unit is busy. Refuted if nothing faster is as exact.",
+        where=where_of(launch, [one.work for one in some], [each.line for each in lines]),
         suggestion=_DO[name],
     )
+
+
+def _slow(one: Hot) -> list[LineFacts]:
+    """Return the lines of a range that calculate slow functions."""
+    return [line for line in one.work.facts.lines if line.slow]
+
+
+def _replaced(one: Hot) -> list[LineFacts]:
+    """Return those of them whose functions others can replace."""
+    return [line for line in _slow(one) if _REPLACED & {*line.slow}]
 
 
 _WIDE: Final = "64-bit integer division"

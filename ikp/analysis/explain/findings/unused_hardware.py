@@ -41,6 +41,7 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import cycles_of, group_shares
 from ikp.analysis.explain.roofs import nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.use_of_hardware import blocks_without_shared
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import CARVE_OUT, AccessFacts
 
@@ -50,6 +51,8 @@ _SM: Final = 227 << 10
 """Bytes of shared memory of an SM of sm_90, at most."""
 _SYSTEM: Final = 1 << 10
 """Bytes of shared memory of each block that the system takes."""
+_FOR_L1: Final = 0.3
+"""Part of the launch that a larger L1 may win where an SM has room for no further block."""
 _LOADS: Final = (Activity.WAIT_MEMORY, Activity.LOAD)
 _GROUP: Final = 4
 """Warps of a warpgroup."""
@@ -77,7 +80,8 @@ def _shared(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     if any(unit.startswith(("copy", "tensor.group")) for unit in _units(work)):
         return
     held = min(size * max(_blocks(launch), 1) / _SM, 1.0)
-    saved = 1 - nearest(launch, ("L1", "L2"))
+    more = blocks_without_shared(launch) / max(_blocks(launch), 1)
+    saved = min(1 - nearest(launch, ("L1", "L2")), max(1 - 1 / more, _FOR_L1))
     if not enough(launch, saved * launch.duration):
         return
     yield finding(

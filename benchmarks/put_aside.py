@@ -286,13 +286,14 @@ def measured(
 def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
     """Return by how many us recording made a call longer, as a trace says: measured, estimated.
 
-    The launches are those of a program under ``ikp run``: first recorded ones, then plain ones.
+    Launches are chosen as by ``ikp run``: some recorded ones come in turn with plain ones.
     """
     import torch
 
     from ikp.analysis.perturbation import perturbations
     from ikp.backends.timed import MOST, timed
     from ikp.core.run_figures import TIMED
+    from ikp.core.turns import IN_TURN
 
     fresh, call = case
     flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
@@ -300,19 +301,20 @@ def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
     facts = switch.session.facts
     for key in [each for each in facts if each.startswith(TIMED)]:
         del facts[key]
-    for each in [mode] * MOST + [None] * MOST:
+    for number in range(2 * MOST):
         arguments = fresh()
         flush.zero_()
         torch.cuda.synchronize()
         torch.cuda._sleep(AHEAD)  # noqa: SLF001
-        record(switch, lambda arguments=arguments: call(*arguments), each)
+        way = mode if number in IN_TURN else None
+        record(switch, lambda arguments=arguments: call(*arguments), way)
         torch.cuda.synchronize()
     without = longer(switch.session.trace, perturbations)
     timed.report()
     made = {"measured": longer(switch.session.trace, perturbations), "estimated": without}
     switch.session.reset()
     switch.missing()
-    return {way: us / MOST for way, us in made.items()}
+    return {way: us / len(IN_TURN) for way, us in made.items()}
 
 
 def longer(trace: Any, perturbations: Callable[[Any], dict[str, Any]]) -> float:

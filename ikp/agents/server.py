@@ -59,7 +59,7 @@ async def run(
     ] = "ops",
     kernel: _Kernel = None,
     launch: Annotated[
-        str | None, Field(description="Launches of each kernel from 0: 3:8; without it, :8.")
+        str | None, Field(description="Launches of each kernel from 0: 3:8.")
     ] = None,
     out: Annotated[
         str | None,

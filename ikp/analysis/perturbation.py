@@ -153,8 +153,8 @@ def _measured(
 ) -> Perturbation:
     """Return what was measured, if its error is less than that of what was found otherwise.
 
-    The plain launches are later ones, and a program's launches differ: how far the recorded ones do
-    is part of the error.
+    Where the plain launches are later ones, how far the recorded ones differ is part of the error:
+    a program's launches change. Where both kinds came in turn, that is in both.
 
     Args:
         found: by comparison, or by an estimate.
@@ -168,7 +168,7 @@ def _measured(
         longer = between - each.plain_us
         if span > 0 and longer < _MOST_OF_IT * span:
             whole, plain = whole + span, plain + span - longer
-            error += each.error_us + differ
+            error += each.error_us + (0.0 if each.in_turn else differ)
             error += _EVENTS_ERROR_US if each.recorded_us is None else _STEP_US
     if not whole or error / plain >= found.error:
         return found

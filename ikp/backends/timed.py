@@ -1,9 +1,13 @@
 """``timed``: events around the program's own launches; medians of recorded and plain ones.
 
-The plain launches are the program's own, after the chosen ones. The difference of both medians is
-what recording took: what an event takes is in both. A launch for which an idle GPU waited has no
-time: between its events is time of the host, of which recording takes more. The first launches that
-a program records are mostly such. Then the plain ones alone are reported.
+The plain launches are the program's own, between the chosen ones or after them. The difference of
+both is what recording took: what an event takes is in both. Where recorded and plain launches came
+in turn, each is compared with its neighbour: how the program's launches change, or the GPU's clock,
+cancels. Else the medians of all are compared.
+
+A launch for which an idle GPU waited has no time: between its events is time of the host, of which
+recording takes more. The first launches that a program records are mostly such. If all were, the
+plain ones alone are reported.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ from __future__ import annotations
 import math
 import statistics
 import threading
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import count
+from typing import Final, NamedTuple
 
 from ikp.core.run_figures import TIMED, TimedLaunches
 from ikp.driver import cuda
@@ -30,14 +35,29 @@ LEAST: Final = 3
 _Shape = tuple[int, int, int]
 
 
+class _Events(NamedTuple):
+    """The events around one launch, and its place among all timed ones."""
+
+    first: int
+    last: int
+    place: int
+
+
+class _Time(NamedTuple):
+    """How long a launch took, with what events take, and its place among all timed ones."""
+
+    place: int
+    us: float
+
+
 @dataclass(slots=True)
 class _Launches:
-    """The timed launches of one kernel and grid, as pairs of events."""
+    """The timed launches of one kernel and grid."""
 
     label: str
     facts: MutableMapping[str, str]  # of the session that recorded it first
-    recorded: list[tuple[int, int]] = field(default_factory=list)
-    plain: list[tuple[int, int]] = field(default_factory=list)
+    recorded: list[_Events] = field(default_factory=list)
+    plain: list[_Events] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -49,7 +69,7 @@ class _TimedFunction:
 
 
 class _Next(threading.local):
-    pair: tuple[int, int] | None = None  # the events of this thread's latest timed launch
+    events: _Events | None = None  # of this thread's latest timed launch
 
 
 @dataclass(slots=True)
@@ -59,6 +79,7 @@ class Timed:
     _functions: dict[tuple[int, int], _TimedFunction] = field(default_factory=dict)
     _off: bool = False
     _next: _Next = field(default_factory=_Next)
+    _places: Iterator[int] = field(default_factory=count)
 
     def recorded(
         self,
@@ -115,7 +136,7 @@ class Timed:
         except IkpError:
             return True
 
-    def _time(self, events: list[tuple[int, int]]) -> bool:
+    def _time(self, events: list[_Events]) -> bool:
         if len(events) >= MOST:
             return False
         made: list[int] = []
@@ -128,8 +149,8 @@ class Timed:
         if self._off:
             _destroy(made)
         else:
-            events.append((made[0], made[1]))
-            self._next.pair = events[-1]
+            events.append(_Events(made[0], made[1], next(self._places)))
+            self._next.events = events[-1]
         return not self._off
 
     def ended(self, *, failed: bool) -> None:
@@ -137,70 +158,99 @@ class Timed:
 
         A launch that failed has not recorded the events, or not both.
         """
-        pair, self._next.pair = self._next.pair, None
-        if pair is None:
+        latest, self._next.events = self._next.events, None
+        if latest is None:
             return
         cuda.time_next(0, 0)
         if failed:
             for each in self._every():
                 for events in (each.recorded, each.plain):
-                    if pair in events:
-                        events.remove(pair)
-            _destroy(pair)
+                    if latest in events:
+                        events.remove(latest)
+            _destroy(latest[:2])
 
     def _every(self) -> Iterator[_Launches]:
         return (each for known in self._functions.values() for each in known.grids.values())
 
     def report(self) -> None:
-        """Add the medians of both kinds to their sessions' facts, in us; forget all launches."""
+        """Add what launches of both kinds took to their sessions' facts; forget all launches."""
         found, self._functions = self._functions, {}
         every = (each for function in found.values() for each in function.grids.items())
         for grid, each in every:
             recorded, plain = _times(each.recorded), _times(each.plain)
-            if len(plain) < LEAST:
-                continue
-            enough = len(recorded) >= LEAST
-            made = TimedLaunches(
-                grid,
-                statistics.median(recorded) if enough else None,
-                statistics.median(plain),
-                _error(plain) + (_error(recorded) if enough else 0.0),
-                (len(recorded), len(plain)),
-            )
-            key = f"{TIMED}{each.label}"
-            lines = [*each.facts.get(key, "").splitlines(), made.text()]
-            each.facts[key] = "\n".join(lines)
+            made = _in_turn(grid, recorded, plain) or _apart(grid, recorded, plain)
+            if made is not None:
+                key = f"{TIMED}{each.label}"
+                lines = [*each.facts.get(key, "").splitlines(), made.text()]
+                each.facts[key] = "\n".join(lines)
 
 
-def _has_place(events: list[tuple[int, int]]) -> bool:
+def _in_turn(
+    grid: _Shape, recorded: Sequence[_Time], plain: Sequence[_Time]
+) -> TimedLaunches | None:
+    """Return recorded launches beside plain ones next to them; None where too few are."""
+    kinds = [(each, True) for each in recorded] + [(each, False) for each in plain]
+    pairs: list[tuple[float, float]] = []
+    left: tuple[_Time, bool] | None = None  # the one before, if it is in no pair
+    for time, is_recorded in sorted(kinds):
+        if left is None or left[1] == is_recorded:
+            left = time, is_recorded
+            continue
+        pairs.append((time.us, left[0].us) if is_recorded else (left[0].us, time.us))
+        left = None
+    if len(pairs) < LEAST:
+        return None
+    longer = [one - other for one, other in pairs]
+    with_records = statistics.median(one for one, _ in pairs)
+    without = with_records - statistics.median(longer)
+    counts = len(pairs), len(pairs)
+    return TimedLaunches(grid, with_records, without, _error(longer), counts, in_turn=True)
+
+
+def _apart(grid: _Shape, recorded: Sequence[_Time], plain: Sequence[_Time]) -> TimedLaunches | None:
+    """Return the medians of both kinds; None where too few plain launches have a time."""
+    some, others = [each.us for each in recorded], [each.us for each in plain]
+    if len(others) < LEAST:
+        return None
+    enough = len(some) >= LEAST
+    return TimedLaunches(
+        grid,
+        statistics.median(some) if enough else None,
+        statistics.median(others),
+        _error(others) + (_error(some) if enough else 0.0),
+        (len(some), len(others)),
+    )
+
+
+def _has_place(events: list[_Events]) -> bool:
     """Return whether one more plain launch is to be timed.
 
     Launches that an idle GPU waited for take no place: their events are destroyed, but the first's.
-    Each pair is taken out before it is looked at: several threads may launch at once.
+    Each is taken out before it is looked at: several threads may launch at once.
     """
     for _ in range(len(events) - 1 if len(events) >= MOST else 0):
         with suppress(IndexError):  # another thread has taken it
-            pair = events.pop(1)
-            took = cuda.elapsed_us(*pair)
+            one = events.pop(1)
+            took = cuda.elapsed_us(*one[:2])
             if took is not None and took <= 0:
-                _destroy(pair)
+                _destroy(one[:2])
             else:
-                events.append(pair)
+                events.append(one)
     return len(events) < MOST
 
 
-def _times(events: list[tuple[int, int]]) -> list[float]:
-    """Return the times between pairs of events, less the first one; destroy what has happened.
+def _times(events: list[_Events]) -> list[_Time]:
+    """Return the times between events, less the first one's; destroy events that have happened.
 
     Launches that an idle GPU waited for have none.
     """
     times = []
-    for pair in events:
-        took = cuda.elapsed_us(*pair)
+    for each in events:
+        took = cuda.elapsed_us(*each[:2])
         if took is not None:  # else another thread's launch may yet record them
-            times.append(took)
-            _destroy(pair)
-    return [each for each in times[1:] if each > 0]
+            times.append(_Time(each.place, took))
+            _destroy(each[:2])
+    return [each for each in times[1:] if each.us > 0]
 
 
 def _destroy(events: Iterable[int]) -> None:
@@ -209,7 +259,7 @@ def _destroy(events: Iterable[int]) -> None:
             cuda.destroy_event(each)
 
 
-def _error(times: list[float]) -> float:
+def _error(times: Sequence[float]) -> float:
     """Return how far the median of some times may be off: of their quartiles, by their number."""
     low, _, high = statistics.quantiles(times, n=4)
     return float((high - low) / math.sqrt(len(times)))

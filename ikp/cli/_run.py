@@ -109,9 +109,9 @@ from ikp.session.options import CLOCKS
 @click.option(
     "--launch",
     metavar="A:B",
-    default=":8",
-    show_default=True,
-    help="Which launches of each kernel, counted from 0: 3, 3:5, :8, or : for all.",
+    help="Which launches of each kernel, counted from 0: 3, 3:5, :8, or : for all. Without it, "
+    "eight of the first 13: the first four, and four in turn with plain ones, which tell what "
+    "recording took.",
 )
 @click.option(
     "--replays",

@@ -144,7 +144,8 @@ TIMED: Final = "timed "
 class TimedLaunches:
     """Medians of recorded and of plain launches, and how far their difference may be off.
 
-    ``recorded_us`` is None where the GPU waited for the recorded launches.
+    ``recorded_us`` is None where the GPU waited for the recorded launches. ``in_turn`` says whether
+    each recorded launch had a plain one next to it, so that a change from launch to launch cancels.
     """
 
     grid: tuple[int, int, int]
@@ -152,6 +153,7 @@ class TimedLaunches:
     plain_us: float
     error_us: float
     launches: tuple[int, int]  # recorded, plain
+    in_turn: bool = False
 
     def text(self) -> str:
         """Return the line of JSON that a trace's provenance holds."""
@@ -175,6 +177,7 @@ def _parsed_times(line: str) -> TimedLaunches | None:
             float(said["plain_us"]),
             float(said["error_us"]),
             (recorded, plain),
+            bool(said.get("in_turn")),
         )
     except (ValueError, TypeError, KeyError, OverflowError):
         return None

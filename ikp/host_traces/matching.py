@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ikp.core.host_trace import HostSlice
 from ikp.core.trace import Launch
+from ikp.core.turns import IN_TURN
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -273,14 +274,23 @@ def by_order(spans: Spans, records: Spans, alike: Sequence[MatchGroup]) -> tuple
     launch = np.array(best.launches)[np.argsort(spans.middle[best.launches], kind="stable")]
     record = np.array(best.records)[np.argsort(records.middle[best.records], kind="stable")]
     at, there = spans.middle[launch], records.middle[record]
-    apart = [_spread(there[k : k + len(at)] - at) for k in range(len(there) - len(at) + 1)]
-    order = np.argsort(apart, kind="stable")
-    if len(apart) > 1 and apart[order[1]] <= max(_LIKE * apart[order[0]], _STEADY_NS):
+    orders = [*_orders(len(at), len(there))]
+    apart = [_spread(there[each] - at) for each in orders]
+    by_spread = np.argsort(apart, kind="stable")
+    first = int(by_spread[0])
+    if any(apart[each] <= max(_LIKE * apart[first], _STEADY_NS) for each in by_spread[1:2]):
         raise UnclearError(
             f"{len(launch)} launches and {len(record)} records of a kernel come so regularly that "
             "several orders fit"
         )
-    return launch, record[order[0] : order[0] + len(launch)]
+    return launch, record[orders[first]]
+
+
+def _orders(launches: int, records: int) -> Iterator[Ints]:
+    """Yield the places among records that launches may have: in a row, or as ``ikp run`` chose."""
+    row, chosen = np.arange(launches), np.array(IN_TURN[:launches])
+    for places in [row] if launches > len(chosen) or (row == chosen).all() else [row, chosen]:
+        yield from (places + first for first in range(records - int(places[-1])))
 
 
 def _spread(apart: Ints) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -104,7 +105,7 @@ class Options:
     level: str | None
     mode: str
     kernel: str | None
-    launch: str
+    launch: str | None  # None: what ``IN_TURN`` says
     clock: str
     blocks: str | None
     warps: str | None
@@ -145,8 +146,6 @@ class Options:
             UsageError: an option names nothing, or two don't go together.
             ExportError: the trace can't be written.
         """
-        from ikp.unedited.plan import span
-
         self.plan()
         if self.host and not self.path.endswith((".pftrace", ".perfetto-trace")):
             raise UsageError(
@@ -167,7 +166,7 @@ class Options:
                 "never ends, mark it with verbs: ikp.profile(overflow='stream'), which ikp run "
                 "leaves as it is."
             )
-        span(self.launch)
+        self.launches()
         kernels(self.kernel)
         if self.mode != "timeline":  # a timeline goes with every clock
             self.session()
@@ -217,14 +216,23 @@ class Options:
         session.export = not stands_by
         return session
 
-    def launcher(self) -> Watched:
-        """Return the launcher of the program's kernels; it has no session yet."""
+    def launches(self) -> Sequence[int]:
+        """Return which launches of each kernel are recorded, counted from 0.
+
+        Raises:
+            UsageError: the text names none.
+        """
+        from ikp.core.turns import IN_TURN
         from ikp.unedited.plan import span
 
+        return IN_TURN if self.launch is None else span(self.launch)
+
+    def launcher(self) -> Watched:
+        """Return the launcher of the program's kernels; it has no session yet."""
         (backend, *_) = (each for each in registry.own().values() if hasattr(each, "watch"))
         launcher: Watched = backend.watch(
             self.plan(),
-            launches=span(self.launch),
+            launches=self.launches(),
             buffer=of_launch(self.blocks, self.warps),
             kernels=kernels(self.kernel),
             room=self.memory_mib * MIB,

@@ -311,6 +311,11 @@ ALL: Final = range(1 << 62)
 """All launches of a kernel."""
 
 
+def has_no_end(launches: Sequence[int]) -> bool:
+    """Return whether launches go on to the last one that a kernel will have."""
+    return isinstance(launches, range) and launches.step == 1 and launches.stop == ALL.stop
+
+
 def span(text: str | None) -> range:
     """Return the launches that ``text`` names: ``"3"``, ``"3:5"`` (3 and 4), ``":8"``, ``":"``.
 

@@ -17,7 +17,7 @@ from ikp.analysis.perturbation import (
     perturbations,
     worse,
 )
-from ikp.core.run_figures import TimedLaunches
+from ikp.core.run_figures import TimedLaunches, read_timed
 from ikp.core.trace import (
     ClockFit,
     Events,
@@ -173,6 +173,15 @@ def test_launches_that_differ_measure_as_surely_as_they_agree() -> None:
         assert one.way == "measured" and one.error == pytest.approx((5 + differ) / 900)
     assert _measured(found, times, {(400, 1, 1): (1000.0, 500.0)}) == found
     assert found.way == "compared" and found.error > 55 / 900
+
+
+def test_launches_in_turn_measure_though_launches_differ() -> None:
+    """The rule: a change from launch to launch is in both kinds, and so no error."""
+    (found,) = perturbations(launched()).values()
+    in_turn = TimedLaunches((400, 1, 1), 1050.0, 950.0, 4.5, (4, 4), in_turn=True)
+    one = _measured(found, [in_turn], {(400, 1, 1): (1000.0, 500.0)})
+    assert one.way == "measured" and one.error == pytest.approx(5 / 900)
+    assert read_timed({"timed k": in_turn.text()}, "k") == (in_turn,)
 
 
 def test_a_first_launch_that_takes_longer_tells_nothing_where_there_are_others() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ikp.backends.timed import ASKED, MOST, Timed
+from ikp.backends.timed import ASKED, LEAST, MOST, Timed
+from ikp.core.turns import IN_TURN
 from ikp.driver import cuda
 from ikp.errors import PatchError
 
@@ -112,6 +114,44 @@ def test_medians_leave_out_the_first_and_need_some(events: list[tuple[int, int]]
     assert made["launches"] == [3, 4] and made["grid"] == list(GRID)
     timed.report()
     assert len(facts["timed k"].splitlines()) == 1
+
+
+@pytest.mark.parametrize("numbers", [IN_TURN, range(0, 16, 2), (0, 3, 6, 9, 12)])
+@pytest.mark.parametrize("drift", [-0.5, 0.0, 2.0])
+@pytest.mark.parametrize("late", [(), (0, 1, 2), (10,)])
+def test_what_changes_from_launch_to_launch_is_not_laid_to_recording(
+    events: list[tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    numbers: Sequence[int],
+    drift: float,
+    late: tuple[int, ...],
+) -> None:
+    """The rule: where both kinds come in turn, a drift is in both."""
+    took: dict[int, float] = {}
+    monkeypatch.setattr(cuda, "elapsed_us", lambda first, _: took.get(first))
+    timed, facts = Timed(), dict[str, str]()
+    for number in range(20):
+        chosen = number in numbers
+        timed.recorded(4, GRID, "k", facts) if chosen else timed.plain(4, GRID, 0)
+        us = 100 + drift * number + 10 * chosen
+        took.setdefault(events[-1][0], 0.0 if number in late else us)
+    timed.report()
+    made = json.loads(facts["timed k"])
+    assert made["in_turn"] and min(made["launches"]) >= LEAST
+    assert made["recorded_us"] - made["plain_us"] == pytest.approx(10, abs=2 * abs(drift))
+    assert drift or made["error_us"] == 0
+
+
+def test_launches_that_do_not_come_in_turn_are_told_apart_as_wholes(
+    events: list[tuple[int, int]],
+) -> None:
+    timed, facts = Timed(), dict[str, str]()
+    for _ in range(6):
+        timed.recorded(4, GRID, "k", facts)
+    for _ in range(6):
+        timed.plain(4, GRID, 0)
+    timed.report()
+    assert not json.loads(facts["timed k"])["in_turn"]
 
 
 def test_events_that_no_launch_records_are_destroyed(

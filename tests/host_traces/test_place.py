@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikp.core.turns import IN_TURN
 from ikp.edit import concat
 from ikp.errors import UsageError
 from ikp.host_traces.placing import place
@@ -53,6 +54,16 @@ def test_any_offset_and_drift_is_found(offset: int, drift: float, based: bool) -
     assert placed.host.base_ns is not None
     first = placed.host.slices[placed.record[0]].start_ns + placed.host.base_ns
     assert abs(placed.trace.slots.start_ns[0] - first - 300) <= 20
+
+
+def test_launches_recorded_in_turn_with_plain_ones_are_matched() -> None:
+    """The rule: which launches a run records by itself is known, and they are not in a row."""
+    chosen = np.array(IN_TURN) + 20
+    trace = launches(np.array(BEGINS)[chosen].tolist(), None, late)
+    same = tuple(replace(each, label="gemm") for each in trace.launches)
+    placed = place(replace(trace, launches=same), records(BEGINS, ["gemm"] * len(BEGINS)))
+    assert placed.way == "launches"
+    assert placed.record == {at: 2 * number + 1 for at, number in enumerate(chosen.tolist())}
 
 
 def test_records_that_the_trace_lacks_do_not_matter() -> None:

@@ -5,7 +5,7 @@ Importing this package loads nothing of Triton: ``ikp run`` waits for the progra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ikp.backends.triton.adapters import compiling, running
@@ -86,7 +86,7 @@ class TritonBackend:
     def watch(
         plan: Plan,
         *,
-        launches: range,
+        launches: Sequence[int],
         buffer: Mapping[str, Any],
         kernels: re.Pattern[str] | None,
         room: int,

@@ -11,7 +11,7 @@ import threading
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,7 +20,14 @@ from typing import Any
 
 from ikp.backends.checked import report
 from ikp.backends.labels import Labels
-from ikp.backends.patched import RecordedLaunch, chosen, shape, take_buffer, wanted
+from ikp.backends.patched import (
+    RecordedLaunch,
+    chosen,
+    is_hooked,
+    shape,
+    take_buffer,
+    wanted,
+)
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited._foreign import JittedFunction, is_jitted
 from ikp.backends.triton.unedited._mark_nodes import PROF
@@ -30,6 +37,7 @@ from ikp.backends.triton.unedited._special import Special, Specials, module_and_
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
 from ikp.core.segment import Selection
+from ikp.core.turns import FIRST, IN_TURN
 from ikp.driver import cuda
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.probing import Untyped
@@ -37,7 +45,7 @@ from ikp.session import current
 from ikp.session.current import Session
 from ikp.session.storage import drives_cuda
 from ikp.signals import deferred, pass_on
-from ikp.unedited.plan import ALL, BEST, Plan, at_level
+from ikp.unedited.plan import ALL, BEST, Plan, at_level, has_no_end
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 _CAPTURED = "captured in a CUDA graph"
@@ -82,7 +90,7 @@ class Launcher:
 
     plan: Plan
     session: Callable[[], Session | None]
-    launches: range = ALL
+    launches: Sequence[int] = ALL  # in order
     buffer: dict[str, Any] = field(default_factory=dict)  # options of ``prof.buffer``
     seen: Counter[str] = field(default_factory=Counter)
     recorded: Counter[str] = field(default_factory=Counter)
@@ -212,8 +220,7 @@ class Launcher:
 
         It holds until stocks are revoked (``ikp.session.known_launch``).
         """
-        begun = self.seen[full_name(kernel)] > self.launches.start
-        every = self.launches.step == 1 and self.launches.stop == ALL.stop and begun
+        every = has_no_end(self.launches) and self.seen[full_name(kernel)] > self.launches[0]
         asks = self.captures or not current.enabled()
         return every and not asks and self.session() is session
 
@@ -226,8 +233,7 @@ class Launcher:
         """Return why no later launch of a kernel is recorded; None where one may be."""
         if self.captures:
             return None
-        launches = self.launches
-        last = max(launches[0], launches[-1]) if launches else -1
+        last = self.launches[-1] if self.launches else -1
         return NOT_CHOSEN if self.seen[full_name(kernel)] > last else None
 
     @property
@@ -255,8 +261,10 @@ class Launcher:
         marked = self.launches_of(name, session) is not None or self.way(kernel).afterwards
         if not marked and _capturing():
             return _CAPTURED
-        number = self._number(name, capture)
-        return None if number in self.launches else NOT_CHOSEN
+        numbers = self.launches
+        if numbers is IN_TURN and (capture or not marked or not is_hooked()):
+            numbers = FIRST  # no plain launch is timed
+        return None if self._number(name, capture) in numbers else NOT_CHOSEN
 
     def _number(self, name: str, capture: int) -> int:
         """Return which launch of a kernel this is: all launches of one capture are one."""

@@ -30,7 +30,7 @@ from ikp.probing import Untyped
 from ikp.session import current
 from ikp.session.current import Session
 from ikp.signals import pass_on
-from ikp.unedited.plan import ALL, NOT_NAMED
+from ikp.unedited.plan import ALL, NOT_NAMED, has_no_end
 from ikp.warning import warn
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
@@ -111,7 +111,7 @@ class Everything(Launcher):
             return failed
         reason = Launcher.reason_for_plain(self, kernel, session, capture)
         if reason is None and session.held >= self.room // 2:
-            some = self.launches.stop < ALL.stop and self.recorded[kernel.__name__] >= _FEW
+            some = not has_no_end(self.launches) and self.recorded[kernel.__name__] >= _FEW
             return NO_ROOM if some or session.held >= self.room else None
         return reason
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pkgutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +25,7 @@ from ikp.backends.triton.unedited._launching import (
     tuning,
 )
 from ikp.backends.triton.unedited.everything import NO_ROOM, NOT_NAMED, Everything
+from ikp.core.turns import FIRST, IN_TURN
 from ikp.unedited.plan import plan, span
 from tests.kernels import unedited
 
@@ -248,6 +249,30 @@ def test_half_of_the_room_is_for_later_kernels() -> None:
     assert launched(launcher, "d", 1) == [False], "all is held"
     every = recording(room=8, launches=span(":"))
     assert launched(every, "a", 9) == [True] * 8 + [False], "all launches are asked for"
+
+
+@pytest.mark.parametrize(
+    ("level", "hooked", "numbers"),
+    [("machine", True, IN_TURN), ("machine", False, FIRST), ("source", True, FIRST)],
+)
+def test_plain_launches_come_in_turn_where_they_are_timed(
+    monkeypatch: pytest.MonkeyPatch, level: str, hooked: bool, numbers: Sequence[int]
+) -> None:
+    """The rule: a launch runs plain to be compared with, and so only where that is done."""
+    monkeypatch.setattr("ikp.backends.triton.unedited._launching.is_hooked", lambda: hooked)
+    launcher = recording(launches=IN_TURN)
+    launcher.plan = plan(level=level)
+    found = launched(launcher, "a", 20)
+    assert [number for number, each in enumerate(found) if each] == [*numbers]
+    assert launcher.over(kernel("a")) == NOT_CHOSEN
+
+
+def test_captures_have_no_plain_ones_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ikp.backends.triton.unedited._launching.is_hooked", lambda: True)
+    launcher = recording(launches=IN_TURN)
+    launcher.plan, session = plan(level="machine"), launcher.session()
+    why = [launcher.reason_for_plain(kernel("a"), session, each) for each in range(1, 20)]
+    assert why == [None] * len(FIRST) + [NOT_CHOSEN] * 11
 
 
 def test_trials_of_an_autotuner_count_as_no_launch() -> None:

@@ -45,6 +45,8 @@ DELIMITER = "spin_kernel"
 """torch.cuda._sleep's kernel, which no library launches."""
 AHEAD = 2_000_000
 """Cycles that the GPU is busy while a call is queued: what an idle GPU waits for is not timed."""
+BESIDE = 32
+"""Calls, half of them recorded, that CUPTI times to judge by what a trace tells."""
 
 
 def main() -> None:
@@ -176,7 +178,9 @@ def truth(results: list[dict[str, Any]]) -> list[str]:
     found = []
     for way in ("measured", "estimated"):
         off = [
-            abs(one["told"][way] - one["ratio"]) for one in columns if way in one.get("told", ())
+            abs(one["told"][way] - one["told"]["true"])
+            for one in columns
+            if way in one.get("told", ())
         ]
         if len(off) > 1:
             close = sum(each <= CLOSE for each in off) / len(off)
@@ -190,8 +194,11 @@ def child(names: list[str], modes: list[str], rounds: int, folder: Path) -> None
     from benchmarks.calls import develop, judge
     from benchmarks.calls.case import few_configurations
     from benchmarks.switch import Switch
+    from ikp.backends.driver._known_launches import KnownLaunches
 
     few_configurations()
+    # Every recorded launch is timed, as the first ones of a program: none repeats another.
+    KnownLaunches.find = lambda *_: None  # type: ignore[method-assign]
     switch, cases = Switch(), develop.CASES | judge.CASES
     patterns = [
         (develop.KERNELS | judge.KERNELS)[each]
@@ -276,45 +283,62 @@ def measured(
         figures[mode] = {"ratio": middle, "low": low, "high": high, "kernels": kernels(pairs)}
     us = statistics.median(sum(each for _, each in one) for one in plain)
     if TOLD in modes:
-        failed = "failed" in said
-        figures[TOLD]["told"] = (
-            said if failed else {way: 1 + each / us for way, each in said.items()}
-        )
+        figures[TOLD]["told"] = said
     return {"us": us, "modes": figures}
 
 
 def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
-    """Return by how many us recording made a call longer, as a trace says: measured, estimated.
+    """Return how many times as long recording made a call: as a trace says, and by CUPTI.
 
-    Launches are chosen as by ``ikp run``: some recorded ones come in turn with plain ones.
+    Launches are chosen as by ``ikp run``: some recorded ones come in turn with plain ones. CUPTI
+    times as many calls again, which are made alike, so that the GPU is in the same state.
+
+    Returns:
+        "measured" and "estimated" by the trace; the "true" one by CUPTI.
     """
-    import torch
-
     from ikp.analysis.perturbation import perturbations
     from ikp.backends.timed import MOST, timed
     from ikp.core.run_figures import TIMED
     from ikp.core.turns import IN_TURN
 
-    fresh, call = case
-    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
     timed.report()  # of other details
     facts = switch.session.facts
     for key in [each for each in facts if each.startswith(TIMED)]:
         del facts[key]
-    for number in range(2 * MOST):
+    in_turn(switch, case, [mode if each in IN_TURN else None for each in range(2 * MOST)])
+    without = longer(switch.session.trace, perturbations)
+    timed.report()
+    more = {"measured": longer(switch.session.trace, perturbations), "estimated": without}
+    switch.session.reset()
+    chosen = [mode if each.bit_count() % 2 else None for each in range(BESIDE)]  # Thue and Morse
+    events = profiled(lambda: in_turn(switch, case, chosen))
+    switch.session.reset()
+    switch.missing()
+    took: dict[str | None, list[float]] = {mode: [], None: []}
+    for way, one in zip(chosen, durations(events, len(chosen)), strict=True):
+        took[way].append(sum(us for _, us in one))
+    plain = statistics.median(took[None])
+    return {
+        "true": statistics.median(took[mode]) / plain,
+        **{way: 1 + us / len(IN_TURN) / plain for way, us in more.items()},
+    }
+
+
+def in_turn(switch: Any, case: Any, modes: list[str | None]) -> None:
+    """Make calls behind work, each at a mode."""
+    import torch
+
+    fresh, call = case
+    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+    for mode in modes:
         arguments = fresh()
         flush.zero_()
         torch.cuda.synchronize()
         torch.cuda._sleep(AHEAD)  # noqa: SLF001
-        way = mode if number in IN_TURN else None
-        record(switch, lambda arguments=arguments: call(*arguments), way)
+        kept = record(switch, lambda arguments=arguments: call(*arguments), mode)
+        torch.cuda._sleep(100)  # noqa: SLF001
         torch.cuda.synchronize()
-    without = longer(switch.session.trace, perturbations)
-    timed.report()
-    made = {"measured": longer(switch.session.trace, perturbations), "estimated": without}
-    switch.session.reset()
-    switch.missing()
-    return {way: us / len(IN_TURN) for way, us in made.items()}
+        del kept
 
 
 def longer(trace: Any, perturbations: Callable[[Any], dict[str, Any]]) -> float:
@@ -376,10 +400,15 @@ def timed(switch: Any, case: Any, modes: list[str], rounds: int) -> Any:
 
     order = [None, *modes]
     turn(order)
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profiler:
-        for number in range(rounds):
-            turn(turned(order, number))
+    return profiled(lambda: [turn(turned(order, number)) for number in range(rounds)])
+
+
+def profiled(run: Callable[[], object]) -> Any:
+    """Return the profiler's events of what a function does."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        run()
         torch.cuda.synchronize()
     return profiler.events()
 

@@ -110,7 +110,7 @@ from ikp.session.options import CLOCKS
     "--launch",
     metavar="A:B",
     help="Which launches of each kernel, counted from 0: 3, 3:5, :8, or : for all. Without it, "
-    "eight of the first 13: the first four, and four in turn with plain ones, which tell what "
+    "eight of the first 13: four in a row, and four in turn with plain ones, which measure what "
     "recording took.",
 )
 @click.option(

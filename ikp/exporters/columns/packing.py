@@ -18,7 +18,8 @@ An event's ticks follow from its duration and the clock's rate, but for a small 
 is kept.
 
 Launches, regions, roles, names of arguments and provenance are few: they are plain values. Each
-field of all launches, or regions, is one list, so that equal values lie together.
+field of all launches, or regions, is one list, so that equal values lie together. Where a file has
+many launches, a list of a few values is folded: each value once, and for each launch its number.
 """
 
 from __future__ import annotations
@@ -262,16 +263,42 @@ ARG_TYPES: Final = {"i": "int", "f": "float", "b": "bool", TEXT: "str"}
 
 def facts_of(trace: Trace) -> Facts:
     """Return a trace's facts beside its tables: launches, regions, roles, arguments, provenance."""
+    launches = _lists(Launch, trace.launches)
+    if len(trace.launches) >= MANY:
+        launches = {name: _folded(column) for name, column in launches.items()}
+    clock = launches["clock"]
+    launches["clock"] = (
+        [*map(vars_of, clock)]
+        if isinstance(clock, list)
+        else {**clock, VALUES: [*map(vars_of, clock[VALUES])]}
+    )
     return {
-        "launches": {
-            **_lists(Launch, trace.launches),
-            "clock": [vars_of(one.clock) for one in trace.launches],
-        },
+        "launches": launches,
         "regions": _lists(Region, trace.regions),
         "roles": list(trace.roles),
         "args": described(trace.args),
         "provenance": trace.provenance,
     }
+
+
+MANY: Final = 64
+"""Launches from which on lists of their fields are folded."""
+VALUES: Final = "values"
+PLACES: Final = "places"
+_FEW: Final = 4
+"""A list is folded if it has at least so many times as many entries as values."""
+
+
+def _folded(column: list[Any]) -> list[Any] | Facts:
+    """Return a list as its values, each once, and each entry's place among them, if these are few.
+
+    Values that are equal, but of several types, stay apart: 1 and True.
+    """
+    numbers: dict[tuple[type, Any], int] = {}
+    places = [numbers.setdefault((type(one), one), len(numbers)) for one in column]
+    if len(numbers) * _FEW > len(column):
+        return column
+    return {VALUES: [value for _, value in numbers], PLACES: places}
 
 
 def _lists(kind: type[Any], rows: Sequence[object]) -> Facts:

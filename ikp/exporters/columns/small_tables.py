@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import chain, repeat
@@ -22,7 +23,14 @@ from ikp.core.trace import (
     make_columns,
 )
 from ikp.exporters.columns.chunk import Chunk
-from ikp.exporters.columns.packing import ARG_TYPES, BESIDE, Facts, Integers
+from ikp.exporters.columns.packing import (
+    ARG_TYPES,
+    BESIDE,
+    PLACES,
+    VALUES,
+    Facts,
+    Integers,
+)
 from ikp.exporters.protobuf.varints import DamagedError
 
 _Kind = TypeVar("_Kind", Launch, ClockFit, Region)
@@ -44,19 +52,49 @@ def launches_of(facts: Facts) -> tuple[Launch, ...]:
     Raises:
         DamagedError: something is missing, or too large.
     """
-    columns = {"notes": [()] * _rows(facts, "launches"), **facts["launches"]}
+    table = facts.get("launches")
+    if not isinstance(table, dict):
+        raise DamagedError("the table of launches is damaged")
     try:
-        for name in ("grid", "block", "notes"):
-            columns[name] = [tuple(one) if type(one) is list else one for one in columns[name]]
-        columns["clock"] = _clocks(columns["clock"])
+        columns = {name: _unfolded(column, _VALUES_OF.get(name)) for name, column in table.items()}
+        columns.setdefault("notes", [()] * _rows({"launches": columns}, "launches"))
         made = _made(Launch, columns)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise DamagedError("the evidence of a launch is incomplete") from error
     _check_geometry(columns)
     _check_counts(columns)
     if odd := {one.bits for one in columns["clock"]} - {32, 64}:
         raise DamagedError(f"a launch has a clock of {min(odd)} bits, not 32 or 64")
     return tuple(made)
+
+
+def _unfolded(column: Any, made: Callable[[Any], list[Any]] | None) -> list[Any]:
+    """Return a column's values, one for each row.
+
+    Args:
+        column: a list, or a folded one: its values, and each row's place among them.
+        made: makes values of what JSON has in their place.
+
+    Raises:
+        TypeError: it is something else.
+        IndexError: a place has no value.
+        KeyError: it has no values, or no places.
+    """
+    folded = isinstance(column, dict)
+    values, places = (column[VALUES], column[PLACES]) if folded else (column, ())
+    if not isinstance(values, list) or {*map(type, places)} - {int}:
+        raise TypeError("it is no column")
+    if made is not None:
+        values = made(values)
+    if not folded:
+        return values
+    if places and min(places) < 0:
+        raise IndexError("a place below the first")
+    return [*map(values.__getitem__, places)]
+
+
+def _tuples(values: list[Any]) -> list[Any]:
+    return [tuple(one) if type(one) is list else one for one in values]
 
 
 def _check_geometry(columns: Facts) -> None:
@@ -105,6 +143,13 @@ def _clocks(rows: list[Facts]) -> list[ClockFit]:
         return [made for one in rows for made in _clocks([one])]
     values = zip(*(one.values() for one in rows), strict=True)
     return _made(ClockFit, dict(zip(next(iter(names), ()), values, strict=True)))
+
+
+_VALUES_OF: Final[dict[str, Callable[[Any], list[Any]]]] = {
+    **dict.fromkeys(("grid", "block", "notes"), _tuples),
+    "clock": _clocks,
+}
+"""What makes the values of a field of launches of those that JSON has."""
 
 
 def _made(kind: type[_Kind], columns: Facts) -> list[_Kind]:

@@ -183,7 +183,9 @@ FORMAT: Final = 3
 """Version of the layout below."""
 FORMAT_WITH_OTHERS: Final = 4
 """The same, of files that hold warps that left no records, which readers of 3 know nothing of."""
-COLUMNAR: Final = (FORMAT, FORMAT_WITH_OTHERS)
+FORMAT_FOLDED: Final = 5
+"""The same, of files with many launches, some of whose columns are folded."""
+COLUMNAR: Final = (FORMAT, FORMAT_WITH_OTHERS, FORMAT_FOLDED)
 """Versions that the reader knows; it refuses others."""
 Facts = dict[str, Any]
 """What a trace says of itself: plain values by name, nested as in JSON."""

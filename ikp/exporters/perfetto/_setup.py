@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import ClockFit, Launch, Slots, Trace
-from ikp.exporters.columns.packing import described, vars_of
+from ikp.exporters.columns.packing import MANY, described, vars_of
 from ikp.exporters.perfetto._packets import (
     LEAVING,
     TO_BLOCK,
@@ -39,6 +39,7 @@ from ikp.exporters.perfetto._schema import (
     FIRST_GLOBAL_CLOCK,
     FIRST_OWN_ARG,
     FORMAT,
+    FORMAT_FOLDED,
     FORMAT_WITH_OTHERS,
     MAX_TRACKS,
     NEEDS_STATE,
@@ -211,6 +212,8 @@ def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
 
 def format_of(trace: Trace) -> int:
     """Return the version of the layout that a trace is written in: the oldest that holds it."""
+    if len(trace.launches) >= MANY:
+        return FORMAT_FOLDED
     return FORMAT_WITH_OTHERS if len(trace.others) else FORMAT
 
 

@@ -63,7 +63,7 @@ def two_traces(path: str | PathLike[str]) -> ExportError:
 
 def another_version(path: str | PathLike[str], written: object) -> ForeignError:
     """Return the refusal of a layout that isn't known."""
-    known = " and ".join(map(str, COLUMNAR))
+    known = ", ".join(map(str, COLUMNAR))
     return ForeignError(
         f"{path} has version {written} of ikp's layout; this ikp reads versions {known}. "
         "Read it with the version of ikp that wrote it."

@@ -242,9 +242,9 @@ def test_columns_of_other_packets_are_refused(path: Path, tmp_path: Path) -> Non
 
 def test_a_file_of_a_later_layout_is_refused(path: Path) -> None:
     sections = take_apart(path.read_bytes())
-    sections[0].about["format"] = 5
+    sections[0].about["format"] = 6
     path.write_bytes(put_together(sections))
-    with pytest.raises(ForeignError, match="version 5 of ikp's layout; this ikp reads versions"):
+    with pytest.raises(ForeignError, match="version 6 of ikp's layout; this ikp reads versions"):
         read(path)
 
 

@@ -58,9 +58,7 @@ async def run(
         Field(description="What to record; ops for explain, loops costs the kernel least."),
     ] = "ops",
     kernel: _Kernel = None,
-    launch: Annotated[
-        str | None, Field(description="Launches of each kernel from 0: 3:8.")
-    ] = None,
+    launch: Annotated[str | None, Field(description="Launches of each kernel from 0: 3:8.")] = None,
     out: Annotated[
         str | None,
         Field(

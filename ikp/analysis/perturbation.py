@@ -99,9 +99,9 @@ _WAYS: Final = {
 }
 _STEP_US: Final = 0.5
 """The resolution of events."""
-_EVENTS_US: Final = 5.25
-_EVENTS_ERROR_US: Final = 0.75
-"""What the time between two events holds beside the warps' own: 5.0 to 5.7 us on an H200."""
+_EVENTS_US: Final = 5.0
+_EVENTS_ERROR_US: Final = 0.7
+"""What the time between two events holds beside the warps' own: 4.5 to 5.7 us on an H200."""
 
 
 def worse(one: Perturbation, other: Perturbation) -> Perturbation:

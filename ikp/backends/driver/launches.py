@@ -84,6 +84,10 @@ def _passes(kernel: SeenKernel, launch: hooks.InterposedLaunch) -> bool:
     return passes is not None and passes(int(launch.function))
 
 
+def _grid(launch: hooks.InterposedLaunch) -> tuple[int, int, int]:
+    return launch.grid[0], launch.grid[1], launch.grid[2]
+
+
 @cache
 def _file_of(path: str) -> str:
     return Path(path).name
@@ -280,8 +284,7 @@ class Launches:
     @staticmethod
     def _timed(launch: hooks.InterposedLaunch) -> bool:
         """Time a plain launch of a kernel that was recorded with this grid; return whether."""
-        grid = launch.grid[0], launch.grid[1], launch.grid[2]
-        return timed.plain(int(launch.function), grid, launch.stream or 0)
+        return timed.plain(int(launch.function), _grid(launch), launch.stream or 0)
 
     def _decide(
         self, launch: hooks.InterposedLaunch, kernel: SeenKernel, reason: str, *, tell: bool = False
@@ -421,11 +424,13 @@ class Launches:
         """
         stream = launch.stream or 0
         repeat = known.repeat
-        self.stocks.renew(launch, kernel, session, known)
         cuda.like(repeat.module.function, known.plain)
         taken = repeat.take(stream)
         if taken is None:
             return int(launch.function)
+        function, grid = int(launch.function), _grid(launch)
+        if not timed.recorded(function, grid, known.label, session.facts):
+            self.stocks.renew(launch, kernel, session, known)  # later ones come without a question
         data, words = taken
         self.launcher.recorded[known.label] += 1
         drop = partial(_drop, self.launcher, session, known.label, data)
@@ -568,11 +573,23 @@ class Launches:
         if made.patch.argument is not None:
             launch.append(made.patch.argument, words)
         self._latest.launch, self._latest.holds = (kernel, meant.drop), meant
-        timing = captured or timed.recorded(int(launch.function), grid, meant.label, meant.facts)
-        if not timing and not self._memory[kernel.id].constants:
-            repeat = Repeat(made, prof, (grid, warps, chosen), cuda.device())
-            self._known.keep(launch, meant, kernel.function(), repeat)
+        if not captured:
+            self._time(
+                kernel, meant, launch, Repeat(made, prof, (grid, warps, chosen), cuda.device())
+            )
         return made.function
+
+    def _time(
+        self,
+        kernel: SeenKernel,
+        meant: patched.RecordedLaunch,
+        launch: hooks.InterposedLaunch,
+        repeat: Repeat,
+    ) -> None:
+        """Time a recorded launch, if it is one of the first; have later ones repeat it."""
+        timed.recorded(int(launch.function), _grid(launch), meant.label, meant.facts)
+        if not self._memory[kernel.id].constants:
+            self._known.keep(launch, meant, kernel.function(), repeat)
 
     def _check_context(self) -> None:
         """Refuse a context in which torch's memory can't be used.

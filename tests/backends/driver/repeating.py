@@ -15,6 +15,7 @@ from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver.launches import Launches, stepping_in
 from ikp.backends.loaded import Module
 from ikp.backends.patched import others
+from ikp.backends.timed import MOST
 from ikp.core.segment import Spec
 from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
@@ -133,8 +134,10 @@ def main(image: Path, name: str) -> None:
             "counted": dict(launcher.recorded),
             "held": sum(each() is not None for each in Kept.buffers),
             "streams": Kept.streams[before:],
+            "events": sum(each.startswith("event ") for each in lines),
         }
 
+    library.fake_have_events(1)
     with stepping_in(launcher):
         library.cuModuleLoadData(ctypes.byref(module), image.read_bytes())
         library.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
@@ -146,6 +149,7 @@ def main(image: Path, name: str) -> None:
                 library.cuLaunchKernel(own.function, 12, 1, 1, 256, 1, 1, 0, 0, array, None)
         said["asked of its own"] = counts["asked"]
         launch("other grid", 2, grid=13)
+        launch("many", MOST + 3, grid=14)
         launch("other stream", 2, stream=5)
         thread = threading.Thread(target=launch, args=("other thread", 2))
         thread.start()

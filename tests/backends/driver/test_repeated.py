@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from ikp.backends.timed import MOST
 from tests.backends.driver.driving import drive
 from tests.sass.compiled import code
 
@@ -24,6 +25,12 @@ def test_each_launch_passes_the_address_of_a_buffer_of_its_own(said: dict) -> No
     assert passed == [(1 << 33) + 1024 * number for number in range(5)]
     assert len({each[-16:] for each in first["launched"]}) == 1, "the rest is the same"
     assert first["held"] == 1, "until the thread launches again"
+
+
+def test_launches_that_repeat_one_are_timed_as_the_first_ones_are(said: dict) -> None:
+    """The rule: a launch is timed, and yet prepared but once; a slow one leaves the GPU idle."""
+    assert (said["first"]["anew"], said["first"]["events"]) == (1, 2 * 5)
+    assert (said["many"]["anew"], said["many"]["events"]) == (1, 2 * MOST)
 
 
 @pytest.mark.parametrize(("part", "stream"), [("other grid", 0), ("other stream", 5)])

@@ -143,7 +143,7 @@ def _run(
     if getattr(compiled.metadata, "launch_pdl", False):
         timed.stop()
     timing = not captured and timed.recorded(function, grid, launch.label, launch.facts)
-    found = timing or launch.verdict or launch.addresses or launch.tried
+    found = launch.verdict or launch.addresses or launch.tried
     if keep is not None and not captured and not found:
         keep(KnownLaunch(compiled, plain, module, prof, (grid, patch.warps, chosen)))
     failed = True

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ikp.backends import repeats
 from ikp.backends.patched import RecordedLaunch, is_hooked
 from ikp.backends.repeats import Ahead, LeftLaunch, Repeat
+from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.driver import cuda
 from ikp.probing import Untyped
@@ -153,6 +154,23 @@ class KnownLaunch:
         Raises:
             SlowError: nothing was launched: it is to be recorded as the first one was.
         """
+        session, function = launches.session(), args[4]
+        facts = None if session is None else session.facts
+        timing = timed.recorded(function, self.repeat.shape[0], launches.label, facts)
+        made, records = None, False
+        try:
+            made, records = self._launch(launches, *args)
+        finally:
+            if timing:
+                timed.ended(failed=not records)
+        return made if records else self._plain(*args)
+
+    def _launch(self, launches: KernelLaunches, *args: Any) -> tuple[object, bool]:
+        """Launch the kernel with records; return what its launcher did, and whether it records.
+
+        Raises:
+            SlowError: nothing was launched.
+        """
         x, y, z, stream, function, *rest = args
         module = self.repeat.module
         cuda.like(module.function, function, cache=self._cache)
@@ -167,13 +185,13 @@ class KnownLaunch:
             finally:
                 ahead.stock.times[number] = launched
             launches.recorded[launches.label] += 1
-            return made
+            return made, True
         self._renew(stream)
         taken = self.repeat.take(stream)
         if taken is None:
-            return self._plain(*args)
+            return None, False
         launches.recorded[launches.label] += 1
-        return self._launched(module, taken[1], x, y, z, stream, *rest)
+        return self._launched(module, taken[1], x, y, z, stream, *rest), True
 
     def _renew(self, stream: int) -> None:
         """Take buffers ahead, if launches like this come soon, and the driver's hook does not."""

@@ -211,8 +211,24 @@ def test_tiles_of_which_few_results_are_stored() -> None:
         return found(replace(store, mix=mix, products=1e6), "idle-threads")
 
     one = padded(0.35)
-    assert one is not None and "35 % of the results are stored" in one.title
+    assert one is not None and "35 % of the elements exist" in one.title
     assert padded(0.9) is None
+
+
+def test_accesses_that_no_thread_of_a_block_takes_part_in() -> None:
+    """A tile of 8,192 for rows of 1,500: most of what each thread would load is masked off."""
+
+    def masked(count: float, **more: Any) -> Finding | None:
+        some = access("load.global.4", together=4.0, threads=1.0, in_loop=False)
+        values = {"cost": None, "least": None, "addresses": None, "count": count} | more
+        none = replace(some.accesses[0], threads=None, **values)
+        return found(replace(some, accesses=(*some.accesses, none)), "idle-threads")
+
+    one = masked(300)
+    assert one is not None and "25 % of the elements exist" in one.title
+    assert masked(100) is None, "half of the tile"
+    assert masked(300, depends="lwbd") is None, "addresses that data choose are not known"
+    assert masked(300, together=None) is None
 
 
 def in_a_loop_of_products(*, copies: bool) -> Verdict:

@@ -171,36 +171,63 @@ _REQUESTS: Final = 0.5
 
 @if_counted
 def _padded_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
-    """Yield a finding on products of which few results are stored, since most are padding."""
-    if not work.kernel or not any(one.facts.products for one in work.ranges):
+    """Yield a finding on tiles of which few elements exist: the rest is masked off."""
+    found = (_unstored(work) or _masked_off(work)) if work.kernel else None
+    if found is None:
         return
-    stores = work.accesses("store.global")
-    parts = [each[1].threads for each in stores]
-    if not stores or None in parts:
-        return
-    stored = max(part or 0.0 for part in parts)
-    saved = (1 - stored) * (1 - nearest(launch, _FEWER))
-    if not 0 < stored <= _STORED or not enough(launch, saved * launch.duration):
+    padding, some = found
+    saved = padding * (1 - nearest(launch, _FEWER))
+    if not enough(launch, saved * launch.duration):
         return
     yield finding(
         launch,
         "idle-threads",
-        title=f"of each tile of products {100 * stored:.0f} % of the results are stored: the rest "
-        "is of rows and columns that are masked off",
-        number=Number("results that are stored, of all", stored, "share"),
+        title=f"of each tile {100 * (1 - padding):.0f} % of the elements exist: the rest is "
+        "padding, which is masked off",
+        number=Number("elements that are masked off, of all", padding, "share"),
         at_stake=saved * launch.duration,
         without="with tiles as large as the data",
         confidence="likely",
-        rationale="counted: the conditions of all threads of some blocks, in each store to global "
+        rationale="counted: the conditions of all threads of some blocks, in each access to global "
         "memory. Refuted if results that are not stored are needed.",
-        where=where_of_accesses(launch, stores),
-        suggestion="fit the tile to the data: a smaller BLOCK_M or BLOCK_N where rows or columns "
-        "are few, or several small problems in one tile",
+        where=where_of_accesses(launch, some),
+        suggestion="fit the tile to the data: a smaller block (BLOCK_SIZE, BLOCK_M, BLOCK_N), the "
+        "next power of two above the length, or several small problems in one tile",
     )
 
 
-_STORED: Final = 0.4
-"""Part of a tile's results up to which most of it is padding."""
+_Padding = tuple[float, list[Access]]
+"""The part of tiles that is padding, and the accesses that say so."""
+
+
+def _unstored(work: CountedWork) -> _Padding | None:
+    """Return what is known of the results of products that no thread stores; None if few."""
+    stores = work.accesses("store.global")
+    parts = [each[1].threads for each in stores]
+    if not stores or None in parts or not any(one.facts.products for one in work.ranges):
+        return None
+    stored = max(part or 0.0 for part in parts)
+    return (1 - stored, stores) if 0 < stored <= 1 - _MASKED else None
+
+
+def _masked_off(work: CountedWork) -> _Padding | None:
+    """Return what is known of accesses that no thread takes part in; None if they are few."""
+    every = work.global_accesses()
+    none = [each for each in every if _takes_nobody_part(each[1])]
+    part = requests_of(none) / max(requests_of(every), 1.0)
+    return (part, none) if part >= _MASKED else None
+
+
+def _takes_nobody_part(access: AccessFacts) -> bool:
+    """Whether the addresses of an access are known, and no thread of some blocks has one."""
+    known = access.together is not None and not {*access.depends} & _UNSURE
+    return known and access.cost is None
+
+
+_UNSURE: Final = frozenset("dp")
+"""Letters of addresses by loaded data, and by parameters whose values are assumed."""
+_MASKED: Final = 0.6
+"""Part of a tile from which on it is mostly padding."""
 
 
 def _reduced_ahead(known: list[Access]) -> bool:

@@ -28,6 +28,7 @@ _NO_TORCH: Final = "the program does not import torch"
 _NO_CUDA: Final = "torch has not initialised CUDA in this process"
 _LACKS: Final = "this version of torch lacks names that ikp uses"
 _FORKED: Final = "it was forked from a process of which the host is recorded"
+_RESET: Final = "the program has reset a GPU (cudaDeviceReset)"
 _THEIRS: Final = (
     "the program begins a torch.profiler of its own. Put what that exports beside the trace: "
     "ikp join TRACE.pftrace HOST.json"
@@ -109,6 +110,7 @@ class ProcessHost:
         """Begin; no error of it reaches the program."""
         from ikp.profiling import foreign
         from ikp.profiling.torch_profiler import HostRecording
+        from ikp.session import leaving
 
         with self._lock:
             if self._off != _NO_CUDA or self._over.is_set():
@@ -120,6 +122,7 @@ class ProcessHost:
                         return
                     self._beside = HostRecording(everywhere=True)
                     self._off = ""
+                    leaving.before.append(self._before_reset)
                     if self._session is not None:
                         self._session.accompany(self._beside)
             except Exception as error:  # noqa: BLE001 - the program goes on
@@ -149,6 +152,13 @@ class ProcessHost:
         with self._lock:
             if self._off != _THEIRS:
                 self._off = _THEIRS
+                self._halt()
+
+    def _before_reset(self) -> None:
+        """End before the program resets a GPU: torch's objects on it, and the profiler's, end."""
+        with self._lock:
+            if not self._off:
+                self._off = _RESET
                 self._halt()
 
     def _halt(self) -> None:

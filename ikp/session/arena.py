@@ -70,6 +70,10 @@ class Arena:
         piece = self._carve(nbytes)
         return self._carve_new(nbytes) if piece is None else piece
 
+    def drop(self) -> None:
+        """Carve nothing from the current chunk any more."""
+        self._chunk = None
+
     def _carve(self, nbytes: int) -> Tensor:
         if self._chunk is None:
             return None
@@ -211,6 +215,11 @@ class Shelf:
         if self._service.storage.reuses:
             self._refill(ready)
         return piece
+
+    def drop(self) -> None:
+        """Hold no memory any more: it is about to end."""
+        self._drop_ready()
+        self._arena.drop()
 
     def _drop_ready(self) -> bool:
         """Free the ready segments of all kinds; return whether there were any."""

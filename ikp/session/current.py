@@ -109,6 +109,11 @@ def lasting() -> tuple[Opening, ...]:
     return tuple(opening for opening in _stack.get() if opening.lasts)
 
 
+def all_open() -> tuple[Opening, ...]:
+    """Return the openings of all threads and tasks, in the order in which they were opened."""
+    return tuple(_open)
+
+
 def is_open(session: Session) -> bool:
     """Return whether a session is open, in any thread or task."""
     return any(opening.session is session for opening in tuple(_open))

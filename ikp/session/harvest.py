@@ -21,7 +21,7 @@ from typing import Any
 from ikp.core.segment import Segment, SegmentRows, Tensor
 from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.handed import Notice
-from ikp.session.lifting import Drain, Drained, Lifted, lift_all
+from ikp.session.lifting import Drain, Drained, Lifted, Whole, lift_all
 from ikp.session.memory import DEFAULT_BYTES, SHARE, free_bytes
 from ikp.session.replays import Replayed
 from ikp.session.service import Service
@@ -71,7 +71,7 @@ class Taken:
     launch: object = None  # a key: launches with equal keys need equal buffers
     at: float = field(default_factory=time.monotonic)  # when it was taken
     drain: Drain | None = None  # of a stream, until it is lifted
-    lifted: Lifted | Replayed | Drained | None = None  # on the host; its memory is another's then
+    lifted: Lifted | Replayed | Drained | Whole | None = None  # on the host: its memory is free
 
     def is_void(self) -> bool:
         """Return whether a launcher took it, and was interrupted before it launched the kernel."""
@@ -348,6 +348,46 @@ class Harvest:
             storage.clear_all([(piece, parts) for _, piece, parts in free])
             for taken, piece, _ in free:
                 self._give_back(taken.kind, piece)
+
+    def leave(self, taken: list[Taken]) -> None:
+        """Copy the records of launches to the host, all of which have ended, for good.
+
+        Args:
+            taken: the launches on the device, whose memory is about to end.
+        """
+        self._service.call(partial(self._leave, taken))
+
+    def _leave(self, taken: list[Taken]) -> None:
+        import torch
+
+        with self._lock:
+            self._paused += 1
+            self._group.clear()
+            self._waiting.clear()
+            self._unread = 0
+        there = [each for each in taken if each.lifted is None and not each.is_void()]
+        for at in range(0, len(there), _TOGETHER):
+            for each, lifted in self._for_good(there[at : at + _TOGETHER]):
+                each.lifted, each.drain = lifted, None
+                self._kept += lifted.nbytes
+        for each in taken:
+            each.segment.data = torch.empty(0, dtype=torch.uint8)
+
+    def _for_good(self, some: list[Taken]) -> Iterator[tuple[Taken, Lifted | Drained | Whole]]:
+        """Yield launches with their records, all bytes of them where no parts are known."""
+        storage = self._service.storage
+        whole = [each for each in some if each.drain is None]
+        for each, found in zip(
+            whole, lift_all(storage, [each.segment for each in whole]), strict=True
+        ):
+            if found is not None:
+                yield each, found[0]
+            else:
+                data, every = each.segment.data, SegmentRows(0, each.segment.nbytes)
+                yield each, Whole(storage.read(data, every))
+        for each in some:
+            if each.drain is not None:
+                yield each, each.drain.so_far()
 
     def _give_back(self, kind: SegmentKind, piece: Tensor) -> None:
         """Shelve the cleared memory of a segment."""

@@ -175,6 +175,23 @@ class Lifted:
         return Excerpt(self.segment_bytes, self.head, rows, counts, records, self.tail)
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All bytes of a segment on the host: of a launch whose parts are not known, or are many."""
+
+    data: Bytes
+    most: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the copy takes on the host."""
+        return self.data.nbytes
+
+    def source(self, segment: Segment) -> SegmentSource:
+        """Return the decoder's source for ``segment``, from which this was copied."""
+        return SegmentSource.of(segment, self.data)
+
+
 _Found = tuple[Lifted, list[SegmentRows]] | None
 _Steps = Generator[list[SegmentRows], list[Bytes], _Found]
 
@@ -320,6 +337,10 @@ class Drain:
             return None
         most = int(self._heads["attempted"].max(initial=0)) if len(self._heads) else None
         return Drained(excerpt, most), [SegmentRows(0, self._segment.nbytes)]
+
+    def so_far(self) -> Drained:
+        """Return the records of a launch, whether it has finished or not."""
+        return Drained(self._latest(), None)
 
     def step(self) -> float | None:
         """Copy what is new, if it is worth it; return the seconds until the next call."""

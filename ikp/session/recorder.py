@@ -72,10 +72,15 @@ class BufferRequest:
 
 
 class _Place:
-    """The memory of one device: its service, its shelf of ready segments, its reclaim."""
+    """The memory of one device: its service, its shelf of ready segments, its reclaim.
+
+    Raises:
+        PatchError: the device was reset.
+    """
 
     def __init__(self, device: Any) -> None:
         self.service = service_of(device)
+        self.service.call(_nothing)
         self.shelf = Shelf(self.service, device)
         self.harvest = Harvest(device, self.service, self.shelf)
         self.clock = clock_of(device) if isinstance(self.service, DeviceService) else None
@@ -154,6 +159,7 @@ class Recording:
         self._taken: list[Taken] = []
         self._places: dict[Any, _Place] = {}
         self._logs: dict[Any, ReplayLog] = {}
+        self._lines: dict[str, HostClock] = {}  # of GPUs that were left, by their names in launches
         self._since_ns = time.monotonic_ns() - _BEFORE_NS
         self.requests: dict[tuple[object, ...], BufferRequest] = {}  # by what a user asked for
         self.labels = set[str]()  # that were checked, and for which there was no buffer
@@ -412,6 +418,44 @@ class Recording:
             else:
                 _pinned.extend(self._logs.values())
 
+    def leave(self, device: Any, *, readable: bool) -> None:
+        """Copy to the host all that is recorded on a GPU, whose memory is about to end.
+
+        No launch is recorded there any more.
+
+        Args:
+            device: torch's.
+            readable: whether its kernels have ended; else what is there is dropped.
+
+        Raises:
+            PatchError, RuntimeError: a kernel has failed: its memory can't be read.
+        """
+        self.collect(end=True)
+        with self._lock:
+            place = self._places.get(device)
+            if place is None:
+                return
+            for request in self.requests.values():
+                request.found = None
+            self.requests.clear()
+            there = [each for each in self._taken if each.segment.data.device == device]
+            if readable:
+                if device in self._logs:
+                    self._logs[device].leave()
+                place.harvest.leave(there)
+            else:
+                self._logs.pop(device, None)
+                gone = {id(each) for each in there if each.lifted is None}
+                self._taken = [each for each in self._taken if id(each) not in gone]
+            place.shelf.drop()
+            if place.clock is not None:
+                if readable:
+                    place.clock.meet()
+                if (line := place.clock.line(self._since_ns)) is not None:
+                    self._lines[device_facts(device)[0]] = line
+                place.clock.leave(self)
+            del self._places[device]
+
     def forget(self, handed: Tensor) -> None:
         """Drop the segment whose kernel never ran."""
         self.collect()
@@ -551,7 +595,7 @@ class Recording:
 
     def _clocks(self, *, ended: bool) -> dict[str, HostClock]:
         """Return the clocks of GPUs, by their names in launches, after a last handshake."""
-        lines = {}
+        lines = dict(self._lines)
         for device, place in self._places.items():
             if place.clock is not None:
                 if ended:

@@ -181,6 +181,14 @@ def known() -> list[CapturedGraph]:
     return list(_captures.of(None).graphs)
 
 
+def forget(device: Any) -> None:
+    """Forget the graphs of a device whose memory is about to end, and theirs."""
+    captures = _captures.of(None)
+    with captures.lock:
+        captures.launches.clear()
+        captures.graphs[:] = [each for each in captures.graphs if each.device != device]
+
+
 def are_there() -> bool:
     """Return whether a graph was replayed while a session kept its replays, or was about to."""
     try:
@@ -229,6 +237,7 @@ class ReplayLog:
         self.address = int(self._data.data_ptr())
         self.graphs: list[CapturedGraph] = []
         self.captured: Counter[str] = Counter()  # launches, by label
+        self._left: KeptReplays | None = None  # what it had when its memory ended
 
     def keep(self, graph: CapturedGraph, *, new: bool) -> None:
         """Keep a graph's replays from now on. ``new`` says that it is captured in this session."""
@@ -242,6 +251,19 @@ class ReplayLog:
         """The segments that its graphs record into."""
         return [each for graph in self.graphs for each in graph.segments]
 
+    def leave(self) -> None:
+        """Copy what was kept to the host: the device's memory is about to end.
+
+        Raises:
+            IkpError: a kernel has failed: no call works any more.
+        """
+        import torch
+
+        self.end()
+        self._left = self.read()
+        for each in self.segments:
+            each.data = torch.empty(0, dtype=torch.uint8)
+
     def end(self) -> None:
         """Keep no more replays from now on."""
         for graph in self.graphs:
@@ -249,6 +271,8 @@ class ReplayLog:
 
     def read(self) -> KeptReplays:
         """Return what was kept of complete replays. All kernels must have ended."""
+        if self._left is not None:
+            return self._left
         storage, call = self._service.storage, self._service.call
         asked = call(partial(storage.read, self._data, SegmentRows(0, 8)))
         used, full = min(int(asked.view("<u8")[0]), self.room), asked.view("<u8")[0] > self.room

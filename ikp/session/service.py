@@ -24,6 +24,8 @@ from ikp.session.storage import HostStorage, Storage, storage_of
 _Result = TypeVar("_Result")
 _Key = TypeVar("_Key")
 _Made = TypeVar("_Made")
+_END_S = 5.0
+"""The longest wait for the end of a thread."""
 Job: TypeAlias = Callable[[], float | None]
 """A step of some work; returns the seconds until it is to be called again, None if it is done."""
 
@@ -78,6 +80,8 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._open = True
+        self._over = ""  # why no job is taken any more
+        self._gate = threading.RLock()  # a job that is taken is run
         self._thread = threading.Thread(target=self._run, name=f"ikp: {name}", daemon=True)
         self._thread.start()
 
@@ -85,8 +89,23 @@ class Worker:
         """End the thread after the jobs posted before."""
         self._jobs.put(partial(setattr, self, "_open", False))
 
+    def end(self, why: str) -> None:
+        """Take no more jobs, drop those that wait to be called again, and end the thread.
+
+        Args:
+            why: the reason, for later callers.
+        """
+        with self._gate:
+            self._over = self._over or why
+        self.stop()
+        self._thread.join(_END_S)
+
     def call(self, job: Callable[[], _Result]) -> _Result:
-        """Run a job in the thread, wait for it, and return its result or raise its error."""
+        """Run a job in the thread, wait for it, and return its result or raise its error.
+
+        Raises:
+            PatchError: the thread has ended.
+        """
         if threading.current_thread() is self._thread:
             return job()
         answer: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
@@ -97,7 +116,10 @@ class Worker:
             except BaseException as error:  # noqa: BLE001 - it is raised in the calling thread
                 answer.put((None, error))
 
-        self._jobs.put(answered)
+        with self._gate:
+            if self._over:
+                raise PatchError(self._over)
+            self._jobs.put(answered)
         found, error = answer.get()
         if error is not None:
             raise error
@@ -105,8 +127,10 @@ class Worker:
         return made
 
     def post(self, job: Job) -> None:
-        """Run a job in the thread."""
-        self._jobs.put(job)
+        """Run a job in the thread, if that has not ended."""
+        with self._gate:
+            if not self._over:
+                self._jobs.put(job)
 
     def _run(self) -> None:
         waiting: list[tuple[float, Job]] = []  # the time of each job's next call, and the job
@@ -180,6 +204,10 @@ class Each(Generic[_Key, _Made]):
                     self._made[key] = self._make(key)
         return self._made[key]
 
+    def every(self) -> list[tuple[_Key, _Made]]:
+        """Return what was made, with the keys."""
+        return list(self._made.items())
+
 
 def _service(device: Any) -> Service:
     host = getattr(device, "type", "cpu") == "cpu"
@@ -192,3 +220,8 @@ _services = Each(_service)
 def service_of(device: Any) -> Service:
     """Return the service of a torch device: one for all sessions."""
     return _services.of(device)
+
+
+def services() -> list[tuple[Any, Service]]:
+    """Return the torch devices that have a service in this process, and their services."""
+    return _services.every()

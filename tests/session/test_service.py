@@ -6,7 +6,9 @@ import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,6 +115,31 @@ def test_a_job_that_waits_keeps_no_other_from_running(beside: DeviceService) -> 
         assert beside.call(lambda number=number: number) == number
     come.set()
     until(lambda: beside.call(lambda: len(asked)) == (time.sleep(0.02) or len(asked)))
+
+
+def test_a_thread_that_has_ended_runs_no_job_and_keeps_no_caller_waiting(
+    beside: DeviceService,
+) -> None:
+    """Jobs that wait to be called again hold events, which must not outlive their GPU's memory."""
+    asked: list[int] = []
+    holds = Reused()
+    gone = weakref.ref(holds)
+
+    def waits(_: Any, asked: list[int] = asked) -> float:
+        asked.append(1)
+        return 0.001
+
+    beside.post(partial(waits, holds))
+    del holds
+    until(lambda: asked)
+    beside.end("it is over")
+    assert gone() is None
+    for _ in range(2):
+        with pytest.raises(PatchError, match="it is over"):
+            beside.call(lambda: asked.append(2))
+        beside.post(lambda: asked.append(2))
+    assert 2 not in asked
+    beside.end("again")
 
 
 def test_a_job_that_fails_leaves_the_others(

@@ -153,6 +153,7 @@ class NodeKind(IntEnum):
     CAPTURE_INTO = 4  # begins, into a graph that the program has made, as bodies of nodes are
     PROFILER_STARTS = 5  # the program calls cudaProfilerStart
     PROFILER_STOPS = 6
+    RESET = 7  # of a device, whose number is the grid's first, is about to begin
 
 
 class _Part(IntEnum):

@@ -11,6 +11,7 @@ most launches need what an earlier one needed, which is at hand: then no other t
 from __future__ import annotations
 
 import contextvars
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -37,7 +38,10 @@ def take(make: Callable[[], Any], stream: int, *, captured: bool) -> Any:
         IkpError: ``make`` raises it.
     """
     otherwise = partial(_by_worker, make, stream, captured)
-    prof = taken(make, stream, otherwise, captured=captured)
+    if "torch" in sys.modules or _workers.every():
+        prof = taken(make, stream, otherwise, captured=captured)
+    else:  # its profiler complains where one thread imports it, and another one uses it first
+        prof = otherwise()
     notice = getattr(getattr(prof, "data", None), "ikp_notice", None)
     if notice is not None:
         notice.asks = False  # torch for the stream, when its address is taken

@@ -45,6 +45,7 @@ from ikp.probes.made_patch import Patch
 from ikp.sass.cubins.module_memory import shared
 from ikp.session.current import Session
 from ikp.session.known_launch import SlowError
+from ikp.session.leaving import RESET, has_left, leave
 from ikp.session.replays import end_capture
 from ikp.signals import pass_on
 from ikp.unedited.plan import Plan, at_level
@@ -169,6 +170,8 @@ class Launches:
         try:
             if launch.refused:
                 self._not_launched(launch)
+            elif launch.node == NodeKind.RESET:
+                self._reset(launch.grid[0])
             elif launch.node >= NodeKind.PROFILER_STARTS:
                 self.launcher.profiler(launch.node == NodeKind.PROFILER_STARTS)
             elif launch.node >= NodeKind.CAPTURE_BEGINS:
@@ -280,6 +283,15 @@ class Launches:
         if launch.node == NodeKind.CAPTURE_INTO:
             self._bodies.add(cuda.capture_number(stream))
         self.launcher.capture_begins()
+
+    def _reset(self, ordinal: int) -> None:
+        """Read what is recorded on a device before its memory ends; use none of it any more."""
+        self.hook.revoke()
+        self.stocks.end_all()
+        leave(ordinal)
+        timed.report()
+        self._known = KnownLaunches()
+        self._latest.launch = self._latest.holds = None
 
     @staticmethod
     def _timed(launch: hooks.InterposedLaunch) -> bool:
@@ -596,7 +608,10 @@ class Launches:
 
         Raises:
             PatchError: it is another one than the CUDA runtime's.
+            _NotNow: the device was reset.
         """
+        if has_left(cuda.device()):
+            raise _NotNow(RESET)
         context = cuda.context_number()
         if context not in self._primaries and cuda.context() != cuda.primary():
             raise PatchError(

@@ -199,6 +199,7 @@ R cuDevicePrimaryCtxRetain(H *made, int device) {
     return 0;
 }
 R cuDevicePrimaryCtxRelease_v2(int device) { return device; }
+R cuDevicePrimaryCtxReset_v2(int device) { SAY("reset %d\n", device); return 0; }
 R cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
     *flags = 0;
     *active = 1;

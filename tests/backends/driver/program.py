@@ -266,6 +266,9 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         launch(found)
         told("own PTX")
         said["own PTX: plain"] = launcher.plain[plain:]
+        launches.leave = lambda ordinal: said.update(left=[ordinal, library.fake_log().decode()])
+        said["reset"] = [library.cuDevicePrimaryCtxReset_v2(3), library.fake_log().decode()]
+        library.fake_clear()
     launch(function)
     told("after")
     said["names"] = list(known().values())

@@ -48,6 +48,11 @@ def test_calls_of_cudas_profiler_are_passed_on_and_reach_the_driver(said: dict) 
     assert said["profiler"] == [0, 3, "starts", "stops", "profiler starts", "profiler stops"]
 
 
+def test_a_reset_comes_after_what_python_reads_before_it(said: dict) -> None:
+    assert said["left"] == [3, ""]
+    assert said["reset"] == [0, "reset 3\n"]
+
+
 def test_torch_is_not_asked_inside_of_the_programs_call(said: dict) -> None:
     """What it asks the CUDA runtime there makes CUPTI show the launch twice."""
     assert said["threads"] == ["ikp: buffers of cuda:0", "MainThread", "MainThread"]

@@ -1,5 +1,5 @@
 /* Calls of the driver that load, look up, configure and unload modules and functions, or end contexts. */
-#include "known.h"
+#include "launch.h"
 
 #define CALLER __builtin_return_address(0)
 
@@ -194,8 +194,17 @@ static Handle current_or(Handle context) { return context ? context : here().con
 GONE(cuCtxDestroy, Handle, leave_context(current_or(gone)))
 GONE(cuCtxDestroy_v2, Handle, leave_context(current_or(gone)))
 GONE(cuCtxDetach, Handle, leave_context(current_or(gone)))
-GONE(cuDevicePrimaryCtxReset, int, leave_context(primary(gone)))
-GONE(cuDevicePrimaryCtxReset_v2, int, leave_context(primary(gone)))
+
+/* Python reads what was recorded on a device before a reset frees all memory on it, and that pinned for
+   it: ikp's, too. */
+static Leaving begin_reset(int device) {
+    Launch about = {.node = RESET, .grid = {(uint32_t)device}};
+    if (asking()) ask(&about);
+    return leave_context(primary(device));
+}
+
+GONE(cuDevicePrimaryCtxReset, int, begin_reset(gone))
+GONE(cuDevicePrimaryCtxReset_v2, int, begin_reset(gone))
 
 static Result (*real_cuDevicePrimaryCtxRetain)(Handle *, int);
 SEEN(cuDevicePrimaryCtxRetain)(Handle *made, int device) {

@@ -139,7 +139,7 @@ MUTANTS: Final = (
     Mutant(
         "a context that is reset stays known",
         "loads.c",
-        "GONE(cuDevicePrimaryCtxReset_v2, int, leave_context(primary(gone)))",
+        "GONE(cuDevicePrimaryCtxReset_v2, int, begin_reset(gone))",
         "GONE(cuDevicePrimaryCtxReset_v2, int, ((Leaving){0, NULL}))",
         OLD,
     ),

@@ -1,0 +1,117 @@
+"""The end of a GPU's memory in a program that goes on: a reset, as ``cudaDeviceReset`` makes it.
+
+A reset frees all memory of the device, and all that is pinned for it: segments, the service's
+copies, handshakes. So all that is recorded comes to the host before it, and the service's thread
+ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, cast
+
+from ikp.driver import cuda
+from ikp.errors import PatchError
+from ikp.session import current, replays
+from ikp.session.clocks import clock_of
+from ikp.session.service import DeviceService, services
+from ikp.signals import pass_on
+from ikp.warning import warn
+
+RESET: Final = (
+    "the program has reset the GPU (cudaDeviceReset), and ikp's memory with it: launches after "
+    "that are not recorded."
+)
+_PATIENCE_S: Final = 5.0
+"""The longest wait for kernels before a reset, which ends those that run on."""
+_left: set[int] = set()
+before: list[Callable[[], None]] = []
+"""What else is to be done before a reset, while the GPUs are still as they were."""
+
+
+class _Recorded(Protocol):
+    def leave(self, device: Any, *, readable: bool) -> None:
+        """Copy to the host all that is recorded on a GPU."""
+
+
+def has_left(ordinal: int) -> bool:
+    """Return whether a GPU, by the driver's number, was reset in this process."""
+    return ordinal in _left
+
+
+def leave(ordinal: int) -> None:
+    """Read what is recorded on a GPU that is about to be reset; record nothing on it any more.
+
+    Args:
+        ordinal: its number, as the driver counts.
+    """
+    if before:
+        _failure(ordinal)
+    for each in before:
+        try:
+            each()
+        except Exception as error:  # noqa: BLE001 - the program resets the GPU all the same
+            pass_on(error)
+    for device, service in services():
+        if isinstance(service, DeviceService) and device.index == ordinal and ordinal not in _left:
+            _left.add(ordinal)
+            _leave(device, service)
+
+
+def _leave(device: Any, service: DeviceService) -> None:
+    lost = _failure(device.index)
+    for each in _recordings():
+        try:
+            each.leave(device, readable=not lost)
+        except (PatchError, RuntimeError) as error:
+            lost = str(error)
+            each.leave(device, readable=False)
+    if lost:
+        warn(
+            f"what was not read back before the program reset the GPU is lost: {lost}", stacklevel=2
+        )
+    replays.forget(device)
+    if (clock := clock_of(device)) is not None:
+        clock.refused = clock.refused or RESET
+    service.end(RESET)
+
+
+def _failure(ordinal: int) -> str:
+    """Wait for a GPU's kernels; return why its memory can't be read, if it can't."""
+    try:
+        return "" if _has_ended(ordinal) else "a kernel runs on"
+    except PatchError as error:
+        return str(error)
+
+
+def _recordings() -> Iterator[_Recorded]:
+    every = (each.recording for each in current.all_open())
+    return (cast("_Recorded", each) for each in every if each is not None)
+
+
+def _has_ended(ordinal: int) -> bool:
+    """Wait for the GPU's kernels; return whether they have ended.
+
+    Raises:
+        PatchError: one has failed.
+    """
+    failed: list[PatchError] = []
+
+    def wait() -> None:
+        try:
+            cuda.use_primary_context(ordinal)
+            cuda.wait()
+        except PatchError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the program has come to its end, where Python starts no thread (3.12)
+        cuda.wait()
+        return True
+    thread.join(_PATIENCE_S)
+    if failed:
+        raise failed[0]
+    return not thread.is_alive()

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 
-RECORD_CYCLES: Final = {32: 53, 64: 68}
-"""The most cycles that a range cost on a full H200, by its clock's bits (docs/benchmarks.md)."""
+RECORD_CYCLES: Final = {32: 94, 64: 109}
+"""The most cycles that a record cost on an H200, by its clock's bits: in a loop of which each
+instruction waits for the one before. In a full GPU's own code 53 and 68 (docs/benchmarks.md)."""
 
 
 def recording_share(launch: Launch, attempted: int, resident_ns: float) -> float | None:

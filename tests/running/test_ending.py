@@ -27,7 +27,7 @@ def options_of(path, **more):
     return SimpleNamespace(path=str(path), **plain | more)
 
 
-@pytest.mark.parametrize(("bits", "cycles"), [(32, 53), (64, 68)])
+@pytest.mark.parametrize(("bits", "cycles"), [(32, 94), (64, 109)])
 def test_the_share_is_bounded_by_what_a_record_of_the_clock_can_take(bits, cycles):
     made = warp((100, 150), (200, 300), clock=replace(CYCLES, bits=bits))  # half a ns per cycle
     launches = tuple(replace(each, attempted=2, kept=2) for each in made.launches)

@@ -20,7 +20,7 @@ from ikp.core.code_facts import NO_FACTS
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
-_MUCH: Final = 0.2
+_MUCH: Final = 0.35
 """Share of the warps' time from which on the cost of recording is an unknown."""
 _DARK: Final = 0.3
 """Share of the warps' time in no range from which on ranges say little about a kernel."""

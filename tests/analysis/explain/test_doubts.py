@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
+from ikp.analysis.perturbation import RECORD_CYCLES
 from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, RangeFacts
 from tests.analysis.explain.launches import Range, Scene, Warp
 
@@ -147,15 +148,16 @@ def test_time_between_blocks_is_lost_for_sure_where_no_other_block_is(
 def test_what_recording_took_is_told() -> None:
     quiet = explained(waiting("wait for x @k.py:2", 0.5), attempted=264)
     assert quiet.launch is not None
-    assert quiet.launch.recording_share_at_most == pytest.approx(53 * 0.5 / 10_000)
+    assert quiet.launch.recording_share_at_most == pytest.approx(RECORD_CYCLES[32] * 0.5 / 10_000)
     assert "recording took" not in str(quiet)
     loud = Scene()
     ranges = [("mix", 100 * i, 100 * i + 50) for i in range(100)]
     loud.add(Warp(0, 0, 0, 0, 10_000, ranges))
     verdict = explained(loud, attempted=100)
     assert verdict.launch is not None
-    assert verdict.launch.recording_share_at_most == pytest.approx(100 * 53 * 0.5 / 10_000)
-    assert "recording took up to 26 %" in str(verdict)
+    most = 100 * RECORD_CYCLES[32] * 0.5 / 10_000
+    assert verdict.launch.recording_share_at_most == pytest.approx(most)
+    assert "recording took up to 47 %" in str(verdict)
     assert any("--detail waits" in one.mark for one in verdict.unknown)
 
 

@@ -1,10 +1,11 @@
 """``HostClock``: a GPU's timer placed on the host's Unix time, by handshakes, with a bound.
 
 A handshake reads the GPU's timer between two reads of the host's clock, so it bounds the offset of
-the two from both sides. Between handshakes the offset is interpolated, and the bound widened by
-what the rate of an oscillator can wander meanwhile; beyond the first and the last, by the
-uncertainty of the rate as well. ``CLOCK_REALTIME`` may be stepped, ``CLOCK_MONOTONIC`` may not: a
-change of their difference is a step.
+the two from both sides. A wide one has waited in one direction, and its middle is off to one side:
+the line of offsets goes through the narrow ones alone. Its bound comes from all that say anything,
+widened between handshakes by what the rate of an oscillator can wander meanwhile, and beyond the
+first and the last by the uncertainty of the rate as well. ``CLOCK_REALTIME`` may be stepped,
+``CLOCK_MONOTONIC`` may not: a change of their difference is a step.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
+_STEADY: Final = 2e-8
+"""How far from constant a rate commonly is, relative: where the line, not its bound, is at stake.
+
+Within 35 s the rates of two H200s changed by 1e-7.
+"""
 _WANDER: Final = 1e-6
 """How far from constant the bound expects a rate where no change is seen, relative."""
-_RATE: Final = 200e-6
+RATE: Final = 200e-6
 """The largest difference in rate of two clocks that the bound expects where it is not measured."""
 STEP_NS: Final = 1000
 """The least change of ``CLOCK_REALTIME`` against ``CLOCK_MONOTONIC`` that counts as a step."""
@@ -31,15 +38,15 @@ _FAR_NS: Final = 1e15
 _ROUNDING_NS: Final = 0.5
 _UNKNOWN_TICK_NS: Final = 1000
 """The coarsest step of a timer that the bound expects where none was seen."""
-_WIDE: Final = 2.0
-"""A handshake so many times as wide as the median one is left out, unless it tightens a gap."""
-_TIGHTENS: Final = 0.5
-"""A wide handshake is used where it is within so much of the bound that others have there."""
+_PARTS: Final = (0.25, 0.5, 0.75)
+"""Where within a gap the bound is looked for."""
+_ENDS: Final = 16
+"""Handshakes at either end that show how well the rate is known: some of them are narrow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """A reading of a GPU's timer between two readings of the host's clock."""
+    """A reading of a GPU's timer, and two times of the host's clock between which it was made."""
 
     gpu_ns: int  # %globaltimer
     before_ns: int  # CLOCK_REALTIME
@@ -61,6 +68,85 @@ class ClockStep:
     by_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Least and greatest offsets at some times, in order, and between these."""
+
+    at: Floats
+    low: Floats
+    high: Floats
+    ahead: Floats
+    """``CLOCK_REALTIME`` less ``CLOCK_MONOTONIC``, in ns, less what it was at first."""
+    moved: Floats
+    """The sum of all changes of that, each counted as positive."""
+    moves: float
+    """That sum at the end, which may be later."""
+
+    @property
+    def middles(self) -> Floats:
+        return (self.low + self.high) / 2
+
+    @property
+    def jumps(self) -> Floats:
+        """By how much the host's clock was set from one time to the next, in ns."""
+        change = np.diff(self.ahead)
+        return np.where(np.abs(change) >= STEP_NS, change, 0.0)
+
+    def only(self, rows: Bools) -> _Chain:
+        """Return some of the times alone."""
+        at, low, high = self.at[rows], self.low[rows], self.high[rows]
+        return _Chain(at, low, high, self.ahead[rows], self.moved[rows], self.moves)
+
+    def telling(self, wander: float) -> Bools:
+        """Return which handshakes say more about their time than the others do.
+
+        Others say their own width, what the rate can wander until there, and what the host's clock
+        was set meanwhile; those on one side alone, what is not known of the rate as well.
+        """
+        half = (self.high - self.low) / 2
+        far = wander * self.at + self.moved
+        before, behind = _nearest(half, far)
+        one_sided = np.minimum(*_nearest(half, far + self._rate_known_within(half) * self.at))
+        chosen: Bools = half <= np.minimum(np.maximum(before, behind), one_sided) + _ROUNDING_NS
+        return chosen
+
+    def _rate_known_within(self, half: Floats) -> float:
+        span = self.at[-_ENDS:] - self.at[:_ENDS, None]
+        wide = half[-_ENDS:] + half[:_ENDS, None]
+        return float(np.min(wide / np.maximum(span, 1.0), where=span > 0, initial=RATE))
+
+    def bounds(
+        self, at: Floats, wander: Floats, rates: tuple[float, float]
+    ) -> tuple[Floats, Floats]:
+        """Return the least and the greatest offset at some times.
+
+        Args:
+            at: the times.
+            wander: for each of them, how far from constant the rate may be.
+            rates: the least and the greatest mean rate.
+        """
+        last = len(self.at) - 1
+        left = np.clip(np.searchsorted(self.at, at, "right") - 1, 0, max(0, last - 1))
+        right = np.minimum(left + 1, last)
+        span = np.maximum(self.at[right] - self.at[left], 1.0)
+        part = np.clip((at - self.at[left]) / span, 0.0, 1.0)
+        inside = (part > 0) & (part < 1)
+        jumps = np.append(self.jumps, 0.0)
+        unsteady = np.append(np.diff(self.moved), 0.0) * (jumps == 0)
+        moved = np.where(at < self.at[0], self.moved[0], unsteady[left] * inside)
+        moved = np.where(at > self.at[last], self.moves - self.moved[last], moved)
+        bend = 2 * wander * span * part * (1 - part) + moved
+        low = self.low[left] + part * (self.low[right] - self.low[left]) - bend
+        high = self.high[left] + part * (self.high[right] - self.high[left]) + bend
+        if jumps.any():
+            stepped, drift = (jumps[left] != 0) & inside, RATE * span
+            low = np.where(stepped, np.minimum(self.low[left], self.low[right]) - drift, low)
+            high = np.where(stepped, np.maximum(self.high[left], self.high[right]) + drift, high)
+        slowest, fastest = rates[0] - wander, rates[1] + wander
+        behind, ahead = np.minimum(at - self.at[0], 0.0), np.maximum(at - self.at[last], 0.0)
+        return low + ahead * slowest + behind * fastest, high + ahead * fastest + behind * slowest
+
+
 class HostClock:
     """The offset of Unix time from one GPU's timer, a line from handshake to handshake.
 
@@ -74,45 +160,55 @@ class HostClock:
     """
 
     def __init__(self, handshakes: Sequence[Handshake]) -> None:
-        ordered = sorted(handshakes, key=lambda each: each.gpu_ns)
-        used = _narrow(ordered)
-        self._fit(used)
-        while more := self._tightening(_beside(ordered, used)):
-            used = sorted([*used, *more], key=lambda each: each.gpu_ns)
-            self._fit(used)
+        ordered = _in_order(handshakes)
+        self._zero, self._base = ordered[0].gpu_ns, ordered[0].before_ns - ordered[0].gpu_ns
+        every = self._chain(ordered)
+        telling = every.telling(_WANDER)
+        fine = every.only(telling)
+        through = every.telling(_STEADY)[telling]
+        self._fit(fine.only(through))
+        while (missed := self._misses(fine) & ~through).any():  # the rate changed meanwhile
+            through |= missed
+            self._fit(fine.only(through))
+        self._fine, jumps = fine, fine.jumps
+        before = [each.before_ns for each, kept in zip(ordered, telling, strict=True) if kept]
+        self.steps = tuple(
+            ClockStep(before[i], round(float(jumps[i]))) for i in np.flatnonzero(jumps)
+        )
 
-    def _fit(self, used: list[Handshake]) -> None:
-        """Lay the line through handshakes, which are in order."""
-        tick = math.gcd(*(each.tick_ns for each in used)) or _UNKNOWN_TICK_NS
-        self.count, self._tick = len(used), tick
-        self._zero = used[0].gpu_ns
-        self._base = used[0].before_ns - used[0].gpu_ns
+    def _chain(self, ordered: Sequence[Handshake]) -> _Chain:
+        tick = math.gcd(*(each.tick_ns for each in ordered)) or _UNKNOWN_TICK_NS
         columns = [
             (
                 each.gpu_ns - self._zero,
                 each.before_ns - each.gpu_ns - self._base - tick,
                 each.after_ns - each.gpu_ns - self._base + tick,
+                each.ahead_ns - ordered[0].ahead_ns,
             )
-            for each in used
+            for each in ordered
         ]
-        self._at, self._low, self._high = np.array(columns, np.float64).T
-        jumps = np.diff(np.array([each.ahead_ns - used[0].ahead_ns for each in used], np.int64))
-        self._jumps = np.where(np.abs(jumps) >= STEP_NS, jumps, 0)
-        self._unsteady = np.append(np.where(self._jumps == 0, np.abs(jumps), 0), 0)
-        self.steps = tuple(
-            ClockStep(used[i].before_ns, int(self._jumps[i])) for i in np.flatnonzero(self._jumps)
-        )
-        self._wander = self._wandering()
-        self._rate = self._rates()
-        self.drift_ppm = None if self._rate is None else sum(self._rate) / 2 * 1e6
-        beyond = np.array([-_FAR_NS, _FAR_NS])
-        self._knots = np.concatenate((beyond[:1], self._at, beyond[1:]))
-        middles, rate = (self._low + self._high) / 2, (self.drift_ppm or 0.0) * 1e-6
+        at, low, high, ahead = np.array(columns, np.float64).T
+        moved = np.append(0.0, np.cumsum(np.abs(np.diff(ahead))))
+        return _Chain(at, low, high, ahead, moved, float(moved[-1]))
+
+    def _fit(self, knots: _Chain) -> None:
+        """Lay the line through the middles of handshakes."""
+        self._knots, self.count = knots, len(knots.at)
+        self._wander, self._rates = _wandering(knots), _mean_rates(knots)
+        self.drift_ppm = None if self._rates is None else sum(self._rates) / 2 * 1e6
+        rate, middles = (self.drift_ppm or 0.0) * 1e-6, knots.middles
+        self._line_at = np.concatenate(([-_FAR_NS], knots.at, [_FAR_NS]))
         first, last = (
-            middles[0] + rate * (beyond[0] - self._at[0]),
-            middles[-1] + rate * (beyond[1] - self._at[-1]),
+            middles[end] + rate * (far - knots.at[end])
+            for end, far in ((0, -_FAR_NS), (-1, _FAR_NS))
         )
-        self._middles = np.concatenate(([first], middles, [last]))
+        self._line_of = np.concatenate(([first], middles, [last]))
+
+    def _misses(self, chain: _Chain) -> Bools:
+        """Return where the line is outside of what handshakes allow."""
+        line = self._line(chain.at)
+        missed: Bools = (line < chain.low) | (line > chain.high)
+        return missed
 
     def offset(self, gpu_ns: Ints) -> Ints:
         """Return what to add to times of the GPU's timer, in ns, to make Unix times of them."""
@@ -121,7 +217,9 @@ class HostClock:
     def bound(self, gpu_ns: Ints) -> Floats:
         """Return the greatest errors of ``offset`` at some times, in ns."""
         at = self._since(gpu_ns)
-        low, high = self._bounds(at)
+        wander, rates = self._rate(at)
+        coarse, fine = (each.bounds(at, wander, rates) for each in (self._knots, self._fine))
+        low, high = np.maximum(coarse[0], fine[0]), np.minimum(coarse[1], fine[1])
         line = self._line(at)
         found: Floats = np.maximum(high - line, line - low) + _ROUNDING_NS
         return found
@@ -129,103 +227,75 @@ class HostClock:
     def bound_within(self, first_ns: Ints, last_ns: Ints) -> Floats:
         """Return the greatest error of ``offset`` between some times and others, in ns."""
         most = np.maximum(self.bound(first_ns), self.bound(last_ns))
-        middles = (self._at[1:] + self._at[:-1]) / 2  # where the bound is greatest
-        begin = np.searchsorted(middles, self._since(first_ns))
-        end = np.searchsorted(middles, self._since(last_ns), "right")
+        at = self._fine.at  # the bound is greatest at these, or amid two
+        points = np.sort(np.concatenate((at, *(at[:-1] + part * np.diff(at) for part in _PARTS))))
+        begin = np.searchsorted(points, self._since(first_ns))
+        end = np.searchsorted(points, self._since(last_ns), "right")
         for row in np.flatnonzero(end > begin):
-            inside = self._zero + middles[begin[row] : end[row]].astype(np.int64)
+            inside = self._zero + points[begin[row] : end[row]].astype(np.int64)
             most[row] = max(most[row], float(self.bound(inside).max()))
         return most
-
-    def _tightening(self, others: Sequence[Handshake]) -> list[Handshake]:
-        """Return those of other handshakes that tighten a gap, one for each: the narrowest.
-
-        A host that is busy for a while makes wide ones, and a gap without any is wider yet.
-        """
-        if not others:
-            return []
-        at = np.array([each.gpu_ns for each in others], np.int64)
-        wide = np.array([each.after_ns - each.before_ns for each in others]) / 2 + self._tick
-        useful = np.flatnonzero(wide < _TIGHTENS * self.bound(at))
-        gap = np.searchsorted(self._at, self._since(at[useful]))
-        order = np.lexsort((wide[useful], gap))
-        _, first = np.unique(gap[order], return_index=True)
-        return [others[row] for row in useful[order[first]].tolist()]
 
     def _since(self, gpu_ns: Ints) -> Floats:
         return (gpu_ns - self._zero).astype(np.float64)
 
     def _line(self, at: Floats) -> Floats:
         """Return the offsets at some times, less ``_base``."""
-        line: Floats = np.interp(at, self._knots, self._middles)
+        line: Floats = np.interp(at, self._line_at, self._line_of)
         return line
 
-    def _bounds(self, at: Floats) -> tuple[Floats, Floats]:
-        """Return the least and the greatest offset at some times."""
-        last = len(self._at) - 1
-        left = np.clip(np.searchsorted(self._at, at, "right") - 1, 0, max(0, last - 1))
-        right = np.minimum(left + 1, last)
-        span = np.maximum(self._at[right] - self._at[left], 1.0)
-        part = np.clip((at - self._at[left]) / span, 0.0, 1.0)
-        wander: Floats = np.full(len(at), _WANDER)
-        if last:
-            wander = self._wander[np.minimum(left, last - 1)]
-        inside = (part > 0) & (part < 1)
-        bend = 2 * wander * span * part * (1 - part) + self._unsteady[left] * inside
-        low = self._low[left] + part * (self._low[right] - self._low[left]) - bend
-        high = self._high[left] + part * (self._high[right] - self._high[left]) + bend
-        if self._jumps.any():
-            stepped = (np.append(self._jumps, 0)[left] != 0) & inside
-            drift = _RATE * span
-            low = np.where(stepped, np.minimum(self._low[left], self._low[right]) - drift, low)
-            high = np.where(stepped, np.maximum(self._high[left], self._high[right]) + drift, high)
-        rates = self._rate or (-_RATE, _RATE)
-        slowest, fastest = rates[0] - wander, rates[1] + wander
-        behind, ahead = np.minimum(at - self._at[0], 0.0), np.maximum(at - self._at[last], 0.0)
-        return low + ahead * slowest + behind * fastest, high + ahead * fastest + behind * slowest
-
-    def _wandering(self) -> Floats:
-        """Return how far from constant the rate may be, for each gap between two handshakes.
-
-        The rate of a gap is compared with those before and behind it, over at least half its span:
-        shorter ones are known less well.
-        """
-        at, span = self._at, np.diff(self._at)
-        line = (self._low + self._high) / 2 - np.append(0.0, np.cumsum(self._jumps))
-        before = np.searchsorted(at, at[:-1] - span / 2, "right") - 1
-        behind = np.searchsorted(at, at[1:] + span / 2)
-        found = np.full(len(span), _WANDER)
-        for begin, end, known in (
-            (before, np.arange(len(span)), before >= 0),
-            (np.arange(1, len(at)), behind, behind < len(at)),
-        ):
-            first, last = begin[known], end[known]
-            rate = (line[last] - line[first]) / (at[last] - at[first])
-            found[known] += np.abs(rate - (np.diff(line) / span)[known]) / 2
-        return found
-
-    def _rates(self) -> tuple[float, float] | None:
-        """Return the least and the greatest mean rate of change, steps left out."""
-        span = self._at[-1] - self._at[0]
-        if span <= 0:
-            return None
-        stepped = float(self._jumps.sum())
-        low = float(self._low[-1] - stepped - self._high[0]) / float(span)
-        high = float(self._high[-1] - stepped - self._low[0]) / float(span)
-        if low <= _RATE and high >= -_RATE:  # a clock's rate is not measured within milliseconds
-            return max(low, -_RATE), min(high, _RATE)
-        return low, high
+    def _rate(self, at: Floats) -> tuple[Floats, tuple[float, float]]:
+        """Return how far from constant the rate may be at some times, and the mean rates."""
+        gap = np.searchsorted(self._knots.at, at, "right") - 1
+        wander: Floats = self._wander[np.clip(gap, 0, len(self._wander) - 1)]
+        return wander, self._rates or (-RATE, RATE)
 
 
-def _narrow(handshakes: Sequence[Handshake]) -> list[Handshake]:
-    """Return the handshakes without those that are much wider than most."""
-    wide = np.array([each.after_ns - each.before_ns for each in handshakes])
-    most = max(_WIDE * float(np.median(wide)), float(wide.min()))
-    used = [each for each in handshakes if each.after_ns - each.before_ns <= most]
-    return [each for i, each in enumerate(used) if not i or each.gpu_ns > used[i - 1].gpu_ns]
+def _in_order(handshakes: Sequence[Handshake]) -> list[Handshake]:
+    """Return the handshakes in order of the GPU's times, the narrowest of each time."""
+    narrowest = {
+        each.gpu_ns: each
+        for each in sorted(handshakes, key=lambda each: each.before_ns - each.after_ns)
+    }
+    return [narrowest[at] for at in sorted(narrowest)]
 
 
-def _beside(ordered: Sequence[Handshake], used: Sequence[Handshake]) -> list[Handshake]:
-    """Return the handshakes that are not used, and at no time at which one is."""
-    taken = {each.gpu_ns for each in used}
-    return [each for each in ordered if each.gpu_ns not in taken]
+def _nearest(half: Floats, far: Floats) -> tuple[Floats, Floats]:
+    """Return the least of half widths and distances to them, of those before and those behind."""
+    before = np.minimum.accumulate(half - far) + far
+    behind = np.minimum.accumulate((half + far)[::-1])[::-1] - far
+    return before, behind
+
+
+def _wandering(knots: _Chain) -> Floats:
+    """Return how far from constant the rate may be, for each gap between two handshakes.
+
+    The rate of a gap is compared with those before and behind it, over at least half its span:
+    shorter ones are known less well.
+    """
+    at, span = knots.at, np.diff(knots.at)
+    line = knots.middles - np.append(0.0, np.cumsum(knots.jumps))
+    before = np.searchsorted(at, at[:-1] - span / 2, "right") - 1
+    behind = np.searchsorted(at, at[1:] + span / 2)
+    found = np.full(max(1, len(span)), _WANDER)
+    for begin, end, known in (
+        (before, np.arange(len(span)), before >= 0),
+        (np.arange(1, len(at)), behind, behind < len(at)),
+    ):
+        first, last = begin[known], end[known]
+        rate = (line[last] - line[first]) / (at[last] - at[first])
+        found[: len(span)][known] += np.abs(rate - (np.diff(line) / span)[known]) / 2
+    return found
+
+
+def _mean_rates(knots: _Chain) -> tuple[float, float] | None:
+    """Return the least and the greatest mean rate of change, steps left out."""
+    span = knots.at[-1] - knots.at[0]
+    if span <= 0:
+        return None
+    stepped = float(knots.jumps.sum())
+    low = float(knots.low[-1] - stepped - knots.high[0]) / float(span)
+    high = float(knots.high[-1] - stepped - knots.low[0]) / float(span)
+    if low <= RATE and high >= -RATE:  # a clock's rate is not measured within milliseconds
+        return max(low, -RATE), min(high, RATE)
+    return low, high

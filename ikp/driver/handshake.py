@@ -14,17 +14,23 @@ from __future__ import annotations
 import ctypes
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from ikp.compiling import CFile, CompileError
-from ikp.core.host_clock import STEP_NS, Handshake
+from ikp.core.host_clock import RATE, STEP_NS, Handshake
 from ikp.driver.cuda import call, checked, entry_point, under_way, use_primary_context
 
-ROUNDS: Final = 8
-"""Questions of one handshake; the narrowest answer counts."""
+ROUNDS: Final = 12
+"""Questions of one handshake."""
+STAGGER_NS: Final = 100
+"""Each question comes so much later behind the answer before it than the last one did.
+
+The GPU reads the host's word once in some 1.1 us, and a question may just have missed a read. The
+reads follow the answer before, as the question does: at one distance all questions would miss.
+"""
 PATIENCE_NS: Final = 400_000
 """The time after which the kernel ends in any case."""
 _SPINS: Final = 4000
@@ -135,7 +141,7 @@ class Dialogue:
         """Ask the kernel, which is launched first unless ``launch`` is 0; none where it is late."""
         times = (ctypes.c_int64 * (2 * ROUNDS))()
         count = native(
-            *(self._held, ROUNDS, _ANSWERS_NS, launch),
+            *(self._held, ROUNDS, _ANSWERS_NS, STAGGER_NS, launch),
             *(self._function, self._stream, self._parameters, times),
         )
         checked(max(0, -1 - count), _LAUNCH)
@@ -150,13 +156,11 @@ class Dialogue:
         return any(words[1] for _ in range(_STARTING))
 
     def exchange(self) -> Handshake | None:
-        """Return the narrowest handshake; None where the kernel or the host was late."""
+        """Return a handshake; None where the kernel or the host was late."""
         ahead, found = self._early or (_ahead(), self._ask())
         if not found or abs(_ahead() - ahead) >= STEP_NS:
             return None
-        wide, before, there = min(found)
-        tick = math.gcd(*(each[2] - found[0][2] for each in found))
-        return Handshake(there, before, before + wide, before - ahead, tick)
+        return _together(found, ahead)
 
     def _ask(self) -> list[_Round]:
         """Ask a kernel that runs: in Python its lock is held meanwhile, some 2 us a round."""
@@ -166,7 +170,9 @@ class Dialogue:
         spins, found = range(_SPINS), list[_Round]()
         for number in range(1, ROUNDS + 1):
             answer = number + 1
-            before = read(realtime)
+            due = read(realtime) + (number - 1) * STAGGER_NS
+            while (before := read(realtime)) < due:
+                pass
             words[0] = number
             for _ in spins:
                 if words[answer]:
@@ -175,6 +181,20 @@ class Dialogue:
                 break
             found.append((read(realtime) - before, before, words[answer]))
         return found
+
+
+def _together(rounds: Sequence[_Round], ahead: int) -> Handshake:
+    """Return what rounds say together: the offset is within the bounds of each."""
+    gpu = min(rounds)[2]
+    least = max(before - there - _drift(there - gpu) for _, before, there in rounds)
+    most = min(before + took - there + _drift(there - gpu) for took, before, there in rounds)
+    tick = math.gcd(*(there - rounds[0][2] for _, _, there in rounds))
+    return Handshake(gpu, gpu + least, gpu + most, gpu + least - ahead, tick)
+
+
+def _drift(span_ns: int) -> int:
+    """Return by how much the offset can change within a span, in ns."""
+    return math.ceil(abs(span_ns) * RATE)
 
 
 @cache
@@ -186,7 +206,7 @@ def _native() -> Callable[..., int] | None:
         return None
     address, number = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = (
-        *(address, number, number, address),
+        *(address, number, number, number, address),
         *(address, address, address, address),
     )
     function.restype = number

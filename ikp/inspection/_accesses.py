@@ -18,6 +18,7 @@ from ikp.core.code_facts import AccessFacts
 from ikp.inspection._serves import Uses
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow, Loop
+from ikp.sass.control_flow.graph import reached
 from ikp.sass.dataflow.elected_lanes import is_elected
 from ikp.sass.dataflow.lane_state import (
     ASSUMED,
@@ -124,13 +125,12 @@ class Accesses:
         """
         if ".global." not in unit:
             return {}
-        own = [one for at in ats if (one := self._asked(at)) is not None]
+        own = self._known(ats)
         if len(own) < len(ats):
             return {}
         every = self._alike[unit, self.flow.loop_of(ats[0])]
         others = [at for at in every if at not in ats] if len(every) <= _MOST_BESIDE else []
-        known = (one for at in others if (one := self._asked(at)) is not None)
-        beside = [one for one in known if any(_are_beside(mine, one) for mine in own)]
+        beside = [one for one in self._known(others) if any(_are_beside(mine, one) for mine in own)]
         together, align = _together([*own, *beside], int(unit.rsplit(".", 1)[1]))
         return {"together": together, "align": align}
 
@@ -142,6 +142,10 @@ class Accesses:
             if at not in self.ours and ".global." in (unit := unit_of(each)):
                 found[unit, self.flow.loop_of(at)].append(at)
         return found
+
+    def _known(self, ats: list[int]) -> list[tuple[Numbers, NDArray[np.bool_]]]:
+        """Return what requests ask for, of those whose addresses are known."""
+        return [one for at in ats if (one := self._asked(at)) is not None]
 
     def _asked(self, at: int) -> tuple[Numbers, NDArray[np.bool_]] | None:
         """Return the addresses of a request, and which threads take part; None if not known."""
@@ -242,12 +246,7 @@ class Accesses:
         """Whether any way leads from one instruction to a later one: not past the kernel's end."""
         graph = self.flow.graph
         first, last = graph.block(before), graph.block(at)
-        seen, work = {first}, [first]
-        while work and last not in seen:
-            new = {*graph.after[work.pop()]} - seen
-            seen |= new
-            work += new
-        return last in seen
+        return last in reached([first], graph.after.__getitem__)
 
     def bulk_bytes(self, how_often: Mapping[int, Often]) -> float | None:
         """Return the bytes that bulk copies are announced with; None where that is not known."""

@@ -65,14 +65,13 @@ def has_own_shared(values: LaneValues, ours: Collection[int] = ()) -> bool:
     """
     flow, warps = values.flow, values.launch.shape.warps
     code = flow.code.instructions
-    some = [at for at in flow.code.of(*_SHARED) if at not in ours]
+    some = sorted({*flow.code.of(*_SHARED)} - {*ours})
     if warps < 2 or not some or flow.code.of("LD", "ST", "CALL"):
         return False
     if any(code[at].op not in ("LDS", "STS", "ATOMS") for at in some):
         return False
-    found = [_warps_and_words(values, at) for at in some]
-    known = [each for each in found if each is not None]
-    if len(known) < len(found):
+    known = [each for at in some if (each := _warps_and_words(values, at)) is not None]
+    if len(known) < len(some):
         return False
     pairs = np.unique(np.concatenate(known, axis=1), axis=1)
     return len(np.unique(pairs[1])) == int(pairs.shape[1])

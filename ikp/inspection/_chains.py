@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from ikp.core.excess_facts import ExtraWork
 from ikp.inspection._work import Often, line_of
 from ikp.sass.control_flow.flow import Flow, Loop
+from ikp.sass.control_flow.graph import reached
 from ikp.sass.dataflow.def_use import DefUse, bits_of
 from ikp.sass.disassembly.effects import P, R, members, operand, span
 from ikp.sass.disassembly.listing import Instruction
@@ -150,7 +151,7 @@ class Serial:
             inner = any(other.body < loop.body for other in self.flow.loops)
             if inner or len(body) > _SEARCH or any(code[at].op in _ACTS for at in body):
                 continue
-            loads = [at for at in sorted(body) if code[at].op in ("LDG", "LD", "LDS")]
+            loads = sorted(body.intersection(self.flow.code.of("LDG", "LD", "LDS")))
             found += [at for at in loads if self.decides(at, body) and self._steps(at, body)]
         return found, found
 
@@ -217,14 +218,14 @@ def unpacked(uses: DefUse, results: int) -> tuple[set[int], set[int]]:
     """
     code = uses.flow.code.instructions
     loads = [at for at, each in enumerate(code) if each.op in _LOADS and at not in uses.ours]
-    reached = _forward(uses, loads)
+    bits = _forward(uses, loads)
     ends = {
         at
-        for at in reached
+        for at in bits
         if any(results >> user & 1 and _takes(uses, at, user) for user in uses.users(at))
     }
-    between = _backward(uses, ends, reached)
-    numbers = {_last(uses, at, reached) for at in ends}
+    between = _backward(uses, ends, bits)
+    numbers = {_last(uses, at, bits) for at in ends}
     return (between, numbers) if len(between) >= _LEAST * max(len(numbers), 1) else (set(), set())
 
 
@@ -282,14 +283,9 @@ def _takes(uses: DefUse, at: int, user: int) -> bool:
     )
 
 
-def _backward(uses: DefUse, numbers: set[int], reached: set[int]) -> set[int]:
+def _backward(uses: DefUse, numbers: set[int], some: set[int]) -> set[int]:
     """Return what of some instructions the numbers are made of."""
-    found, work = set(numbers), list(numbers)
-    while work:
-        for source in uses.sources(work.pop(), _OPERANDS) & reached - found:
-            found.add(source)
-            work.append(source)
-    return found
+    return reached(numbers, lambda at: uses.sources(at, _OPERANDS) & some)
 
 
 _SELECTS: Final = ("SEL", "FSEL")
@@ -355,7 +351,7 @@ def _fate(uses: DefUse, load: int) -> _Fate:
                     continue
                 seen.add(user)
                 found.shared = True
-                more = [one for one in uses.flow.code.of("LDS", "LDSM") if one not in seen]
+                more = sorted({*uses.flow.code.of("LDS", "LDSM")} - seen)
                 seen.update(more)
                 work += more
             elif each.op in _MOVES or each.opcode.startswith("IMAD.MOV"):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from ikp.sass.control_flow.graph import reached
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.disassembly.effects import operand
 from ikp.sass.disassembly.listing import Instruction
@@ -98,26 +99,29 @@ def scaled_sums(uses: DefUse) -> Found:
 def _scaled_product(uses: DefUse, at: int, text: str, body: frozenset[int]) -> set[int] | None:
     """Return what scales and converts a product's result before an operand; None of another."""
     found, ends = set[int](), False
-    work = list(uses.source_set(at, text))
+    work = [*uses.source_set(at, text)]
     while work:
         one = work.pop()
-        if one in found:
-            continue
-        each = uses.flow.code.instructions[one]
-        if each.op in _PRODUCTS and one in body:
-            ends = True
-        elif each.op in _CONVERTS and one in body:
-            found.add(one)
-            work += uses.source_set(one, each.operands[-1])
-        elif each.op == "FMUL" and one in body:
-            found.add(one)
-            moving = [a for a in each.operands[1:3] if not _is_fixed(uses, one, a, body)]
-            work += (source for a in moving for source in uses.source_set(one, a))
-            if len(moving) != 1:
-                return None
-        else:
+        if one not in body:
             return None
+        if uses.flow.code.instructions[one].op in _PRODUCTS:
+            ends = True
+        elif one not in found:
+            found.add(one)
+            scaled = _scaled_operand(uses, one, body)
+            if scaled is None:
+                return None
+            work += uses.source_set(one, scaled)
     return found if ends else None
+
+
+def _scaled_operand(uses: DefUse, at: int, body: frozenset[int]) -> str | None:
+    """Return what an instruction converts, or multiplies by what no iteration changes, alone."""
+    each = uses.flow.code.instructions[at]
+    if each.op in _CONVERTS:
+        return each.operands[-1]
+    moving = [one for one in each.operands[1:3] if not _is_fixed(uses, at, one, body)]
+    return moving[0] if each.op == "FMUL" and len(moving) == 1 else None
 
 
 def _is_fixed(uses: DefUse, at: int, text: str, body: frozenset[int]) -> bool:
@@ -137,15 +141,8 @@ def in_pieces(uses: DefUse) -> Found:
 
     A compiler does so where it must not assume that addresses are aligned.
     """
-    groups: dict[tuple[int, str, int, int], dict[int, int]] = defaultdict(dict)
-    for at, each in _each(uses, "LDG"):
-        width, place = _PIECE.search(each.opcode), _PLACE.fullmatch(each.operands[-1])
-        if width and place:
-            base = operand(each.operands[-1]).reads
-            key = uses.flow.graph.block(at), place[1], uses.source_bits(at, base), int(width[1])
-            groups[key][int(place[2] or "0", 16)] = at
     found, parts = set[int](), list[int]()
-    for (*_, bits), loads in groups.items():
+    for bits, loads in _narrow_loads(uses):
         for run in _runs(sorted(loads), bits // 8):
             some = [loads[offset] for offset in run]
             joined = [uses.users(at) for at in some]
@@ -153,6 +150,18 @@ def in_pieces(uses: DefUse) -> Found:
                 found |= {*some, *(one for users in joined for one in users)}
                 parts += some[:: _WORD * 8 // bits]
     return found, parts
+
+
+def _narrow_loads(uses: DefUse) -> Iterator[tuple[int, dict[int, int]]]:
+    """Yield the loads of 8 or 16 bits that add offsets to one address: the width, and by offset."""
+    groups: dict[tuple[int, str, int, int], dict[int, int]] = defaultdict(dict)
+    for at, each in _each(uses, "LDG"):
+        width, place = _PIECE.search(each.opcode), _PLACE.fullmatch(each.operands[-1])
+        if width and place:
+            base = operand(each.operands[-1]).reads
+            key = uses.flow.graph.block(at), place[1], uses.source_bits(at, base), int(width[1])
+            groups[key][int(place[2] or "0", 16)] = at
+    yield from ((bits, loads) for (*_, bits), loads in groups.items())
 
 
 def _joins(uses: DefUse, some: Iterable[int]) -> bool:
@@ -178,23 +187,22 @@ hypotf, norm3df and others like them scale numbers by."""
 def guarded(uses: DefUse) -> Found:
     """Return what scales numbers so that the squares of a length don't overflow."""
     found, parts = set[int](), list[int]()
-    code = uses.flow.code.instructions
     for at, each in _each(uses, "IADD3", "VIADD"):
         if _SCALE not in each.operands:
             continue
-        exponents = {one for one in uses.sources(at) if code[one].op == "LOP3"}
-        largest, work = set[int](), list(exponents)
-        while work:
-            for one in uses.sources(work.pop()) - largest:
-                if code[one].op == "FMNMX":
-                    largest.add(one)
-                    work.append(one)
-        scaled = {one for one in uses.users(at) if code[one].op == "FMUL"}
+        exponents = _those_of(uses, uses.sources(at), "LOP3")
+        largest = reached(exponents, lambda one: _those_of(uses, uses.sources(one), "FMNMX"))
+        scaled = _those_of(uses, uses.users(at), "FMUL")
         back = {one for each in exponents for one in uses.users(each) if one != at}
-        found |= {at, *exponents, *largest, *scaled, *back}
+        found |= {at, *largest, *scaled, *back}
         found |= {one for each in back for one in uses.users(each)}
         parts.append(at)
     return found, parts
+
+
+def _those_of(uses: DefUse, some: Iterable[int], op: str) -> set[int]:
+    """Return those of some instructions that have an operation."""
+    return {at for at in some if uses.flow.code.instructions[at].op == op}
 
 
 def _each(uses: DefUse, *ops: str) -> Iterable[tuple[int, Instruction]]:

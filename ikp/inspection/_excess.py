@@ -12,7 +12,7 @@ two iterations.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
@@ -25,7 +25,7 @@ from ikp.core.excess_facts import ExcessFacts
 from ikp.inspection._work import NO_LINE, Often, line_of
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.lane_arithmetic import signed
-from ikp.sass.dataflow.lane_state import ASSUMED, BLOCK, DATA, FIRST_LOOP, LANES
+from ikp.sass.dataflow.lane_state import ASSUMED, BLOCK, DATA, FIRST_LOOP, LANES, Value
 from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, work_of
@@ -98,26 +98,10 @@ class Masks:
         numbers = self.values.compared(at, loop.header)
         if not name or ".EX" in each.opcode or each.operands[4:5] != ("PT",) or numbers is None:
             return None
-        bits = [one.bits for one in numbers]
-        depends = numbers[0].depends | numbers[1].depends
-        if any(one is None for one in bits) or depends & ASSUMED:
+        difference, keeps = _difference(numbers), self._keeps(at, each.operands[0])
+        if difference is None or keeps is None:
             return None
-        left, right, then_left, then_right = (signed(one) for one in bits if one is not None)
-        fixed = [np.array_equal(left, then_left), np.array_equal(right, then_right)]
-        if fixed[0] == fixed[1] or not numbers[fixed.index(True)].depends & BLOCK:
-            return None
-        keeps = self._keeps(at, each.operands[0])
-        if keeps is None:
-            return None
-        name = name if keeps else _OPPOSITE[name]
-        begins, step = left - right, (then_left - then_right) - (left - right)
-        if name in ("LE", "LT"):
-            begins, step = -begins, -step
-        if (step >= 0).any():
-            return None  # what is thrown away comes first
-        strict = int(name in ("GT", "LT"))
-        count = np.where(begins >= strict, (begins - strict) // np.maximum(-step, 1) + 1, 0)
-        return np.minimum(count, _FARTHEST)
+        return _iterations(name if keeps else _OPPOSITE[name], *difference)
 
     def _keeps(self, at: int, predicate: str) -> bool | None:
         """Whether a predicate keeps results where it holds; None where it selects no constant.
@@ -133,6 +117,40 @@ class Masks:
             if predicate in each.operands[:2] and each.op.endswith("SETP"):
                 return None
         return None
+
+
+def _difference(
+    numbers: Sequence[Value],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return the first difference of two compared numbers, and what an iteration adds to it.
+
+    None unless both are known, one alone moves, and the other is a number of the block.
+
+    Args:
+        numbers: both in the first iteration, and both in the next.
+    """
+    bits = [one.bits for one in numbers]
+    depends = numbers[0].depends | numbers[1].depends
+    if any(one is None for one in bits) or depends & ASSUMED:
+        return None
+    left, right, then_left, then_right = (signed(one) for one in bits if one is not None)
+    fixed = [np.array_equal(left, then_left), np.array_equal(right, then_right)]
+    if fixed[0] == fixed[1] or not numbers[fixed.index(True)].depends & BLOCK:
+        return None
+    return left - right, (then_left - then_right) - (left - right)
+
+
+def _iterations(
+    name: str, begins: NDArray[np.int64], step: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """Return in how many iterations, from the first one on, a difference compares so with zero."""
+    if name in ("LE", "LT"):
+        begins, step = -begins, -step
+    if (step >= 0).any():
+        return None  # what is thrown away comes first
+    strict = int(name in ("GT", "LT"))
+    count = np.where(begins >= strict, (begins - strict) // np.maximum(-step, 1) + 1, 0)
+    return np.minimum(count, _FARTHEST)
 
 
 _OPPOSITE: Final = {"LT": "GE", "LE": "GT", "GT": "LE", "GE": "LT"}

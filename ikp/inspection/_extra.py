@@ -167,17 +167,18 @@ class Extra:
 
         With it goes what makes 32-bit numbers of 16-bit ones for it, and back.
         """
-        some = []
-        for at, each in self._each("FMUL", "HMUL2"):
-            loop = self.flow.loop_of(at)
-            if loop is None or each.guard:
-                continue
-            fixed = [self._is_fixed(at, text, loop.body) for text in each.operands[1:3]]
-            if fixed.count(True) == 1 and self._is_operand(at) and self._is_loaded(at):
-                some.append(at)
+        some = [at for at, each in self._each("FMUL", "HMUL2") if self._scales(at, each)]
         beside = {other for at in some for other in (*self.uses.sources(at), *self.uses.users(at))}
         code = self.flow.code.instructions
         return {*some, *(at for at in beside if code[at].op in ("HADD2", "F2FP", "PRMT"))}, some
+
+    def _scales(self, at: int, each: Instruction) -> bool:
+        """Whether a multiplication scales what was loaded, for products alone, in a loop."""
+        loop = self.flow.loop_of(at)
+        if loop is None or each.guard:
+            return False
+        fixed = [self._is_fixed(at, text, loop.body) for text in each.operands[1:3]]
+        return fixed.count(True) == 1 and self._is_operand(at) and self._is_loaded(at)
 
     def _is_fixed(self, at: int, text: str, body: frozenset[int]) -> bool:
         """Whether no iteration of a loop writes an operand."""
@@ -286,8 +287,6 @@ class Extra:
     def _random(self) -> tuple[set[int], list[int]]:
         """Return the rounds of Philox where at most half of the words that these make are used."""
         high = [at for at, each in self._each("IMAD") if _is_round(each)]
-        if not high:
-            return set(), []
         rounds = self._rounds(high)
         results = [
             at
@@ -345,9 +344,8 @@ class Extra:
         others = [*self._each("LDSM", "STSM", "ATOMS", "LDGSTS", "LD", "ST")]
         if others or not loads or not stores or self._multiplies_groups:
             return set(), []
-        own = [self._stored_by(at, stores) for at in loads]
-        known = [store for store in own if store is not None]
-        return ({*loads, *known}, loads) if len(known) == len(own) else (set(), [])
+        known = [own for at in loads if (own := self._stored_by(at, stores)) is not None]
+        return ({*loads, *known}, loads) if len(known) == len(loads) else (set(), [])
 
     @cached_property
     def _multiplies_groups(self) -> bool:

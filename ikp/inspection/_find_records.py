@@ -43,47 +43,24 @@ def find(flow: Flow) -> FoundRecords:
     """
     tracer = Tracer(flow)
     gathered = GatheredFinder(tracer).records
-    records, unresolved, others = list[Record](), list[int](), _Others(tracer)
+    records, paired, wide = list[Record](), set[int](), _WideStores(tracer)
     published = {at for at in range(len(flow.code.instructions)) if _publishes_start(tracer, at)}
-    paired = set[int]()
     for at, instruction in enumerate(flow.code.instructions):
         if (apart := _apart(flow.code.instructions, at)) is not None:
             tag, start = words(instruction.operands[1], 2)
             (end,) = flow.code.instructions[apart].operands[1:2]
             records += _of_two(tracer, (at, apart), tag, start, end)
             paired.add(apart)
-            continue
-        if at not in paired and (pieces := _pieces(flow.code.instructions, at)) is not None:
+        elif at not in paired and (pieces := _pieces(flow.code.instructions, at)) is not None:
             records += _of_pieces(tracer, at, *pieces)
-            continue
-        if at in gathered or at in published or not _stores(instruction, "128"):
-            continue
-        start, second, end, _ = words(instruction.operands[1], 4)
-        stores: tuple[int, ...] = (at,)
-        tag = ""
-        if not tracer.are_clocks(at, end):
-            others.headers.append((at, (start, second)))
-            continue
-        if not tracer.are_clocks(at, start):
-            tag, start, *_ = words(instruction.operands[1], 4)
-        elif (rest := _rest(flow, at)) is not None:
-            stores, tag = (at, rest), words(flow.code.instructions[rest].operands[1], 2)[0]
-        tags = _tags(tracer, stores[-1], tag) if tag else set()
-        if not tags:
-            others.anchors.append((at, (start, end)))
-            continue
-        spans = _spans(tracer, tracer.origins(at, (end, start)))
-        if spans:
-            records.append(Record(stores, tags.pop() if len(tags) == 1 else None, spans))
-            others.wide |= len(stores) > 1
-        else:
-            unresolved.append(at)
+        elif at not in gathered and at not in published and _stores(instruction, "128"):
+            records += wide.records(at)
     records += chain.from_iterable(gathered.values())
-    unresolved += (at for at, several in gathered.items() if not several)
+    unresolved = [*wide.unresolved, *(at for at, several in gathered.items() if not several)]
     records.sort(key=lambda record: record.store)
     published |= _published_counts(tracer, records)
     every = tuple(sorted(published))
-    return FoundRecords(tuple(records), tuple(sorted(unresolved)), others.clocks, every)
+    return FoundRecords(tuple(records), tuple(sorted(unresolved)), wide.clocks, every)
 
 
 def _publishes(instruction: Instruction, bits: str) -> bool:
@@ -131,10 +108,12 @@ def _is_zero(tracer: Tracer, at: int, place: str) -> bool:
 
 
 @dataclass
-class _Others:
-    """The wide stores that are no records, by which the clock reads of records are told."""
+class _WideStores:
+    """The 16-byte stores: records, and others, by which the clock reads of records are told."""
 
     tracer: Tracer
+    unresolved: list[int] = field(default_factory=list)
+    """The records whose clock reads are not found."""
     headers: list[tuple[int, tuple[str, str]]] = field(default_factory=list)
     """Those that may store a slot's header, with the words that do."""
     anchors: list[tuple[int, tuple[str, str]]] = field(default_factory=list)
@@ -142,19 +121,40 @@ class _Others:
     wide: bool = False
     """Whether records have clocks of 64 bits."""
 
+    def records(self, at: int) -> Iterator[Record]:
+        """Yield the record that a store writes, and remember the store if it writes none."""
+        tracer, instructions = self.tracer, self.tracer.flow.code.instructions
+        first, second, end, _ = words(instructions[at].operands[1], 4)
+        if not tracer.are_clocks(at, end):
+            self.headers.append((at, (first, second)))
+            return
+        stores: tuple[int, ...] = (at,)
+        tag, start = first, second
+        if tracer.are_clocks(at, first):
+            rest = _rest(tracer.flow, at)
+            tag, start = "", first
+            if rest is not None:
+                stores, tag = (at, rest), words(instructions[rest].operands[1], 2)[0]
+        tags = _tags(tracer, stores[-1], tag) if tag else set()
+        spans = _spans(tracer, tracer.origins(at, (end, start))) if tags else ()
+        if spans:
+            self.wide |= len(stores) > 1
+            yield Record(stores, tags.pop() if len(tags) == 1 else None, spans)
+        elif tags:
+            self.unresolved.append(at)
+        else:
+            self.anchors.append((at, (start, end)))
+
     def clocks(self) -> tuple[int, ...]:
         """Return the clock reads of records: all of 64 bits but clock anchors, or all of 32."""
-        anchors = {made for at, words in self.anchors for made in _origins(self.tracer, at, words)}
-        entered = {
-            made for at, words in self.headers for made in _of_header(self.tracer, at, words)
-        }
+        tracer = self.tracer
+        others = {made for at, words in self.headers for made in _of_header(tracer, at, words)}
+        if self.wide:
+            others |= {made for at, words in self.anchors for made in _origins(tracer, at, words)}
         return tuple(
             at
-            for at, defined in enumerate(self.tracer.defined)
-            if len(defined) == 1 + self.wide
-            and not (self.wide and at in anchors)
-            and at not in entered
-            and at in self.tracer.clocks
+            for at, defined in enumerate(tracer.defined)
+            if len(defined) == 1 + self.wide and at not in others and at in tracer.clocks
         )
 
 
@@ -266,13 +266,12 @@ def _tags(tracer: Tracer, at: int, place: str) -> set[int | None]:
     """Return the tags that a word can hold; None is one made at run time; empty: it is no tag."""
     found: set[int | None] = set()
     for (source,) in tracer.origins(at, (place,)).found:
-        made = tracer.defined[int(source)].values()
-        if any(d.origin is ValueOrigin.CLOCK for d in made):
+        if source in tracer.clocks:
             return set()
-        constants = {d.value for d in made if d.origin is ValueOrigin.CONSTANT}
-        found |= constants or {None}
-    known = {tag for tag in found if tag is not None}
-    return found if all(tag >> KIND_SHIFT in _KINDS for tag in known) else set()
+        made = tracer.defined[int(source)].values()
+        found |= {d.value for d in made if d.origin is ValueOrigin.CONSTANT} or {None}
+    are_tags = all(tag is None or tag >> KIND_SHIFT in _KINDS for tag in found)
+    return found if are_tags else set()
 
 
 def _spans(tracer: Tracer, origins: Origins) -> tuple[Span, ...]:

@@ -113,9 +113,8 @@ class GatheredFinder:
         thread = _SIGNS.get(constant(signs) or 0)
         if thread is None or not self._own_bytes(made, low, "SHF.L.U32"):
             return None
-        if high == "RZ":
-            return thread if thread < _LOW else None
-        return thread if self._own_bytes(made, high, "SHF.L.U64.HI") else None
+        own = thread < _LOW if high == "RZ" else self._own_bytes(made, high, "SHF.L.U64.HI")
+        return thread if own else None
 
     def _own_bytes(self, at: int, place: str, opcode: str) -> bool:
         """Return whether in eight bytes, thread n has only the highest bit of byte n set.
@@ -165,9 +164,7 @@ class GatheredFinder:
         for (first,) in origins.found:
             way = (step for step in origins.way((first,)) if isinstance(step.before[0], str))
             contents = {each for step in way for each in step.instructions}
-            if not any(
-                d.origin is ValueOrigin.CLOCK for d in self.tracer.defined[int(first)].values()
-            ):
+            if first not in self.tracer.clocks:
                 return ()
             found.append(Span(int(first), last, tuple(sorted({*contents, *rest}))))
         return tuple(sorted(found, key=lambda span: span.start))

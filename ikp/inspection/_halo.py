@@ -32,13 +32,12 @@ def halo(values: LaneValues, ours: Collection[int] = ()) -> float:
     flow, shape = values.flow, values.launch.shape
     every_load = {*flow.code.of("LDG", "LDGSTS")} - {*ours}
     loads = [at for at in sorted(every_load) if flow.loop_of(at) is None]
-    known = ((values.address(at).bits, values.active(at)) for at in loads)
-    each = [(bits, active) for bits, active in known if bits is not None]
-    if not each or len(each) < _KNOWN * len(loads):
+    known = [(at, bits) for at in loads if (bits := values.address(at).bits) is not None]
+    if not known or len(known) < _KNOWN * len(loads):
         return 0.0
     threads = shape.warps * LANES
-    sectors = np.stack([bits.reshape(-1, threads) // _SECTOR for bits, _ in each], axis=1)
-    on = np.stack([mask.reshape(-1, threads) for _, mask in each], axis=1)
+    sectors = np.stack([bits.reshape(-1, threads) // _SECTOR for _, bits in known], axis=1)
+    on = np.stack([values.active(at).reshape(-1, threads) for at, _ in known], axis=1)
     every, last = range(len(shape.numbers)), shape.blocks + shape.spread
     rows = ([*every[: shape.blocks]], [0, *every[last:]])
     return max(_shared(sectors[blocks], on[blocks]) for blocks in rows)

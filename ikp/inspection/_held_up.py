@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.graph import reached
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.disassembly.effects import R, operand, span
 from ikp.sass.disassembly.listing import Instruction
@@ -96,23 +98,19 @@ class BehindStores:
                     groups.append([])
                 groups[-1].append(at)
                 here = False
-        return [at for group in groups for at in group] if len(groups) >= _COPIES else []
+        return [*chain.from_iterable(groups)] if len(groups) >= _COPIES else []
 
     def _needs_load(self, at: int, some: set[int]) -> bool:
         """Whether a load's address is made of what another load of its block brings."""
         code = self.uses.flow.code.instructions
         place = next((one for one in code[at].operands if "[" in one), "")
-        seen = set[int]()
-        work = [one for one in self.uses.sources(at, operand(place).reads) if one < at]
-        while work:
-            one = work.pop()
-            if one in seen or one not in some:
-                continue
-            if code[one].op in _BRINGS:
-                return True
-            seen.add(one)
-            work += [each for each in self.uses.sources(one, _REGISTERS) if each < one]
-        return False
+
+        def earlier(one: int, registers: int = _REGISTERS) -> list[int]:
+            sources = self.uses.sources(one, registers) & some
+            return [each for each in sources if each < one and code[one].op not in _BRINGS]
+
+        address = {one for one in self.uses.sources(at, operand(place).reads) & some if one < at}
+        return any(code[one].op in _BRINGS for one in reached(address, earlier))
 
 
 def _is_plain(each: Instruction) -> bool:

@@ -8,7 +8,7 @@ Between its clock reads are instructions of that kind and those lines, and other
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -59,6 +59,14 @@ class RangeInstructions:
     others: tuple[int, ...]
     short: str = ""  # words for instructions that its name says and that it lacks
 
+    @classmethod
+    def split(
+        cls, inside: Iterable[int], own: Collection[int], short: str, awaited: tuple[int, ...] = ()
+    ) -> RangeInstructions:
+        """Return a range's instructions, of which some are its own; those awaited, if none are."""
+        others = tuple(at for at in inside if at not in own)
+        return cls(tuple(own) or awaited, others, short)
+
 
 @dataclass(frozen=True)
 class Holding:
@@ -95,9 +103,9 @@ class Holding:
         if not found["file"] and (named := self._named_so(found["what"])):
             return self._of_source(named, record, inside)
         kinds = _KINDS.get(found["what"])
-        own = tuple(at for at in inside if self._is(at, kinds, found))
-        others = tuple(at for at in inside if at not in own)
-        return RangeInstructions(own, others, _short(found, len(own), self._awaits(record)))
+        own = [at for at in inside if self._is(at, kinds, found)]
+        short = _short(found, len(own), self._awaits(record))
+        return RangeInstructions.split(inside, own, short)
 
     def source(self, name: str) -> Source | None:
         """Return the source lines in a name, or of the source's range of that name."""
@@ -134,10 +142,9 @@ class Holding:
         self, named: list[NamedRange], record: Record, inside: list[int]
     ) -> RangeInstructions:
         """Return the instructions of a source's range: of its lines, or loads of them awaited."""
-        own = tuple(at for at in inside if self._is_in(at, named))
+        own = [at for at in inside if self._is_in(at, named)]
         awaited = tuple(at for at in self._awaits(record) if self._is_in(at, named))
-        others = tuple(at for at in inside if at not in own)
-        return RangeInstructions(own or awaited, others, "" if own or awaited else _NOTHING)
+        return RangeInstructions.split(inside, own, "" if own or awaited else _NOTHING, awaited)
 
     def _awaits(self, record: Record) -> tuple[int, ...]:
         """Return the loads that a range's last clock read waits for."""
@@ -153,10 +160,13 @@ class Holding:
             return True
         if found["lines"].endswith("..."):  # the name lists only some of its lines
             return True
-        spans = _lines(found["lines"])
-        lines = (each for line in self._lines_about(at) for each in (line, original(line)))
-        numbers = [each.number for each in lines if PurePath(each.file).name == found["file"]]
+        numbers, spans = self._numbers(at, found["file"]), _lines(found["lines"])
         return any(first <= each <= last for each in numbers for first, last in spans)
+
+    def _numbers(self, at: int, file: str) -> list[int]:
+        """Return the lines of a file that an instruction is about."""
+        lines = (each for line in self._lines_about(at) for each in (line, original(line)))
+        return [each.number for each in lines if PurePath(each.file).name == file]
 
     def _lines_about(self, at: int) -> Iterator[Line]:
         """Yield the lines that an instruction may be named by."""

@@ -49,8 +49,8 @@ def promoted(uses: DefUse) -> list[int]:
             continue
         made = [uses.source_set(at, text) for text in each.operands[1:3]]
         for one, other in (made, made[::-1]):
-            again = any(source >= at for source in other & loop.body)  # of the iteration before
-            if _are_products(flow, one) and (again or other & {*found}):
+            last = max(other & loop.body, default=-1)  # from at on: of the iteration before
+            if _are_products(flow, one) and (last >= at or other & {*found}):
                 found.append(at)
                 break
     return found

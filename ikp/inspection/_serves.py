@@ -179,7 +179,7 @@ class Uses:
 
         What is written under a guard, and read under the same one, is no more what was loaded.
         """
-        effects, found = self.flow.effects, dict[int, None]()
+        code, effects, found = self.flow.code.instructions, self.flow.effects, dict[int, None]()
         nothing = frozenset[str]()  # guards under which the register was written since
         seen, work = (
             set[tuple[int, frozenset[str]]](),
@@ -191,18 +191,20 @@ class Uses:
                 continue
             seen.add((at, written))
             if at not in self.ours:
-                each = self.flow.code.instructions[at]
-                reads = effects[at].reads & register and each.guard not in written
+                reads = effects[at].reads & register and code[at].guard not in written
                 if reads and not self._merges(at, register):
                     found[at] = None
                 if effects[at].kills & register:
                     continue
-                kept = (one for one in written if not effects[at].writes & _bit(one))
-                written = frozenset(kept)
-                if effects[at].writes & register and each.guard:
-                    written |= {each.guard}
+                written = self._written(at, register, written)
             work += [(one, written) for one in self.flow.after(at)]
         return [*found]
+
+    def _written(self, at: int, register: int, before: frozenset[str]) -> frozenset[str]:
+        """Return under which guards a register was written, behind an instruction."""
+        each, writes = self.flow.code.instructions[at], self.flow.effects[at].writes
+        kept = frozenset(one for one in before if not writes & _bit(one))
+        return kept | {each.guard} if writes & register and each.guard else kept
 
     def _merges(self, at: int, register: int) -> bool:
         """Whether an instruction puts new bytes beside old ones that nothing needs."""

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ikp.inspection._record import Span
 from ikp.sass.control_flow.flow import Dominance, Flow, dominance
-from ikp.sass.control_flow.graph import Graph, depth_first
+from ikp.sass.control_flow.graph import Graph, depth_first, reached
 
 _BEGIN = -1
 """The node before a range's first block: a loop may come back to that block itself."""
@@ -30,7 +30,7 @@ class Sureness:
     def surely(self, span: Span, at: int) -> bool:
         """Return whether an instruction between a range's clock reads runs whenever it does."""
         graph = self.flow.graph
-        first, own, last = (graph.block(each) for each in (span.start, at, span.end))
+        first, own, last = map(graph.block, (span.start, at, span.end))
         if first == last and span.start < span.end:
             return span.start < at < span.end
         if id(span) not in self._inside:
@@ -38,8 +38,8 @@ class Sureness:
             self._inside[id(span)] = span, _Inside(graph, first, last, inside)
         found = self._inside[id(span)][1]
         before = (own == first and at > span.start) or (own == last and at < span.end)
-        passed = before or found.passes(own)
-        return passed and not (found.leaves(own) if own != last or at > span.end else False)
+        ends = own == last and at <= span.end
+        return (before or found.passes(own)) and (ends or not found.leaves(own))
 
     def always(self, at: int) -> bool:
         """Return whether each warp of a kernel runs an instruction, once or more."""
@@ -68,7 +68,7 @@ class _Inside:
 
     def leaves(self, own: int) -> bool:
         """Whether a path from a block leaves the range before its end."""
-        return any(self._is_outside(to) or to in self._leaving for to in self.graph.after[own])
+        return any(to in self._leaving for to in self.graph.after[own])
 
     @cached_property
     def _ways(self) -> dict[int, list[int]]:
@@ -92,15 +92,9 @@ class _Inside:
 
     @cached_property
     def _leaving(self) -> set[int]:
-        """The blocks that lead on, and from which a path leaves the range."""
-        found = set[int]()
-        work = [block for block in range(len(self.graph.blocks)) if self._is_outside(block)]
-        while work:
-            before = self.graph.before[work.pop()]
-            new = {block for block in before if self._leads_on(block)} - found
-            found |= new
-            work += new
-        return found
+        """The blocks outside of the range, and those from which a path leaves it."""
+        outside = {each for each in range(len(self.graph.blocks)) if self._is_outside(each)}
+        return reached(outside, lambda each: filter(self._leads_on, self.graph.before[each]))
 
     def _leads_on(self, block: int) -> bool:
         return block != self.last and (block in self.blocks or self._is_empty(block))

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from ikp.core.code_facts import LoopFacts
@@ -264,8 +265,7 @@ class Divergence:
                 found |= body
             region = self.flow.until_joined(block)
             found |= set() if self._rare(region) else region
-        every = {at for one in found - self.slow for at in self._of_block(one)}
-        return frozenset(every)
+        return frozenset(chain.from_iterable(map(self._of_block, found - self.slow)))
 
     def _rare(self, region: set[int]) -> bool:
         """Whether blocks are a slow path that a compiler wrote: short, or with a call."""

@@ -7,12 +7,12 @@ surely executed, what is under a condition, and what is in a loop of unknown tri
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _images as ptx_names
@@ -53,6 +53,8 @@ _SEVERAL = 4
 """Loads that a compiler would have made one, were they next to each other."""
 _FEW = 8
 """Instructions in loops inside of a range (a wait that spins) that don't count for its issue."""
+_NUMBERS = ("flop", "bytes", "shared", "issue", "lane_bytes")
+"""Fields of ``RangeFacts`` that all copies of a range must agree on."""
 
 
 def code_facts(image: Image, shape: Shape | None = None) -> dict[str, CodeFacts]:
@@ -155,15 +157,11 @@ class _Summary:
         """Return what is known of the copies of one range: only what they agree on."""
         each = [self._copy(record) for record in records]
         kinds = {one.activity for one in each}
-        found = RangeFacts(
-            kinds.pop() if len(kinds) == 1 else "",
-            _same(one.flop for one in each),
-            _same(one.bytes for one in each),
-            _same(one.shared for one in each),
-            _same(one.issue for one in each),
-            _same(one.lane_bytes for one in each),
-            tuple(sorted({name for record in records for name in self._awaited(record)})),
-        )
+        agreed: dict[str, Any] = {
+            name: _same(getattr(one, name) for one in each) for name in _NUMBERS
+        }
+        waits = tuple(sorted({name for record in records for name in self._awaited(record)}))
+        found = RangeFacts(kinds.pop() if len(kinds) == 1 else "", **agreed, awaits=waits)
         # Of several copies, that in the most loops is executed most often.
         return self._with_work(found, max(map(self._how_often, records), key=self._weight))
 
@@ -229,21 +227,26 @@ class _Summary:
         values = self._accesses.values
         if self.flow.graph.block(at) in self._divergence.slow:
             return Often(0.0, maybe=True)
-        around = [
-            loop
-            for loop in self.flow.loops_around(at)
-            if not (starts and all(one in loop.body for one in starts))
-        ]
-        trips = [values.trips(loop.header) for loop in around]
-        times = math.prod(each for each in trips if each is not None)
-        if None in trips:
+        times = self._trips(at, starts)
+        if times is None:
             return Often(1.0, looped=True)
-        if not surely and values.is_guessed(at):
+        if surely:
+            return Often(times)
+        if values.is_guessed(at):
             return Often(times, maybe=True)
-        if not surely:
-            begins = max((values.warps(one) for one in starts), default=1.0)
-            times *= min(values.warps(at) / begins, 1.0) if begins else 1.0
-        return Often(times)
+        begins = max((values.warps(one) for one in starts), default=1.0)
+        return Often(times * min(values.warps(at) / begins, 1.0) if begins else times)
+
+    def _trips(self, at: int, starts: Sequence[int]) -> float | None:
+        """Return the iterations around an instruction, of loops that some others are not all in."""
+        times: float = 1
+        for loop in self.flow.loops_around(at):
+            if not starts or not loop.body.issuperset(starts):
+                trips = self._accesses.values.trips(loop.header)
+                if trips is None:
+                    return None
+                times *= trips
+        return times
 
     @cached_property
     def _chasing(self) -> frozenset[int]:

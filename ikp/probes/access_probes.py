@@ -6,7 +6,7 @@ Such a kernel makes no records of time: it runs once, on copies of a launch's me
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -116,20 +116,8 @@ def patch_accesses(
     count = counts[-1]
     free = FreeRegisters(code, count - RESERVED)
     kept = _reserved(free, name)
-    inside = _in_collectives(file, name)
-    found, left_out = list[_FoundAccesses](), list[tuple[str, str]]()
     instructions = code.flow.code.instructions
-    for index, instruction in enumerate(instructions):
-        made = accesses(instruction)
-        if isinstance(made, str):
-            left_out.append((instruction.text, made))
-            continue
-        for access in made:
-            ground = "other lanes run it" if index in inside else _ground(free, index, access, kept)
-            if isinstance(ground, str):
-                left_out.append((instruction.text, ground))
-            else:
-                found.append(_FoundAccesses(index, access, *ground))
+    found, left_out = _found(free, kept, _in_collectives(file, name))
     if not found:
         why = f", and {left_out[0][0]} is left out: {left_out[0][1]}" if left_out else ""
         raise PatchError(f"{name} has no access to memory by lane that can be recorded{why}.")
@@ -198,6 +186,31 @@ def _reserved(free: FreeRegisters, name: str) -> tuple[int, int | None]:
     return others[0], pair
 
 
+def _found(
+    free: FreeRegisters, kept: tuple[int, int | None], inside: Collection[int]
+) -> tuple[list[_FoundAccesses], list[tuple[str, str]]]:
+    """Return the accesses that get a probe; and the others, with why they get none.
+
+    Args:
+        free: the kernel's free registers.
+        kept: the reserved registers.
+        inside: instructions that other lanes than a probe's may run.
+    """
+    found, left_out = list[_FoundAccesses](), list[tuple[str, str]]()
+    for index, instruction in enumerate(free.liveness.flow.code.instructions):
+        made = accesses(instruction)
+        if isinstance(made, str):
+            left_out.append((instruction.text, made))
+            continue
+        for access in made:
+            ground = "other lanes run it" if index in inside else _ground(free, index, access, kept)
+            if isinstance(ground, str):
+                left_out.append((instruction.text, ground))
+            else:
+                found.append(_FoundAccesses(index, access, *ground))
+    return found, left_out
+
+
 def _ground(
     free: FreeRegisters, index: int, access: Access, kept: tuple[int, int | None]
 ) -> tuple[AccessRegisters, int] | str:
@@ -209,7 +222,7 @@ def _ground(
         descriptor = _pair(spare.uniform_registers)
     if descriptor is None:
         return "too few uniform registers are free there"
-    asked = {which for which, _ in access.conditions}
+    asked = dict(access.conditions)
     predicate = next((each for each in reversed(spare.predicates) if each not in asked), None)
     found = next(_threads_own(spare, 1 + (predicate is None)), None)
     if found is None:

@@ -39,7 +39,7 @@ from ikp.sass.dataflow.reading import check_targets, code_of
 from ikp.sass.dataflow.register_handover import hands_over
 from ikp.sass.disassembly.listing import Code
 from ikp.sass.insertion.displacement import Displacement, Insertion
-from ikp.sass.insertion.insert import insert
+from ikp.sass.insertion.insert import OnEdge, PlainCode, insert
 from ikp.uncollected import uncollected
 from ikp.verifier.declared import Declared
 from ikp.verifier.verify import verify
@@ -111,7 +111,7 @@ def patch(
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
     chosen = tuple(lines), tuple(functions)
     places = ProbeRegions(code.flow, ptx, *chosen, named=ranges, rows=_in_rows(size))
-    unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
+    unplaced = _unplaced(places, DETAILS[detail])
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
     apart = other_blocks.apart(file, kernel, _worth_it(blocks, wanted))
@@ -126,27 +126,16 @@ def patch(
         count, instrumenter, added = _instrumented(code, wanted, tried, setting)
     if count > before:
         set_registers(file, name, count)
-    if apart.code is not None:  # the first insertion ends in the branch over the plain code
-        added[0] = apart.code.behind(added[0].words, file.sm)
-    moved = insert(file, name, added, edges := instrumenter.on_edges())
-    if apart.code is not None:
-        apart.code.follow(file, name, added[0])
+    inserted, beside = _insert(file, name, added, instrumenter.on_edges(), apart.code)
     fewer = occupancy.cost(warps, before, count, chip)
     most = None if instrumenter.most is None else instrumenter.most + instrumenter.margin
-    inserted = tuple(ours(moved, len(file.kernel(name).words) if edges else moved.count))
-    beside = None if apart.code is None else apart.code.span_of(added[0])
-    offset = chip.offset_of(cell.offset) if cell.bank == 0 else cell.offset
-    ordinal = None if argument is None else argument.ordinal
-    declared = Declared(name, count, inserted, beside, cell.bank, offset, nbytes, ordinal)
+    declared = Declared(name, count, inserted, beside, *_cell_of(cell, argument, chip, nbytes))
     patched = file.write()
     verify(cubin, patched, code.flow.code, declared)
     return Patch(
         *(patched, tuple(instrumenter.names), warps or 0, (before, count), even(most)),
         notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *instrumenter.notes),
-        messages=(
-            *expected,
-            *(each.message for each in places.asked_for if each.piece and each.message),
-        ),
+        messages=(*expected, *_messages(places)),
         ours=inserted,
         plain=beside,
         select=select,
@@ -175,6 +164,31 @@ def _cell(file: Cubin, nbytes: int, argument: ExtraArgument | None) -> Cell:
     if argument is not None:
         return Cell(0, HOPPER.parameters + argument.offset)
     return Cell(3, add_constant(file, CELL, nbytes))
+
+
+def _cell_of(
+    cell: Cell, argument: ExtraArgument | None, chip: Chip, nbytes: int
+) -> tuple[int, int, int, int | None]:
+    """Return a cell as a patch declares it: bank, offset, bytes, and the argument's number."""
+    offset = chip.offset_of(cell.offset) if cell.bank == 0 else cell.offset
+    return cell.bank, offset, nbytes, None if argument is None else argument.ordinal
+
+
+def _insert(
+    file: Cubin, name: str, added: list[Insertion], edges: list[OnEdge], plain: PlainCode | None
+) -> tuple[tuple[tuple[int, int], ...], tuple[int, int] | None]:
+    """Insert code into a kernel, and the plain kernel's beside it if there is one.
+
+    Returns:
+        Which instructions were inserted, and which are the plain kernel's.
+    """
+    if plain is not None:  # the first insertion ends in the branch over the plain code
+        added[0] = plain.behind(added[0].words, file.sm)
+    moved = insert(file, name, added, edges)
+    if plain is not None:
+        plain.follow(file, name, added[0])
+    inserted = ours(moved, len(file.kernel(name).words) if edges else moved.count)
+    return tuple(inserted), None if plain is None else plain.span_of(added[0])
 
 
 def _in_rows(size: Sequence[int]) -> bool:
@@ -241,8 +255,8 @@ def ours(moved: Displacement, count: int) -> Iterator[tuple[int, int]]:
         yield moved.count * BYTES, count * BYTES
 
 
-def _unplaced(places: ProbeRegions) -> list[str]:
-    """Return why some chosen lines, functions and named ranges have no probe region.
+def _unplaced(places: ProbeRegions, level: Level) -> list[str]:
+    """Return why some chosen lines, functions and named ranges, and loops, have no probe region.
 
     Raises:
         KernelError: no chosen line or function has one.
@@ -253,7 +267,12 @@ def _unplaced(places: ProbeRegions) -> list[str]:
     missing += [each.message for each in places.named_ranges if each.piece is None]
     refused = places.refused if places.asked_for else ()
     overlapping = [f"{place.name}: {why}." for place, why in refused if place.kind == "lines"]
-    return [*missing, *overlapping]
+    return [*missing, *overlapping, *(places.left_out if level else ())]
+
+
+def _messages(places: ProbeRegions) -> Iterator[str]:
+    """Yield what is said of chosen lines, functions and named ranges that have a probe region."""
+    return (each.message for each in places.asked_for if each.piece and each.message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from ikp.core.host_clock import Handshake, HostClock
@@ -96,6 +96,7 @@ def test_the_bound_holds_at_all_times(
 
 
 @given(rates, steps, st.integers(0, 2**32))
+@example(0.0, [(98, 1201, -521)], 1 << 32)  # less than counts as a step
 def test_the_bound_holds_where_the_host_is_set(
     drift: float, steps: list[tuple[int, int, int]], seed: int
 ) -> None:
@@ -165,12 +166,151 @@ def test_wide_handshakes_tighten_a_gap_that_has_no_others(count: int, wide: int,
     assert clocks.misses(line, list(range(0, 30 * SECOND, 98_765_432))).max() <= 0
 
 
-def test_within_a_launch_the_bound_is_the_greatest() -> None:
+MISSED = 950
+"""How much later the GPU sees a question that just missed a read of the host's word, in ns."""
+missed_by_turns = st.lists(st.integers(0, 8), min_size=4, max_size=20)
+"""Handshakes that missed, between each two that did not."""
+
+
+def with_missed(clocks: Clocks, turns: Sequence[int], *, late_answers: bool = False) -> HostClock:
+    """Return the line of handshakes every 0.5 s; the first and the last did not miss."""
+    kinds = [False, *(kind for count in turns for kind in (*[True] * count, False))]
+    made = []
+    for at, missed in enumerate(kinds):
+        legs = (600, 600 + missed * MISSED) if late_answers else (600 + missed * MISSED, 600)
+        made.append(clocks.handshake(at * SECOND // 2, *legs))
+    return HostClock(made)
+
+
+@given(missed_by_turns, rates, st.floats(-1.0, 1.0), st.booleans())
+@example([8], 0.0, 0.0, False)
+def test_handshakes_that_waited_do_not_bend_the_line(
+    turns: list[int], drift: float, swing: float, late_answers: bool
+) -> None:
+    """A handshake that waits does so in one direction: its middle is off by half of the wait."""
+    clocks = Clocks(-2_000_000, drift, swing * 1e-8, 30.0 * SECOND)
+    line = with_missed(clocks, turns, late_answers=late_answers)
+    lasts = (len(turns) + sum(turns)) * SECOND // 2
+    times = range(0, lasts, 87_654_321)
+    there = np.array([clocks.gpu(now) for now in times])
+    off = there + line.offset(there) - np.array([clocks.host(now) for now in times])
+    assert np.abs(off).max() < 100
+    assert clocks.misses(line, times).max() <= 0
+    assert line.bound(there).max() < (1200 + MISSED) + 2 * clocks.tick + 100
+
+
+@given(missed_by_turns, missed_by_turns, rates, rates)
+def test_no_message_between_two_gpus_arrives_before_it_was_sent(
+    turns: list[int], others: list[int], drift: float, other: float
+) -> None:
+    """The shortest flight between two GPUs took 480 ns."""
+    gpus = Clocks(-2_000_000, drift), Clocks(3_000_000, other)
+    lines = [with_missed(*each) for each in zip(gpus, (turns, others), strict=True)]
+    lasts = min(len(each) + sum(each) for each in (turns, others)) * SECOND // 2
+
+    def seen(which: int, now: int) -> int:
+        there = np.array([gpus[which].gpu(now)])
+        return int((there + lines[which].offset(there))[0])
+
+    for sender, receiver in ((0, 1), (1, 0)):
+        for now in range(0, lasts, 123_456_789):
+            assert seen(receiver, now + 480) > seen(sender, now)
+
+
+@given(missed_by_turns, rates, st.integers(0, 2**32))
+def test_handshakes_that_are_held_back_agree_with_the_line(
+    turns: list[int], drift: float, seed: int
+) -> None:
+    clocks, random = Clocks(0, drift), np.random.default_rng(seed)
+    line = with_missed(clocks, turns)
+    lasts = (len(turns) + sum(turns)) * SECOND // 2
+    for now in random.integers(0, lasts, 50).tolist():
+        before, after = (int(each) for each in random.exponential(1000, 2) + 550)
+        held = clocks.handshake(now, before, after)
+        there = np.array([held.gpu_ns])
+        at, most = int((there + line.offset(there))[0]), line.bound(there)[0]
+        assert held.before_ns - most <= at <= held.after_ns + clocks.tick + most
+
+
+def test_the_line_follows_a_rate_that_changes_among_handshakes_that_waited() -> None:
+    """Where it would leave what a wide handshake allows, the line goes through that one."""
+    clocks = Clocks(0, 0.0, swing=2e-6, period=20 * SECOND)
+    line = with_missed(clocks, [19])
+    times = range(0, 10 * SECOND, 87_654_321)
+    assert clocks.misses(line, times).max() <= 0
+    there = np.array([clocks.gpu(now) for now in times])
+    assert line.bound(there).max() < 3_000
+    assert line.count > 2
+
+
+def test_a_gap_with_a_step_is_as_short_as_handshakes_allow() -> None:
+    """A handshake that waited tells on which side of it the host was set."""
+    clocks = Clocks(0, 0.0, steps=((int(0.7 * SECOND), 40_000_000),))
+    line = with_missed(clocks, [3])
+    (step,) = line.steps
+    assert step.after_ns == clocks.host(SECOND // 2 - 600 - MISSED)
+    there = np.array([clocks.gpu(int(at * SECOND)) for at in (0.45, 1.2)])
+    assert line.bound(there).max() < 3_000
+
+
+@pytest.mark.parametrize("missed", [0, 2 * MISSED])
+def test_within_a_launch_the_bound_is_the_greatest(missed: int) -> None:
     clocks = Clocks(0, 10e-6)
-    line = HostClock([clocks.handshake(now * 10 * SECOND, 700, 700) for now in range(4)])
-    first, last = (np.array([clocks.gpu(now * SECOND)]) for now in (1, 29))
-    every = np.array([clocks.gpu(now * SECOND // 10) for now in range(10, 291)])
-    assert line.bound_within(first, last)[0] >= line.bound(every).max() > line.bound(first)[0]
+    made = [
+        clocks.handshake(now * SECOND, 700 + missed * (now % 6 > 0), 700)
+        for now in (0, 6, 7, 10, 11, 12)
+    ]
+    line = HostClock(made)
+    first, last = (np.array([clocks.gpu(now * SECOND)]) for now in (1, 12))
+    every = np.array([clocks.gpu(now * SECOND // 100) for now in range(100, 1200)])
+    assert line.bound_within(first, last)[0] >= line.bound(every).max() - 1
+    assert line.bound(every).max() > line.bound(first)[0]
+
+
+def test_within_a_launch_around_a_wide_handshake_the_bound_is_the_greatest() -> None:
+    clocks = Clocks(0, 10e-6)
+    line = with_missed(clocks, [1, 1])
+    first, amid, last = (np.array([clocks.gpu(now * SECOND // 100)]) for now in (49, 50, 51))
+    assert line.bound_within(first, last)[0] == line.bound(amid)[0] > line.bound(first)[0]
+
+
+def test_a_handshake_between_two_opposite_steps_says_where_it_is() -> None:
+    """However wide it is, the narrow ones around it say less of the time between the steps."""
+    back_and_forth = (7 * SECOND // 10, 5_000_000), (12 * SECOND // 10, -5_000_000)
+    clocks = Clocks(0, 0.0, steps=back_and_forth)
+    made = [clocks.handshake(now * SECOND // 2, 600 + 3000 * (now == 2), 600) for now in range(9)]
+    line = HostClock(made)
+    assert [each.by_ns for each in line.steps] == [5_000_000, -5_000_000]
+    assert line.bound(np.array([clocks.gpu(SECOND)]))[0] < 4_000
+
+
+@pytest.mark.parametrize("at", [0, 20])
+def test_a_small_step_among_the_outermost_handshakes_is_within_the_bound(at: int) -> None:
+    """Handshakes too wide to say anything of the offset say that the host's clock was set."""
+    wide = {at: 30_000, abs(at - 1): 30_000}
+    step = SECOND // 20 if at == 0 else 2 * SECOND - SECOND // 20
+    clocks = Clocks(0, 0.0, steps=((step, 900),))
+    made = [
+        clocks.handshake(now * SECOND // 10, wide.get(now, 500), wide.get(now, 500))
+        for now in range(21)
+    ]
+    assert clocks.misses(HostClock(made), [now * SECOND // 10 for now in range(21)]).max() <= 0
+
+
+def test_a_wide_handshake_at_the_end_is_left_out_where_the_rate_is_known() -> None:
+    clocks = Clocks(0, 10e-6)
+    made = [clocks.handshake(now * SECOND // 2, 600, 600) for now in range(20)]
+    line = HostClock([*made, clocks.handshake(10 * SECOND, 4_000, 600)])
+    assert line.count == 20
+    assert line.bound(np.array([clocks.gpu(10 * SECOND)]))[0] < 1_500
+
+
+def test_narrow_handshakes_tighten_the_bound_at_wide_ones() -> None:
+    """What is known half a second earlier is known but for what the rate can wander."""
+    clocks = Clocks(0, 10e-6)
+    line = with_missed(clocks, [1, 1, 1])
+    there = np.array([clocks.gpu(now * SECOND // 8) for now in range(25)])
+    assert line.bound(there).max() < 600 + 500 + 2 * clocks.tick
 
 
 def test_the_timers_step_is_what_all_handshakes_show() -> None:

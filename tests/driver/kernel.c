@@ -33,8 +33,8 @@ void hold(uint64_t *state, int64_t lasts_ns) {
     usleep(lasts_ns / 1000);
 }
 
-/* Runs each kernel that is launched. */
-void serve(uint64_t *words, uint64_t *state, int64_t rounds, int64_t patience_ns) {
+/* Runs each kernel that is launched; it reads the host's word once in poll_ns. */
+void serve(uint64_t *words, uint64_t *state, int64_t rounds, int64_t patience_ns, int64_t poll_ns) {
     while (!GET(state + 1)) {
         if (!GET(state)) {
             usleep(20);
@@ -42,8 +42,10 @@ void serve(uint64_t *words, uint64_t *state, int64_t rounds, int64_t patience_ns
         }
         int64_t begin = now();
         SET(words + 1, begin);
-        for (int64_t n = 1; n <= rounds && now() - begin < patience_ns;)
-            if (GET(words) >= (uint64_t)n) SET(words + 1 + n, now()), n++;
+        for (int64_t n = 1, last = begin; n <= rounds && now() - begin < patience_ns;) {
+            for (last += poll_ns; now() < last;);
+            if (GET(words) >= (uint64_t)n) SET(words + 1 + n, last = now()), n++;
+        }
         SET(state, 0);
     }
 }

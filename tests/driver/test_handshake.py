@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -78,10 +78,58 @@ def test_a_handshake_in_which_the_host_was_set_is_dropped(set_by: Callable[[int]
     assert dialogue(Gpu()).exchange() is None
 
 
-class Beside:
-    """A dialogue with a kernel that is a thread of its own; it waits for the host for 0.1 s."""
+def test_what_all_rounds_say_is_what_a_handshake_says() -> None:
+    """One question was seen late, and the answer to another one: the offset is within both."""
+    rounds = [(1600, 10_000, 21_100), (1700, 15_000, 25_550), (5000, 20_000, 30_600)]
+    made = handshake._together(rounds, 7)
+    assert made.gpu_ns == 21_100
+    assert made.before_ns - made.gpu_ns == pytest.approx(15_000 - 25_550, abs=1)
+    assert made.after_ns - made.gpu_ns == pytest.approx(11_600 - 21_100, abs=1)
+    assert (made.ahead_ns, made.tick_ns) == (7, 50)
 
-    def __init__(self, library: ctypes.CDLL, *, held: bool = False) -> None:
+
+def test_what_rounds_far_apart_say_is_widened_by_what_a_clock_can_drift() -> None:
+    rounds = [(1000, 0, 500), (1000, 999_800, 1_000_700)]
+    made = handshake._together(rounds, 0)
+    assert (made.gpu_ns, made.before_ns, made.after_ns) == (500, 0, 500 + 100 + 201)
+
+
+class Polling(Gpu):
+    """A GPU that reads the host's word once in a while, counted from its last answer."""
+
+    period_ns = 200_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = time.time_ns()
+
+    def __setitem__(self, at: object, value: object) -> None:
+        list.__setitem__(self, at, value)  # type: ignore[call-overload]
+        if at == 0 and isinstance(value, int):
+            reads = (time.time_ns() - self.last) // self.period_ns + 1
+            self.last += reads * self.period_ns
+            list.__setitem__(self, value + 1, self.last)
+
+    def __getitem__(self, at: Any) -> Any:
+        value = super().__getitem__(at)
+        return 0 if at > 1 and value > time.time_ns() else value
+
+
+def test_questions_come_at_several_distances_behind_the_answer_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At one distance, each question would just miss a read of the GPU's."""
+    monkeypatch.setattr(handshake, "STAGGER_NS", Polling.period_ns // ROUNDS)
+    monkeypatch.setattr(handshake, "_SPINS", 1_000_000)
+    made = [dialogue(Polling()).exchange() for _ in range(9)]
+    wide = sorted(each.after_ns - each.before_ns for each in made if each is not None)
+    assert wide[4] < Polling.period_ns / 2
+
+
+class Beside:
+    """A dialogue with a kernel that is a thread of its own; it waits for the host for 1 s."""
+
+    def __init__(self, library: ctypes.CDLL, *, held: bool = False, poll_ns: int = 0) -> None:
         self._words = (ctypes.c_uint64 * (2 + ROUNDS))()
         self.state = (ctypes.c_uint64 * 4)()
         self.dialogue = Dialogue.__new__(Dialogue)
@@ -95,7 +143,8 @@ class Beside:
             _stream=ctypes.c_void_p(ctypes.addressof(self.state)),
             _parameters=None,
         )
-        work = self._words, self.state, ctypes.c_int64(ROUNDS), ctypes.c_int64(100_000_000)
+        numbers = (ctypes.c_int64(each) for each in (ROUNDS, 1_000_000_000, poll_ns))
+        work = self._words, self.state, *numbers
         self._thread = threading.Thread(target=library.serve, args=work)
 
     def __enter__(self) -> Self:
@@ -147,6 +196,16 @@ def test_what_the_compiled_handshake_finds_is_what_the_gpu_says(kernel: ctypes.C
         assert made.before_ns <= made.gpu_ns <= made.after_ns
         assert made.gpu_ns in gpu.dialogue._words.tolist()[2:]
         assert abs(made.ahead_ns - (time.time_ns() - time.monotonic_ns())) < 1_000_000
+
+
+def test_the_compiled_handshake_asks_at_several_distances(
+    kernel: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "STAGGER_NS", 500_000 // ROUNDS)
+    with Beside(kernel, poll_ns=500_000) as gpu:
+        until = time.monotonic() + 20  # a busy machine runs host and kernel by turns
+        while not (made := gpu.handshake()) or made.after_ns - made.before_ns > 250_000:
+            assert time.monotonic() < until
 
 
 def test_a_kernel_that_starts_late_is_asked_later(

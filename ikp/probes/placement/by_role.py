@@ -127,22 +127,30 @@ def by_role(
     found = roles(room.liveness.flow)
     if not found:
         return None
-    entrances = frozenset(each.entrance for each in found)
-    rest = frozenset(range(len(room.free))).difference(*(each.rows for each in found))
-    parts = [room.within(rest | entrances), *(room.within(each.rows) for each in found)]
+    entrances, rows = frozenset(each.entrance for each in found), [each.rows for each in found]
+    rest = frozenset(range(len(room.free))).difference(*rows)
+    parts = [room.within(rest | entrances), *map(room.within, rows)]
     frames = [_stored(each) for part in parts if (each := framed(part)) is not None]
     if len(frames) < len(parts) or frames[0].own:
         return None
-    codes = [rest, *(each.rows for each in found)]
-    split = [[each for each in places if _points(each) <= code] for code in codes]
+    split, notes = _split(places, [rest, *rows])
     made = [
         Instrumenter(part, frame, inside, chip=chip, regions=regions)
         for part, frame, inside in zip(parts, frames, split, strict=True)
     ]
+    return ByRole(made[0], list(zip(found, made[1:], strict=True)), notes)
+
+
+def _split(
+    places: Sequence[ProbeRegion], codes: Sequence[frozenset[int]]
+) -> tuple[list[list[ProbeRegion]], list[str]]:
+    """Return the probe regions that lie in the code of one role; and a note on each in none."""
+    split = [[each for each in places if _points(each) <= code] for code in codes]
     placed = {id(each) for inside in split for each in inside}
     across = (each for each in places if each.ends and id(each) not in placed)
-    notes = [f"{each.name} is not recorded: more code than one role's is in it." for each in across]
-    return ByRole(made[0], list(zip(found, made[1:], strict=True)), notes)
+    return split, [
+        f"{each.name} is not recorded: more code than one role's is in it." for each in across
+    ]
 
 
 def _stored(frame: Frame) -> Frame:

@@ -38,6 +38,20 @@ _MOST = 16
 """The most instructions that fill a probe: a reader of the code still finds its stores together."""
 
 
+def _needs(scratch: Scratch, stores: bool, begun: int) -> tuple[int, int]:
+    """Return the registers that must stay free to a probe's end; and those that none may touch."""
+    members = 1 << R.first + scratch.last | (used(scratch) if stores else 0)
+    touched = begun | (1 << P.first + scratch.predicate if stores else 0)
+    if scratch.saved is None:
+        members |= touched & P.all
+    else:  # the kernel needs that predicate, later
+        members |= 1 << R.first + scratch.saved
+    touched |= members
+    if scratch.gathered is not None and scratch.predicate != PT:
+        touched |= scratch.gathered.stored  # no load into the fourth may begin before the store
+    return members, touched
+
+
 def fillers(
     room: FreeRegisters,
     first: int,
@@ -62,15 +76,7 @@ def fillers(
     """
     code, effects = room.liveness.flow.code, room.liveness.effects
     jumps, stalls = room.liveness.flow.graph.jumps, code.controls.stalls
-    members = 1 << R.first + scratch.last | (used(scratch) if stores else 0)
-    touched = begun | (1 << P.first + scratch.predicate if stores else 0)
-    if scratch.saved is None:
-        members |= touched & P.all
-    else:  # the kernel needs that predicate, later
-        members |= 1 << R.first + scratch.saved
-    touched |= members
-    if scratch.gathered is not None and scratch.predicate != PT:
-        touched |= scratch.gathered.stored  # no load into the fourth may begin before the store
+    members, touched = _needs(scratch, stores, begun)
     columns = table([members & ~held])[0]
     found: list[int] = []
     for at in range(first, min(stop, first + _MOST)):
@@ -116,15 +122,19 @@ class Emitter:
                 self._wait_behind(site, each)
         sites = sorted({*self._inline, *self._waits})
         for at, site in enumerate(sites):
-            run = self.runs.get(site)
-            early, late = self._waits.get(site, 0), self._late.get(site, 0)
-            first, *rest = self._steps(run, site.index) if run else [NOP]
-            steps = [first.after(early), *rest, *([NOP.after(late)] if late else [])]
-            board = run.scratch.scoreboard if run else 0
-            cycles = self._fillers(site, run, sites[at + 1 :]) if run and not late else []
-            settled, soon = (run.settled, run.late) if run else ("", {})
-            for passed, words in spread(self.fitted(steps), board, cycles, settled, soon):
+            for passed, words in self._parts(site, sites[at + 1 :]):
                 yield Insertion(site.index + passed, tuple(words), site.rank == 0 and not passed)
+
+    def _parts(self, site: Site, behind: Sequence[Site]) -> list[tuple[int, list[int]]]:
+        """Return the code of a site in parts, as ``spread``; ``behind`` are the sites behind it."""
+        run = self.runs.get(site)
+        early, late = self._waits.get(site, 0), self._late.get(site, 0)
+        first, *rest = self._steps(run, site.index) if run else [NOP]
+        steps = self.fitted([first.after(early), *rest, *([NOP.after(late)] if late else [])])
+        if run is None:
+            return spread(steps, 0, [], "")
+        cycles = [] if late else self._fillers(site, run, behind)
+        return spread(steps, run.scratch.scoreboard, cycles, run.settled, run.late)
 
     def on_edges(self) -> list[OnEdge]:
         """Return the probe code on the edges of jumps."""

@@ -54,7 +54,7 @@ def frame(
         if len(others) >= _LEAST:
             return _made(pair, others, warps, cell)
     candidates = (_with_own(room, free, pair, warps, cell) for pair in (*shared, *pairs, LENT))
-    return next((each for each in candidates if each is not None), None)
+    return next(filter(None, candidates), None)
 
 
 def _with_own(

@@ -7,7 +7,7 @@ its store.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import or_
@@ -144,6 +144,19 @@ class Instrumenter:
         scratches = {each: self._scratch(each, each in stores) for each in {*stores, *begun}}
         in_place(found, kept, scratches, self.room)
         parts, self._leads = planned(dict.fromkeys(self._batches.values()), stores, begun)
+        self._mark_regions(found, kept, stores, parts)
+        self._lead(stores)
+        self.margin = margin(self._batches.values(), stores)
+        self.names = list(dict.fromkeys(self.names))
+
+    def _mark_regions(
+        self,
+        found: list[ProbeRegion],
+        kept: Mapping[int, StartSlot | None],
+        stores: Counter[Site],
+        parts: dict[Site, Iterator[BatchPart]],
+    ) -> None:
+        """Insert the code that keeps each region's start, and records its end."""
         for point, place, opens in marks(found):
             site = Site.of(point)
             if site not in self._runs:
@@ -156,9 +169,6 @@ class Instrumenter:
             if not opens:
                 self._count(point)
                 self.names.append(place.name)
-        self._lead(stores)
-        self.margin = margin(self._batches.values(), stores)
-        self.names = list(dict.fromkeys(self.names))
 
     def _lead(self, stores: Counter[Site]) -> None:
         """Insert the code that leads each batch of records: thread, room and address."""

@@ -171,9 +171,7 @@ class Gatherer:
         named = self.room.liveness.named(range(first, last))
         spare = self.room.through(range(first, last + 1))
         free = [each for each in spare.registers if not named >> R.first + each & 1]
-        late = self.room.flight.late(min(last, len(self.room.free) - 1))
-        quads = [at for at in free if at % 4 == 0 and not late >> R.first + at + 3 & 1]
-        rows = [each for each in quads if {each + 1, each + 2} <= {*free}]
+        rows = self._rows(free, last)
         if not rows:
             return None
         if self.threads:
@@ -183,12 +181,22 @@ class Gatherer:
         if RZ in ((number, low) if records <= _FEW else (number, low, high)):
             return None
         masks = (low, RZ if records <= _FEW else high)
-        for early in (True, False):
-            second = self._reads(sites, early=False).index
-            boards = self.room.through(range(first if early else second, second + 1)).scoreboards
-            if boards:
-                return Gathered(rows[-1], masks, number, boards[-1], early)
+        second = self._reads(sites, early=False).index
+        for begin in (first, second):
+            if boards := self.room.through(range(begin, second + 1)).scoreboards:
+                return Gathered(rows[-1], masks, number, boards[-1], begin == first)
         return None
+
+    def _rows(self, free: Sequence[int], last: int) -> list[int]:
+        """Return where three of the free registers follow one another, and a fourth is written.
+
+        Args:
+            free: the registers.
+            last: the instruction before which the last record is made.
+        """
+        late = self.room.flight.late(min(last, len(self.room.free) - 1))
+        quads = (at for at in free if at % 4 == 0 and not late >> R.first + at + 3 & 1)
+        return [each for each in quads if {each + 1, each + 2} <= {*free}]
 
 
 MOST: Final = 8

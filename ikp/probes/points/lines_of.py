@@ -292,12 +292,22 @@ class AboutLines:
                 inside = range(block.first, block.end)
                 asks = [n for n in inside if instructions[n].lines[:1] == lines[:1]]
                 found |= {n: (known[lines[0]], *instructions[n].lines[1:]) for n in asks}
-        right = {*known, *known.values()}
-        for at in waits:  # ptxas gives some that test once the line of the code before them
-            again = [n for n in waits if flow.graph.block(n) in self._next(at) and n in found]
-            if again and right.isdisjoint(instructions[at].lines[:1]):
-                found[at] = found[again[0]]
+        self._once(waits, {*known, *known.values()}, found)
         return found
+
+    def _once(self, waits: list[int], right: set[Line], found: dict[int, _Chain]) -> None:
+        """Add the waits that test once: ptxas gives some the line of the code before them.
+
+        Args:
+            waits: all waits for mbarriers.
+            right: the lines of such waits.
+            found: lines by instruction: those of a wait that tests again are those of the first.
+        """
+        for at in waits:
+            after = self._next(at)
+            again = [n for n in waits if self.flow.graph.block(n) in after and n in found]
+            if again and right.isdisjoint(self.flow.code.instructions[at].lines[:1]):
+                found[at] = found[again[0]]
 
     def _next(self, at: int) -> list[int]:
         return self.flow.graph.after[self.flow.graph.block(at)]

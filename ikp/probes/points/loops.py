@@ -89,10 +89,11 @@ def loop_lines(flow: Flow, header: int) -> tuple[Line, ...]:
 
 def waiting(flow: Flow, header: int) -> tuple[int, ...]:
     """Return the instructions of a loop that test a barrier or flag, if it only waits."""
-    blocks = [flow.graph.blocks[block] for block in flow.bodies[header]]
-    if sum(block.end - block.first for block in blocks) > SPIN:
+    blocks = (flow.graph.blocks[block] for block in flow.bodies[header])
+    parts = [range(block.first, block.end) for block in blocks]
+    if sum(map(len, parts)) > SPIN:
         return ()
-    body = sorted(chain.from_iterable(range(block.first, block.end) for block in blocks))
+    body = sorted(chain.from_iterable(parts))
     tests = tuple(at for at in body if _asks(flow, at)) or _polls(flow, body)
     kinds = {landmark(flow.code.instructions[at].opcode) for at in body if at not in tests}
     return () if kinds - {None, Landmark.COPY_WAIT} else tests  # allocations have one, too

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.def_use import bits_of
 from ikp.sass.dataflow.outstanding import Transfer, awaited, under_way
 from ikp.sass.disassembly.effects import members
 from ikp.sass.disassembly.listing import NONE, Instruction, once
@@ -44,12 +45,12 @@ def load_waits(flow: Flow) -> list[LoadWait]:
     states = under_way(flow, _steps(flow, loads))
     waits = flow.code.controls.waits.tolist()
     found = []
-    for at in (at for at, mask in enumerate(waits) if mask):
+    for at in np.flatnonzero(flow.code.controls.waits).tolist():
         boards = [b for b, bits in enumerate(states[at][:-1]) if bits and waits[at] >> b & 1]
         if boards:
-            bits = reduce(or_, (states[at][board] for board in boards))
+            bits = reduce(or_, map(states[at].__getitem__, boards))
             held = tuple(loads[n] for n in members(bits))
-            found.append(LoadWait(at, sum(1 << board for board in boards), held))
+            found.append(LoadWait(at, bits_of(boards), held))
     return found
 
 

@@ -8,7 +8,7 @@ list scheduler, which puts a sequence in an order with fewer stalls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from ikp.sass.cubins.instruction import BYTES, WIDE, DistanceField
@@ -181,21 +181,13 @@ def _times(
     many instructions of the kernel precede each.
     """
     now = passed = 0
-    ready, chained = dict(late), dict(late)  # the second: for readers on the uniform datapath
-    read: dict[Resource, int] = {}  # when the uniform datapath has read a register
+    registers = _Registers(late)
     stalls: list[int] = []
     pads: list[list[int]] = []
     before: list[int] = []
     clock = max((at for at, step in enumerate(steps) if _reads_clock(step)), default=0)
     for at, step in enumerate(steps):
-        # At a branch, all results are awaited: code behind it must not depend on the path taken.
-        used = ready.keys() if step.skips else step.reads | step.writes
-        there = chained if step.uniform else ready
-        due = max([there.get(resource, 0) for resource in used], default=0)
-        if read:
-            due = max([due, *[read.get(resource, 0) for resource in step.writes]])
-        if (guard := ("P", step.guard)) in ready:
-            due = max(due, ready[guard] + GUARD_LATER)
+        due = registers.due(step)
         while due > now and at > clock and passed < len(cycles):
             now += cycles[passed]
             passed += 1
@@ -204,16 +196,49 @@ def _times(
         now = max(now, due)
         signals = step.time == NEVER or step.keeps
         stalls.append(max(step.stall, _SIGNAL_STALL if signals else 1))
+        registers.issue(step, now)
+        now += stalls[-1]
+    now += sum(cycles[passed:])  # until then, the kernel names no register of the sequence
+    pads.append(_hold(stalls, registers.last(settled) - now))
+    return stalls, pads, before
+
+
+class _Registers:
+    """When the registers of a sequence are written and read, in cycles from its first step.
+
+    Args:
+        late: those that something before the sequence has yet to write.
+    """
+
+    def __init__(self, late: Mapping[Resource, int]) -> None:
+        """Begin."""
+        self.ready = dict(late)
+        self._chained = dict(late)  # for readers on the uniform datapath
+        self._read: dict[Resource, int] = {}  # when the uniform datapath has read a register
+
+    def due(self, step: Step) -> int:
+        """Return when a step may issue."""
+        # At a branch, all results are awaited: code behind it must not depend on the path taken.
+        used = self.ready.keys() if step.skips else step.reads | step.writes
+        there = self._chained if step.uniform else self.ready
+        due = max([there.get(resource, 0) for resource in used], default=0)
+        if self._read:
+            due = max([due, *[self._read.get(resource, 0) for resource in step.writes]])
+        if (guard := ("P", step.guard)) in self.ready:
+            due = max(due, self.ready[guard] + GUARD_LATER)
+        return due
+
+    def last(self, files: str) -> int:
+        """Return when the last register of some files is written."""
+        return max([cycle for (file, _), cycle in self.ready.items() if file in files], default=0)
+
+    def issue(self, step: Step, now: int) -> None:
+        """Note a step that issues."""
         if step.uniform or step.low & _OPCODE == _COUNTS:
-            read |= {each: now + _READ for each in step.reads if each[0] in _UNIFORM}
+            self._read |= {each: now + _READ for each in step.reads if each[0] in _UNIFORM}
         soon = min(step.time, CHAINED) if step.uniform else step.time
         for each in step.writes:
-            ready[each], chained[each] = now + step.time, now + soon
-        now += stalls[-1]
-    last = max([cycle for (file, _), cycle in ready.items() if file in settled], default=0)
-    now += sum(cycles[passed:])  # until then, the kernel names no register of the sequence
-    pads.append(_hold(stalls, last - now))
-    return stalls, pads, before
+            self.ready[each], self._chained[each] = now + step.time, now + soon
 
 
 def _hold(stalls: list[int], cycles: int) -> list[int]:
@@ -291,20 +316,19 @@ def _part(steps: Sequence[Step]) -> list[Step]:
 
 
 def _needed(steps: Sequence[Step]) -> list[set[int]]:
-    """Return the steps that must come before each."""
-    some = {each for step in steps for each in step.reads | step.writes}
-    bits = {each: 1 << number for number, each in enumerate(some)}
-    reads, writes = (
-        [sum([bits[each] for each in own]) for own in sets]
-        for sets in ([step.reads for step in steps], [step.writes for step in steps])
-    )
-    stores = [at for at, step in enumerate(steps) if step.keeps]
-    found = list[set[int]]()
-    for at, step in enumerate(steps):
-        named, written = reads[at] | writes[at], writes[at]
-        own = {n for n in range(at) if writes[n] & named or reads[n] & written}
-        found.append(own.union(n for n in stores if n < at) if step.keeps else own)
-    return found
+    """Return the steps that must come before each, by its registers; a store writes memory, too."""
+    every = frozenset[Resource]().union(*[step.reads | step.writes for step in steps])
+    bits = {each: 2 << number for number, each in enumerate(every)}  # memory is bit 0
+
+    def mask(some: Iterable[Resource]) -> int:
+        return sum([bits[each] for each in some])
+
+    reads = [mask(step.reads) for step in steps]
+    writes = [mask(step.writes) | step.keeps for step in steps]
+    return [
+        {n for n in range(at) if writes[n] & (reads[at] | writes[at]) or reads[n] & writes[at]}
+        for at in range(len(steps))
+    ]
 
 
 def _lengths(steps: Sequence[Step], before: Sequence[set[int]]) -> list[int]:

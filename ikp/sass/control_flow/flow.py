@@ -18,6 +18,7 @@ would run with lanes that are inactive around it, so no probe is inserted there.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -275,20 +276,19 @@ class Parted:
 def reconverging(flow: Flow) -> Iterator[Parted]:
     """Yield the blocks between a BSSY, where threads may diverge, and their reconvergence."""
     graph, code = flow.graph, flow.code
-    notable = [(at, code.instructions[at]) for at in code.of("BSSY", "BSYNC")]
-    syncs = [(at, i.operands[:1]) for at, i in notable if i.op == "BSYNC"]
+    syncs = defaultdict[str, set[int]](set)  # the blocks that end in one, by its barrier
+    for at in code.of("BSYNC"):
+        syncs[code.instructions[at].operands[0]].add(graph.block(at))
     around: list[tuple[int, set[int]]] = []
-    for at, instruction in notable:
-        if instruction.op == "BSSY":
-            name, block = instruction.operands[:1], graph.block(at)
-            met = {graph.block(code.labels[t]) for t in instruction.targets if t in code.labels}
-            last = {graph.block(sync) for sync, barrier in syncs if barrier == name} - met
-            found = _until(flow, block, met, last)
-            for outer, blocks in around:  # threads that BREAK out of the inner meet at the outer
-                if block in blocks or block == outer:
-                    found &= blocks
-            around.append((block, found))
-            yield Parted(found, found | met)
+    for at in code.of("BSSY"):
+        instruction, block = code.instructions[at], graph.block(at)
+        met = {graph.block(code.labels[t]) for t in instruction.targets if t in code.labels}
+        found = _until(flow, block, met, syncs[instruction.operands[0]] - met)
+        for outer, blocks in around:  # threads that BREAK out of the inner meet at the outer
+            if block in blocks or block == outer:
+                found &= blocks
+        around.append((block, found))
+        yield Parted(found, found | met)
 
 
 def _until(flow: Flow, start: int, met: set[int], last: set[int]) -> set[int]:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from ikp.sass.disassembly.listing import Code, Instruction
+
+Node = TypeVar("Node")
 
 _JUMPS = frozenset(("BRA", "JMP", "BRX", "BRXU", "JMX", "JMXU"))
 _ENDS = frozenset(("EXIT", "RET", "KILL"))
@@ -230,6 +234,22 @@ def reversed_edges(after: list[list[int]]) -> list[list[int]]:
     for block, tos in enumerate(after):
         for to in tos:
             found[to].append(block)
+    return found
+
+
+def reached(starts: Iterable[Node], onward: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """Return all that some nodes lead to, with themselves.
+
+    Args:
+        starts: the nodes: blocks, instructions, or states of a search.
+        onward: returns the nodes right behind one; it is called once for each node.
+    """
+    found = {*starts}
+    work = [*found]
+    while work:
+        new = {*onward(work.pop())} - found
+        found |= new
+        work += new
     return found
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -132,14 +133,12 @@ def _kernels(elf: Elf) -> Iterator[Kernel]:
     symbols, names = elf.symbols(), elf.symbol_names()
     registers = _registers(elf)
     infos = {each.name: each for each in elf.sections if each.name.startswith(".nv.info.")}
-    functions: dict[int, list[int]] = {}  # by the section that has their code
-    for each in np.flatnonzero((symbols["info"] & 15) == _FUNCTION).tolist():
-        functions.setdefault(int(symbols["section"][each]), []).append(each)
+    functions = _functions(symbols)
     for index, text in enumerate(elf.sections):
         if not text.name.startswith(".text.") or not text.data:
             continue
         name = text.name.removeprefix(".text.")
-        inside = functions.get(index, [])
+        inside = functions[index]
         own = next((each for each in inside if names[each] == name), None)
         if own is None:
             raise PatchError(
@@ -151,13 +150,21 @@ def _kernels(elf: Elf) -> Iterator[Kernel]:
             name,
             bool(symbols["other"][own] & _ENTRY),
             *(text, index, own, registers.get(own) or text.info >> 24),
-            tuple(
-                Function(names[each], int(symbols["value"][each]), int(symbols["size"][each]))
-                for each in inside
-                if each != own
-            ),
+            tuple(_function(symbols, names, each) for each in inside if each != own),
             attributes.parse(info.data) if info is not None else [],
         )
+
+
+def _functions(symbols: np.ndarray) -> Mapping[int, list[int]]:
+    """Return the symbols of functions, by the section that has their code."""
+    found = defaultdict[int, list[int]](list)
+    for each in np.flatnonzero((symbols["info"] & 15) == _FUNCTION).tolist():
+        found[int(symbols["section"][each])].append(each)
+    return found
+
+
+def _function(symbols: np.ndarray, names: Sequence[str], at: int) -> Function:
+    return Function(names[at], int(symbols["value"][at]), int(symbols["size"][at]))
 
 
 def _registers(elf: Elf) -> dict[int, int]:

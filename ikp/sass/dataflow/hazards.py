@@ -99,20 +99,8 @@ _Pending = dict[int, int]
 def settling(liveness: Liveness) -> list[int]:
     """Return which registers are still to be written or read before each instruction, as bits."""
     code, effects, graph = liveness.flow.code, liveness.effects, liveness.flow.graph
-    made, (issued, lengths) = [0] * len(effects), _issued(liveness)
-    writes, own = [each.writes for each in effects], list[_Pending]()
-    for block, length in zip(graph.blocks, lengths, strict=True):
-        for at in range(block.first + 1, block.end):
-            since = bisect_right(issued, issued[at] - _PIPELINE, block.first, at)
-            made[at] = reduce(or_, writes[since:at], 0)
-        since = bisect_right(issued, length - _PIPELINE, block.first, block.end)
-        own.append(
-            {
-                writes[at]: issued[at] + _PIPELINE - length
-                for at in range(since, block.end)
-                if writes[at]
-            }
-        )
+    issued, lengths = _issued(liveness)
+    made, own = _in_pipeline(liveness, issued, lengths)
     for at in code.having(_TAKES_LONG.match):
         number = graph.block(at)
         length, end = lengths[number], graph.blocks[number].end
@@ -127,6 +115,28 @@ def settling(liveness: Liveness) -> list[int]:
             for at in range(block.first, bisect_left(issued, until, block.first, block.end)):
                 made[at] |= mask
     return made
+
+
+def _in_pipeline(
+    liveness: Liveness, issued: list[int], lengths: list[int]
+) -> tuple[list[int], list[_Pending]]:
+    """Return what the last instructions of a block write: before each one, and behind each block.
+
+    Args:
+        liveness: the kernel.
+        issued: see ``_issued``.
+        lengths: the same.
+    """
+    writes, blocks = [each.writes for each in liveness.effects], liveness.flow.graph.blocks
+    made, own = [0] * len(writes), list[_Pending]()
+    for block, length in zip(blocks, lengths, strict=True):
+        for at in range(block.first + 1, block.end):
+            since = bisect_right(issued, issued[at] - _PIPELINE, block.first, at)
+            made[at] = reduce(or_, writes[since:at], 0)
+        since = bisect_right(issued, length - _PIPELINE, block.first, block.end)
+        last = (at for at in range(since, block.end) if writes[at])
+        own.append({writes[at]: issued[at] + _PIPELINE - length for at in last})
+    return made, own
 
 
 def _issued(liveness: Liveness) -> tuple[list[int], list[int]]:

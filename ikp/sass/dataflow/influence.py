@@ -28,6 +28,8 @@ from ikp.sass.disassembly.memory_operands import (
 )
 
 _BULK: Final = ("UBLK", "UTMA")
+_MAY_BE: Final = {GENERIC: (GLOBAL, SHARED, LOCAL)}
+"""The spaces that an address may lie in, of a space that leaves it open."""
 _BARRIERS: Final = ("BAR", "SYNCS", "WARPSYNC", "UCGABAR_WAIT", "UCGABAR_ARV")
 _PRODUCTS: Final = "GMMA"
 _INDIRECT: Final = ("BRX", "BRXU", "JMX", "JMXU", "CALL", "RET")
@@ -102,25 +104,30 @@ class Influence:
             found = self._accesses[at]
             reads = bool(self.flow.effects[at].reads & now)
             for each in () if isinstance(found, str) else found:
-                stores = reads and each.kind in (STORE, ATOMIC)
-                if stores or (each.kind == COPY and each.space == SHARED and GLOBAL in spaces):
-                    yield from (GLOBAL, SHARED, LOCAL) if each.space == GENERIC else (each.space,)
+                copies = each.kind == COPY and each.space == SHARED and GLOBAL in spaces
+                if copies or (reads and each.kind in (STORE, ATOMIC)):
+                    yield from _MAY_BE.get(each.space, (each.space,))
 
     def _dangers(self, wrong: list[int], spaces: set[str]) -> Iterator[str]:
         if GLOBAL in spaces and self.flow.code.having(lambda each: each.startswith("UTMA")):
             yield "a descriptor of TMA may lie in what it changes"
         barriers = bool(self.flow.code.having(lambda each: each.startswith(_BARRIERS)))
-        leaving = self.flow.graph.jumps.leaving
         for at, now in enumerate(wrong):
             instruction, reads = self.flow.code.instructions[at], self.flow.effects[at].reads
-            if instruction.op in _INDIRECT and reads & now:
-                yield f"where {instruction.text} leads depends on it"
-            elif at in leaving and reads & now and self._ends_loop(at):
-                yield "how often a loop runs depends on it"
-            elif reads & now and ((at in leaving and barriers) or instruction.op in _BARRIERS):
-                yield "which threads come to a barrier depends on it"
+            if reads & now and (decides := self._decides(at, barriers=barriers)):
+                yield f"{decides} depends on it"
             elif self._addresses(at, instruction) & now:
                 yield f"the address of {instruction.text} depends on it"
+
+    def _decides(self, at: int, *, barriers: bool) -> str:
+        """Return what an instruction decides by the values that it reads; "" for nothing."""
+        instruction, jumps = self.flow.code.instructions[at], at in self.flow.graph.jumps.leaving
+        if instruction.op in _INDIRECT:
+            return f"where {instruction.text} leads"
+        if jumps and self._ends_loop(at):
+            return "how often a loop runs"
+        meets = (jumps and barriers) or instruction.op in _BARRIERS
+        return "which threads come to a barrier" if meets else ""
 
     def _ends_loop(self, at: int) -> bool:
         """Whether a jump decides if the innermost loop around it goes on."""

@@ -283,13 +283,21 @@ def _compare(threads: Threads, each: Instruction, parts: Parts) -> Effect:
     values = [threads.read(one) for one in operands[2:5]]
     more = [threads.read(one) for one in operands[5:6]]
     depends, bits = _joined([*values, *more]), _known(values)
-    made = arithmetic.compare(parts, bits[0], bits[1]) if bits else None
-    if made is not None and bits is not None:
-        if "EX" in parts and more and more[0].bits is not None:
-            made = np.where(bits[0] == bits[1], more[0].bits, made)
-        made = made | bits[2] if "OR" in parts else made & bits[2]
+    low = more[0].bits if "EX" in parts and more else None
+    made = _compared(parts, bits, low) if bits else None
     found = {operands[0]: Value(made, depends), **_also(operands[1], depends)}
     return {name: value for name, value in found.items() if not name.endswith("T")}
+
+
+def _compared(parts: Parts, bits: Sequence[Numbers], low: Numbers | None) -> Numbers | None:
+    """Return a comparison's result: with that of the low words, and with a third operand."""
+    left, right, other = bits
+    made = arithmetic.compare(parts, left, right)
+    if made is None:
+        return None
+    if low is not None:
+        made = np.where(left == right, low, made)
+    return made | other if "OR" in parts else made & other
 
 
 def _select(threads: Threads, each: Instruction, _: Parts) -> Effect:

@@ -211,12 +211,7 @@ class Threads:
 
     def address(self, each: Instruction) -> Value:
         """Return the address of an access."""
-        texts = [one for one in each.operands if one.endswith("]") and not one.startswith("c[")]
-        if each.op == "LDC":
-            texts = [*each.operands[1:2]]
-        if each.op == "LDGSTS" and len(texts) > 1:
-            texts = texts[1:]
-        found = _ADDRESS.search(texts[0]) if texts else None
+        found = _ADDRESS.search(_address_text(each))
         if not found:
             return Value(None, DATA | LANE)
         wide = each.op not in _NARROW
@@ -295,3 +290,13 @@ class Threads:
             number, assumed = self.launch.constant(found.offset + 4)
             return Value(uniform(number), ASSUMED * assumed)
         return self.full(0)
+
+
+def _address_text(each: Instruction) -> str:
+    """Return the operand that is an access's address; "" where none is."""
+    if each.op == "LDC":
+        return each.operands[1] if len(each.operands) > 1 else ""
+    texts = [one for one in each.operands if one.endswith("]") and not one.startswith("c[")]
+    if each.op == "LDGSTS":  # the first address is that of shared memory
+        texts = texts[1:] or texts
+    return texts[0] if texts else ""

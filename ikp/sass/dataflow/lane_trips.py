@@ -72,9 +72,8 @@ def _exit(flow: Flow, loop: Loop, jump: int, guard: str, *, at_top: bool) -> Loo
     if not name or comparison is None:
         return None
     each = flow.code.instructions[comparison]
-    holds = next((p for p in each.opcode.split(".") if p in _OPPOSITE), None)
-    plain = len(each.operands) >= _OF_A_COMPARISON and each.operands[4] == "PT"
-    if holds is None or not plain or each.guard or each.operands[0] != name:
+    holds = _holds(each, name)
+    if holds is None:
         return None
     wide = ".EX" in each.opcode
     low = _writer(flow, loop, comparison, each.operands[5].lstrip("!")) if wide else None
@@ -82,6 +81,14 @@ def _exit(flow: Flow, loop: Loop, jump: int, guard: str, *, at_top: bool) -> Loo
         return None
     leaves = _OPPOSITE[holds] if guard == inverse(name) else holds
     return LoopExit(comparison, low, leaves, "U32" in each.opcode, at_top)
+
+
+def _holds(each: Instruction, name: str) -> str | None:
+    """Return how two numbers compare where a predicate holds; None where more decides it."""
+    plain = len(each.operands) >= _OF_A_COMPARISON and each.operands[4] == "PT"
+    if not plain or each.guard or each.operands[0] != name:
+        return None
+    return next((part for part in each.opcode.split(".") if part in _OPPOSITE), None)
 
 
 def _writer(flow: Flow, loop: Loop, before: int, name: str) -> int | None:

@@ -10,7 +10,7 @@ Parameters have the values that the caller gives, or assumed ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.sass.control_flow.flow import Flow, Loop
+from ikp.sass.control_flow.graph import Block
 from ikp.sass.dataflow.lane_arithmetic import Numbers
 from ikp.sass.dataflow.lane_effects import execute, name_of
 from ikp.sass.dataflow.lane_state import (
@@ -303,18 +304,11 @@ class LaneValues:
 
     def _leave(self, number: int, threads: Threads, seen: _Seen) -> None:
         """Note which threads take which edge."""
-        graph, block = self.flow.graph, self.flow.graph.blocks[number]
         mask = seen.entered.get(number)
         if mask is None:
             return
-        ways = graph.jumps.leaving.get(block.end - 1, ()) if block.first < block.end else ()
-        fall = graph.falls.get(block.end - 1)
-        guards = {
-            (fall if to == block.end and fall is not None else graph.block(to)): guard
-            for to, guard in ways
-            if to < len(self.flow.code.instructions)
-        }
-        for to in graph.after[number]:
+        guards = self._guards(self.flow.graph.blocks[number])
+        for to in self.flow.graph.after[number]:
             guard = guards.get(to, "")
             value = threads.read(guard) if guard and guard != "?" else None
             taken = mask
@@ -324,6 +318,17 @@ class LaneValues:
                 seen.uncertain.add(number)
             left = self._left(number, to)
             seen.edges[number, to] = seen.entered[left] if left is not None else taken
+
+    def _guards(self, block: Block) -> dict[int, str]:
+        """Return under which guard each following block is come to."""
+        graph = self.flow.graph
+        ways = graph.jumps.leaving.get(block.end - 1, ()) if block.first < block.end else ()
+        fall = graph.falls.get(block.end - 1)
+        return {
+            (fall if to == block.end and fall is not None else graph.block(to)): guard
+            for to, guard in ways
+            if to < len(self.flow.code.instructions)
+        }
 
     def _left(self, block: int, to: int) -> int | None:
         """Return the header of the outermost loop that an edge leaves: all its threads do so."""
@@ -362,14 +367,10 @@ class LaneValues:
         """Walk a loop's body as its second iteration."""
         graph, body = self.flow.graph, self.flow.bodies[header]
         seen = _Seen()
-        latches = [b for b in graph.before[header] if b in body and b in self._walked.leaving]
         for number in (each for each in graph.order if each in body):
-            if number == header:
-                state = _met([self._walked.leaving[b] for b in latches])
-            else:
-                before = (b for b in graph.before[number] if b in seen.leaving)
-                state = _met([seen.leaving[b] for b in before])
-            self._block(number, dict(state), seen)
+            left = self._walked.leaving if number == header else seen.leaving
+            before = [left[b] for b in graph.before[number] if b in body and b in left]
+            self._block(number, _met(before), seen)
         return seen
 
 
@@ -379,24 +380,33 @@ def _met(states: list[State], masks: Sequence[Mask | None] = ()) -> State:
     Where that is not known, the first one's values. What a value depends on is that of all ways.
     """
     found = dict(states[0]) if states else {}
-    before = masks[0] if masks else None
-    for place, other in enumerate(states[1:], 1):
-        way = masks[place] if masks else None
-        took = way & ~before if way is not None and before is not None else None
-        before = before | way if way is not None and before is not None else None
+    for other, took in zip(states[1:], _taken(masks or [None] * len(states)), strict=True):
         for name, value in other.items():
             mine = found.get(name)
             if mine is None:
                 found[name] = value
             elif mine is not value:
-                depends = mine.depends | value.depends
-                bits = mine.bits
-                if not _equal(bits, value.bits):
-                    depends |= GUESSED if depends & LANE else 0
-                    if took is not None and bits is not None and value.bits is not None:
-                        bits = np.where(took, value.bits, bits)
-                found[name] = Value(bits, depends)
+                found[name] = _either(mine, value, took)
     return found
+
+
+def _taken(masks: Sequence[Mask | None]) -> Iterator[Mask | None]:
+    """Yield which threads took each way but the first, and none before it; None if not known."""
+    before = masks[0] if masks else None
+    for way in masks[1:]:
+        took = None if way is None or before is None else way & ~before
+        before = None if way is None or before is None else way | before
+        yield took
+
+
+def _either(mine: Value, other: Value, took: Mask | None) -> Value:
+    """Return the other value in the threads that took its way, where they are known."""
+    depends, bits = mine.depends | other.depends, mine.bits
+    if not _equal(bits, other.bits):
+        depends |= GUESSED if depends & LANE else 0
+        if took is not None and bits is not None and other.bits is not None:
+            bits = np.where(took, other.bits, bits)
+    return Value(bits, depends)
 
 
 def _equal(one: Numbers | None, other: Numbers | None) -> bool:

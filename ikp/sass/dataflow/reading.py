@@ -18,11 +18,11 @@ from ikp.errors import InspectError, PatchError
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.cubins.instruction import BYTES, distances, places
-from ikp.sass.cubins.source_lines import UnknownTableError, source_lines
+from ikp.sass.cubins.source_lines import Place, UnknownTableError, source_lines
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly import tools
 from ikp.sass.disassembly.effects import effects
-from ikp.sass.disassembly.form_texts import texts_of
+from ikp.sass.disassembly.form_texts import FormTexts, texts_of
 from ikp.sass.disassembly.listing import Code, Instruction, Line, parse
 
 
@@ -36,15 +36,10 @@ def composed(file: Cubin, name: str) -> Code | None:
         name: the kernel.
     """
     kernel = file.kernels[name]
-    if len(file.relocated(kernel)):
+    tables = _tables(file, kernel)
+    if tables is None or len(file.relocated(kernel)):
         return None
-    try:
-        texts = texts_of(file.sm)
-        lines = source_lines(file.elf, kernel)
-    except (InspectError, UnknownTableError):
-        return None
-    if texts is None:
-        return None
+    texts, lines = tables
     words, digits = kernel.words.tolist(), kernel.words.astype(">u8").tobytes().hex()
     labels = {each.start: each.name for each in kernel.functions} | {0: name}
     made, line = list[Instruction](), tuple[Line, ...]()
@@ -64,6 +59,16 @@ def composed(file: Cubin, name: str) -> Code | None:
         made.append(_instruction(text).moved(at * BYTES, line, bits))
     numbers = {label: at // BYTES for at, label in labels.items() if at < len(words) * BYTES}
     return Code(name, f"sm_{file.sm}{file.suffix}", tuple(made), numbers)
+
+
+def _tables(file: Cubin, kernel: Kernel) -> tuple[FormTexts, dict[int, tuple[Place, ...]]] | None:
+    """Return the texts of the chip's forms, and the kernel's lines; None where not known."""
+    try:
+        texts = texts_of(file.sm)
+        lines = source_lines(file.elf, kernel)
+    except (InspectError, UnknownTableError):
+        return None
+    return None if texts is None else (texts, lines)
 
 
 @lru_cache(1 << 12)

@@ -124,13 +124,12 @@ _DESCRIPTOR = re.compile(r"(g|i|t)?(?:desc|mem)\[")
 def operand(text: str) -> Operand:
     """Parse an operand; equal texts are parsed once."""
     if found := _REGISTER.fullmatch(text):
-        uniform, number = bool(found[2]), found[3]
-        first = -1 if number == "Z" else FILES["UR" if uniform else "R"].first + int(number)
         width = 2 if _WIDE.search(found[4]) else 1
-        return Operand(_form(OperandKind.REGISTER, width, bool(found[1]), uniform), first)
+        form = _form(OperandKind.REGISTER, width, bool(found[1]), bool(found[2]))
+        return Operand(form, _bit(f"{found[2]}R", found[3]))
     if found := _PREDICATE.fullmatch(text):
-        first = -1 if found[3] == "T" else FILES["UP" if found[2] else "P"].first + int(found[3])
-        return Operand(_form(OperandKind.PREDICATE, 1, bool(found[1]), bool(found[2])), first)
+        form = _form(OperandKind.PREDICATE, 1, bool(found[1]), bool(found[2]))
+        return Operand(form, _bit(f"{found[2]}P", found[3]))
     if text in ("PR", "UPR"):
         file = UP if text == "UPR" else P
         return Operand(_form(OperandKind.PREDICATES, file.count), file.first)
@@ -139,6 +138,11 @@ def operand(text: str) -> Operand:
     return Operand(
         _form(OperandKind.CONSTANT if number else OperandKind.ADDRESS), reads=reads, bare=bare
     )
+
+
+def _bit(file: str, number: str) -> int:
+    """Return the bit of a register; -1 of ``Z`` and ``T``, which none writes."""
+    return FILES[file].first + int(number) if number.isdigit() else -1
 
 
 @cache

@@ -148,17 +148,13 @@ def _made(
     one, other = (_NUMBER.split(text) for text in texts)
     if one[::2] != other[::2]:
         return None
-    known: dict[tuple[str, str], list[tuple[str, tuple[int, bool]]]] = {}
-    for at, field in enumerate(fields):
-        if found := form >> word_forms.CONTROL + 2 * at & 3:
-            for both, gap in _gaps(field, found, at, *places):
-                known.setdefault(both, []).append(gap)
+    known = _known(form, fields, places)
     made: list[str] = []
     gaps: list[tuple[int, bool]] = []
-    for number, both in enumerate(zip(one, other, strict=True)):
+    for both in zip(one, other, strict=True):
         if both[0] == both[1]:
             made.append(both[0].replace("%", "%%"))
-        elif number % 2 and len(found_gaps := known.get(both, [])) == 1:
+        elif len(found_gaps := known.get(both, [])) == 1:
             made.append(found_gaps[0][0])
             gaps.append(found_gaps[0][1])
         else:
@@ -166,6 +162,22 @@ def _made(
     listed = [(fields[at], with_sign) for at, with_sign in gaps]
     target = next((field for field, _ in listed if field.is_distance), None)
     return FormText("".join(made), tuple(_gap(*each) for each in listed), target)
+
+
+_Gap = tuple[str, tuple[int, bool]]
+"""The format of a number, the number of its field, and whether it has a sign."""
+
+
+def _known(
+    form: int, fields: tuple[NumberField, ...], places: Sequence[int]
+) -> dict[tuple[str, str], list[_Gap]]:
+    """Return what the numbers in two examples of a form can be, by the text of both."""
+    known: dict[tuple[str, str], list[_Gap]] = {}
+    for at, field in enumerate(fields):
+        if found := form >> word_forms.CONTROL + 2 * at & 3:
+            for both, gap in _gaps(field, found, at, *places):
+                known.setdefault(both, []).append(gap)
+    return known
 
 
 @cache
@@ -179,11 +191,8 @@ def _gap(field: NumberField, with_sign: bool) -> tuple[int, int, Callable[[int],
 
 def _gaps(
     field: NumberField, found: int, at: int, *places: int
-) -> Sequence[tuple[tuple[str, str], tuple[str, tuple[int, bool]]]]:
-    """Return how a field is printed in two examples at some addresses: texts, then what it gives.
-
-    That is the format of its number, the number of the field, and whether it has a sign.
-    """
+) -> Sequence[tuple[tuple[str, str], _Gap]]:
+    """Return how a field is printed in two examples at some addresses: both texts, and the gap."""
     if not field.is_distance:
         return _printed(field, found, at)
     values = word_forms.example_values(field, found, at)
@@ -192,11 +201,9 @@ def _gaps(
 
 
 @cache
-def _printed(
-    field: NumberField, found: int, at: int
-) -> tuple[tuple[tuple[str, str], tuple[str, tuple[int, bool]]], ...]:
+def _printed(field: NumberField, found: int, at: int) -> tuple[tuple[tuple[str, str], _Gap], ...]:
     values = word_forms.example_values(field, found, at)
-    made: dict[tuple[str, str], tuple[str, tuple[int, bool]]] = {}
+    made: dict[tuple[str, str], _Gap] = {}
     for kind in _FORMATS[field.kind]:
         for sign in (True, False):
             one, other = (kind % _value(field, each, sign) for each in values)

@@ -22,14 +22,14 @@ for other chips of the family. Those sections describe that form and are left as
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import chain
 
 import numpy as np
 
 from ikp.errors import PatchError
 from ikp.sass.cubins import attributes
-from ikp.sass.cubins.attributes import Attribute, AttributeCode, indirect_branches
+from ikp.sass.cubins.attributes import Attribute, AttributeCode, Table, indirect_branches
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.cubins.elf import Elf, Section, SectionKind
 from ikp.sass.cubins.instruction import (
@@ -68,20 +68,28 @@ def move_tables(elf: Elf, kernel: Kernel, indirect: Collection[int], to: Displac
     tables = [*chain.from_iterable(map(indirect_branches, listed))]
     if not tables and not indirect:
         return
+    bank = _table(elf, kernel.name, tables, {each * BYTES for each in indirect})
+    bank.data = np.array([*map(to.landed, _addresses(bank))], np.uint32).tobytes()
+    for each in listed:
+        each.value = _moved(each, to)
+
+
+def _table(elf: Elf, name: str, tables: Sequence[Table], indirect: set[int]) -> Section:
+    """Return the bank of constants that holds the targets of a kernel's indirect branches.
+
+    Raises:
+        PatchError: see ``move_tables``.
+    """
+    bank = elf.find(f".nv.constant2.{name}")
     targets = {*chain.from_iterable(table.targets for table in tables)}
-    bank = elf.find(f".nv.constant2.{kernel.name}")
-    listing = {each * BYTES for each in indirect} <= {table.branch for table in tables}
-    words = _addresses(bank)
-    if bank is None or not listing or {*words} != targets:
+    listed = indirect <= {table.branch for table in tables}
+    if bank is None or not listed or {*_addresses(bank)} != targets:
         raise PatchError(
-            f"{kernel.name} has an indirect branch, and where its table of targets lies is not "
+            f"{name} has an indirect branch, and where its table of targets lies is not "
             "known: the compiler doesn't list it, or the kernel's constants hold other values too. "
             "Leave this kernel out."
         )
-    new = {place: to.landed(place) for place in targets}
-    bank.data = np.array([new[place] for place in words], np.uint32).tobytes()
-    for each in listed:
-        each.value = _moved(each, to)
+    return bank
 
 
 def _moved(attribute: Attribute, to: Displacement) -> bytes:

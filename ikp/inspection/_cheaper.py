@@ -1,7 +1,8 @@
 """Numbers that fewer instructions could make, each kind by its own mark.
 
 Quotients and roots that are only compared; factors of all that a loop sums up; words that are
-loaded in pieces and put together; lengths that are guarded against overflow.
+loaded in pieces and put together; small integers that are converted one by one; lengths that are
+guarded against overflow.
 """
 
 from __future__ import annotations
@@ -177,6 +178,49 @@ def _runs(offsets: list[int], step: int) -> list[list[int]]:
         else:
             found.append([each])
     return [run for run in found if len(run) > 1 and len(run) * step >= _WORD]
+
+
+_HALVES: Final = ("I2F.F16", "I2F.BF16")
+_TAKES: Final = ("LOP3", "SHF", "SHL", "PRMT", "SGXT", "VIADD", "IADD3", "IMAD", "MOV")
+_WORDS: Final = ("LDG", "LDS", "LDSM", "LD")
+_FEW_BITS: Final = 0xFF
+"""The largest mask of an integer that a 16-bit float holds exactly beside its exponent."""
+
+
+def converted(uses: DefUse) -> Found:
+    """Return what takes integers of a few bits out of loaded words, and converts each to 16 bits.
+
+    Bits that are put into a float's mantissa need no conversion, and two go at once.
+    """
+    found, parts = set[int](), list[int]()
+    for at, each in _each(uses, "I2F"):
+        if each.opcode.startswith(_HALVES) and (made := _from_word(uses, at)):
+            found |= {at, *made}
+            parts.append(at)
+    return found, parts
+
+
+def _from_word(uses: DefUse, at: int) -> set[int]:
+    """Return what makes a small integer of a loaded word; nothing of any other number."""
+    code, seen, ends = uses.flow.code.instructions, set[int](), set[str]()
+    work = [*uses.sources(at)]
+    while work:
+        one = work.pop()
+        each = code[one]
+        if each.op in _WORDS:
+            ends.add("loaded")
+        elif each.op not in _TAKES or len(seen) > _STEPS:
+            return set()
+        elif one not in seen:
+            seen.add(one)
+            work += uses.sources(one)
+            if each.op == "LOP3" and any(_is_mask(text) for text in each.operands[1:4]):
+                ends.add("masked")
+    return seen if len(ends) > 1 else set()
+
+
+def _is_mask(text: str) -> bool:
+    return text.startswith("0x") and 0 < int(text, 16) <= _FEW_BITS
 
 
 _SCALE: Final = "0x7e800000"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ikp.core.excess_facts import ExtraWork
 from ikp.inspection._chains import Serial, unpacked, written_back
-from ikp.inspection._cheaper import compared, guarded, in_pieces, scaled_sums
+from ikp.inspection._cheaper import compared, converted, guarded, in_pieces, scaled_sums
 from ikp.inspection._held_up import BehindStores, own_calls, sleeps
 from ikp.inspection._nothing_gained import TimesZero, lane_sums, promoted
 from ikp.inspection._serves import Serves
@@ -123,6 +123,7 @@ class Extra:
             "compared": lambda: compared(self.uses),
             "scaled sums": lambda: scaled_sums(self.uses),
             "pieces": lambda: in_pieces(self.uses),
+            "converted": lambda: converted(self.uses),
             "guarded": lambda: guarded(self.uses),
             "lane sums": lambda: twice(lane_sums(self.uses)),
             "promoted": lambda: twice(promoted(self.uses)),

@@ -84,6 +84,23 @@ def test_words_that_are_loaded_in_pieces(lines: tuple[str, ...], loads: int) -> 
     assert count("pieces", *lines, STORED) == loads
 
 
+NIBBLE = (
+    "LDG.E R20, desc[UR4][R10.64]",
+    "SHF.R.U32.HI R21, RZ, 0x4, R20",
+    "LOP3.LUT R22, R21, 0xf, RZ, 0xc0, !PT",
+    "VIADD R22, R22, 0xfffffff8",
+)
+
+
+def test_small_integers_that_are_converted_one_by_one() -> None:
+    assert count("converted", *NIBBLE, "I2F.F16 R3, R22", STORED) == 4, "all but the load"
+    assert not count("converted", *NIBBLE, "I2F.F64 R3, R22", STORED), "no 16 bits"
+    wide = NIBBLE[2].replace("0xf", "0xffff")
+    assert not count("converted", *NIBBLE[:2], wide, "I2F.F16 R3, R22", STORED)
+    made = ("S2R R20, SR_TID.X", *NIBBLE[1:])
+    assert not count("converted", *made, "I2F.F16 R3, R22", STORED), "a thread's own number"
+
+
 def test_lengths_that_are_guarded_against_overflow() -> None:
     largest = ("FMNMX R55, |R26|, |R51|, !PT", "FMNMX R20, |R22|, R55, !PT")
     factor = ("LOP3.LUT R21, R20, 0xfe000000, RZ, 0xc0, !PT", "IADD3 R57, -R21, 0x7e800000, RZ")

@@ -123,6 +123,19 @@ KINDS: Final = {
         fewest=4.5,  # a shift, a mask, a conversion and an offset, of numbers of a few bits
         most=40.0,
     ),
+    "converted": Kind(
+        "unpacked-numbers",
+        "{line} takes small integers out of words and converts them one by one: {each} "
+        "instructions for each number, {share} of all instructions",
+        "with two numbers at once, and no conversion",
+        "conversions of integers to 16-bit floats, of a few bits of loaded words, and what takes "
+        "them out",
+        "the numbers have more than eight bits",
+        "put the bits into the mantissa of 16-bit floats, two at a time: (x & 0x000f000f) | "
+        "0x64006400 in one LOP3, and a subtraction of 1024 (or a multiply-add) for both",
+        gone=0.75,
+        least=0.15,
+    ),
     "private": Kind(
         "private-staging",
         "{line} takes numbers through shared memory, and each thread loads only what it stored "

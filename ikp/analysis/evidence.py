@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,24 +123,21 @@ def about(trace: Trace) -> tuple[str, ...]:
             "record fewer, by --launch or --kernel, and the program is faster."
         )
     lines += map(_aligned, *_by_device(trace.launches))
-    if "clock_steps" in facts:
-        lines.append(f"the host's clock was set while this was recorded: {facts['clock_steps']}.")
-    if "mps" in facts:
-        lines.append(
-            f"{facts['mps']}: shared by MPS, so that kernels of other processes may have run at "
-            "the same time, which no trace of this process shows."
-        )
-    if "one_axis" in facts:
-        lines.append(f"{facts['one_axis']}.")
-    if "joined" in facts:
-        lines.append(f"joined with {facts['joined']}")
-    if "ranks" in facts:
-        lines.append(f"{facts['ranks']}.")
-    if "overhead_deducted" in facts:
-        lines.append(f"recording's overhead deducted: {facts['overhead_deducted']}.")
-    if "edited" in facts:
-        lines.append(f"edited: {facts['edited']}.")
+    lines += (line.format(facts[name]) for name, line in _LINES.items() if name in facts)
     return tuple(map(printable, lines))
+
+
+_LINES: Final = {
+    "clock_steps": "the host's clock was set while this was recorded: {}.",
+    "mps": "{}: shared by MPS, so that kernels of other processes may have run at the same time, "
+    "which no trace of this process shows.",
+    "one_axis": "{}.",
+    "joined": "joined with {}",
+    "ranks": "{}.",
+    "overhead_deducted": "recording's overhead deducted: {}.",
+    "edited": "edited: {}.",
+}
+"""Lines on a trace as a whole, by the provenance's fact that each is about."""
 
 
 def agreement(launches: Sequence[Launch]) -> str:

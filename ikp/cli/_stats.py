@@ -94,15 +94,16 @@ def command(
     """
     from ikp.analysis.event_units import by_events
 
+    joined = merge and len(files) > 1
     if (workers or keep_going) and not merge:
         raise UsageError("--workers and --keep-going are for many files in one table: add --merge.")
-    if histogram and merge and len(files) > 1:
+    if histogram and joined:
         raise UsageError("--histogram is of the durations of one file: leave out --merge.")
     if addresses:
         _print_addresses(files, output)
         return
     chosen, sort = given(choice), sort or ("order" if by_events(by) else "total")
-    if merge and len(files) > 1:
+    if joined:
         found = _merged(files, by, chosen, workers or 1, keep_going)
         if output == "csv":  # a format without losses and errors of percentiles
             click.echo("\n".join(map(printable, found.about)), err=True)

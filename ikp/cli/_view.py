@@ -77,12 +77,10 @@ def command(
     if ui and offline:
         raise UsageError("--ui and --offline are two ways to say which UI it is: give one.")
     check_file(file)
-    view, place = first_look(file, None if finding else launch), None
-    if finding is not None:
-        if sm or block or window or print_only:
-            raise UsageError(
-                "--finding says where to open: give it without --sm, --block, --window and --print."
-            )
+    if finding is None:
+        view, place = first_look(file, launch), None
+    else:
+        _refuse_beside_finding(sm, block, window, print_only)
         view, place = _on_finding(file, finding, launch)
         launch = str(view.launch)
     part = _part(view, launch, sm, block, window)
@@ -110,6 +108,14 @@ def _part(
         raise UsageError("--sm, --block and --window need a trace that ikp wrote as .pftrace.")
     alone = launch is not None and (cut or sum(view.ranges) > MANY)
     return TracePart(view.launch if alone else None, sm, block, window) if cut or alone else None
+
+
+def _refuse_beside_finding(*given: object) -> None:
+    """Raise an error if an option is given that says itself where to open."""
+    if any(given):
+        raise UsageError(
+            "--finding says where to open: give it without --sm, --block, --window and --print."
+        )
 
 
 def _on_finding(file: Path, number: int, launch: str | None) -> tuple[FirstLook, Place]:

@@ -182,10 +182,9 @@ def _joined(name: str, parts: list[tuple[ArgColumn | None, int]]) -> ArgColumn:
     # An argument that no event has can be of any type.
     used = [column if column is not None and column.given.any() else None for column, _ in parts]
     dtype = _common_type(name, {column.values.dtype for column in used if column is not None})
-    counts = [count for _, count in parts]
     columns = [
         _without_values(count, dtype) if column is None else column
-        for column, count in zip(used, counts, strict=True)
+        for column, (_, count) in zip(used, parts, strict=True)
     ]
     return ArgColumn(
         np.concatenate([each.values for each in columns]),

@@ -99,7 +99,8 @@ def rename_warps(trace: AnyTrace, names: Mapping[int, str] | Callable[[int, int]
     return noted(replace(left, others=replace(trace.others, role=beside)), "rename_warps")
 
 
-_BY = ("region", "role", "warp", "block", "sm")
+_BY = {"region": "region", "role": "role", "warp": "warp", "block": "block", "sm": "SM"}
+"""What events are grouped by, with the word for one such group."""
 
 
 def group_by(trace: AnyTrace, by: str | Callable[[Instant], str]) -> AnyTrace:
@@ -167,8 +168,7 @@ def _groups(
     if by not in _BY:
         raise UsageError(f"can't group by {by!r}: use one of {', '.join(_BY)}, or a function.")
     values, code = np.unique(getattr(slots, by)[events.slot], return_inverse=True)
-    word = "SM" if by == "sm" else by
-    return [f"{word} {value}" for value in values.tolist()], code.astype(np.int64)
+    return [f"{_BY[by]} {value}" for value in values.tolist()], code.astype(np.int64)
 
 
 def _renamed(old: Sequence[str], names: Renaming, what: str) -> list[str]:

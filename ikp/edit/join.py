@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import index
 from typing import Any
 
@@ -31,8 +32,8 @@ def concat(traces: Iterable[AnyTrace]) -> AnyTrace:
     parts = list(traces)
     if not parts or not all(isinstance(part, Trace) for part in parts):
         raise UsageError(f"concat joins traces, at least one, not {parts!r}.")
-    regions = list(dict.fromkeys(region for part in parts for region in part.regions))
-    roles = list(dict.fromkeys(["", *(role for part in parts for role in part.roles)]))
+    regions = [*dict.fromkeys(chain.from_iterable(part.regions for part in parts))]
+    roles = [*dict.fromkeys(chain([""], *(part.roles for part in parts)))]
     slots, others, moved = [], [], []
     launches = warps = 0
     for part in parts:
@@ -44,7 +45,7 @@ def concat(traces: Iterable[AnyTrace]) -> AnyTrace:
         launches, warps = launches + len(part.launches), warps + len(part.slots)
     return replace(
         parts[0],
-        launches=tuple(launch for part in parts for launch in part.launches),
+        launches=tuple(chain.from_iterable(part.launches for part in parts)),
         regions=tuple(regions),
         slots=joined_warps(slots),
         others=joined_warps(others),

@@ -60,11 +60,9 @@ def select(
         UsageError: a condition can't be read, nothing at all meets it, or ``window_ns`` or
             ``where`` is given and there is no timeline.
     """
-    asked = {
-        name: value
-        for name, value in {**locals()}.items()
-        if name not in {"trace", "asked"} and value is not None
-    }
+    given = {**locals()}
+    del given["trace"]
+    asked = {name: value for name, value in given.items() if value is not None}
     if window_ns is not None or where is not None:
         needs_timeline(
             trace, "window_ns and where choose events", "Choose regions, warps, launches."
@@ -77,7 +75,7 @@ def select(
     result = take_slots(take_rows(trace, found), slots, others)
     if launch is not None or rank is not None:
         result = take_launches(result, _launches(trace, launch, rank))
-    before, after = (sum(len(rows) for rows in row_tables(one)) for one in (trace, result))
+    before, after = (sum(map(len, row_tables(one))) for one in (trace, result))
     return noted(result, f"select({_text(asked)}) kept {after} of {before} {row_count(trace)[1]}s")
 
 

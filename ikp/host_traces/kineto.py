@@ -204,16 +204,12 @@ class _Own:
 
 def _own_threads(events: Sequence[Mapping[str, Any]]) -> _Own:
     """Find ikp's own threads, by the calls that launch the kernel of handshakes."""
-    own = {_correlation(each) for each in events if each.get("name") == OWN_KERNEL} - {None}
+    own = _correlations(each for each in events if each.get("name") == OWN_KERNEL)
     calls = [each for each in events if each.get("cat") in _CALLS]
     threads = {_thread(each) for each in calls if _correlation(each) in own}
-    numbers = {_correlation(each) for each in calls if _thread(each) in threads} | own
-    called = {_correlation(each) for each in calls}
-    return _Own(
-        frozenset(threads),
-        frozenset(each for each in numbers if each is not None),
-        frozenset(_own_streams(events, called)),
-    )
+    numbers = _correlations(each for each in calls if _thread(each) in threads)
+    streams = _own_streams(events, {*map(_correlation, calls)})
+    return _Own(frozenset(threads), numbers | own, frozenset(streams))
 
 
 def _thread(event: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -243,6 +239,11 @@ def _own_streams(
 def _bytes(event: Mapping[str, Any]) -> object:
     args = event.get("args")
     return args.get("bytes") if isinstance(args, dict) else None
+
+
+def _correlations(events: Iterable[Mapping[str, Any]]) -> frozenset[int]:
+    """Return the numbers of some calls, and of what they started."""
+    return frozenset(each for each in map(_correlation, events) if each is not None)
 
 
 def _correlation(event: Mapping[str, Any]) -> int | None:

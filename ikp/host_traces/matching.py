@@ -38,6 +38,12 @@ class Spans:
     first: Ints
     last: Ints
 
+    @classmethod
+    def of(cls, records: Sequence[HostSlice]) -> Spans:
+        """Return when launches ran by their records."""
+        starts, ends = ([each.start_ns for each in records], [each.end_ns for each in records])
+        return cls(np.array(starts, np.int64), np.array(ends, np.int64))
+
     @property
     def middle(self) -> Ints:
         """The middles."""
@@ -153,13 +159,12 @@ def _by_name(
     apart = defaultdict[str, list[int]](list)
     for index in ours:
         apart[next((name for name in _names(launches[index]) if name in names), "")].append(index)
-    named = {*apart} - {""}
+    others = defaultdict[str, list[int]](list)
+    for index in theirs:
+        name = records[index].name
+        others[name if name in apart else ""].append(index)
     for name, mine in apart.items():
-        if name:
-            found = [index for index in theirs if records[index].name == name]
-        else:
-            found = [index for index in theirs if records[index].name not in named]
-        yield MatchGroup(mine, found, bool(name))
+        yield MatchGroup(mine, others[name], bool(name))
 
 
 def _shape(record: HostSlice) -> Shape:

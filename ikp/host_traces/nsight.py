@@ -74,11 +74,8 @@ class _Export:
                 "session began. Make one: nsys export --type sqlite."
             )
         texts = {row["id"]: row["value"] for row in self._rows("StringIds")}
-        on_gpu = list(self._on_gpu(texts))
-        own = {each.correlation for each in on_gpu if each.name == OWN_KERNEL}
-        calls = list(self._calls(texts))
-        threads = {each.track for each in calls if each.correlation in own}
-        own |= {each.correlation for each in calls if each.track in threads}
+        on_gpu, calls = [*self._on_gpu(texts)], [*self._calls(texts)]
+        threads, own = _own(calls, on_gpu)
         shown = [each for each in calls if each.track not in threads]
         shown += [each for each in on_gpu if each.correlation not in own]
         shown += self._ranges(texts)
@@ -130,3 +127,10 @@ class _Export:
                 yield HostSlice(
                     self._thread(row["globalTid"]), name, "nvtx", row["start"], row["end"]
                 )
+
+
+def _own(calls: list[HostSlice], on_gpu: list[HostSlice]) -> tuple[set[int], set[int | None]]:
+    """Return the tracks of ikp's own threads, which launch handshakes, and their calls' numbers."""
+    own = {each.correlation for each in on_gpu if each.name == OWN_KERNEL}
+    threads = {each.track for each in calls if each.correlation in own}
+    return threads, own | {each.correlation for each in calls if each.track in threads}

@@ -91,9 +91,7 @@ def _candidates(trace: AnyTrace, host: HostTrace) -> _Candidates:
     numbered = by_number(trace.launches, records)
     known = {each: index for each, index in numbered.record.items() if ran[each]}
     _check_numbers(numbered, host)
-    starts = np.array([each.start_ns for each in records], np.int64)
-    there = Spans(starts, np.array([each.end_ns for each in records], np.int64))
-    return _Candidates(where, spans, there, alike, known)
+    return _Candidates(where, spans, Spans.of(records), alike, known)
 
 
 def _by_clocks(trace: AnyTrace, host: HostTrace, aligned: bool) -> Placed[AnyTrace]:

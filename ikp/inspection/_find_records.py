@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from ikp.core.abi import ALIGNMENT, KIND_SHIFT, Kind
@@ -44,7 +45,8 @@ def find(flow: Flow) -> FoundRecords:
     tracer = Tracer(flow)
     gathered = GatheredFinder(tracer).records
     records, paired, wide = list[Record](), set[int](), _WideStores(tracer)
-    published = {at for at in range(len(flow.code.instructions)) if _publishes_start(tracer, at)}
+    every = range(len(flow.code.instructions))
+    published = {*filter(partial(_publishes_start, tracer), every)}
     for at, instruction in enumerate(flow.code.instructions):
         if (apart := _apart(flow.code.instructions, at)) is not None:
             tag, start = words(instruction.operands[1], 2)
@@ -59,8 +61,8 @@ def find(flow: Flow) -> FoundRecords:
     unresolved = [*wide.unresolved, *(at for at, several in gathered.items() if not several)]
     records.sort(key=lambda record: record.store)
     published |= _published_counts(tracer, records)
-    every = tuple(sorted(published))
-    return FoundRecords(tuple(records), tuple(sorted(unresolved)), wide.clocks, every)
+    found = tuple(records), tuple(sorted(unresolved))
+    return FoundRecords(*found, wide.clocks, tuple(sorted(published)))
 
 
 def _publishes(instruction: Instruction, bits: str) -> bool:

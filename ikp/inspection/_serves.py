@@ -191,8 +191,7 @@ class Uses:
                 continue
             seen.add((at, written))
             if at not in self.ours:
-                reads = effects[at].reads & register and code[at].guard not in written
-                if reads and not self._merges(at, register):
+                if code[at].guard not in written and self._needs(at, register):
                     found[at] = None
                 if effects[at].kills & register:
                     continue
@@ -206,10 +205,11 @@ class Uses:
         kept = frozenset(one for one in before if not writes & _bit(one))
         return kept | {each.guard} if writes & register and each.guard else kept
 
-    def _merges(self, at: int, register: int) -> bool:
-        """Whether an instruction puts new bytes beside old ones that nothing needs."""
-        merges = self.flow.code.instructions[at].op == "PRMT"
-        return merges and bool(self.flow.effects[at].writes & register)
+    def _needs(self, at: int, register: int) -> bool:
+        """Whether an instruction reads a register: not to put new bytes beside its old ones."""
+        effects = self.flow.effects[at]
+        merges = self.flow.code.instructions[at].op == "PRMT" and effects.writes & register
+        return bool(effects.reads & register) and not merges
 
 
 _KINDS: Final = 2

@@ -33,13 +33,18 @@ class Sureness:
         first, own, last = map(graph.block, (span.start, at, span.end))
         if first == last and span.start < span.end:
             return span.start < at < span.end
-        if id(span) not in self._inside:
-            inside = frozenset({*_blocks(graph, span.contents), last})
-            self._inside[id(span)] = span, _Inside(graph, first, last, inside)
-        found = self._inside[id(span)][1]
+        found = self._blocks_of(span)
         before = (own == first and at > span.start) or (own == last and at < span.end)
         ends = own == last and at <= span.end
         return (before or found.passes(own)) and (ends or not found.leaves(own))
+
+    def _blocks_of(self, span: Span) -> _Inside:
+        graph = self.flow.graph
+        if id(span) not in self._inside:
+            first, last = graph.block(span.start), graph.block(span.end)
+            inside = frozenset({*_blocks(graph, span.contents), last})
+            self._inside[id(span)] = span, _Inside(graph, first, last, inside)
+        return self._inside[id(span)][1]
 
     def always(self, at: int) -> bool:
         """Return whether each warp of a kernel runs an instruction, once or more."""

@@ -24,6 +24,7 @@ from ikp.probes.placement.instrumentation import Instrumenter
 from ikp.probes.placement.record_batches import NotAllError
 from ikp.probes.points.budget import Budget, Pace
 from ikp.probes.points.chosen_lines import ChosenLines
+from ikp.probes.points.chosen_ranges import Choice
 from ikp.probes.points.probe_points import Level, ProbeRegion, ProbeRegions
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.assembly.chips import HOPPER, Chip, chip_of
@@ -127,13 +128,13 @@ def patch(
     if count > before:
         set_registers(file, name, count)
     inserted, beside = _insert(file, name, added, instrumenter.on_edges(), apart.code)
+    records = instrumenter.most, instrumenter.margin
     fewer = occupancy.cost(warps, before, count, chip)
-    most = None if instrumenter.most is None else instrumenter.most + instrumenter.margin
     declared = Declared(name, count, inserted, beside, *_cell_of(cell, argument, chip, nbytes))
     patched = file.write()
     verify(cubin, patched, code.flow.code, declared)
     return Patch(
-        *(patched, tuple(instrumenter.names), warps or 0, (before, count), even(most)),
+        *(patched, tuple(instrumenter.names), warps or 0, (before, count), even(*records)),
         notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *instrumenter.notes),
         messages=(*expected, *_messages(places)),
         ours=inserted,
@@ -261,13 +262,18 @@ def _unplaced(places: ProbeRegions, level: Level) -> list[str]:
     Raises:
         KernelError: no chosen line or function has one.
     """
-    missing = [each.message for each in places.choices if each.piece is None]
+    missing = _missing(places.choices)
     if missing and len(missing) == len(places.choices):
         raise KernelError(" ".join(missing))
-    missing += [each.message for each in places.named_ranges if each.piece is None]
+    missing += _missing(places.named_ranges)
     refused = places.refused if places.asked_for else ()
     overlapping = [f"{place.name}: {why}." for place, why in refused if place.kind == "lines"]
     return [*missing, *overlapping, *(places.left_out if level else ())]
+
+
+def _missing(chosen: Sequence[Choice]) -> list[str]:
+    """Return the messages on those that have no probe region."""
+    return [each.message for each in chosen if each.piece is None]
 
 
 def _messages(places: ProbeRegions) -> Iterator[str]:
@@ -335,8 +341,9 @@ def _used_up(name: str, left: int) -> str:
     )
 
 
-def even(records: int | None) -> int | None:
-    """Return the number of records to make room for, made even: so a slot is a multiple of 32
-    bytes, the unit in which memory is written.
+def even(records: int | None, margin: int = 0) -> int | None:
+    """Return the number of records to make room for, with a margin, made even.
+
+    So a slot is a multiple of 32 bytes, the unit in which memory is written.
     """
-    return None if records is None else max(2, records + records % 2)
+    return None if records is None else max(2, records + margin + (records + margin) % 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -159,10 +160,10 @@ def joined(parts: Sequence[Sample]) -> Sample:
     parts = [_in_order(part) for part in parts]
     if len(parts) == 1:
         return parts[0]
-    keys = dict.fromkeys(key for part in parts for key in part.figures)
+    keys = dict.fromkeys(chain.from_iterable(part.figures for part in parts))
     return replace(
         parts[0],
-        launches=tuple(one for part in parts for one in part.launches),
+        launches=tuple(chain.from_iterable(part.launches for part in parts)),
         run=np.concatenate([part.run for part in parts]),
         start_ns=np.concatenate([part.start_ns for part in parts]),
         figures={key: np.hstack([part.rows(key) for part in parts]) for key in keys},

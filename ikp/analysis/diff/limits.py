@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import compress
 from typing import Final
 
 import numpy as np
@@ -123,7 +124,7 @@ def _places(limit: ParsedLimit, kernels: Sequence[Compared]) -> list[tuple[Compa
     if not both:
         raise UsageError(f"{limit.text!r}: there is no region that has been recorded.")
     wanted = choose([key.region for _, key in both], limit.region, "region")
-    return [place for place, chosen in zip(both, wanted, strict=True) if chosen]
+    return [*compress(both, wanted)]
 
 
 def _verdict(limit: ParsedLimit, kernel: Compared, key: Key, outside: float) -> Limit:

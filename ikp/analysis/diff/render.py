@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from html import escape
+from itertools import chain, starmap
 from typing import Final
 
 from ikp.analysis.classes import MOST
@@ -56,20 +57,23 @@ def as_html(diff: Diff) -> str:
 def _lines(diff: Diff, wide: int | None) -> Iterator[Line]:
     show = amount(diff.unit)
     name = printable if wide is None else shortened
+
+    def lines(text: str, style: str) -> Iterator[Line]:
+        return ((part, style) for part in _wrapped(text, wide))
+
     for kernel in diff.kernels:
-        for line, style in _kernel(kernel, show, name, wide):
-            yield from ((part, style) for part in _wrapped(line, wide))
+        yield from chain.from_iterable(starmap(lines, _kernel(kernel, show, name, wide)))
         yield "", ""
     for side, names in (("before", diff.only_before), ("after", diff.only_after)):
         for one in names:
             yield f"only {side}: {name(one)}", ""
     for limit in diff.limits:
-        yield from ((part, _style(limit)) for part in _wrapped(told(limit, show), wide))
+        yield from lines(told(limit, show), _style(limit))
     if diff.kernels:
         bounds = f"bounds: {100 * diff.confidence:.3g} % sure that all of them hold, together."
-        yield from ((part, "dim") for part in _wrapped(bounds, wide))
+        yield from lines(bounds, "dim")
     for note in diff.notes:
-        yield from ((part, "yellow") for part in _wrapped(printable(note), wide))
+        yield from lines(printable(note), "yellow")
 
 
 def _kernel(

@@ -176,15 +176,15 @@ class Gatherer:
             return None
         if self.threads:
             return Gathered(rows[-1], (self.threads[1], self.threads[2]), RZ, None)
-        rest = [each for each in reversed(free) if not rows[-1] <= each < rows[-1] + _WORDS]
-        number, low, high, *_ = (*rest, RZ, RZ, RZ)
-        if RZ in ((number, low) if records <= _FEW else (number, low, high)):
+        rest = sorted({*free}.difference(range(rows[-1], rows[-1] + _WORDS)), reverse=True)
+        needed = 2 if records <= _FEW else 3
+        if len(rest) < needed:
             return None
-        masks = (low, RZ if records <= _FEW else high)
+        number, *masks = (*rest[:needed], RZ)
         second = self._reads(sites, early=False).index
         for begin in (first, second):
             if boards := self.room.through(range(begin, second + 1)).scoreboards:
-                return Gathered(rows[-1], masks, number, boards[-1], begin == first)
+                return Gathered(rows[-1], (masks[0], masks[1]), number, boards[-1], begin == first)
         return None
 
     def _rows(self, free: Sequence[int], last: int) -> list[int]:

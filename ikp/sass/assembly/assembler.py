@@ -148,7 +148,7 @@ def spread(
         words.append(0)
     words.pop()  # no step follows the last pad
     for at, (step, stall) in enumerate(zip(ordered, stalls, strict=True)):
-        distance = starts[at + 1 + step.skips] - starts[at] - 1 if step.skips else 0
+        distance = starts[at + 1 + step.skips] - starts[at] - 1
         words[starts[at]] = _word(_branching(step, distance), stall, scoreboard)
     cuts = [at for at, before in enumerate(passed) if at and before > passed[at - 1]]
     bounds = [0, *(starts[at] - len(pads[at]) for at in cuts), len(words)]

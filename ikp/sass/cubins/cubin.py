@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -139,12 +139,7 @@ def _kernels(elf: Elf) -> Iterator[Kernel]:
             continue
         name = text.name.removeprefix(".text.")
         inside = functions[index]
-        own = next((each for each in inside if names[each] == name), None)
-        if own is None:
-            raise PatchError(
-                f"The code of {name} has no symbol of that name: what calls it is not known. "
-                "The cubin was stripped; take the file that the compiler wrote."
-            )
+        own = _named(name, inside, names)
         info = infos.get(f".nv.info.{name}")
         yield Kernel(
             name,
@@ -161,6 +156,21 @@ def _functions(symbols: np.ndarray) -> Mapping[int, list[int]]:
     for each in np.flatnonzero((symbols["info"] & 15) == _FUNCTION).tolist():
         found[int(symbols["section"][each])].append(each)
     return found
+
+
+def _named(name: str, some: Iterable[int], names: Sequence[str]) -> int:
+    """Return the one of some symbols that has a name.
+
+    Raises:
+        PatchError: none has.
+    """
+    for each in some:
+        if names[each] == name:
+            return each
+    raise PatchError(
+        f"The code of {name} has no symbol of that name: what calls it is not known. "
+        "The cubin was stripped; take the file that the compiler wrote."
+    )
 
 
 def _function(symbols: np.ndarray, names: Sequence[str], at: int) -> Function:

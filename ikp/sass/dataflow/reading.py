@@ -12,6 +12,7 @@ the printed targets are those in the instructions' bits.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import starmap
 from typing import Final
 
 from ikp.errors import InspectError, PatchError
@@ -37,10 +38,11 @@ def composed(file: Cubin, name: str) -> Code | None:
     """
     kernel = file.kernels[name]
     tables = _tables(file, kernel)
-    if tables is None or len(file.relocated(kernel)):
+    if tables is None:
         return None
     texts, lines = tables
     words, digits = kernel.words.tolist(), kernel.words.astype(">u8").tobytes().hex()
+    starts = range(0, len(words) * BYTES + 1, BYTES)  # of instructions, and behind the last
     labels = {each.start: each.name for each in kernel.functions} | {0: name}
     made, line = list[Instruction](), tuple[Line, ...]()
     for at, (low, high) in enumerate(words):
@@ -50,11 +52,11 @@ def composed(file: Cubin, name: str) -> Code | None:
         text, distance = found
         if distance is not None:
             target = (at + 1) * BYTES + distance
-            if not 0 <= target <= len(words) * BYTES or target % BYTES:
+            if target not in starts:
                 return None
             text %= f"`({labels.setdefault(target, f'.L_x_{len(labels)}')})"
         if places := lines.get(at * BYTES):
-            line = tuple([_line(*place) for place in places])
+            line = tuple(starmap(_line, places))
         bits = digits[32 * at : 32 * at + 16], digits[32 * at + 16 : 32 * at + 32]
         made.append(_instruction(text).moved(at * BYTES, line, bits))
     numbers = {label: at // BYTES for at, label in labels.items() if at < len(words) * BYTES}
@@ -62,7 +64,12 @@ def composed(file: Cubin, name: str) -> Code | None:
 
 
 def _tables(file: Cubin, kernel: Kernel) -> tuple[FormTexts, dict[int, tuple[Place, ...]]] | None:
-    """Return the texts of the chip's forms, and the kernel's lines; None where not known."""
+    """Return the texts of the chip's forms, and the kernel's lines; None where not all is known.
+
+    A relocation says that the linker fills a field in: its text is not known.
+    """
+    if len(file.relocated(kernel)):
+        return None
     try:
         texts = texts_of(file.sm)
         lines = source_lines(file.elf, kernel)

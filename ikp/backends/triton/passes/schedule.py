@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ikp.backends.triton.passes._flight import settled
 from ikp.backends.triton.passes._items import Item, ItemKind, Ranges, items
@@ -90,17 +90,20 @@ def _find_passable(found: list[Item]) -> None:
         item.ready = ready
 
 
-def _by_name(pairs: Iterable[tuple[str, Item]]) -> defaultdict[str, list[Item]]:
+def _by_name(
+    items: Iterable[Item], names: Callable[[Item], Iterable[str]]
+) -> defaultdict[str, list[Item]]:
     found: defaultdict[str, list[Item]] = defaultdict(list)
-    for name, item in pairs:
-        found[name].append(item)
+    for item in items:
+        for name in names(item):
+            found[name].append(item)
     return found
 
 
 def _keep_addresses(found: list[Item]) -> None:
     addresses = [item for item in found if item.role is ItemKind.ADDRESS]
-    users = _by_name((name, item) for item in found for name in item.reads)
-    makers = _by_name((name, item) for item in addresses for name in item.writes)
+    users = _by_name(found, lambda item: item.reads)
+    makers = _by_name(addresses, lambda item: item.writes)
     work = [item for item in addresses if not _only_addresses(item, users)]
     while work:
         item = work.pop()

@@ -62,8 +62,8 @@ _LATENCIES: Final = {
     "shuffle": 25.0,
     "tensor": 16.0,
     "load.shared": 30.0,
-    "load.local": 30.0,
-    "store.local": 30.0,
+    "load.local": 40.0,
+    "store.local": 40.0,
     "load.global": 60.0,
     "atomic": 60.0,
 }

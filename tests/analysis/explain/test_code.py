@@ -141,8 +141,12 @@ def test_registers_that_leave_room_for_few_warps() -> None:
         scene.add(*(Warp(block, w, block % 132, begin, begin + 10_000, ranges) for w in range(4)))
     facts = CodeFacts("sm_90a", 200, None, False, {"walk": RangeFacts("load")})
     verdict = explained(scene, facts, device="NVIDIA H200")
-    found = verdict.every[0]
-    assert found.id == "low-occupancy" and "registers" in found.title
+    found = next(one for one in verdict.every if one.id == "low-occupancy")
+    assert "registers" in found.title
+    assert found.confidence == "possible", "what the code needs, no launch gives"
+    taken = CodeFacts("sm_90a", 32, 100 << 10, False, facts.ranges)
+    given = explained(scene, taken, device="NVIDIA H200").every[0]
+    assert (given.id, given.confidence) == ("low-occupancy", "likely"), "a launch gives that"
     assert found.bound_share == pytest.approx(1 - 1 / 3)  # all six blocks of an SM at once
     assert "1 wave of blocks in place of 3" in found.what_if
     hardware = verdict.hardware

@@ -253,7 +253,8 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     if full > _FEW or (share < _WAITS and not alone) or not enough(launch, at_stake):
         return
     at_stake = min(at_stake, (1 - nearest(launch)) * launch.duration)
-    sure = alone or (share >= _MOSTLY and is_counted(launch))
+    given = room.limited_by != "registers"  # by a launch, and not by what the code needs
+    sure = alone or (given and share >= _MOSTLY and is_counted(launch))
     rows = launch.of_region(regions)
     why = f", of {room.registers} registers for each thread" if room.registers else ""
     yield finding(

@@ -7,13 +7,14 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AnySet
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ikp.core.code_facts import read_facts
 from ikp.core.host_trace import HostTrace
@@ -38,6 +39,9 @@ from ikp.warning import warn
 
 if TYPE_CHECKING:
     from ikp.host_traces.placing import Placed
+
+
+NO_LABELS: Final = frozenset[str]()
 
 
 class Recorded(Recording):
@@ -179,6 +183,7 @@ class Life(Session):
         self._lock = threading.Lock()
         self._ending = threading.RLock()  # a signal may end what the program is ending
         self._recording: Recorded | None = None  # while this session is open
+        self._plain: AnySet[str] = NO_LABELS  # labels whose launches run plain in this step
         self._ended: list[Recorded] = []  # the last one, of this session or of a decorated call
         self._ended_of_origin = self._ended
         self._target: str | None = None
@@ -218,6 +223,7 @@ class Life(Session):
             return
         session = copy.copy(self)
         own: dict[str, Any] = {"_lock": threading.Lock(), "_recording": None, "_ended": []}
+        own["_plain"] = NO_LABELS
         own["_ending"] = threading.RLock()
         vars(session).update(own, facts=dict(self.facts))
         with session:
@@ -265,7 +271,7 @@ class Life(Session):
 
     def _losses_at_end(self, recording: Recorded, error: BaseException | None) -> list[str]:
         """Read back and write; return the messages for the user."""
-        self._recording = None
+        self._recording, self._plain = None, NO_LABELS
         self._ended[:] = self._ended_of_origin[:] = [recording]
         if not recording.opening.here:
             current.closed(recording.opening)

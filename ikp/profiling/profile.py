@@ -15,7 +15,7 @@ from ikp.core.regions import checked_name, region_table
 from ikp.core.segment import Selection, select
 from ikp.core.trace import of_class
 from ikp.errors import UsageError
-from ikp.profiling._life import Life, check_here
+from ikp.profiling._life import NO_LABELS, Life, check_here
 from ikp.profiling.steps import Cycles, Phase, Schedule
 from ikp.session.current import current_rank
 from ikp.session.handed import Held
@@ -172,6 +172,7 @@ class profile(Life):
         if self._cycles.ends:
             self._end_cycle(recording)
         self._cycles.next_step()
+        self._plain = NO_LABELS
         revoke()
 
     def buffer(
@@ -227,12 +228,18 @@ class profile(Life):
             BufferError: no memory, no GPU, or a CUDA graph is being captured.
             PluginError: the backend can't be loaded.
         """
+        try:
+            if label in self._plain and regions is None:  # most launches of a long program
+                return None
+        except TypeError:  # it can't be hashed
+            checked_name(label, "a buffer's label")
         recording = self._recording or self._now("prof.buffer")
         phase = self._cycles.phase
         if phase is Phase.WAIT or not self._records(recording):
-            if regions is not None or label not in recording.labels:
-                _ = checked_name(label, "a buffer's label"), region_table(regions)
-                recording.labels.add(label)
+            _ = checked_name(label, "a buffer's label"), region_table(regions)
+            recording.labels.add(label)
+            if phase is Phase.WAIT:
+                self._plain = recording.labels
             return None
         key = (label, size, grid, num_warps, device, warps, blocks, granularity, backend, kernel)
         asked = None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.errors import UsageError
+from ikp.errors import IkpError, UsageError
 from ikp.profiling import _life
 from ikp.profiling.steps import Phase, Schedule
 from tests.host import Host, work
@@ -163,3 +163,22 @@ def test_options_that_want_another_are_refused(tmp_path: Path) -> None:
         wrong: dict[str, Any] = options
         with pytest.raises(UsageError, match=text.replace("{", "\\{")):
             ikp.profile(**wrong)
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.filterwarnings("ignore:nothing was recorded")
+def test_a_label_that_ran_plain_is_asked_about_anew_in_each_step_and_session() -> None:
+    """Outside of windows the answer is kept, as most launches of a long program are there."""
+    prof = ikp.profile(steps=ikp.schedule(wait=2, active=1))
+    for _ in range(2):
+        with prof:
+            for phase in map(prof._cycles.schedule.phase, range(4)):
+                assert {prof.buffer("k") is None for _ in range(3)} == {phase is Phase.WAIT}
+                wrong: tuple[Any, ...] = ({"label": ["k"]}, {"label": "k", "regions": {-1: "a"}})
+                for each in wrong:
+                    with pytest.raises(IkpError):
+                        prof.buffer(**each)
+                prof.step()
+        with pytest.raises(UsageError, match="outside the session"):
+            prof.buffer("k")
+        prof = ikp.profile(steps=ikp.schedule(wait=2, active=1))

@@ -261,7 +261,7 @@ def command(
     chosen |= {"template": str(template), "explain": not no_explain, "folder": os.getcwd()}  # noqa: PTH109
     options = Options(path=str(path), force=force or out is None, **chosen)
     options.check()
-    if text := misplaced(program, _own_options(command)):
+    if text := misplaced(program, _own_options(command), _own_options(command, flags=True)):
         say(text)
     record = _is_recorded(program, target)
     family = begin_family(options.follow) if record and follow else None
@@ -274,8 +274,10 @@ def _form(module: bool, code: bool) -> str:
     return "-m" if module else "-c" if code else ""
 
 
-def _own_options(of: click.Command) -> list[str]:
-    return [name for each in of.params for name in each.opts if name.startswith("--")]
+def _own_options(of: click.Command, *, flags: bool = False) -> list[str]:
+    """Return the options of a command, or those that take no value."""
+    some = [each for each in of.params if not flags or getattr(each, "is_flag", False)]
+    return [name for each in some for name in each.opts if name.startswith("--")]
 
 
 def _is_recorded(program: Target, target: str) -> bool:

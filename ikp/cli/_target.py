@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -153,15 +153,17 @@ def _after_python(words: list[str]) -> Target:
     return Target(tuple(options), form, rest[0], tuple(rest[1:]))
 
 
-def misplaced(target: Target, own: Sequence[str]) -> str:
+def misplaced(target: Target, own: Sequence[str], flags: Container[str] = ()) -> str:
     """Return the message on an option of ikp's behind the program; "" for none.
 
     A program may have an option of that name: it gets all that follows it, and there is no message
-    on one that has the name in its text.
+    on one that has the name in its text, or that gives a value to what is a flag of ikp's, as
+    servers' ``--host 127.0.0.1`` does.
 
     Args:
         target: the program.
         own: ikp's options, as ``--detail``.
+        flags: those of them that take no value.
     """
     text = ""
     if not target.form and not target.missing:
@@ -169,8 +171,11 @@ def misplaced(target: Target, own: Sequence[str]) -> str:
             text = Path(target.name).read_text(encoding="utf-8", errors="replace")
         except OSError:  # a folder, a pipe
             text = ""
-    for word in target.args:
-        option = word.partition("=")[0]
+    for at, word in enumerate(target.args):
+        option, equals, _ = word.partition("=")
+        value = equals or not "".join(target.args[at + 1 : at + 2] or ["-"]).startswith("-")
+        if option in flags and value:
+            continue
         if word == "--":
             return ""
         if option in own and option not in text and option.lstrip("-") not in text:

@@ -181,6 +181,11 @@ def _far(text: str | None) -> tuple[tuple[int, int], ...]:
         return ()
 
 
+def any_loaded() -> bool:
+    """Return whether a language knows code of kernels that record; it is in this process alone."""
+    return any(any(True for _ in _loaded(each)) for each in registry.imported())
+
+
 def _loaded(backend: object) -> Iterable[Image]:
     """Return the machine code of kernels that record, as far as a language knows what it loaded."""
     known = getattr(backend, "loaded_images", None)

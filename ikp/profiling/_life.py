@@ -6,8 +6,8 @@ import copy
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Set as AnySet
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -39,6 +39,7 @@ from ikp.warning import warn
 
 if TYPE_CHECKING:
     from ikp.host_traces.placing import Placed
+    from ikp.session.copies import Copies
 
 
 NO_LABELS: Final = frozenset[str]()
@@ -72,24 +73,28 @@ class Recorded(Recording):
         trace = of_class(Trace, columns)
         if last:
             self._decoded = trace.launches
-            self.final = trace = _with_code_facts(trace)
-            self._lost = _lost_ranges(trace)
+            self.final = trace = with_code_facts(trace)
+            self._lost = lost_ranges(trace)
             self.close()
         return trace, broken
 
     def losses(self, *, failed: bool) -> list[str]:
         """Return what was lost, in words; not kernels that a failure kept from running."""
-        said = Counter((each.label, "; ".join(each.notes)) for each in self._decoded if each.notes)
-        texts = [
-            f"{label}{f' ({count} launches)' if count > 1 else ''}: {text}."
-            for (label, text), count in said.items()
-        ]
-        texts += [*self._lost, *self.cut]
+        texts = [*losses_of(self._decoded), *self._lost, *self.cut]
         if self._undeducted:
             texts.append(self._undeducted)
         if self.running:
             texts.append(_RUNNING)
         return texts if failed else [*texts, *self.unheard]
+
+
+def losses_of(launches: Sequence[Launch]) -> list[str]:
+    """Return what launches lost, in words, by their labels."""
+    said = Counter((each.label, "; ".join(each.notes)) for each in launches if each.notes)
+    return [
+        f"{label}{f' ({count} launches)' if count > 1 else ''}: {text}."
+        for (label, text), count in said.items()
+    ]
 
 
 _RUNNING = (
@@ -98,7 +103,7 @@ _RUNNING = (
 )
 
 
-def _with_code_facts(trace: Trace) -> Trace:
+def with_code_facts(trace: Trace) -> Trace:
     """Return a GPU's trace with the code facts of its ranges."""
     if all(each.clock.kind == "host" for each in trace.launches) or not len(trace.events):
         return trace
@@ -119,7 +124,7 @@ def _lost_by(provenance: Mapping[str, str], label: str) -> tuple[str, ...]:
     return tuple(text.removesuffix(".") for text in facts.lost) if facts else ()
 
 
-def _lost_ranges(trace: Trace) -> tuple[str, ...]:
+def lost_ranges(trace: Trace) -> tuple[str, ...]:
     """Return the ranges that lost their operation, or part of it, each once in a process.
 
     One kernel may be launched under thousands of labels.
@@ -183,7 +188,7 @@ class Life(Session):
         self._lock = threading.Lock()
         self._ending = threading.RLock()  # a signal may end what the program is ending
         self._recording: Recorded | None = None  # while this session is open
-        self._plain: AnySet[str] = NO_LABELS  # labels whose launches run plain in this step
+        self._plain: AbstractSet[str] = NO_LABELS  # labels that run plain in this step
         self._ended: list[Recorded] = []  # the last one, of this session or of a decorated call
         self._ended_of_origin = self._ended
         self._target: str | None = None
@@ -269,6 +274,33 @@ class Life(Session):
         for text in texts:
             self._tell(text, error)
 
+    def end_with_copies(self) -> tuple[Copies, str, bool] | None:
+        """End the session without decoding.
+
+        Returns what it recorded, the file for it, and whether that replaces an existing one.
+
+        None where the session has to end in this process: it has no path, its kernels did not all
+        end well, or facts on their code are known here alone. Then it is still to be ended.
+        """
+        from ikp.inspection.facts_of_trace import any_loaded
+
+        with self._ending:
+            recording = self._recording
+            if recording is None or self._path is None or not self._exporting():
+                return None
+            if recording.beside is not None or recording.wishes.deduct or any_loaded():
+                return None
+            current.closed(recording.opening)
+            copies = recording.copies(self.facts)
+            if copies is None:
+                return None
+            target = os.path.abspath(self._target or with_rank(self._path))  # noqa: PTH100
+            self._recording, self._plain = None, NO_LABELS
+            self._ended[:] = self._ended_of_origin[:] = [recording]
+            recording.close()
+        recording.unwatched()
+        return copies, target, self._force
+
     def _losses_at_end(self, recording: Recorded, error: BaseException | None) -> list[str]:
         """Read back and write; return the messages for the user."""
         self._recording, self._plain = None, NO_LABELS
@@ -325,7 +357,7 @@ class Life(Session):
                 return
             trace, broken = recording.trace(self.facts)
             recording.empty()
-            trace = _with_code_facts(trace)
+            trace = with_code_facts(trace)
             if keeps and self._path is not None and not holds_nothing(trace):
                 target = os.path.abspath(self._cycles.path(with_rank(self._path)))  # noqa: PTH100
                 save(trace, target, force=self._force, failed=False)

@@ -206,9 +206,9 @@ def _of_kernel(name: str, facts: Mapping[str, str], launcher: Watched) -> list[s
     ]
 
 
-def count_replays(launcher: Watched, trace: Trace) -> None:
+def count_replays(launcher: Watched, provenance: Mapping[str, str]) -> None:
     """Count the launches of CUDA graphs' replays: a launcher has counted captured ones."""
-    for label, each in replays_of(trace.provenance).items():
+    for label, each in replays_of(provenance).items():
         kept = each.kept or min(each.made, each.captured)  # with none in the log, the last is left
         launcher.recorded[label] += kept - each.captured
         if each.made > kept:

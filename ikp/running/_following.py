@@ -11,6 +11,7 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ikp.analysis.evidence import plural
 from ikp.paths import shown
 from ikp.running.startup.ikp_children import ROOT, SWITCH
 from ikp.running.startup.sitecustomize import say
@@ -24,6 +25,7 @@ LOST: Final = "lost"
 _END: Final = "end of "
 _PARTS: Final = "parts of "
 _WITHOUT: Final = "nothing of rank "
+_WINDOW: Final = ", window "
 
 
 def claimed(family: Family, path: str, template: str) -> tuple[str, str]:
@@ -90,6 +92,17 @@ def ended(family: Family, name: str, lines: list[str], parts: list[Part]) -> Non
             say(f"process {os.getpid()} ({program_name()}): {line}")
 
 
+def window_ended(family: Family, name: str, number: int, part: Part) -> bool:
+    """Leave what a window recorded, as the process may be killed; return whether that is noted."""
+    from ikp.running.process_parts import as_note
+
+    try:
+        family.put(f"{_PARTS}{name}{_WINDOW}{number}", as_note([part]))
+    except OSError:
+        return False
+    return True
+
+
 def without(family: Family, why: str) -> None:
     """Leave word that a process with a rank recorded nothing, and why.
 
@@ -131,7 +144,8 @@ def report(family: Family, path: str, wrote: Sequence[str]) -> None:
             say(f"not recorded: {notes[name]}.")
             continue
         pid, _, program = notes[name].partition("\n")
-        for line in notes.get(_END + name, _unfinished(int(pid or 0))).splitlines():
+        windows = sum(each.startswith(f"{_PARTS}{name}{_WINDOW}") for each in notes)
+        for line in notes.get(_END + name, _unfinished(int(pid or 0), windows)).splitlines():
             say(f"process {pid} ({shown(program)}): {line}")
     _say_earlier(Path(path), wrote)
 
@@ -149,12 +163,14 @@ def _order(name: str) -> tuple[str, int]:
     return kind, int(name.removeprefix(kind) or 0)
 
 
-def _unfinished(pid: int) -> str:
-    """Return the line on a process that has left no word of its end."""
+def _unfinished(pid: int, windows: int) -> str:
+    """Return the line on a process that has left no word of its end, and wrote some windows."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
     except OSError:
         state = "X"
+    if state in "XZ" and windows:
+        return f"it was killed; what {plural(windows, 'window')} recorded was written before."
     if state in "XZ":
         return "it was killed before its trace was written."
     return "it still runs, and writes its trace when it ends."

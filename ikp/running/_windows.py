@@ -59,7 +59,7 @@ class Windowed(Protocol):
     def open_window(self, number: int) -> None:
         """Open the session of a window, and record from now on."""
 
-    def close_window(self) -> list[str]:
+    def close_window(self, number: int) -> list[str]:
         """Record no more, and write the window's trace; return what is to be said of it."""
 
 
@@ -135,7 +135,7 @@ class Windows:
                     self._number += 1
                     self._recording.open_window(self._number)
                 else:
-                    lines = self._recording.close_window()
+                    lines = self._recording.close_window(self._number)
         except Exception as error:  # noqa: BLE001 - the program goes on
             pass_on(error)
             lines = [f"window {self._number} is not recorded: {error}"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ikp.analysis.kernel_times import KernelTime, kernel_times
+from ikp.core.run_figures import REPLAYED
 
 if TYPE_CHECKING:
     from ikp.running._watched import Watched
@@ -23,6 +24,23 @@ class Plain:
     label: str
     why: str
     launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The figures of a trace that the end of a run tells."""
+
+    records: int = 0  # that warps attempted
+    dropped: int = 0  # of these
+    times: tuple[KernelTime, ...] = ()
+    replays: str = ""  # figures on replays of CUDA graphs, as provenance has them
+
+    @classmethod
+    def of(cls, trace: Trace) -> Recorded:
+        """Return the figures of a trace."""
+        attempted = sum(each.attempted for each in trace.launches)
+        dropped = attempted - sum(each.kept for each in trace.launches)
+        return cls(attempted, dropped, kernel_times(trace), trace.provenance.get(REPLAYED, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +65,23 @@ class Part:
             trace: what it recorded; None where that is lost.
             path: the file that holds it; None where none was written.
         """
+        return cls.having(launcher, None if trace is None else Recorded.of(trace), path)
+
+    @classmethod
+    def having(cls, launcher: Watched, recorded: Recorded | None, path: str | None) -> Part:
+        """Return the part of this process, with figures of what it recorded."""
         from ikp.session.provenance import program_name
 
-        launches = () if trace is None else trace.launches
-        attempted = sum(each.attempted for each in launches)
+        recorded = recorded or Recorded()
         return cls(
             pid=os.getpid(),
             program=program_name(),
             trace=path,
-            records=attempted,
-            dropped=attempted - sum(each.kept for each in launches),
+            records=recorded.records,
+            dropped=recorded.dropped,
             recorded=dict(+launcher.recorded),
             plain=tuple(Plain(label, why, n) for (label, why), n in launcher.plain.items() if n),
-            times=() if trace is None else kernel_times(trace),
+            times=recorded.times,
         )
 
 

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ikp import registry
+from ikp.core.run_figures import REPLAYED
 from ikp.errors import FaultError, IkpError
 from ikp.running import _frames as frames
 from ikp.running._ending import aside, count_replays, report, report_of_child
-from ikp.running._following import claimed, ended, of_window, without
+from ikp.running._following import claimed, ended, of_window, window_ended, without
 from ikp.running._installed import installed
 from ikp.running._process_host import ProcessHost
 from ikp.running._windows import Windows, importing
@@ -36,6 +37,7 @@ from ikp.warning import diverted, joined
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.running._watched import Watched
+    from ikp.running.apart import Written
     from ikp.running.process_parts import Part
     from ikp.running.startup.ikp_children import Family
     from ikp.trace import Trace
@@ -232,6 +234,7 @@ class Recording:
     windows: Windows | None = None
     host: ProcessHost | None = None  # where that is recorded, too
     parts: list[Part] = field(default_factory=list)  # what this process has recorded
+    wrote: int = 0  # the latest window whose trace it has written
     traces: dict[str, Trace] = field(default_factory=dict)  # in memory, by their files
 
     def step_in(self, *, beside: bool) -> None:
@@ -294,7 +297,7 @@ class Recording:
         import ikp.analysis.perturbation
         import ikp.core.decoding.decode
         import ikp.profiling.profile
-        import ikp.running.process_parts  # noqa: F401
+        import ikp.running.apart  # noqa: F401
 
         registry.prepare(self.options.path)
 
@@ -317,19 +320,48 @@ class Recording:
         self.launcher.session = lambda: session
         self.launcher.idle = False
 
-    def close_window(self) -> list[str]:
+    def close_window(self, number: int) -> list[str]:
         """Record no more, and write the window's trace; return what is to be said of it."""
         session, self.session = self.session, None
         self.launcher.idle = True
         self.launcher.session = lambda: None
         if session is None:
             return []
-        lines = self._close(session, None)
-        trace = _trace(session)
-        if trace is not None:
-            count_replays(self.launcher, trace)
-        self._note(trace, self.path)
+        from ikp.running.process_parts import Part
+
+        recorded, lines = self._written(session)
+        if recorded is None:
+            self._disclaim()
+            return lines
+        count_replays(self.launcher, {REPLAYED: recorded.replays})
+        part = Part.having(self.launcher, recorded, self.path)
+        self.wrote = number
+        family = self.family if self.family is not None and not self.family.is_root else None
+        if family is None or not window_ended(family, self.name, number, part):
+            self.parts.append(part)
         return [*lines, *report_of_child(self.launcher, self.path, wrote=True)]
+
+    def _written(self, session: profile) -> Written:
+        """Write a window's trace, if it recorded anything: in a process of its own, if it can."""
+        from ikp.running.apart import write_apart
+        from ikp.running.process_parts import Recorded
+
+        if not (self.launcher.recorded or self._has_replays()):
+            return None, self._close(session, None)
+        found = session.end_with_copies()
+        if found is not None:
+            copies, target, force = found
+            return write_apart(copies, target, force=force)
+        before, lines = _state(self.path), self._close(session, None)
+        trace = _trace(session) if _state(self.path) != before else None
+        return None if trace is None else Recorded.of(trace), lines
+
+    def _disclaim(self) -> None:
+        """Give back the name of a process that has written no window: it may never record."""
+        if self.family is not None and self.name not in ("", ROOT) and not self.wrote:
+            with suppress(OSError):
+                self.family.drop(self.name)
+            self.name = self.first = ""
 
     def forked(self) -> None:
         """Begin anew in a child that the program forked: the parent's launches are the parent's."""
@@ -338,6 +370,7 @@ class Recording:
             return
         self.session, self.ended, self.ending = None, False, threading.Lock()
         self.name = self.path = self.first = ""
+        self.wrote = 0
         if self.windows is not None:
             self.windows = Windows(self, self.options.while_file)
             self.windows.start()
@@ -445,7 +478,7 @@ class Recording:
         wrote = _state(self.path) != before
         trace = _trace(self.session) if self.session.export else None
         if trace is not None:
-            count_replays(self.launcher, trace)
+            count_replays(self.launcher, trace.provenance)
             self.traces[self.path] = trace
         if self.launcher.recorded or self.launcher.plain or wrote:
             self._note(trace, self.path if wrote else None)
@@ -531,9 +564,11 @@ class _Exit:
 
     def __call__(self, status: int) -> NoReturn:
         """Write the trace of the process that opened the session, and leave."""
-        if self._recording.session is not None:
+        recording = self._recording
+        of_windows = recording.windows is not None and recording.name  # one may be being written
+        if recording.session is not None or of_windows:
             with suppress(Exception):
-                self._recording.end()
+                recording.end()
         self._really(status)
 
 

@@ -25,6 +25,7 @@ from ikp.progress import progress
 from ikp.session import launch_marks
 from ikp.session.arena import ReadySegments, SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
+from ikp.session.copies import Copies
 from ikp.session.current import Opening, closed
 from ikp.session.ended_kernels import ended_or_failed, wait, written
 from ikp.session.faults import fault, lost, streams
@@ -496,6 +497,46 @@ class Recording:
         self.collect(end=last)
         with self._still():
             return self._read(facts, last, patience_s)
+
+    def copies(self, facts: Mapping[str, str]) -> Copies | None:
+        """End the opening's records; return them, for another process to decode.
+
+        None where a kernel has failed or does not end, or a stream is read as it runs: ``read``
+        knows what to do. All kernels that were launched are waited for.
+        """
+        self.collect(end=True)
+        with self._still():
+            every = self._in_order()
+            segments = [each.segment for each in every]
+            segments += [each for log in self._logs.values() for each in log.segments]
+            ended, failed = self._ended(segments, True, None)
+            gone = any(log.has_left for log in self._logs.values())
+            if failed or not ended or gone or any(each.drain is not None for each in every):
+                return None
+            logs = [log.copy() for log in self._logs.values()]
+            replayed = {
+                id(segment)
+                for log in logs
+                for graph in log.graphs
+                if graph.replays
+                for segment in graph.segments
+            }
+            taken = [
+                each for each in every if id(each.segment) not in replayed and not each.is_void()
+            ]
+            reading = SourceReader(taken, True, sources_of)
+            sources = list(reading)
+            lost = [] if reading.broken is None else [str(reading.broken)]
+            lost += [_not_heard(reading.silent)] if reading.silent else []
+            names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
+            return Copies(
+                sources,
+                [each.bare() for each in logs],
+                names,
+                {**provenance(segments), **facts},
+                self._clocks(ended=True),
+                tuple(lost),
+            )
 
     def snapshot(self, facts: Mapping[str, str]) -> tuple[Trace, int, dict[str, str]]:
         """Return what the session's streams have kept so far, and when that was, in ns.

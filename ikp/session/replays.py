@@ -269,22 +269,75 @@ class ReplayLog:
         for graph in self.graphs:
             graph.keep(None)
 
-    def read(self) -> KeptReplays:
-        """Return what was kept of complete replays. All kernels must have ended."""
-        if self._left is not None:
-            return self._left
+    @property
+    def has_left(self) -> bool:
+        """Whether the device's memory has ended: what was kept is decoded already."""
+        return self._left is not None
+
+    def copy(self) -> LogCopy:
+        """Return what the log holds, on the host. All kernels must have ended."""
         storage, call = self._service.storage, self._service.call
         asked = call(partial(storage.read, self._data, SegmentRows(0, 8)))
         used, full = min(int(asked.view("<u8")[0]), self.room), asked.view("<u8")[0] > self.room
         data = call(partial(storage.read, self._data, SegmentRows(LOG_HEADER_BYTES, used)))
-        found, kept = _parts(data), KeptReplays()
+        graphs = [
+            CopiedGraph(each.number, each.segments, each.replays(), each.facts)
+            for each in self.graphs
+        ]
+        return LogCopy(data, graphs, self._most, self.captured, full=bool(full))
+
+    def read(self) -> KeptReplays:
+        """Return what was kept of complete replays. All kernels must have ended."""
+        return self.copy().kept() if self._left is None else self._left
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedGraph:
+    """The segments that a graph's replays record into, and how many replays there were."""
+
+    number: int
+    segments: list[Segment]
+    replays: int
+    facts: Mapping[str, str]
+
+    def bare(self) -> CopiedGraph:
+        """Return a copy whose segments have a size, and no memory: another process can have it."""
+        return replace(self, segments=[each.on(_Size(each.nbytes)) for each in self.segments])
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    nbytes: int
+
+    def numel(self) -> int:
+        """Return the size of the memory that was there."""
+        return self.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogCopy:
+    """A log of replays, on the host."""
+
+    data: Bytes
+    graphs: list[CopiedGraph]
+    most: int  # replays of each graph
+    captured: Counter[str]  # launches in the session, by label
+    full: bool
+
+    def bare(self) -> LogCopy:
+        """Return a copy without memory of devices."""
+        return replace(self, graphs=[each.bare() for each in self.graphs])
+
+    def kept(self) -> KeptReplays:
+        """Return the launches of complete replays, and what was not kept."""
+        found, kept = _parts(self.data), KeptReplays()
         for graph in self.graphs:
-            replays, made = graph.replays(), Counter(each.label for each in graph.segments)
-            most = min(replays, self._most)
-            launches, whole = _complete(graph, found, most, full=bool(full))
+            made = Counter(each.label for each in graph.segments)
+            most = min(graph.replays, self.most)
+            launches, whole = _complete(graph, found, most, full=self.full)
             kept.launches += launches
-            kept.lost += _lost(graph, whole, replays, self._most)
-            kept.made.update({label: count * replays for label, count in made.items()})
+            kept.lost += _lost(graph, whole, graph.replays, self.most)
+            kept.made.update({label: count * graph.replays for label, count in made.items()})
         counted = Counter(segment.label for segment, _ in kept.launches)
         labels = {*self.captured, *kept.made}
         kept.figures = {
@@ -294,7 +347,7 @@ class ReplayLog:
         return kept
 
 
-def _lost(graph: CapturedGraph, kept: int, replays: int, most: int) -> list[str]:
+def _lost(graph: CopiedGraph, kept: int, replays: int, most: int) -> list[str]:
     if kept >= replays:
         return []
     why = f"the bound is {most}"
@@ -344,7 +397,7 @@ def _parts(data: Bytes) -> _Found:
 
 
 def _complete(
-    graph: CapturedGraph, found: _Found, replays: int, *, full: bool
+    graph: CapturedGraph | CopiedGraph, found: _Found, replays: int, *, full: bool
 ) -> tuple[list[tuple[Segment, Replayed]], int]:
     """Return the launches of a graph's complete replays, and how many replays these are.
 

@@ -110,6 +110,11 @@ def test_an_option_of_ikps_behind_the_program_is_told_once() -> None:
     def told(*args: str, name: str = "a.py", form: str = "") -> str:
         return misplaced(Target((), form, name, args), own)
 
+    server = Target((), "-m", "server", ("--host", "127.0.0.1"))
+    assert not misplaced(server, ["--host"], ["--host"])
+    assert misplaced(server, ["--host"]), "an option with a value may be meant for ikp"
+    for args in (("--host",), ("--host", "--port=1")):
+        assert misplaced(Target((), "-m", "server", args), ["--host"], ["--host"])
     text = told("--lr", "1", "--detail=ops", "--out", "x")
     assert text.startswith("--detail is behind the program") and "ikp run --detail" in text
     assert told("--detail", form="-m", name="pack").endswith("ikp run --detail ... -m pack")

@@ -124,8 +124,7 @@ def test_of_many_specialisations_some_verdicts_are_told():
 def test_replays_count_as_launches_and_captures_do_not(captured, kept, made, recorded, left):
     launcher = SimpleNamespace(recorded=Counter(k=2 + (captured or 3)), plain=Counter())
     figures = {"k": ReplayFigures(captured, kept, made)}
-    trace = SimpleNamespace(provenance={REPLAYED: replays_text(figures)})
-    count_replays(launcher, trace)
+    count_replays(launcher, {REPLAYED: replays_text(figures)})
     assert launcher.recorded == Counter(k=recorded)
     assert launcher.plain.total() == left
     assert all("were not kept (--replays)" in why for _, why in launcher.plain)
@@ -134,7 +133,7 @@ def test_replays_count_as_launches_and_captures_do_not(captured, kept, made, rec
 def test_a_trace_without_graphs_changes_no_count():
     launcher = SimpleNamespace(recorded=Counter(k=2), plain=Counter())
     for text in ("", "[]", '{"k": 3}'):
-        count_replays(launcher, SimpleNamespace(provenance={REPLAYED: text}))
+        count_replays(launcher, {REPLAYED: text})
     assert launcher.recorded == Counter(k=2) and not launcher.plain
 
 

@@ -111,7 +111,7 @@ def test_a_program_opens_windows_by_calls_and_each_returns_when_it_is_done() -> 
             time.sleep(0.1)
             done.append(f"opened {number}")
 
-        def close_window(self) -> list[str]:
+        def close_window(self, number: int) -> list[str]:
             time.sleep(0.1)
             done.append("closed")
             return []

@@ -1,0 +1,5 @@
+"""Sessions on a host of the tests' own."""
+
+from tests.host import host
+
+__all__ = ["host"]

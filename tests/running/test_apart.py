@@ -1,0 +1,113 @@
+"""A window's trace that another process decodes and writes: as this one would have."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ikp
+from ikp.running import apart
+from ikp.session.copies import Copies
+from tests.host import Host, work
+from tests.repo.tree import ROOT
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.any_pins
+
+
+NAMES = {1: "a", 2: "b", 3: "c"}
+
+
+def copies_of(host: Host, path: Path, launches: int = 3) -> tuple[Copies, str, bool]:
+    """Return what a session recorded that another process is to write."""
+    prof = ikp.profile(path, force=True)
+    with prof:
+        for number in range(launches):
+            host.run(prof.buffer(f"k{number}", size=4096, regions=NAMES), work(5 + number))
+        found = prof.end_with_copies()
+        assert prof.end_with_copies() is None, "it has ended"
+    assert found is not None and not path.exists()
+    return found
+
+
+def content(path: Path) -> Any:
+    trace = ikp.load(path)
+    names = [trace.regions[each].name for each in trace.events.region.tolist()]
+    times = trace.events.start_ns.tolist(), trace.events.end_ns.tolist()
+    return [each.label for each in trace.launches], names, times
+
+
+def test_another_process_writes_what_this_one_would(host: Host, tmp_path: Path) -> None:
+    copies, target, force = copies_of(host, tmp_path / "x.pftrace")
+    assert apart._answered(apart._asked(copies, target, force=force)) == apart.write(
+        copies, str(tmp_path / "y.pftrace"), force=force
+    )
+    assert content(tmp_path / "x.pftrace") == content(tmp_path / "y.pftrace")
+    with ikp.profile(tmp_path / "z.pftrace") as prof:
+        for number in range(3):
+            host.run(prof.buffer(f"k{number}", size=4096, regions=NAMES), work(5 + number))
+    assert content(tmp_path / "x.pftrace") == content(tmp_path / "z.pftrace")
+
+
+def test_where_no_process_starts_the_trace_is_written_here(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, wrong in enumerate(("/nothing/there", "/bin/true")):
+        path = tmp_path / f"{number}.pftrace"
+        copies, target, force = copies_of(host, path)
+        monkeypatch.setattr(sys, "executable", wrong)
+        recorded, lines = apart.write_apart(copies, target, force=force)
+        assert recorded is not None and recorded.records == 21 and not lines
+        assert len(ikp.load(path).launches) == 3
+
+
+def test_a_file_that_is_there_is_not_replaced_and_a_line_says_so(
+    host: Host, tmp_path: Path
+) -> None:
+    copies, target, _ = copies_of(host, tmp_path / "x.pftrace")
+    (tmp_path / "x.pftrace").write_text("mine")
+    recorded, lines = apart.write_apart(copies, target, force=False)
+    assert recorded is None and "the trace is lost" in lines[-1], lines
+    assert (tmp_path / "x.pftrace").read_text() == "mine"
+
+
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+KILLED = """
+import pickle, sys
+from ikp.running import apart
+copies, target, force = pickle.load(open(sys.argv[1], "rb"))
+wait = f"open({sys.argv[2]!r}, 'w').close()\\nimport time; time.sleep(2)\\n"
+apart._CODE = apart._CODE.replace("os.setsid()\\n", "os.setsid()\\n" + wait)
+apart.write_apart(copies, target, force=force)
+"""
+
+
+def test_the_trace_of_a_process_that_is_killed_meanwhile_is_written(
+    host: Host, tmp_path: Path
+) -> None:
+    """With all its children, as a service manager and servers do it."""
+    import pickle
+
+    path = tmp_path / "x.pftrace"
+    (tmp_path / "copies").write_bytes(pickle.dumps(copies_of(host, path)))
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "copies"), str(tmp_path / "there")]
+    process = subprocess.Popen(command, env=env, process_group=0)
+    wait_for(tmp_path / "there")
+    time.sleep(0.5)  # in which the pipe is filled
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_for(path)
+    assert len(ikp.load(path).launches) == 3

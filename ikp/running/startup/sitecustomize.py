@@ -236,7 +236,8 @@ def _path(file: int) -> str:
         return ""
 
 
-stderr = Stderr(os.environ.pop(STDERR, ""))
+stderr: Stderr | None = None
+"""The first process's, in the processes of a run."""
 
 
 def say(text: str) -> None:
@@ -246,7 +247,7 @@ def say(text: str) -> None:
 
 def put(text: str) -> None:
     """Print on the stderr that the run began with, even if the program has replaced it since."""
-    stderr.put(text)
+    (stderr or Stderr()).put(text)
 
 
 def _flush() -> None:
@@ -294,6 +295,7 @@ def _wait(wish: str, family: Family | None) -> Wait:
 
 if (_wish := os.environ.pop(WISH, None)) is not None:
     _family = os.environ.pop(FAMILY, None)
+    stderr = Stderr(os.environ.pop(STDERR, ""))
     _followed = None if _family is None else _follow(_wish, _family)
     _hide()
     _waiting = _wait(_wish, None if _followed is None else _followed[0])

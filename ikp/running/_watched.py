@@ -25,6 +25,7 @@ class Watched(Protocol):
     standby: Callable[[], profile | None] | None  # gives captured launches buffers meanwhile
     aside: set[str]  # libraries whose kernels run plain, because ``--kernel`` does not name them
     profiler: Callable[[bool], None]  # called at cudaProfilerStart (True) and cudaProfilerStop
+    exits: Callable[[], None]  # called as the program calls C's exit()
 
     def begin_anew(self) -> None:
         """Count all launches from zero, and decide anew on each kernel."""

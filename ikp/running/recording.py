@@ -77,6 +77,8 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
             launcher.session = _Forked()
         else:
             recording.open(undo, path)
+        if family is not None or not forked:
+            launcher.exits = recording.end
         undo.enter_context(recording.stepped_in)
         recording.step_in(beside=family is not None or not forked)
         undo.pop_all()  # no error: keep all contexts open
@@ -367,6 +369,7 @@ class Recording:
         """Begin anew in a child that the program forked: the parent's launches are the parent's."""
         if self.family is None:
             self.launcher.session = _Forked()
+            self.launcher.exits = _nothing
             return
         self.session, self.ended, self.ending = None, False, threading.Lock()
         self.name = self.path = self.first = ""
@@ -554,6 +557,10 @@ class Recording:
                 pass_on(lost)
                 lines.insert(0, f"the trace is lost: {lost}")
         return lines
+
+
+def _nothing() -> None:
+    """Do nothing as a child exits: its kernels run plain."""
 
 
 class _Exit:

@@ -93,7 +93,7 @@ def test_what_ikp_says_never_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     closed = (tmp_path / "x").open("w")
     closed.close()
     for stream in (None, Full(), closed):
-        monkeypatch.setattr(sitecustomize.stderr, "stream", stream)
+        monkeypatch.setattr(sys, "__stderr__", stream)
         sitecustomize.say("text")
 
 
@@ -119,3 +119,12 @@ def test_no_handler_of_the_program_runs_while_the_trace_is_written() -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
     assert session.written
+
+
+def test_a_child_without_a_trace_writes_none_as_it_calls_exit_of_c() -> None:
+    """Its parent's would be overwritten."""
+    wrote: list[str] = []
+    launcher: Any = SimpleNamespace(exits=lambda: wrote.append("the parent's"))
+    Recording(Any, launcher).forked()  # type: ignore[arg-type]
+    launcher.exits()
+    assert not wrote

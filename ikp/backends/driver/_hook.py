@@ -154,6 +154,7 @@ class NodeKind(IntEnum):
     PROFILER_STARTS = 5  # the program calls cudaProfilerStart
     PROFILER_STOPS = 6
     RESET = 7  # of a device, whose number is the grid's first, is about to begin
+    EXIT = 8  # the program calls C's exit(), which Python does not see
 
 
 class _Part(IntEnum):
@@ -314,6 +315,10 @@ class Hook:
         cell = ctypes.POINTER(Aside)()
         self._at_once.ikp_aside(ctypes.byref(cell))
         return cell.contents
+
+    def watch_exit(self) -> None:
+        """Have C's ``exit`` asked about, before destructors of what is loaded now."""
+        self._library.ikp_watch_exit()
 
     def slot(self) -> int:
         """Return a slot that is not in use yet; 0 where all are."""

@@ -103,6 +103,7 @@ class Chooser(Protocol):
     idle: bool  # nothing is recorded now
     wakers: list[Callable[[], None]]  # called when it is to record again
     profiler: Callable[[bool], None]  # called at cudaProfilerStart (True) and cudaProfilerStop
+    exits: Callable[[], None]  # called as the program calls C's exit()
 
     captures: int  # of CUDA graphs that are under way
 

@@ -156,6 +156,7 @@ class Launches:
     _bodies: set[int] = field(default_factory=set)
     """Numbers of captures under way into graphs that the program has made."""
     _dropped: int = 0
+    _exit_is_watched: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _latest: _Latest = field(default_factory=_Latest)
 
@@ -172,6 +173,8 @@ class Launches:
                 self._not_launched(launch)
             elif launch.node == NodeKind.RESET:
                 self._reset(launch.grid[0])
+            elif launch.node == NodeKind.EXIT:
+                self.launcher.exits()
             elif launch.node >= NodeKind.PROFILER_STARTS:
                 self.launcher.profiler(launch.node == NodeKind.PROFILER_STARTS)
             elif launch.node >= NodeKind.CAPTURE_BEGINS:
@@ -565,6 +568,7 @@ class Launches:
         prof = taking.take(buffer, stream, captured=captured)
         if prof is None:
             return int(launch.function)
+        self._watch_exit()
         meant.patch = made.patch
         parameters = self._memory[kernel.id].parameters
         read = partial(values_as_text, launch, parameters)
@@ -602,6 +606,12 @@ class Launches:
         timed.recorded(int(launch.function), _grid(launch), meant.label, meant.facts)
         if not self._memory[kernel.id].constants:
             self._known.keep(launch, meant, kernel.function(), repeat)
+
+    def _watch_exit(self) -> None:
+        """Have C's ``exit`` asked about, after a first buffer: torch may have come with that."""
+        if not self._exit_is_watched:
+            self._exit_is_watched = True
+            self.hook.watch_exit()
 
     def _check_context(self) -> None:
         """Refuse a context in which torch's memory can't be used.

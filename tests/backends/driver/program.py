@@ -93,6 +93,9 @@ class Launcher:
         self.captures, self.standing = 0, False
         self.told: list[str] = []
 
+    def exits(self) -> None:
+        print("\nended", flush=True)
+
     def profiler(self, starts: bool) -> None:
         self.told.append("starts" if starts else "stops")
 

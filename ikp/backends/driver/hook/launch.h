@@ -3,7 +3,7 @@
 #include "python.h"
 
 enum { NODE = 1, CAPTURE_BEGINS, CAPTURE_ENDS, CAPTURE_INTO, /* NODE: a program puts it into a graph itself */
-       PROFILER_STARTS, PROFILER_STOPS, RESET };
+       PROFILER_STARTS, PROFILER_STOPS, RESET, EXIT };
 
 #define PER_THREAD ((Handle)2)
 

@@ -5,7 +5,7 @@
    meanwhile is raised anew where the thread is back in Python. In the main thread, in which handlers of
    signals run, it is the same object. In another thread, to which another one has sent it, it is a new
    one of its type. */
-#include "python.h"
+#include "launch.h"
 
 static Python python;
 static void *volatile whom;
@@ -55,6 +55,18 @@ SEEN(ikp_ask)(void *callable, const Python *functions) {
     whom = callable;
     return 0;
 }
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
+/* Tell Python that the program has called C's exit(): Python's own end asks no more, and does not come
+   here. Handlers run in the opposite order of their registration: before destructors of what was
+   loaded earlier. */
+static void at_exit(void) {
+    Launch about = {.node = EXIT};
+    if (asking()) ask(&about);
+}
+
+SEEN(ikp_watch_exit)(void) { return atexit(at_exit); }
 
 /* --- forks ------------------------------------------------------------------------------------ */
 

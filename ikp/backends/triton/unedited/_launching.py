@@ -80,6 +80,10 @@ def _unheard(starts: bool) -> None:
     """Do nothing: no windows are opened."""
 
 
+def nothing() -> None:
+    """Do nothing: there is no trace to write."""
+
+
 @dataclass(slots=True)
 class Launcher:
     """Decides for each launch of a kernel whether it is recorded, and launches it.
@@ -106,6 +110,8 @@ class Launcher:
     wakers: list[Callable[[], None]] = field(default_factory=list)
     profiler: Callable[[bool], None] = _unheard
     """Called at the program's cudaProfilerStart (True) and cudaProfilerStop."""
+    exits: Callable[[], None] = nothing
+    """Called as the program calls C's exit()."""
     specials: Specials = field(init=False)
     _kernels: dict[str, KernelLaunches] = field(default_factory=dict)
     """The launches of each kernel in the latest session that recorded some."""

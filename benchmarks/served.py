@@ -32,6 +32,8 @@ import ikp
 
 PATIENCE_S = 300.0
 GRACE_S = 30.0
+WRITTEN_S, QUIET_S = 60.0, 1.0
+"""The longest wait for traces, which other processes write, and for the next one."""
 
 
 @dataclass(slots=True)
@@ -90,11 +92,24 @@ def started(command: list[str], port: int, under: list[str], folder: Path, name:
     return Served(process, port, log)
 
 
-def free_port() -> int:
-    """Return a port that nothing listens at."""
-    with socket.socket() as any_port:
-        any_port.bind(("127.0.0.1", 0))
-        return int(any_port.getsockname()[1])
+def free_ports() -> tuple[int, int]:
+    """Return two ports that nothing listens at."""
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1]), int(other.getsockname()[1])
+
+
+def settled(folder: Path) -> list[Path]:
+    """Return the traces of windows, once no further one has come for some seconds."""
+    until, found = time.monotonic() + WRITTEN_S, list[Path]()
+    while time.monotonic() < until:
+        time.sleep(QUIET_S)
+        now = sorted(folder.glob("*.window*.pftrace"))
+        if now == found and not list(folder.glob(".*-draft")):
+            break
+        found = now
+    return found
 
 
 def driven(
@@ -199,8 +214,9 @@ def main() -> None:
     under = [sys.executable, "-m", "ikp", "run", "--idle", "--replays", asked.replays, "--force"]
     under += ["--out", str(out), *shlex.split(asked.options)]
     began = time.monotonic()
-    plain = started(asked.command, free_port(), [], asked.folder, "plain")
-    recorded = started(asked.command, free_port(), under, asked.folder, "ikp")
+    ports = free_ports()
+    plain = started(asked.command, ports[0], [], asked.folder, "plain")
+    recorded = started(asked.command, ports[1], under, asked.folder, "ikp")
     try:
         for each in (plain, recorded):
             each.wait()
@@ -213,7 +229,7 @@ def main() -> None:
         in_turn(both, prompts, asked.tokens, asked.at_once, asked.rounds)
     finally:
         print("exit codes:", *(each.end() for each in (plain, recorded)), flush=True)
-    for path in sorted(asked.folder.glob("*.window*.pftrace")):
+    for path in settled(asked.folder):
         print(replays(path))
 
 

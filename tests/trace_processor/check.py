@@ -12,6 +12,7 @@ import numpy as np
 
 from ikp.core.trace import Launch, Slots, Trace
 from ikp.core.warps import joined_warps
+from ikp.exporters.timeline.tracks import group_names
 from tests.trace_processor.events import check_events
 from tests.trace_processor.flows import check_flows
 from tests.trace_processor.found import (
@@ -302,30 +303,32 @@ def _check_counters(found: Found, trace: Trace) -> None:
     for track, time, value in zip(*(rows[name].tolist() for name in rows), strict=True):
         got[paths[track]].append((time, value))
     slots = _every(trace)
+    blocks_of = defaultdict(list)
+    for (number, *_), members in _wanted_blocks(trace).items():
+        start, duration = _interval(trace, members)
+        blocks_of[number].append((start, start + duration))
+    tops = group_names(trace.launches)
     wanted = {}
-    for number in range(len(trace.launches)):
-        mine = np.flatnonzero(slots.launch == number).tolist()
-        warps = [
-            (int(slots.start_ns[i]), max(int(slots.start_ns[i]), int(slots.end_ns[i])))
-            for i in mine
-        ]
-        blocks = [
-            (start, start + duration)
-            for key, members in _wanted_blocks(trace).items()
-            if key[0] == number
-            for start, duration in [_interval(trace, members)]
-        ]
-        launch = trace.launches[number]
-        there = prod(launch.grid)
-        known = {int(slots.block[i]) for i in mine}
-        launched = sum(int(slots.warp[i]) < launch.warps_per_block for i in mine)
-        every = len(known) >= there
-        every_warp = every and launched >= there * launch.warps_per_block
+    for top in tops:
+        numbers = [number for number, other in enumerate(tops) if other == top]
+        blocks, warps, every, every_warp = [], [], True, True
+        for number in numbers:
+            mine = np.flatnonzero(slots.launch == number).tolist()
+            warps += [
+                (int(slots.start_ns[i]), max(int(slots.start_ns[i]), int(slots.end_ns[i])))
+                for i in mine
+            ]
+            blocks += blocks_of[number]
+            launch = trace.launches[number]
+            there = prod(launch.grid)
+            every &= len({int(slots.block[i]) for i in mine}) >= there
+            launched = sum(int(slots.warp[i]) < launch.warps_per_block for i in mine)
+            every_warp &= every and launched >= there * launch.warps_per_block
         for name, intervals in (
             ("resident blocks" if every else "resident recorded blocks", blocks),
             ("active warps" if every_warp else "active recorded warps", warps),
         ):
-            wanted[f"{number + 1}/{name}"] = _steps(intervals)
+            wanted[f"all/{top}/{name}"] = _steps(intervals)
     _equal(
         "counters", {k: sorted(v) for k, v in got.items()}, {k: v for k, v in wanted.items() if v}
     )

@@ -113,7 +113,7 @@ def track_paths(processor: TraceProcessor) -> dict[int, str]:
         parent, name = parents[track], names[track]
         if parent < 0:
             return f"all/{name}"
-        if parents[parent] >= 0:
+        if parents[parent] >= 0 or name in COUNTERS:
             return f"{path(parent)}/{name}"
         if ranks[track] < 0:
             return f"{path(parent)}/{name}"
@@ -128,8 +128,8 @@ def _parts(path: str) -> tuple[int, ...]:
     if path.startswith("all/"):
         return (OVERVIEW, -1, 0, 0, 0, 0)
     launch, _, rest = path.partition("/")
-    if not rest or rest in COUNTERS:
-        return (OTHER if rest else LAUNCH, int(launch) - 1, 0, 0, 0, 0)
+    if not rest:
+        return (LAUNCH, int(launch) - 1, 0, 0, 0, 0)
     match = LAYOUT.fullmatch(path)
     assert match, f"there is a track that nobody asked for: {path}"
     _, sm, lane, warp, overlap = match.groups()

@@ -2,8 +2,8 @@
 time.
 
 The tree of :mod:`ikp.exporters.timeline.tracks` has two levels here: a launch is a process with its
-evidence and counters, each SM of it another. Every CTA slot ("lane"), warp and overlap of an SM is
-a thread, named by its path from the SM.
+evidence, each SM of it another, and the counters of a device are one. Every CTA slot ("lane"), warp
+and overlap of an SM is a thread, named by its path from the SM.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ikp.exporters.text import (
 )
 from ikp.exporters.timeline.batches import ARROW, Arrows, Batch, Batches
 from ikp.exporters.timeline.sums import NAME, Sums
-from ikp.exporters.timeline.tracks import Layout, Track, lay_out, process_names
+from ikp.exporters.timeline.tracks import Layout, Track, TrackKind, lay_out, process_names
 from ikp.progress import track
 
 _PER_LAUNCH: Final = 1 << 16
@@ -58,10 +58,15 @@ class ChromeThreads:
     def of(self, layout: Layout, launches: Sequence[Launch]) -> Iterator[bytes]:
         """Make threads of a layout's tracks; yield the events that name them."""
         names = process_names(tuple(launches))
+        called = {one.uuid: one.name for one in layout.tracks}
+        for row in layout.tracks:
+            if row.kind is TrackKind.COUNTER:
+                if row.parent not in self.process.values():
+                    yield from self._process(row.parent, called[row.parent], 0)
+                self.process[row.uuid] = row.parent
         for number, tracks in enumerate(layout.launches):
             yield from self._process(tracks.evidence, names[number], number)
             yield from self._thread(tracks.evidence, tracks.evidence, "ikp")
-            self.process |= dict.fromkeys((tracks.blocks, tracks.warps), tracks.evidence)
         blocks = layout.blocks
         lanes, one = np.unique(blocks.track, return_index=True)  # by launch, SM and lane
         columns = (column[one].tolist() for column in (blocks.launch, blocks.sm, blocks.lane))
@@ -354,7 +359,7 @@ def _blocks(trace: Trace, layout: Layout, threads: ChromeThreads, origin: int) -
 
 
 def _counters(layout: Layout, threads: ChromeThreads, origin: int) -> Iterator[bytes]:
-    """Yield, for each launch, how many blocks and warps ran at any time."""
+    """Yield, for each device and rank, how many blocks and warps ran at any time."""
     for uuid, name, (moments, values) in layout.counters:
         state, what = name.encode().split(b" ", 1)
         begin = b'{"ph":"C","pid":%d,"name":"%s","ts":' % (threads.process[uuid], state)

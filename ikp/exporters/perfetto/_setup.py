@@ -233,7 +233,7 @@ def launch_slices(
     sizes = [len(one.label) + sum(map(len, one.notes)) for one in launches]
     for rows in some_at_once(sizes, _LAUNCHES_AT_ONCE):
         low, part = rows.start, launches[rows]
-        overview, _, own, _, _, start, end = (
+        overview, _, own, start, end = (
             np.array(column, np.int64)
             for column in zip(*layout.launches[low : low + len(part)], strict=True)
         )

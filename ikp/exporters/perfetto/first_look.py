@@ -77,7 +77,8 @@ def query(head: Head, number: int, place: Place | None = None) -> dict[str, str]
     commands = list[tuple[str, ...]](expand)
     if sum(one.top == launches[number].top for one in launches[:number]) > _MANY_ABOVE:
         own = f"launch {number}: {launches[number].row}"
-        commands.append(("CopyTracksToWorkspaceByRegexWithAncestors", row, own))
+        copied = f"{row}|{_COUNTERS}" if len({one.top for one in launches}) == 1 else row
+        commands.append(("CopyTracksToWorkspaceByRegexWithAncestors", copied, own))
         commands += [("SwitchWorkspace", own), *expand]
     if place is not None:
         commands.append(("AddDebugSliceTrack", _slice_of(place), place.row))
@@ -134,6 +135,8 @@ def _exactly(name: str) -> str:
 
 
 _SPECIAL: Final = r"[][\\^$.*+?(){}|/]"
+_COUNTERS: Final = "^(resident|active) (recorded )?(blocks|warps)$"
+"""The rows of a device's counters, which are beside its launches."""
 _MANY_ABOVE: Final = 5
 """Rows of other launches that may lie above the one to show."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -256,6 +256,21 @@ def occupancy(
         found += zip(of_blocks, of_warps, strict=True)
         progress(high - low)
     return found
+
+
+def together(found: Sequence[Steps]) -> Steps:
+    """Return one counter for several: their sum over time. Each ends at 0."""
+    if len(found) == 1:
+        return found[0]
+    times = np.concatenate([moments for moments, _ in found])
+    change = np.diff(np.concatenate([values for _, values in found]), prepend=0)
+    if (np.diff(times) < 0).any():
+        order = np.argsort(times, kind="stable")
+        times, change = times[order], change[order]
+    last = np.append(times[1:] != times[:-1], True)[: len(times)]
+    times, values = times[last], np.cumsum(change)[last]
+    changed = np.diff(values, prepend=0) != 0
+    return times[changed], values[changed]
 
 
 _FAR: Final = np.iinfo(np.int64).max

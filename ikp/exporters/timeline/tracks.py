@@ -4,9 +4,9 @@ Outermost first::
 
     launches · NVIDIA H200   all launches of a rank and device, as slices
     |- (more of them)        launches that ran beside others
+    |- resident blocks       counter, of those that are known
+    |- active warps          counter, of those that are known
     |- gemm                  one slice, the launch, with the evidence as arguments
-    |  |- resident blocks    counter, of those that are known
-    |  |- active warps       counter, of those that are known
     |  |- SM 12 · lane 0     blocks that follow each other on one SM, as slices
     |  |  `- warp 3 producer     ranges and instants of that warp, of all the blocks in the lane
     |  |     `- overlap 1        ranges that overlap others of their warp
@@ -14,13 +14,14 @@ Outermost first::
 
 A launch is no process: a process is ordered by its name among those of other traces, shows a
 process id, and is one with any other process of that id. All tracks are plain ones, in an explicit
-order, and each has slices or a counter to show while it is collapsed. A lane is a CTA slot.
+order, and each has slices or a counter to show while it is collapsed. A lane is a CTA slot. All
+launches of a device share its two counters, and so one scale.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import starmap
@@ -40,13 +41,14 @@ from ikp.exporters.timeline.blocks import (
     find_blocks,
     in_use,
     occupancy,
+    together,
     with_slots,
 )
 
 Ints = NDArray[np.int64]
 
-_FIRST_LANE: Final = 3
-"""Rank of the first CTA slot among the rows of a launch: below its two counters."""
+_FIRST_LANE: Final = 1
+"""Rank of the first CTA slot among the rows of a launch."""
 
 
 class TrackKind(Enum):
@@ -73,8 +75,6 @@ class LaunchTracks(NamedTuple):
     overview: int  # the row of all launches that shows it
     parent: int  # of the rows that follow
     evidence: int
-    blocks: int
-    warps: int
     start: int
     end: int
 
@@ -95,7 +95,7 @@ class Layout:
     summary: int
     launches: tuple[LaunchTracks, ...]
     blocks: BlockRows
-    counters: list[Counted]  # two of each launch: its blocks, and its warps
+    counters: list[Counted]  # two of each device and rank: its blocks, and its warps
     span: tuple[int, int] | None  # from when to when any track is in use; None where none is
     slot_track: Ints  # of each slot: its warp's track
     next_uuid: int  # the first track id that is still free
@@ -126,7 +126,10 @@ def lay_out(
 
     tops, launches = _launch_tracks(trace.launches, when, first_uuid)
     lanes = np.flatnonzero(np.diff(blocks.track, prepend=-1))  # the first block of each
-    lane_uuid = first_uuid + len(tops) + _ROWS * len(launches)
+    counters, counter_rows = _counters(
+        launches, seen, running, first_uuid + len(tops) + len(launches)
+    )
+    lane_uuid = first_uuid + len(tops) + len(launches) + len(counters)
     warp_uuid = lane_uuid + len(lanes)
     evidence = np.array([one.evidence for one in launches], np.int64)
     lane_rows = _lane_tracks(
@@ -136,16 +139,9 @@ def lay_out(
         _family(warp_uuid, lane_uuid + lane_of_slot[warps], "warp", warp[warps]),
         _roles(trace, warp_of_slot, len(warps)),
     )
-    counters = [
-        Counted(*counter)
-        for one, known, (of_blocks, of_warps) in zip(launches, seen, running, strict=True)
-        for counter in (
-            (one.blocks, blocks_name(known), of_blocks),
-            (one.warps, warps_name(known), of_warps),
-        )
-    ]
+    launch_rows = _launch_rows(trace.launches, launches)
     return Layout(
-        tracks=(*tops, *_launch_rows(trace.launches, launches, seen), *lane_rows, *warp_rows),
+        tracks=(*tops, *launch_rows, *counter_rows, *lane_rows, *warp_rows),
         summary=tops[1].uuid,
         launches=launches,
         blocks=replace(blocks, track=lane_uuid + blocks.track),
@@ -198,12 +194,38 @@ def _launch_tracks(
     The first row is that of the first launch, the second the one about the file.
     """
     tops, top_of = _tops(launches, when, first_uuid)
-    ids = range(first_uuid + len(tops), first_uuid + len(tops) + _ROWS * len(launches), _ROWS)
+    ids = range(first_uuid + len(tops), first_uuid + len(tops) + len(launches))
     rows = zip(top_of, ids, when[0].tolist(), when[1].tolist(), strict=True)
     return tops, tuple(
-        LaunchTracks(overview, parent, uuid, uuid + 1, uuid + 2, start, end)
+        LaunchTracks(overview, parent, uuid, start, end)
         for (overview, parent), uuid, start, end in rows
     )
+
+
+def _counters(
+    launches: tuple[LaunchTracks, ...],
+    seen: list[Seen],
+    running: list[tuple[Steps, Steps]],
+    uuid: int,
+) -> tuple[list[Counted], list[Track]]:
+    """Return the counters of each device and rank, and their rows, above those of its launches."""
+    counters: list[Counted] = []
+    rows: list[Track] = []
+    for parent in dict.fromkeys(one.parent for one in launches):
+        mine = [at for at, one in enumerate(launches) if one.parent == parent]
+        known = [seen[at] for at in mine]
+        every = all(one.every_block for one in known), all(one.every_warp for one in known)
+        counts = (
+            (sum(one.blocks for one in known), sum(one.of_blocks for one in known)),
+            (sum(one.warps for one in known), sum(one.of_warps for one in known)),
+        )
+        for i, (state, what) in enumerate((("resident", "blocks"), ("active", "warps"))):
+            name = f"{state} {what}" if every[i] else f"{state} recorded {what}"
+            about = _counts(what.capitalize(), every[i], *counts[i])
+            counters.append(Counted(uuid, name, together([running[at][i] for at in mine])))
+            rows.append(Track(uuid, name, parent, i - 1, TrackKind.COUNTER, about))
+            uuid += 1
+    return counters, rows
 
 
 def _tops(
@@ -250,36 +272,11 @@ def group_names(launches: tuple[Launch, ...]) -> list[str]:
     ]
 
 
-def _launch_rows(
-    launches: tuple[Launch, ...], tracks: tuple[LaunchTracks, ...], seen: list[Seen]
-) -> list[Track]:
-    """Return each launch's own row, described, and its counters."""
-    rows = []
+def _launch_rows(launches: tuple[Launch, ...], tracks: tuple[LaunchTracks, ...]) -> Iterator[Track]:
+    """Yield each launch's own row, described."""
     names = launch_names(launches)
-    for i, (one, name, known) in enumerate(zip(tracks, names, seen, strict=True)):
-        about = _describe(launches[i])
-        blocks = _counts("Blocks", known.every_block, known.blocks, known.of_blocks)
-        warps = _counts("Warps", known.every_warp, known.warps, known.of_warps)
-        rows += [
-            Track(one.evidence, name, one.parent, i + 1, description=about),
-            Track(one.blocks, blocks_name(known), one.evidence, 1, TrackKind.COUNTER, blocks),
-            Track(one.warps, warps_name(known), one.evidence, 2, TrackKind.COUNTER, warps),
-        ]
-    return rows
-
-
-_ROWS: Final = 3
-"""Rows of its own that a launch has."""
-
-
-def blocks_name(seen: Seen) -> str:
-    """Return the name of the counter of blocks, which counts only blocks of known times."""
-    return "resident blocks" if seen.every_block else "resident recorded blocks"
-
-
-def warps_name(seen: Seen) -> str:
-    """Return the name of the counter of warps, which counts only warps of known times."""
-    return "active warps" if seen.every_warp else "active recorded warps"
+    for number, (launch, one, name) in enumerate(zip(launches, tracks, names, strict=True), 1):
+        yield Track(one.evidence, name, one.parent, number, description=_describe(launch))
 
 
 def _counts(what: str, every: bool, known: int, there: int) -> str:

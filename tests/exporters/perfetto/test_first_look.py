@@ -87,16 +87,24 @@ def test_the_window_is_within_the_file(tmp_path: Path) -> None:
     assert "visStart" not in query(head(warps([[]], blocks=[(0, 5, 5)]), tmp_path), 0)
 
 
+COUNTERS = "^(resident|active) (recorded )?(blocks|warps)$"
+
+
 def test_a_launch_far_down_gets_a_workspace_of_its_own(tmp_path: Path) -> None:
+    """With the counters of its device, where all are of this device."""
     found = commands(query(head(many(["k"] * 8), tmp_path), 6))
     row = f"k #{6}"
     own = f"launch 6: {row}"
     assert found[:3] == found[5:] and found[1] == ("ExpandTracksByRegex", f"^{row}$")
     assert found[3:5] == [
-        ("CopyTracksToWorkspaceByRegexWithAncestors", f"^{row}$", own),
+        ("CopyTracksToWorkspaceByRegexWithAncestors", f"^{row}$|{COUNTERS}", own),
         ("SwitchWorkspace", own),
     ]
     assert len(commands(query(head(many(["k"] * 8), tmp_path), 5))) == 3
+    made = many(["k"] * 8)
+    others = (*made.launches[:7], replace(made.launches[7], device="another"))
+    _, _, _, copied, *_ = commands(query(head(replace(made, launches=others), tmp_path), 6))
+    assert copied[1] == f"^{row}$"
 
 
 @pytest.mark.parametrize("label", ["gemm<128, 64>(a+b)", "a.b*c?", "x\\y|z^$[0]{1}/", "測量"])

@@ -51,6 +51,31 @@ def test_blocks_without_records_take_the_lanes_that_they_have_with_slots(trace: 
     assert rows == {one.name for one in every.tracks if one.name.startswith("SM ")}
 
 
+def test_launches_of_a_device_share_its_counters() -> None:
+    """So they have one scale; those that run at once are added up."""
+    blocks = [(0, 0, 10), (1, 5, 15), (0, 20, 30), (1, 20, 25)]
+    trace = warps([[]] * 4, blocks=blocks)
+    launch = replace(trace.launches[0], grid=(1, 1, 1))
+    launches = (launch, launch, launch, replace(launch, device="another"))
+    slots = replace(trace.slots, launch=np.arange(4, dtype=np.int32))
+    layout = lay_out(replace(trace, launches=launches, slots=slots))
+    tops = {one.uuid: one.name for one in layout.tracks}
+    of = {one.uuid: tops[one.parent] for one in layout.tracks if one.parent}
+    begin = int(trace.slots.start_ns.min())
+    found = {
+        (of[one.track], one.name): [
+            (int(at) - begin, int(many)) for at, many in zip(*one.steps, strict=True)
+        ]
+        for one in layout.counters
+    }
+    mine, other = dict.fromkeys(of[one.track] for one in layout.counters)
+    together = [(0, 1), (5, 2), (10, 1), (15, 0), (20, 1), (30, 0)]
+    names = ("resident blocks", "active warps")
+    assert [found[mine, name] for name in names] == [together, together]
+    assert [found[other, name] for name in names] == [[(20, 1), (25, 0)]] * 2
+    assert len(found) == 4
+
+
 def test_it_tells_of_each_slot_twice() -> None:
     told: list[int] = []
     trace = warps([[(1, 2)], [(11, 12)]], blocks=[(0, 0, 10), (0, 10, 20)])

@@ -141,17 +141,32 @@ def test_registers_that_leave_room_for_few_warps() -> None:
         scene.add(*(Warp(block, w, block % 132, begin, begin + 10_000, ranges) for w in range(4)))
     facts = CodeFacts("sm_90a", 200, None, False, {"walk": RangeFacts("load")})
     verdict = explained(scene, facts, device="NVIDIA H200")
-    found = next(one for one in verdict.every if one.id == "low-occupancy")
-    assert "registers" in found.title
-    assert found.confidence == "possible", "what the code needs, no launch gives"
-    taken = CodeFacts("sm_90a", 32, 100 << 10, False, facts.ranges)
-    given = explained(scene, taken, device="NVIDIA H200").every[0]
-    assert (given.id, given.confidence) == ("low-occupancy", "likely"), "a launch gives that"
+    found = verdict.every[0]
+    assert found.id == "low-occupancy" and "registers" in found.title
     assert found.bound_share == pytest.approx(1 - 1 / 3)  # all six blocks of an SM at once
     assert "1 wave of blocks in place of 3" in found.what_if
     hardware = verdict.hardware
     assert hardware is not None and hardware.limited_by == "registers"
     assert (hardware.warps_at_once, hardware.warps_possible, hardware.registers) == (8, 64, 200)
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "sure"), [(200, None, "possible"), (32, 100 << 10, "likely")]
+)
+def test_registers_are_what_the_code_needs_unless_warps_do_nothing_but_wait(
+    registers: int, shared: int | None, sure: str
+) -> None:
+    """Shared memory is a launch's to give."""
+    scene = Scene()
+    for block in range(132 * 6):
+        begin = block // (132 * 2) * 10_000
+        ranges = [("walk", begin, begin + 7_000), ("mix", begin + 7_000, begin + 10_000)]
+        scene.add(*(Warp(block, w, block % 132, begin, begin + 10_000, ranges) for w in range(4)))
+    code = {"walk": RangeFacts("load"), "mix": RangeFacts("compute")}
+    facts = CodeFacts("sm_90a", registers, shared, False, code)
+    verdict = explained(scene, facts, device="NVIDIA H200")
+    found = next(one for one in verdict.every if one.id == "low-occupancy")
+    assert found.confidence == sure
 
 
 def test_flops_are_those_of_all_records_or_none() -> None:

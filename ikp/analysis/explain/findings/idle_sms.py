@@ -230,6 +230,8 @@ _EMPTY: Final = 0.0625
 _HALF: Final = 0.5
 _MOSTLY: Final = 0.45
 """Share of the warps' time in memory from which on more warps are likely to hide some of it."""
+_NEARLY_ALL: Final = 0.9
+"""The same where the code needs the registers that leave room for so few."""
 _FAR_BELOW: Final = 0.7
 """Share of the nearest roof below which few warps are likely to be what keeps a kernel from it."""
 _MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
@@ -253,8 +255,8 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     if full > _FEW or (share < _WAITS and not alone) or not enough(launch, at_stake):
         return
     at_stake = min(at_stake, (1 - nearest(launch)) * launch.duration)
-    given = room.limited_by != "registers"  # by a launch, and not by what the code needs
-    sure = alone or (given and share >= _MOSTLY and is_counted(launch))
+    needed = room.limited_by == "registers"  # by the code, and not given by a launch
+    sure = alone or (share >= (_NEARLY_ALL if needed else _MOSTLY) and is_counted(launch))
     rows = launch.of_region(regions)
     why = f", of {room.registers} registers for each thread" if room.registers else ""
     yield finding(

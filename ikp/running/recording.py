@@ -350,11 +350,17 @@ class Recording:
 
         if not (self.launcher.recorded or self._has_replays()):
             return None, self._close(session, None)
-        found = session.end_with_copies()
+        lines = list[str]()
+        try:
+            found = session.end_with_copies()
+        except Exception as error:  # noqa: BLE001 - what was recorded is there, and read anew
+            pass_on(error)
+            found, lines = None, [f"not written by another process: {error}."]
         if found is not None:
             copies, target, force = found
             return write_apart(copies, target, force=force)
-        before, lines = _state(self.path), self._close(session, None)
+        before = _state(self.path)
+        lines += self._close(session, None)
         trace = _trace(session) if _state(self.path) != before else None
         return None if trace is None else Recorded.of(trace), lines
 

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import ikp
 from ikp.running import apart
+from ikp.running.recording import Recording
 from ikp.session.copies import Copies
 from tests.host import Host, work
 from tests.repo.tree import ROOT
@@ -111,3 +113,22 @@ def test_the_trace_of_a_process_that_is_killed_meanwhile_is_written(
     process.wait()
     wait_for(path)
     assert len(ikp.load(path).launches) == 3
+
+
+def test_a_window_whose_records_can_not_be_passed_on_is_written_here(
+    host: Host, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.pftrace"
+    prof: Any = ikp.profile(path).start()
+    host.run(prof.buffer("k", size=4096, regions=NAMES), work(5))
+
+    def fails() -> None:
+        raise ValueError("no copies")
+
+    prof.end_with_copies = fails
+    recording: Any = SimpleNamespace(launcher=SimpleNamespace(recorded={"k": 1}), path=str(path))
+    recording._close = lambda session, _: [session.stop()][1:]
+    recorded, lines = Recording._written(recording, prof)
+    assert recorded is not None and recorded.records == 5
+    assert lines == ["not written by another process: no copies."]
+    assert len(ikp.load(path).launches) == 1

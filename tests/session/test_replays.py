@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -224,3 +226,23 @@ def test_chips_have_its_instructions(arch: str, tmp_path: Path) -> None:
     from tests.backends.sass import assemble
 
     assert assemble(replay_kernel.code(), tmp_path, arch)
+
+
+def test_another_process_finds_the_same_in_a_copy_of_a_log() -> None:
+    """Its segments have no memory there, only sizes."""
+    sources = [made([3, 0, 9, 12] * 9), made([1, 2, 3, 4])]
+    device = Device(sources, most=2)
+    for seed in range(3):
+        device.replay(sources, seed=seed)
+    used = int(device.log[:8].view("<u8")[0])
+    graph = replays.CopiedGraph(1, device.segments, device.replays, {"a": "b"})
+    data = device.log[replays.LOG_HEADER_BYTES :][:used]
+    copy = replays.LogCopy(data, [graph], 2, Counter(), full=False)
+    there = pickle.loads(pickle.dumps(copy.bare()))  # noqa: S301 - our own
+    (bare,) = there.graphs
+    assert [each.nbytes for each in bare.segments] == [each.nbytes for each in device.segments]
+    here, kept = copy.kept(), there.kept()
+    assert len(kept.launches) == 4 and kept.lost == here.lost and len(kept.lost) == 1
+    assert kept.figures == here.figures and kept.made == here.made
+    for (one, first), (other, second) in zip(here.launches, kept.launches, strict=True):
+        assert_same(outcome(first.source(one)), outcome(second.source(other)))

@@ -64,7 +64,7 @@ _LEAST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """How much longer recording made the launches of one label, as far as the trace tells.
+    """How much longer recording made the launches of one label, as far as the trace says.
 
     ``ratio`` is their time over what it would be without records, and ``error`` how far that was
     off in nine of ten calls of libraries. ``warp_ratio`` is the mean time of warps with ranges over

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ikp.backends.loaded import Module
-from ikp.backends.patched import Counts, RecordedLaunch, drop_buffer, tell
+from ikp.backends.patched import Counts, RecordedLaunch, add_facts, drop_buffer
 from ikp.backends.reached import reached
 from ikp.checking.comparison import Buffer, CheckResult
 from ikp.checking.messages import KernelForm, LaunchConfiguration, Request, packed
@@ -127,7 +127,7 @@ def report(counts: Counts, session: Session, label: str, launch: RecordedLaunch)
     Raises:
         CheckError: it failed the check.
     """
-    tell(session, label, launch)
+    add_facts(session, label, launch)
     if launch.verdict is None or not launch.verdict.refused:
         return
     drop_buffer(counts, session, label, launch.taken[0])

@@ -64,8 +64,8 @@ class RecordedLaunch:
 
     ``buffer`` returns a session's buffer; None where the session has ended. It takes a plan, a
     grid, the warps of a block, the records of a warp where these are known, and the selection. It,
-    ``tell`` and ``drop`` must not hold the launch. A buffer is read back once nothing refers to it
-    any more, and objects in a reference cycle live until Python collects cycles.
+    ``report`` and ``drop`` must not hold the launch. A buffer is read back once nothing refers to
+    it any more, and objects in a reference cycle live until Python collects cycles.
     """
 
     plan: Plan
@@ -78,7 +78,7 @@ class RecordedLaunch:
     verdict: CheckResult | None = None  # of the A/B check
     addresses: AddressFigures | str | None = None  # of address probes, or why there are none
     tried: TriedSuspects | str | None = None  # times without suspects, or why there are none
-    tell: Callable[[RecordedLaunch], None] | None = None  # adds the kernel's facts to the trace
+    report: Callable[[RecordedLaunch], None] | None = None  # adds the kernel's facts to the trace
     drop: Callable[[], None] | None = None  # forgets its buffer: it was not launched
     label: str = ""  # under which the launch is recorded
     facts: MutableMapping[str, str] | None = None  # of its session
@@ -403,7 +403,7 @@ def _patched(code: bytes, name: str, options: dict[str, Any]) -> Patch:
     return made
 
 
-def tell(session: Session, label: str, launch: RecordedLaunch) -> None:
+def add_facts(session: Session, label: str, launch: RecordedLaunch) -> None:
     """Add the facts on a patched kernel to its trace: check, addresses, kept code, choices.
 
     Args:

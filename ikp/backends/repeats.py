@@ -177,7 +177,7 @@ class KnownLaunch:
     argument: ExtraArgument
     repeat: Repeat
     replaces: int = 0
-    """For how many of the kernel's own arguments the launch parameters stand, of a word each."""
+    """How many of the kernel's own arguments the launch parameters replace, of a word each."""
 
 
 @dataclass(frozen=True, slots=True)

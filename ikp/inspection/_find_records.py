@@ -111,7 +111,7 @@ def _is_zero(tracer: Tracer, at: int, place: str) -> bool:
 
 @dataclass
 class _WideStores:
-    """The 16-byte stores: records, and others, by which the clock reads of records are told."""
+    """The 16-byte stores: records, and others, by which the clock reads of records are known."""
 
     tracer: Tracer
     unresolved: list[int] = field(default_factory=list)

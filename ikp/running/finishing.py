@@ -93,7 +93,7 @@ def _cells(one: Kernel, wide: int) -> tuple[str, ...]:
 
 
 def _short(name: str, wide: int) -> str:
-    """Return a name that fits beside the numbers: its beginning and its end tell kernels apart."""
+    """Return a name that fits beside the numbers: kernels differ at its beginning and its end."""
     text, room = shortened(name), max(wide - _NUMBERS, 1)
     if width(text) <= room:
         return text

@@ -28,7 +28,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The figures of a trace that the end of a run tells."""
+    """The figures of a trace that the end of a run reports."""
 
     records: int = 0  # that warps attempted
     dropped: int = 0  # of these

@@ -134,7 +134,7 @@ class _Unprepared:
 
 
 class _Child:
-    """The session's stand-in in a child of the program: opens the session at its first launch.
+    """The session's substitute in a child of the program: opens the session at its first launch.
 
     Most children launch nothing, and leave no file. A child that is forked ends by ``os._exit``,
     which asks no function of ``atexit``: so that writes the trace first.
@@ -202,7 +202,7 @@ class _StandingBy:
 
 
 class _Forked:
-    """The session's stand-in in a process that the program forked, where kernels run plain."""
+    """The session's substitute in a process that the program forked, where kernels run plain."""
 
     def __init__(self) -> None:
         self._said = False

@@ -14,7 +14,7 @@ from ikp.backends import further_runs
 from ikp.backends.checked import PlainLaunch
 from ikp.backends.further_runs import probe_addresses
 from ikp.backends.loaded import Module
-from ikp.backends.patched import RecordedLaunch, tell
+from ikp.backends.patched import RecordedLaunch, add_facts
 from ikp.backends.reached import Reached
 from ikp.checking.comparison import Buffer, CheckResult
 from ikp.checking.messages import LaunchConfiguration, Request
@@ -133,11 +133,11 @@ def test_a_trace_keeps_the_figures_of_a_labels_first_kernel() -> None:
     session = SimpleNamespace(facts={})
     found = AddressFigures(1, 2, 3, "equal", (), ())
     launch = RecordedLaunch(PLAN, Language.TRITON, lambda *_: None, addresses=found)
-    tell(session, "k", launch)
+    add_facts(session, "k", launch)
     launch.addresses = AddressFigures(9, 9, 9, "equal", (), ())
-    tell(session, "k", launch)
+    add_facts(session, "k", launch)
     launch.addresses = "why"
-    tell(session, "other", launch)
+    add_facts(session, "other", launch)
     assert read_addresses(session.facts, "k") == found
     assert session.facts["no addresses of other"] == "why"
 

@@ -13,7 +13,7 @@ from ikp.backends import further_runs
 from ikp.backends.checked import PlainLaunch
 from ikp.backends.further_runs import try_suspects
 from ikp.backends.loaded import Module
-from ikp.backends.patched import RecordedLaunch, tell
+from ikp.backends.patched import RecordedLaunch, add_facts
 from ikp.backends.reached import Reached
 from ikp.checking.comparison import Buffer, CheckResult
 from ikp.checking.messages import LaunchConfiguration, Request, RunTimes
@@ -103,9 +103,9 @@ def test_what_fails_there_or_is_refused_here_has_a_reason(
 def test_a_trace_keeps_what_was_tried_and_why_not() -> None:
     session, tries = SimpleNamespace(facts={}), plan(level="machine", tries=2)
     launch = RecordedLaunch(tries, Language.TRITON, lambda *_: None, tried=TriedSuspects(3, ()))
-    tell(session, "k", launch)
+    add_facts(session, "k", launch)
     launch.tried = "why"
-    tell(session, "other", launch)
+    add_facts(session, "other", launch)
     assert read_tried(session.facts, "k") == TriedSuspects(3, ())
     assert session.facts["not tried in other"] == "why"
     assert tries.needs_machine_code and str(tries).endswith(" tries=2")

@@ -68,7 +68,7 @@ def _lines(diff: Diff, wide: int | None) -> Iterator[Line]:
         for one in names:
             yield f"only {side}: {name(one)}", ""
     for limit in diff.limits:
-        yield from lines(told(limit, show), _style(limit))
+        yield from lines(line_of(limit, show), _style(limit))
     if diff.kernels:
         bounds = f"bounds: {100 * diff.confidence:.3g} % sure that all of them hold, together."
         yield from lines(bounds, "dim")
@@ -253,7 +253,7 @@ def verdict(change: Change, whole: float | None = None) -> str:
     return f"{_CANT_TELL}{share}"
 
 
-def told(limit: Limit, show: Callable[[float], str]) -> str:
+def line_of(limit: Limit, show: Callable[[float], str]) -> str:
     """Return the verdict on a limit, in a line."""
     place = f" in {printable(limit.kernel)}" + (f", {printable(limit.role)}" if limit.role else "")
     word = {"over": "OVER", "within": "within", "unknown": "can't tell"}[limit.verdict]

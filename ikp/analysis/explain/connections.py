@@ -87,7 +87,7 @@ def _meetings(launch: Prepared, regions: list[int]) -> dict[int, Meetings]:
     starts = _begins(region, who[order], what[order], turn[order])
     count = np.diff(starts, append=len(rows))
     opens = launch.opens[rows]
-    apart = opens[starts + count - 1] > opens[starts]  # where all come at once, nobody waits
+    apart = opens[starts + count - 1] > opens[starts]  # where all come at once, none waits
     low = _begins(region[starts])
     high = np.append(low[1:], len(starts))
     found = {}
@@ -163,7 +163,7 @@ class Connection:
     how: str  # "arrows" | "payloads"
     of: int  # how many waits the region has
 
-    def told(self, launch: Prepared) -> str:
+    def line(self, launch: Prepared) -> str:
         """Return the line of the verdict that says which regions were joined, and how."""
         names = launch.names[self.wait], launch.names[self.source]
         return f"{names[0]} with {names[1]} by {self.how}: {len(self.waits)} of {self.of}"

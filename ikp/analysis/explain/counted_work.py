@@ -221,7 +221,7 @@ def _cycles_per_ns(launch: Prepared) -> float:
 def _executed(launch: Prepared) -> NDArray[np.float64]:
     """Return how many ranges of each region all blocks made, at least.
 
-    A block that did far more than others stands for itself, and not for those without records:
+    A block that did far more than others counts for itself, and not for those without records:
     how many there are like it, a sample does not say, and a roof is a lower bound.
     """
     factor, each = _all_of_recorded(launch), launch.by_warp

@@ -91,7 +91,7 @@ def _verdict(trace: Trace, chosen: Chosen, prepared: Prepared) -> Verdict:
         serves=serves_of(prepared),
         accesses=accesses_of(prepared),
         tried=tried,
-        connected=tuple(one.told(prepared) for one in joined),
+        connected=tuple(one.line(prepared) for one in joined),
     )
 
 

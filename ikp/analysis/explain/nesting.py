@@ -149,7 +149,7 @@ class _Ranges:
 
 
 def _nested(ranges: _Ranges) -> Ints | None:
-    """Return the depths of ranges, as they stand; None if some overlap, or take no time."""
+    """Return the depths of ranges, as they are; None if some overlap, or take no time."""
     after = ranges.opens[1:] >= ranges.closes[:-1]
     if np.all(after | (ranges.slot[1:] != ranges.slot[:-1])):
         return np.zeros(len(ranges.slot), np.int64)

@@ -60,7 +60,7 @@ class Coverage:
         np.maximum(low, high, out=high)
         low.sort(kind="stable")  # each warp's intervals ascend: such runs are merged, not sorted
         high.sort(kind="stable")
-        # Whatever is over before a moment has begun before it: as many as have begun are over.
+        # What is over before a moment has begun before it: as many as have begun are over.
         new = np.ones(len(low) + 1, bool)  # whether a piece begins, or all before it are over
         np.greater(low[1:], high[:-1], out=new[1:-1])
         opens, closes, shift = low[new[:-1]], *np.zeros((2, np.count_nonzero(new)), np.int64)

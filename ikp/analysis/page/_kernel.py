@@ -63,7 +63,7 @@ class RegionRow:
     kind: str
     cells: list[str]
     bars: str  # the histogram's path
-    told: str  # what the histogram shows, in words
+    title: str  # what the histogram shows, in words
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,8 +107,8 @@ def picture_of(
             labels.append((y + 10, f"{lane.warp}"))
             lives.append((y, tall, *place(lane.start, lane.end)))
             for box in lane.boxes:
-                kind, told = _kind(launch, box, regions)
-                used.update(told)
+                kind, named = _kind(launch, box, regions)
+                used.update(named)
                 x, width = place(box.opens, box.closes)
                 name = _what(launch.names[box.region]) if box.count == 1 else ""
                 rects.append(
@@ -139,7 +139,7 @@ def legend_of(pictures: Sequence[Picture]) -> list[tuple[str, str]]:
 
 
 def percent(part: int, whole: int) -> str:
-    """Return a share in percent, so exactly that nanoseconds can be told apart."""
+    """Return a share in percent, so exactly that nanoseconds differ."""
     return f"{100 * part / whole:.9f}".rstrip("0").rstrip(".")
 
 

@@ -64,7 +64,7 @@ class InterposedLaunch(ctypes.Structure):
         ("ordinal", ctypes.c_uint32),
         ("offset", ctypes.c_uint32),
         ("bytes", ctypes.c_uint32),
-        ("told", ctypes.c_uint64 * 9),
+        ("argument", ctypes.c_uint64 * 9),
         ("params", ctypes.POINTER(ctypes.c_void_p)),
         ("extra", ctypes.POINTER(ctypes.c_void_p)),
         ("attributes", ctypes.c_void_p),
@@ -82,7 +82,7 @@ class InterposedLaunch(ctypes.Structure):
             replaces: how many of the kernel's own arguments it replaces, of a word each.
         """
         self.replaces = replaces
-        self.told[: len(words)] = words
+        self.argument[: len(words)] = words
         self.ordinal, self.offset = argument.ordinal, argument.offset
         self.bytes = argument.size
 

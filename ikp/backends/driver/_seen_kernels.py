@@ -129,7 +129,7 @@ class Chooser(Protocol):
     def capture_ends(self) -> None:
         """Note that a capture ends."""
 
-    def tell(self, kernel: Any, reason: str, times: int = 1) -> None:
+    def count_plain(self, kernel: Any, reason: str, times: int = 1) -> None:
         """Count launches that are not recorded, by their reason."""
 
     def over(self, kernel: Any) -> str | None:

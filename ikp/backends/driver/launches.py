@@ -188,11 +188,11 @@ class Launches:
             kernel = self._counted_as(launch)
             self.launcher.failed[kernel.full_name] = REFUSED
             self.hook.revoke()
-            self.launcher.tell(kernel, REFUSED)
+            self.launcher.count_plain(kernel, REFUSED)
             warn(str(error), stacklevel=2)
         except _NotNow as reason:
             launch.instead = launch.function
-            self.launcher.tell(self._counted_as(launch), str(reason))
+            self.launcher.count_plain(self._counted_as(launch), str(reason))
         except Exception as error:  # noqa: BLE001 - at any error, the plain kernel is launched
             launch.instead = launch.function
             pass_on(error)
@@ -225,7 +225,7 @@ class Launches:
         timed.report()
         for (_, reason), (slot, kernel) in self._slots.items():
             if times := self.hook.passed[slot]:
-                self.launcher.tell(kernel, reason, times)
+                self.launcher.count_plain(kernel, reason, times)
                 self.hook.passed[slot] = 0
 
     def _fail(self, kernel: Any, error: Exception) -> None:
@@ -233,7 +233,7 @@ class Launches:
         reason = f"could not be marked: {' '.join(text.split())[:300]}"
         self.launcher.failed[kernel.full_name] = reason
         self.hook.revoke()
-        self.launcher.tell(kernel, reason)
+        self.launcher.count_plain(kernel, reason)
 
     def _answer(self, launch: hooks.InterposedLaunch) -> None:
         self._latest.launch = self._latest.holds = None
@@ -241,7 +241,7 @@ class Launches:
             launch.decide()
             return
         if launch.node:
-            self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, tell=True)
+            self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, count=True)
             return
         left, function = patched.wanted.left, int(launch.function)
         if left is not None and left.is_of(function):
@@ -253,7 +253,7 @@ class Launches:
             return
         kernel = self._kernel(launch)
         if kernel is None:
-            self._decide(launch, _UNKNOWN, _UNSEEN, tell=True)
+            self._decide(launch, _UNKNOWN, _UNSEEN, count=True)
         elif meant is not None:
             launch.instead = self._recorded(kernel, meant, launch)
         elif self._aside(kernel) or _passes(kernel, launch):
@@ -302,11 +302,16 @@ class Launches:
         return timed.plain(int(launch.function), _grid(launch), launch.stream or 0)
 
     def _decide(
-        self, launch: hooks.InterposedLaunch, kernel: SeenKernel, reason: str, *, tell: bool = False
+        self,
+        launch: hooks.InterposedLaunch,
+        kernel: SeenKernel,
+        reason: str,
+        *,
+        count: bool = False,
     ) -> None:
-        """Launch a function plain from now on; ``count`` reports its launches at the end."""
-        if tell:
-            self.launcher.tell(kernel, reason)
+        """Launch a function plain from now on; with ``count``, count this launch, too."""
+        if count:
+            self.launcher.count_plain(kernel, reason)
         key = kernel.full_name, reason
         with self._lock:
             if key not in self._slots and (slot := self.hook.slot()):
@@ -492,7 +497,7 @@ class Launches:
     def _anew(self, left: LeftLaunch, session: Session) -> patched.RecordedLaunch:
         """Return a launch that its launcher left to this one, and that repeats none."""
         meant = left.anew()
-        meant.tell = partial(report, self.launcher, session, left.known.label)
+        meant.report = partial(report, self.launcher, session, left.known.label)
         return meant
 
     def _wanted(self, kernel: SeenKernel, session: Session) -> patched.RecordedLaunch:
@@ -516,7 +521,7 @@ class Launches:
         return patched.RecordedLaunch(
             *(plan, language_of(kernel), buffer, selection),
             taken=taken,
-            tell=partial(report, self.launcher, session, label),
+            report=partial(report, self.launcher, session, label),
             drop=drop,
             label=label,
             facts=session.facts,
@@ -581,8 +586,8 @@ class Launches:
             words = made.words(prof, grid, warps, chosen)
             meant.verdict = checked(made, stream, prof, words, how, meant.session)
         run_further(made, stream, prof, meant, partial(ptx_of, kernel), kernel.shown, how)
-        if meant.tell is not None:
-            meant.tell(meant)
+        if meant.report is not None:
+            meant.report(meant)
         if meant.verdict is not None and meant.verdict.refused:
             return int(launch.function)  # its own launcher reports the verdict
         words = made.point(prof, grid, warps, stream, chosen, queue, captured=captured)

@@ -111,7 +111,7 @@ class Launcher:
         self.told.append(f"capture {capture}")
         return Session() if self.on and kernel.full_name not in self.failed else None
 
-    def tell(self, kernel: Any, reason: str, times: int = 1) -> None:
+    def count_plain(self, kernel: Any, reason: str, times: int = 1) -> None:
         self.plain += [f"{kernel.__name__}: {reason}"] * times
 
     def over(self, kernel: Any) -> str | None:

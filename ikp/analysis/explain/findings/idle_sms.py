@@ -323,7 +323,7 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
 
 
 def _leaves_sms(launch: Prepared) -> bool:
-    """Whether SMs have no block at all: that is told of, and comes first."""
+    """Whether SMs have no block at all: that is a finding, and comes first."""
     peak = peak_of(launch.launch.device)
     return launch.every_block and peak is not None and _empty(launch, peak.sms) >= UNUSED
 

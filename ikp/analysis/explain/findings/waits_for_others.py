@@ -298,7 +298,7 @@ def _why(launch: Prepared, wait: _Wait) -> str:
         )
     one = wait.connection
     return (
-        f"{one.told(launch)}; in {100 * one.late_share(launch):.0f} % of the waits' time what they "
+        f"{one.line(launch)}; in {100 * one.late_share(launch):.0f} % of the waits' time what they "
         "wait for was not done, or under way, yet."
     )
 

@@ -216,7 +216,7 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
             continue
         kind = launch.known[region].activity
         if kind is not Activity.WAIT_MEMORY and not alone:
-            continue  # told of with the groups that are late
+            continue  # a finding with the groups that are late
         group = int(shares.own[:, region].argmax())
         share = float(shares.own[group, region])
         saved = min(share, 1 - shares.limit(group))
@@ -227,7 +227,7 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
         least = _UNSEEN if _kind(launch, region) == "unseen-wait" else LEAST
         if not enough(launch, saved * launch.duration, least):
             continue
-        if kind is Activity.WAIT_MEMORY or not meetings(launch, region):  # told of with the last
+        if kind is Activity.WAIT_MEMORY or not meetings(launch, region):  # a finding with the last
             found.append(_found(launch, region, group, share, saved))
     found.sort(key=lambda one: (-one.bound_ns, -one.number.value))
     yield from _one_pipeline(launch, found)[:_MOST_WAITS]

@@ -21,7 +21,7 @@ typedef struct {
     Handle instead;      /* out: the function to launch */
     uint32_t decided;    /* out: never ask again for this function; count its launches in a slot: 1 + */
     uint32_t ordinal, offset, bytes; /* out: of one more argument; of 0 bytes: there is none */
-    uint64_t told[9];                /* out: that argument */
+    uint64_t argument[9];            /* out: that argument */
     void **params, **extra; /* arguments, as the program passes them: one by one, or in one buffer */
     const void *attributes;
     uint32_t count;     /* of attributes */

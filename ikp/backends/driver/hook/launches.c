@@ -51,15 +51,15 @@ static int extensible(const Launch *launch) {
 /* Return whether there is room for one more argument; it is passed then. */
 static int lengthen(Longer *made) {
     Launch *launch = &made->launch;
-    if (launch->bytes > sizeof launch->told || launch->ordinal > MOST_PARAMETERS ||
-        launch->replaces * sizeof *launch->told > launch->bytes ||
+    if (launch->bytes > sizeof launch->argument || launch->ordinal > MOST_PARAMETERS ||
+        launch->replaces * sizeof *launch->argument > launch->bytes ||
         launch->offset + launch->bytes > sizeof made->packed)
         return 0;
     if (launch->params) {
         memcpy(made->params, launch->params, launch->ordinal * sizeof *made->params);
-        made->params[launch->ordinal] = launch->told;
+        made->params[launch->ordinal] = launch->argument;
         for (uint32_t i = 1; i < launch->replaces; i++)
-            made->params[launch->ordinal + i] = launch->told + i;
+            made->params[launch->ordinal + i] = launch->argument + i;
         launch->params = made->params;
         return 1;
     }
@@ -67,7 +67,7 @@ static int lengthen(Longer *made) {
     if (made->size > launch->offset) made->size = launch->offset;
     memset(made->packed, 0, launch->offset);
     memcpy(made->packed, had, made->size);
-    memcpy(made->packed + launch->offset, launch->told, launch->bytes);
+    memcpy(made->packed + launch->offset, launch->argument, launch->bytes);
     made->size = launch->offset + launch->bytes;
     void *extra[] = {(void *)BUFFER, made->packed, (void *)BUFFER_SIZE, &made->size, (void *)END};
     memcpy(made->extra, extra, sizeof extra);
@@ -138,8 +138,8 @@ static int repeat(Longer *longer) {
     if (!found) return 0;
     launch->ordinal = found->ordinal, launch->offset = found->offset, launch->bytes = found->bytes;
     launch->replaces = found->replaces;
-    memcpy(launch->told, found->words, sizeof launch->told);
-    launch->told[0] = found->addresses[longer->number];
+    memcpy(launch->argument, found->words, sizeof launch->argument);
+    launch->argument[0] = found->addresses[longer->number];
     launch->instead = found->instead;
     if (!launch->bytes || lengthen(longer)) return 1;
     launch->instead = launch->function;

@@ -27,8 +27,8 @@ static void put(Handle function) {
     pthread_rwlock_unlock(&lock);
 }
 
-/* Python is told of a capture when it has begun, and before it ends: it may capture a node of its own. */
-static void tell(uint32_t what, Handle stream) {
+/* Python hears of a capture when it has begun, and before it ends: it may capture a node of its own. */
+static void report(uint32_t what, Handle stream) {
     Launch launch = {.node = what, .stream = stream};
     if (asking()) ask(&launch);
 }
@@ -37,20 +37,20 @@ static void tell(uint32_t what, Handle stream) {
     static Result (*real_##name)(Handle, Handle *);                \
     SEEN(name)(Handle stream, Handle * graph) {                    \
         NEED(name);                                                \
-        tell(CAPTURE_ENDS, stream ? stream : default_stream);      \
+        report(CAPTURE_ENDS, stream ? stream : default_stream);    \
         return real_##name(stream, graph);                         \
     }
 
 END(cuStreamEndCapture, NULL)
 END(cuStreamEndCapture_ptsz, PER_THREAD)
 
-#define BEGIN(name, default_stream)                                      \
-    static Result (*real_##name)(Handle, int);                           \
-    SEEN(name)(Handle stream, int mode) {                                \
-        NEED(name);                                                      \
-        Result result = real_##name(stream, mode);                       \
-        if (!result) tell(CAPTURE_BEGINS, stream ? stream : default_stream); \
-        return result;                                                   \
+#define BEGIN(name, default_stream)                                            \
+    static Result (*real_##name)(Handle, int);                                 \
+    SEEN(name)(Handle stream, int mode) {                                      \
+        NEED(name);                                                            \
+        Result result = real_##name(stream, mode);                             \
+        if (!result) report(CAPTURE_BEGINS, stream ? stream : default_stream); \
+        return result;                                                         \
     }
 
 BEGIN(cuStreamBeginCapture, NULL) /* the first version has no mode: it ignores that */
@@ -64,7 +64,7 @@ BEGIN(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
                int mode) {                                                                        \
         NEED(name);                                                                               \
         Result result = real_##name(stream, graph, before, data, edges, mode);                    \
-        if (!result) tell(CAPTURE_INTO, stream ? stream : default_stream);                        \
+        if (!result) report(CAPTURE_INTO, stream ? stream : default_stream);                      \
         return result;                                                                            \
     }
 

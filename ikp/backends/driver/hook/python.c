@@ -58,7 +58,7 @@ SEEN(ikp_ask)(void *callable, const Python *functions) {
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-/* Tell Python that the program has called C's exit(): Python's own end asks no more, and does not come
+/* Have Python know that the program has called C's exit(): Python's own end asks no more, and does not come
    here. Handlers run in the opposite order of their registration: before destructors of what was
    loaded earlier. */
 static void at_exit(void) {

@@ -51,7 +51,7 @@ SEEN(ikp_stock)(Stock *made) {
     return gone;
 }
 
-/* Hold a stock no more, as nobody does once its function's entry is dropped; return how many buffers
+/* Hold a stock no more, as none does once its function's entry is dropped; return how many buffers
    were taken. */
 SEEN(ikp_stock_end)(Stock *gone) {
     pthread_rwlock_wrlock(&lock);

@@ -268,7 +268,7 @@ class Passing:
     def _launch(self, *args: object, at: int = 0) -> object:
         at = at or self._at
         if args[at] is not None or args[at + 1] is not None:
-            raise PatchError("Triton has put something else where a profiler's memory stood.")
+            raise PatchError("Triton has put something else where a profiler's memory was.")
         return self.plain.launch(*args[:at], *self.words, *args[at + 2 :])
 
 

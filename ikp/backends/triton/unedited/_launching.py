@@ -206,11 +206,11 @@ class Launcher:
         if reason == NOT_CHOSEN and standing:  # launches are counted in each window
             reason = None
         if reason:
-            self.tell(kernel, reason)
+            self.count_plain(kernel, reason)
             return None
         return session
 
-    def tell(self, kernel: JittedFunction, reason: str, times: int = 1) -> None:
+    def count_plain(self, kernel: JittedFunction, reason: str, times: int = 1) -> None:
         """Count launches without marks; warn where a CUDA graph's capture is the reason."""
         if reason == _CAPTURED and not self.plain[kernel.__name__, reason]:
             warnings.warn(
@@ -305,7 +305,7 @@ class Launcher:
             reason = f"could not be marked: {error}"
             if not self.plain[kernel.__name__, reason]:
                 warnings.warn(f"{kernel.__name__} runs plain: {error}", IkpWarning, stacklevel=3)
-            self.tell(kernel, reason)
+            self.count_plain(kernel, reason)
             return plain(*args, **kwargs)
 
     def launch(
@@ -383,7 +383,7 @@ class Launcher:
         finally:
             wanted.launch = None
         if not launch.reached:
-            self.tell(kernel, "launched by another runtime than Triton's")
+            self.count_plain(kernel, "launched by another runtime than Triton's")
         if launch.recorded is not None:
             report(self, session, launches.label, launch.recorded)
         return made

@@ -55,7 +55,7 @@ class Everything(Launcher):
     aside: set[str] = field(default_factory=set)  # libraries whose kernels run plain
     _named: dict[tuple[str, ...], bool] = field(default_factory=dict)  # by the names of a kernel
 
-    def tell(self, kernel: JittedFunction, reason: str, times: int = 1) -> None:
+    def count_plain(self, kernel: JittedFunction, reason: str, times: int = 1) -> None:
         """Count launches without marks; all are reported at the end."""
         self.plain[self._counted_by(kernel, reason)] += times
 
@@ -133,7 +133,7 @@ class Everything(Launcher):
         except CheckError as error:  # it has run, and left the plain kernel's results
             warn(str(error), stacklevel=2)
             self.failed[full_name(kernel)] = REFUSED
-            self.tell(kernel, self.failed[full_name(kernel)])
+            self.count_plain(kernel, self.failed[full_name(kernel)])
             return None
         except IkpError as error:
             pass_on(error)
@@ -145,7 +145,7 @@ class Everything(Launcher):
             reason = f"{type(error).__name__}: {error}"
         made = plain(*args, **kwargs)  # where this fails too, the launch was wrong, not the marks
         self.failed[full_name(kernel)] = f"could not be marked: {_one_line(reason)}"
-        self.tell(kernel, self.failed[full_name(kernel)])
+        self.count_plain(kernel, self.failed[full_name(kernel)])
         return made
 
     def stepping_in(self) -> AbstractContextManager[None]:

@@ -75,7 +75,7 @@ class Counting(Launcher):
         self.during()
         self.seen[kernel.full_name] += 1
         if self.seen[kernel.full_name] > self.most:
-            self.tell(kernel, "over")
+            self.count_plain(kernel, "over")
             return None
         return super().chosen(kernel, capture)
 

@@ -10,12 +10,15 @@ and each warp has its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import reduce
+from operator import or_
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.graph import reached
 from ikp.sass.dataflow.lane_state import LANES
 from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.listing import Instruction
@@ -140,18 +143,11 @@ def _sides(flow: Flow, masks: list[int], kept: set[int], barrier: int) -> tuple[
     def back(at: int) -> list[int]:
         return [edge.source for edge in flow.before[at]]
 
-    return _reached(back, masks, kept, barrier), _reached(flow.after, masks, kept, barrier)
+    return _passed(back, masks, kept, barrier), _passed(flow.after, masks, kept, barrier)
 
 
-def _reached(
+def _passed(
     ways: Callable[[int], list[int]], masks: list[int], kept: set[int], barrier: int
 ) -> int:
-    found, seen, work = 0, set[int](), ways(barrier)
-    while work:
-        at = work.pop()
-        if at in seen or at in kept:
-            continue
-        seen.add(at)
-        found |= masks[at]
-        work += ways(at)
-    return found
+    passed = reached(ways(barrier), ways, lambda at: at not in kept)
+    return reduce(or_, [masks[at] for at in passed], 0)

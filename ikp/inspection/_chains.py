@@ -253,15 +253,12 @@ def _is_shift(text: str) -> bool:
 
 def _forward(uses: DefUse, loads: Iterable[int]) -> set[int]:
     """Return the integer instructions that take loaded bits apart, one behind the other."""
-    code = uses.flow.code.instructions
-    found, work = set[int](), list(loads)
-    while work:
-        at = work.pop()
-        for user in uses.users(at) - found:
-            if _is_bits(code[user]) and not _is_address(uses, user):
-                found.add(user)
-                work.append(user)
-    return found
+    code, begun = uses.flow.code.instructions, {*loads}
+
+    def are_bits(at: int) -> bool:
+        return at in begun or (_is_bits(code[at]) and not _is_address(uses, at))
+
+    return reached(begun, uses.users, are_bits) - begun
 
 
 def _is_address(uses: DefUse, user: int) -> bool:

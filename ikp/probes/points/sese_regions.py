@@ -21,7 +21,7 @@ from ikp.sass.control_flow.flow import (
     dominance,
     reconverging,
 )
-from ikp.sass.control_flow.graph import depth_first
+from ikp.sass.control_flow.graph import depth_first, reached
 from ikp.sass.dataflow.uniformity import Alike
 
 _OUT = -1
@@ -114,16 +114,10 @@ class Regions:
         begun, ended = start.index + start.after, end.index + end.after
         if first == last:
             return list(range(begun, ended))
-        seen = {first, last}
-        work = [*graph.after[first]]
+        after, ends = graph.after, {first, last}
+        between = reached(after[first], after.__getitem__, lambda block: block not in ends)
         found = [*range(begun, blocks[first].end), *range(blocks[last].first, ended)]
-        while work:
-            block = work.pop()
-            if block not in seen:
-                seen.add(block)
-                found += range(blocks[block].first, blocks[block].end)
-                work += graph.after[block]
-        return sorted(found)
+        return sorted([*found, *self.flow.instructions(frozenset(between))])
 
     def loop(self, block: int) -> int | None:
         """Return the first block of the innermost loop around a block."""
@@ -196,16 +190,12 @@ class Regions:
 
     def _until_met(self, parting: int) -> set[int]:
         """Return the blocks behind one, up to where all its threads have reconverged."""
-        graph, leaving = self.flow.graph, self._leaving(None)
-        found: set[int] = set()
-        work = [*graph.after[parting]]
-        while work:
-            block = work.pop()
-            met = block != parting and leaving.holds(block, parting)
-            if block not in found and not met:
-                found.add(block)
-                work += graph.after[block]
-        return found
+        after, leaving = self.flow.graph.after, self._leaving(None)
+
+        def parted(block: int) -> bool:
+            return block == parting or not leaving.holds(block, parting)
+
+        return reached(after[parting], after.__getitem__, parted)
 
     @cached_property
     def others(self) -> dict[int, set[int]]:

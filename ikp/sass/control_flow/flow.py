@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ikp.sass.control_flow.graph import Graph, Ways, depth_first
+from ikp.sass.control_flow.graph import Graph, Ways, depth_first, reached
 from ikp.sass.disassembly.effects import Effects, effects
 from ikp.sass.disassembly.listing import Code
 
@@ -180,14 +180,10 @@ class Flow:
 
     def until_joined(self, block: int) -> set[int]:
         """Return the blocks after one up to where all paths from it meet again."""
-        found, work = set[int](), [*self.graph.after[block]]
-        while work:
-            number = work.pop()
-            if number in found or number == block or self.post_dominance.holds(number, block):
-                continue
-            found.add(number)
-            work += self.graph.after[number]
-        return found
+        after, joined = self.graph.after, self.post_dominance.holds
+        return reached(
+            after[block], after.__getitem__, lambda each: each != block and not joined(each, block)
+        )
 
     @cached_property
     def bodies(self) -> dict[int, frozenset[int]]:
@@ -235,14 +231,7 @@ class Flow:
 
     def _body(self, header: int, last: int) -> set[int]:
         """Return the blocks that reach a back edge without passing the header."""
-        body: set[int] = set()
-        work = [last]
-        while work:
-            block = work.pop()
-            if block not in body and block != header:
-                body.add(block)
-                work += self.graph.before[block]
-        return body
+        return reached([last], self.graph.before.__getitem__, lambda block: block != header)
 
 
 _BEGINS = "WARPSYNC.COLLECTIVE"
@@ -293,14 +282,12 @@ def reconverging(flow: Flow) -> Iterator[Parted]:
 
 def _until(flow: Flow, start: int, met: set[int], last: set[int]) -> set[int]:
     """Return the blocks after one, up to ``met`` and with ``last``."""
-    seen: set[int] = set()
-    work = list(flow.graph.after[start])
-    while work:
-        block = work.pop()
-        if block not in seen and block not in met:
-            seen.add(block)
-            work += () if block in last else flow.graph.after[block]
-    return seen
+    after = flow.graph.after
+    return reached(
+        after[start],
+        lambda block: () if block in last else after[block],
+        lambda block: block not in met,
+    )
 
 
 def diverged_for_good(

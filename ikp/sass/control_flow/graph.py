@@ -237,17 +237,22 @@ def reversed_edges(after: list[list[int]]) -> list[list[int]]:
     return found
 
 
-def reached(starts: Iterable[Node], onward: Callable[[Node], Iterable[Node]]) -> set[Node]:
+def reached(
+    starts: Iterable[Node],
+    onward: Callable[[Node], Iterable[Node]],
+    within: Callable[[Node], bool] = lambda _: True,
+) -> set[Node]:
     """Return all that some nodes lead to, with themselves.
 
     Args:
         starts: the nodes: blocks, instructions, or states of a search.
         onward: returns the nodes right behind one; it is called once for each node.
+        within: whether a node is part of the search; one that is not is neither found nor passed.
     """
-    found = {*starts}
+    found = {*filter(within, starts)}
     work = [*found]
     while work:
-        new = {*onward(work.pop())} - found
+        new = {*filter(within, {*onward(work.pop())} - found)}
         found |= new
         work += new
     return found

@@ -30,7 +30,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.sass.control_flow.graph import Graph
+from ikp.sass.control_flow.graph import Graph, reached
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.dataflow.outstanding import (
     OPERANDS,
@@ -65,18 +65,13 @@ def given_up(liveness: Liveness) -> dict[int, Given]:
 
 def _behind(liveness: Liveness, at: int) -> Given:
     """Return the registers of the products up to the next ``WARPGROUP`` instruction."""
-    code, reads, writes = liveness.flow.code.instructions, 0, 0
-    work, seen = liveness.flow.after(at), set[int]()
-    while work:
-        here = work.pop()
-        if here in seen or code[here].opcode.startswith("WARPGROUP."):
-            continue
-        seen.add(here)
-        if "GMMA" in code[here].opcode:
-            reads |= liveness.effects[here].reads
-            writes |= liveness.effects[here].writes
-        work += liveness.flow.after(here)
-    return Given(reads, writes)
+    code, after = liveness.flow.code.instructions, liveness.flow.after
+    behind = reached(after(at), after, lambda n: not code[n].opcode.startswith("WARPGROUP."))
+    products = [liveness.effects[n] for n in behind if "GMMA" in code[n].opcode]
+    return Given(
+        reduce(or_, [each.reads for each in products], 0),
+        reduce(or_, [each.writes for each in products], 0),
+    )
 
 
 _PIPELINE: Final = 16

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.graph import reached
 from ikp.sass.dataflow.liveness import with_calls
 from ikp.sass.disassembly.effects import R
 from ikp.sass.disassembly.listing import Instruction
@@ -137,13 +138,8 @@ def _reached(flow: Flow, after: list[list[int]], first: int) -> frozenset[int]:
     """Return all instructions that can be reached from one."""
     blocks = flow.graph.blocks
     own = flow.graph.block(first)
-    seen, work = set[int](), list(after[own])
-    while work:
-        block = work.pop()
-        if block not in seen:
-            seen.add(block)
-            work += after[block]
-    return frozenset(range(first, blocks[own].end)) | flow.instructions(frozenset(seen))
+    behind = flow.instructions(frozenset(reached(after[own], after.__getitem__)))
+    return frozenset(range(first, blocks[own].end)) | behind
 
 
 def _entered_once(flow: Flow, role: Role) -> bool:

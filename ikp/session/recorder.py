@@ -27,8 +27,7 @@ from ikp.session.arena import ReadySegments, SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
 from ikp.session.copies import Copies
 from ikp.session.current import Opening, closed
-from ikp.session.ended_kernels import ended_or_failed, wait, written
-from ikp.session.faults import fault, lost, streams
+from ikp.session.ended_kernels import ended_or_failed, fault, lost, streams, wait, written
 from ikp.session.handed import Held, hand_out
 from ikp.session.harvest import Harvest, Taken
 from ikp.session.known_launch import LASTS_S, ask_torch, revoke

@@ -28,14 +28,14 @@ def test_a_pipelined_product_takes_what_tensor_cores_take() -> None:
     """Two blocks of 8 warps on an SM, 128 x 128 x 64 each: 2,048 products in a cycle."""
     found = places("matmul")
     (loop,) = found.flow.bodies
-    assert Pace.of(found, 16).turn(loop) == 2 * 128 * 128 * 64 / 2048
-    assert Pace.of(found, 8).turn(loop) == pytest.approx(512, abs=60)
+    assert Pace.of(found, 16).iteration_cycles(loop) == 2 * 128 * 128 * 64 / 2048
+    assert Pace.of(found, 8).iteration_cycles(loop) == pytest.approx(512, abs=60)
 
 
 def test_a_load_that_waits_for_a_load_takes_two_of_them() -> None:
     found = places("gathered")
     for loop in found.flow.bodies:
-        assert 2 * 500 < Pace.of(found, 4).turn(loop) < 2 * 500 + 100
+        assert 2 * 500 < Pace.of(found, 4).iteration_cycles(loop) < 2 * 500 + 100
 
 
 def test_nothing_is_left_out_where_there_is_room() -> None:

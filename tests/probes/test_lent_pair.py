@@ -20,7 +20,7 @@ from ikp.sass.assembly.assembler import NOP
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.disassembly.effects import UR, span
-from tests.probes.test_ways_out import NESTED, SEVERAL
+from tests.probes.test_loop_exits import NESTED, SEVERAL
 from tests.products import one_by_one
 from tests.sass import hazards
 from tests.sass.assembled import cubin

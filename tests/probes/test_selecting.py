@@ -25,8 +25,8 @@ from ikp.probes.patch import patch
 from ikp.sass.assembly.chips import CHIPS, HOPPER
 from ikp.sass.insertion.insert import PlainCode
 from tests.kernels.choices import conditional
+from tests.probes.test_loop_exits import NEVER, SEVERAL
 from tests.probes.test_sequences import FRAME, NAMES, NOTHING, PAIRS, launch
-from tests.probes.test_ways_out import NEVER, SEVERAL
 from tests.sass.assembled import cubin
 from tests.sass.compiled import code
 from tests.sass.emulate import LANES

@@ -9,7 +9,7 @@ import pytest
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
 from ikp.probes.placement import record_batches
-from tests.probes.test_ways_out import HEAD
+from tests.probes.test_loop_exits import HEAD
 from tests.sass.assembled import cubin
 from tests.sass.hazards import hazards
 from tests.sass.readback import code_of

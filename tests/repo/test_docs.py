@@ -14,7 +14,6 @@ import pytest
 
 import ikp
 from ikp.cli.main import cli
-from tests.repo.test_words import GONE
 from tests.repo.tree import ROOT, files
 
 pytestmark = pytest.mark.any_pins
@@ -74,15 +73,6 @@ def test_each_document_is_in_the_sites_navigation() -> None:
 def test_sentences_stay_short() -> None:
     lengths = sorted(len(one.split()) for path in manual() for one in sentences(text_of(path)))
     assert lengths[len(lengths) * 9 // 10] <= SENTENCE_WORDS
-
-
-def test_words_that_went_do_not_come_back() -> None:
-    found = {
-        (str(path), word)
-        for path in manual()
-        for word in GONE.findall(text_of(path).replace("can't tell", ""))
-    }
-    assert found == set()
 
 
 def slugs(text: str) -> set[str]:

@@ -17,9 +17,9 @@ from ikp.sass.cubins import attributes
 from ikp.sass.cubins.capacity import MOST_PARAMETERS, add_argument
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.extra_argument import ExtraArgument
+from tests.probes.test_loop_exits import NEVER, SEVERAL
 from tests.probes.test_sequences import FRAME, NAMES, launch
 from tests.probes.test_sequences import loaded as trace_of
-from tests.probes.test_ways_out import NEVER, SEVERAL
 from tests.products import one_by_one
 from tests.sass import module
 from tests.sass.assembled import cubin

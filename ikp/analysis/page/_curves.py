@@ -81,7 +81,7 @@ _MOST: Final = 170
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class IterationCurve:
     """A region's p50 by iteration, as a line, and its p5 to p95, as a band."""
 
     region: str
@@ -107,30 +107,30 @@ def durations_of(trace: Trace, label: str, region: str) -> Floats:
     return np.asarray(events.end_ns[rows] - events.start_ns[rows], np.float64)
 
 
-def turns_of(trace: Trace, label: str, region: str) -> Turns | None:
+def iteration_curve(trace: Trace, label: str, region: str) -> IterationCurve | None:
     """Return a region's curves over its iterations; None where it has too few of them."""
     chosen = _ranges_of(trace, label, region)
     if not len(chosen):
         return None
-    turn, by = iterations(trace, chosen)
-    if int(turn.max()) - int(turn.min()) + 1 < _FEWEST:
+    iteration, by = iterations(trace, chosen)
+    if int(iteration.max()) - int(iteration.min()) + 1 < _FEWEST:
         return None
     events = trace.events
     took = np.asarray(events.end_ns[chosen] - events.start_ns[chosen], np.float64)
-    at, low, middle, high = by_turn(turn, took)
+    at, low, middle, high = by_iteration(iteration, took)
     x = scaled(at, at[0], at[-1], WIDE)
     most = float(high.max()) or 1.0
 
     def y(values: Floats) -> Floats:
         return np.asarray(HIGH - scaled(values, 0, most, HIGH))
 
-    return Turns(
+    return IterationCurve(
         region,
         by,
         line(x, y(middle)),
         band(x, y(low), y(high)),
         duration(most),
-        f"{int(turn.max()):,}",
+        f"{int(iteration.max()):,}",
     )
 
 
@@ -148,11 +148,11 @@ def iterations(trace: Trace, rows: Ints) -> tuple[Ints, str]:
     return place, "order in the warp"
 
 
-def by_turn(turn: Ints, took: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def by_iteration(iteration: Ints, took: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Return iterations, and the p5, p50 and p95 of their times."""
-    least, span = int(turn.min()), int(turn.max()) - int(turn.min()) + 1
+    least, span = int(iteration.min()), int(iteration.max()) - int(iteration.min()) + 1
     wide = -(-span // _MOST)
-    group = (turn - least) // wide
+    group = (iteration - least) // wide
     order = np.lexsort((took, group))
     ids, first, counts = np.unique(group[order], return_index=True, return_counts=True)
     ordered = took[order]

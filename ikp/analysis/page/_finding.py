@@ -297,10 +297,10 @@ def _placed(launch: Prepared, other: Prepared, view: _View) -> tuple[_View, _Vie
     begin, what = low - mine + theirs, ", the same time after the block's start"
     mark = None
     if view.example is not None and (same := _same_range(launch, other, view.example)) is not None:
-        row, turn = same
+        row, number = same
         begin = int(other.opens[row]) - (int(launch.opens[view.example]) - low)
         name = shortened(other.names[int(other.region[row])])
-        what = f", placed by the same range of the same warp ({name}, number {turn + 1:,})"
+        what = f", placed by the same range of the same warp ({name}, number {number + 1:,})"
         mark = int(other.opens[row]), int(other.closes[row])
     interval = begin, begin + high - low
     return view, _View(blocks, view.warps, view.regions, interval, mark, what)
@@ -313,7 +313,7 @@ def _life(launch: Prepared, block: int) -> Interval:
 
 
 def _same_range(launch: Prepared, other: Prepared, row: int) -> tuple[int, int] | None:
-    """Return the range of another launch with the same warp, region and turn; and the turn."""
+    """Return another launch's range of the same warp, region and number; and this number."""
     slot = int(launch.slot[row])
     theirs = slot_of(other, *launch.warp(slot))
     if theirs is None:
@@ -321,8 +321,8 @@ def _same_range(launch: Prepared, other: Prepared, row: int) -> tuple[int, int] 
     name = launch.names[int(launch.region[row])]
     mine = _in_turn(launch, slot, name)
     there = _in_turn(other, theirs, name)
-    turn = mine.index(row)
-    return (there[turn], turn) if turn < len(there) else None
+    number = mine.index(row)
+    return (there[number], number) if number < len(there) else None
 
 
 def _in_turn(launch: Prepared, slot: int, name: str) -> list[int]:

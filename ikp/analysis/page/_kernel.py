@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ikp.analysis.evidence import plural
 from ikp.analysis.page import _curves
-from ikp.analysis.page._curves import Turns, turns_of
+from ikp.analysis.page._curves import IterationCurve, iteration_curve
 from ikp.analysis.page._grid import Grid, as_address, grid_of, png, shades
 from ikp.analysis.page._longest import median_launch, regions_by_time
 from ikp.analysis.render import duration
@@ -94,7 +94,7 @@ class KernelPage:
     heats: list[Heat]
     rows: list[RegionRow]
     tree: TreeNode
-    turns: list[Turns]
+    iterations: list[IterationCurve]
 
 
 def _blocks(grid: Grid, ticks: list[tuple[float, str]]) -> Curve:
@@ -124,7 +124,9 @@ def kernel_page(trace: Trace, table: Stats, tree: Stacks, label: str) -> KernelP
         heats=list(_heats(grid)),
         rows=[_row(row, spreads.get(row.region)) for row in rows],
         tree=_branch(tree, label),
-        turns=[one for name in top if (one := turns_of(trace, label, name)) is not None],
+        iterations=[
+            one for name in top if (one := iteration_curve(trace, label, name)) is not None
+        ],
     )
 
 

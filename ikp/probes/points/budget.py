@@ -55,7 +55,7 @@ class Pace:
         """Return the times of a kernel whose probe regions are known."""
         return cls(places.flow, places.origins, {wait.at: wait for wait in places.waits}, warps)
 
-    def turn(self, loop: int | None) -> float:
+    def iteration_cycles(self, loop: int | None) -> float:
         """Return about how many cycles an iteration of a loop takes; the kernel's code, for None.
 
         Inner loops count as if they had one iteration.
@@ -133,7 +133,7 @@ class Budget:
     places: ProbeRegions
     pace: Pace
     most: float
-    _turns: dict[int | None, float] = field(default_factory=dict)
+    _cycles: dict[int | None, float] = field(default_factory=dict)
 
     def keep(self, wanted: Sequence[ProbeRegion]) -> tuple[list[ProbeRegion], str]:
         """Return the regions that are within the budget, and a message on the expected cost."""
@@ -166,9 +166,9 @@ class Budget:
         return [place for place in kept if place.ends and self._loop(place) == loop]
 
     def _share(self, kept: Sequence[ProbeRegion], loop: int | None) -> float:
-        if loop not in self._turns:
-            self._turns[loop] = self.pace.turn(loop)
-        return len(self._in(kept, loop)) * RECORD_CYCLES / self._turns[loop]
+        if loop not in self._cycles:
+            self._cycles[loop] = self.pace.iteration_cycles(loop)
+        return len(self._in(kept, loop)) * RECORD_CYCLES / self._cycles[loop]
 
     def _loop(self, place: ProbeRegion) -> int | None:
         block = self.places.regions.block(place.start)

@@ -165,7 +165,7 @@ def after_spinning(flow: Flow, test: int, regions: Regions) -> Point:
 _APART = "threads of one warp may be apart where it is left"
 
 
-class _NoWayError(Exception):
+class _NoProbeError(Exception):
     """A loop exit can't have a probe."""
 
 
@@ -179,7 +179,7 @@ class Open:
 
 
 @dataclass(frozen=True)
-class WaysOut:
+class LoopExits:
     """The exits of one kernel's loops. Blocks are named by number, loops by their header's."""
 
     regions: Regions
@@ -196,7 +196,7 @@ class WaysOut:
             return "it is entered at several places"
         return self._open(start, body, None)
 
-    def turn(self, header: int) -> Open | str:
+    def iteration(self, header: int) -> Open | str:
         """Return the probe region of a loop's iteration, or why there is none.
 
         Where a loop's first block only tests for its end, an iteration begins behind that. Else,
@@ -219,7 +219,7 @@ class WaysOut:
             return _APART
         try:
             ends = {end for number in inside for end in self._ends(number, inside, again)}
-        except _NoWayError as why:
+        except _NoProbeError as why:
             return str(why)
         if not ends:
             return "it is never left"
@@ -240,14 +240,14 @@ class WaysOut:
         if not out and not leaves:
             return set()
         if number in self.regions.divergent:
-            raise _NoWayError(_APART)
+            raise _NoProbeError(_APART)
         jumps = graph.block(last) == number and last in graph.jumps.leaving
         if len(out) == len(after) and not leaves:
             return {Point(last, after=not jumps)}
         if self.flow.code.instructions[last].op not in ("BRA", "EXIT"):
-            raise _NoWayError("it is left by a jump to an address that is computed")
+            raise _NoProbeError("it is left by a jump to an address that is computed")
         if not self._alike.decides(last):
-            raise _NoWayError(_APART)
+            raise _NoProbeError(_APART)
         return {self._edge(last, to, inside, again) for to in out} | (
             {Point(last, taken=True)} if leaves else set()
         )

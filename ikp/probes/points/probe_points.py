@@ -18,8 +18,8 @@ from ikp.probes.points.groups import LandmarkGroup, groups
 from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.loops import (
     ALLOCATES,
+    LoopExits,
     Open,
-    WaysOut,
     after_spinning,
     iteration,
     loop_ends,
@@ -147,21 +147,21 @@ class ProbeRegions:
             return
         if one := iteration(self.flow, header, self.regions):
             yield ProbeRegion("iteration", Level.LOOPS, iteration_name, one[0], one[1:], (), lines)
-        elif isinstance(opened := self._ways_out.turn(header), Open):
+        elif isinstance(opened := self._loop_exits.iteration(header), Open):
             yield _open("iteration", iteration_name, opened, lines)
 
     def _loop_chain(self, header: int) -> tuple[Line, ...]:
         return self.origins.with_calls(loop_lines(self.flow, header))
 
     @cached_property
-    def _ways_out(self) -> WaysOut:
-        return WaysOut(self.regions)
+    def _loop_exits(self) -> LoopExits:
+        return LoopExits(self.regions)
 
     @cached_property
     def _opened(self) -> dict[int, Open | str]:
         """Each loop without a single end: its region with all ends, or why there is none."""
         return {
-            header: self._ways_out.loop(header)
+            header: self._loop_exits.loop(header)
             for header in self.flow.bodies
             if not waiting(self.flow, header)
             if not (ends := loop_ends(self.flow, header)) or self.regions.why_not(*ends)

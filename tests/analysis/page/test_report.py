@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ikp
-from ikp.analysis.page._curves import by_turn, iterations
+from ikp.analysis.page._curves import by_iteration, iterations
 from ikp.analysis.page._grid import coverage, grid_of, png
 from ikp.errors import ExportError
 from tests.analysis.diff.noise import alternating, as_totals
@@ -283,7 +283,7 @@ def test_iterations_are_payloads_or_else_the_order_in_the_warp():
     counted = replace(made, events=replace(made.events, payload_type=types, payload=payload))
     turn, by = iterations(counted, rows)
     assert by == "payload" and turn.tolist() == [7, 8, 7, 9]
-    at, low, middle, high = by_turn(turn, np.array([10.0, 10.0, 9.0, 2.0]))
+    at, low, middle, high = by_iteration(turn, np.array([10.0, 10.0, 9.0, 2.0]))
     assert at.tolist() == [7, 8, 9] and middle.tolist() == [9, 10, 2]
     assert (low <= middle).all() and (middle <= high).all()
 

@@ -9,7 +9,7 @@ import pytest
 
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
-from ikp.probes.points.loops import Open, WaysOut
+from ikp.probes.points.loops import LoopExits, Open
 from ikp.probes.points.probe_points import ProbeRegions
 from ikp.probes.points.sese_regions import Point, Regions
 from ikp.sass.control_flow.flow import Flow
@@ -182,7 +182,7 @@ TOP = ("NOP", ".L_x_1:", "STG.E desc[UR4][R4.64], R2")
 def opened(*lines: str) -> Open | str:
     flow = Flow(sass(*lines))
     (header,) = flow.bodies
-    return WaysOut(Regions(flow)).loop(header)
+    return LoopExits(Regions(flow)).loop(header)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from ikp.inspection.report import (
 from ikp.patterns import dotted
 from ikp.plugins import Image
 from ikp.printing import Printer, bind
-from ikp.ptx.weaving import OWN_LINE
+from ikp.ptx.record_insertion import OWN_LINE
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Code, Instruction
 from ikp.sass.disassembly.opcodes import IDLE, Work, work_of

@@ -19,9 +19,9 @@ from ikp.probes.placement.occupancy import most_registers, resident
 from ikp.probes.points import naming
 from ikp.probes.points.probe_points import ProbeRegion
 from ikp.ptx.body import Body
+from ikp.ptx.record_insertion import PtxInsertion
 from ikp.ptx.record_text import BlockShape
 from ikp.ptx.spots import Spots
-from ikp.ptx.weaving import Weaving
 from ikp.sass.assembly.chips import CHIPS, HOPPER, Chip, State
 from ikp.sass.cubins import attributes
 from ikp.sass.cubins.attributes import AttributeCode
@@ -113,12 +113,12 @@ class Thinning:
     """Finds the most probe regions of one kernel that can be recorded.
 
     Args:
-        weaving: inserts records into its PTX.
+        insertion: inserts records into its PTX.
         plain: the plain kernel's footprint.
         assemble: makes machine code of PTX, as the plain kernel's was made.
     """
 
-    weaving: Weaving
+    insertion: PtxInsertion
     plain: Footprint
     assemble: Callable[[str], bytes]
 
@@ -135,7 +135,7 @@ class Thinning:
         least, why_not = self._tried([])
         if least is None:
             raise PatchError(
-                f"{self.weaving.body.code.name} leaves no room for records in its PTX: with none "
+                f"{self.insertion.body.code.name} leaves no room for records in its PTX: with none "
                 f"but its own range, {why_not}."
             )
         fits, too_many = 0, len(ordered)
@@ -150,19 +150,19 @@ class Thinning:
 
     def _tried(self, places: Sequence[ProbeRegion]) -> tuple[Thinned | None, str]:
         """Return the kernel with these regions recorded; or None, and what it loses with them."""
-        plain, body = self.plain, self.weaving.body
-        made = self._assembled(self.weaving, places)
+        plain, body = self.plain, self.insertion.body
+        made = self._assembled(self.insertion, places)
         spills, crowds = made.footprint.spills_beside(plain), made.footprint.crowds_beside(plain)
         if crowds and not spills and not body.limits_registers:  # with fewer registers it may do
             narrow = body.with_head(f".maxnreg {plain.most_registers}")
-            made = self._assembled(replace(self.weaving, body=narrow), places)
+            made = self._assembled(replace(self.insertion, body=narrow), places)
         why = made.footprint.worse_than(plain)
         return (None if why else made), why
 
-    def _assembled(self, weaving: Weaving, places: Sequence[ProbeRegion]) -> Thinned:
-        text = weaving.text(places)
+    def _assembled(self, insertion: PtxInsertion, places: Sequence[ProbeRegion]) -> Thinned:
+        text = insertion.text(places)
         cubin = self.assemble(text)
-        takes = Footprint.of(cubin, weaving.body.code.name, self.plain.warps, self.plain.shared)
+        takes = Footprint.of(cubin, insertion.body.code.name, self.plain.warps, self.plain.shared)
         return Thinned(text, cubin, tuple(places), takes)
 
 
@@ -220,7 +220,7 @@ def mark(
     before = Footprint.of(plain, name, shape.warps, shared)
     level = DETAILS[detail]
     wanted = [place for place in spots.at(level) if place.end is not None]
-    made = Thinning(Weaving(body, shape, language), before, assemble).most(wanted)
+    made = Thinning(PtxInsertion(body, shape, language), before, assemble).most(wanted)
     names = dict.fromkeys([name, *(place.name for place in made.places)])
     registers = before.registers, made.footprint.registers
     patch = Patch(

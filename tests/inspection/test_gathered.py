@@ -125,9 +125,9 @@ def patched() -> tuple[Code, set[int]]:
     made = code("gathered").compiled
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Gatherer, "is_worth", lambda self, gathered: True)
-        woven = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
-    whole = codes(woven.cubin)[made.name]
-    ours = {at // BYTES for first, last in woven.ours for at in range(first, last, BYTES)}
+        put = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
+    whole = codes(put.cubin)[made.name]
+    ours = {at // BYTES for first, last in put.ours for at in range(first, last, BYTES)}
     return whole, {at for at in ours if _makes(whole.instructions[at])}
 
 

@@ -17,9 +17,9 @@ from ikp.probes.code.entry_code import CELL as CONSTANTS
 from ikp.probes.code.selection_code import selection_words
 from ikp.probes.points.probe_points import Level
 from ikp.ptx.body import Body
+from ikp.ptx.record_insertion import PtxInsertion
 from ikp.ptx.record_text import BlockShape, declaration
 from ikp.ptx.spots import Spots
-from ikp.ptx.weaving import Weaving
 from tests.machines.ptx_machine import WARP, Dim, Machine
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -52,7 +52,7 @@ def marked(
     """Return a module with records at every place of a level."""
     body = Body.read(text, "k")
     shape = BlockShape(body.block or threads, select)
-    return Weaving(body, shape, Language.TRITON).text(Spots(body).at(level))
+    return PtxInsertion(body, shape, Language.TRITON).text(Spots(body).at(level))
 
 
 @dataclass

@@ -17,7 +17,7 @@ from ikp.probes.code.entry_code import CELL
 from ikp.ptx.body import Body
 from ikp.ptx.instructions import StatementKind, joined, statements, without_counted_lines
 from ikp.ptx.marking import Footprint, mark
-from ikp.ptx.weaving import OWN_LINE
+from ikp.ptx.record_insertion import OWN_LINE
 from ikp.sass.cubins.cubin import Cubin
 from tests.ptx.compiled import CASES, marked, plain
 

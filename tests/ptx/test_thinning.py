@@ -11,9 +11,9 @@ from ikp.core.abi import Language
 from ikp.probes.points.probe_points import Level, ProbeRegion
 from ikp.ptx.body import Body
 from ikp.ptx.marking import Footprint, Thinned, Thinning
+from ikp.ptx.record_insertion import PtxInsertion
 from ikp.ptx.record_text import BlockShape
 from ikp.ptx.spots import Spots
-from ikp.ptx.weaving import Weaving
 from ikp.sass.assembly.chips import HOPPER
 from tests.ptx.small import kernel
 
@@ -43,7 +43,7 @@ class Room(Thinning):
 def kept(room: int) -> tuple[list[str], str]:
     body = Body.read(kernel(WAITS), "k")
     found = Room(
-        Weaving(body, BlockShape((32, 1, 1)), Language.TRITON), FOOTPRINT, lambda _: b"", room
+        PtxInsertion(body, BlockShape((32, 1, 1)), Language.TRITON), FOOTPRINT, lambda _: b"", room
     ).most(Spots(body).at(Level.OPS))
     return [place.kind for place in found.places], found.message
 

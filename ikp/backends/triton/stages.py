@@ -21,7 +21,7 @@ from ikp.backends.triton.gpu_targets import NVIDIA
 from ikp.backends.triton.passes import callees, entry, schedule
 from ikp.errors import KernelError
 from ikp.probing import Untyped
-from ikp.ptx.weaving import held_back
+from ikp.ptx.record_insertion import held_back
 from ikp.signals import pass_on
 from ikp.targets.ptx_slot import INIT_MARK
 

@@ -12,7 +12,7 @@ import pytest
 from ikp.backends.triton._hooks import names_in_code
 from ikp.backends.triton.passes.schedule import schedule
 from ikp.core.abi import OverflowMode
-from ikp.ptx.weaving import held_back
+from ikp.ptx.record_insertion import held_back
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 from tests.backends.sass import compile_kernel, spec
 from tests.kernels import assembly, control, gemm, straight

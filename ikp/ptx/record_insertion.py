@@ -80,7 +80,7 @@ A file of its own would be clearer, but the assembler then mixes up the files of
 
 
 @dataclass
-class Weaving:
+class PtxInsertion:
     """Inserts records around the probe regions of one kernel.
 
     Args:

@@ -1,4 +1,4 @@
-"""Where records stand side by side."""
+"""Where records are side by side."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def test_a_record_shares_no_scoreboard_with_a_wait_that_has_a_range(between: int
     made = replace(room(*LOADS, *others, waits, ("EXIT", None, None, 0)), registers=64)
     kept = frame(made, None, Cell(3, 0))
     assert kept
-    weaver = Instrumenter(made, kept, ProbeRegions(made.liveness.flow).at(Level.OPS))
-    weaver.insertions("k", Language.OTHER)
-    assert weaver.names == ["k", "wait for load"]
-    assert weaver.notes == ["load x6 is not recorded: no scoreboard is free there."]
+    instrumenter = Instrumenter(made, kept, ProbeRegions(made.liveness.flow).at(Level.OPS))
+    instrumenter.insertions("k", Language.OTHER)
+    assert instrumenter.names == ["k", "wait for load"]
+    assert instrumenter.notes == ["load x6 is not recorded: no scoreboard is free there."]
 
 
 def test_a_store_is_waited_for_before_what_stands_before_an_exit() -> None:
@@ -40,9 +40,9 @@ def test_a_store_is_waited_for_before_what_stands_before_an_exit() -> None:
     made = replace(room(load, waits, leave, ("EXIT", None, None, 0)), registers=64)
     kept = frame(made, None, Cell(3, 0))
     assert kept
-    weaver = Instrumenter(made, kept, ProbeRegions(made.liveness.flow).at(Level.OPS))
-    put = weaver.insertions("k", Language.OTHER)
-    assert "wait for load" in weaver.names
+    instrumenter = Instrumenter(made, kept, ProbeRegions(made.liveness.flow).at(Level.OPS))
+    put = instrumenter.insertions("k", Language.OTHER)
+    assert "wait for load" in instrumenter.names
     *_, store = (word for each in put if each.index == 1 for word in each.words if _stores(word))
     first, *_ = next(each.words for each in put if each.index == 2)
     assert first >> 116 >> (store >> 113 & 7) & 1

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ikp.ptx.weaving import held_back
+from ikp.ptx.record_insertion import held_back
 from tests.sass.assembled import assembled
 
 pytestmark = [pytest.mark.any_pins]

@@ -33,7 +33,7 @@ from triton.language.extra.cuda import globaltimer
 
 import ikp
 from ikp.core.abi import segment_bytes
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_memory
 
 BLOCKS: Final = 16
 ROUNDS: Final = 256
@@ -132,7 +132,7 @@ class Peer:
         self.rank, self.base, self.first = rank, 1, 0
         nbytes = 4 * 2 * BLOCKS * _WORDS
         torch.zeros(1, device="cuda")  # makes the context
-        self.here = cuda.allocate(nbytes)
+        self.here = cuda_memory.allocate(nbytes)
         zeros = torch.zeros(nbytes, dtype=torch.uint8)
         _driver(
             "cuMemcpyHtoD_v2", _word(self.here), ctypes.c_void_p(zeros.data_ptr()), _word(nbytes)

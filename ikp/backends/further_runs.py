@@ -24,7 +24,7 @@ from ikp.checking.messages import KernelForm, Request, RunTimes, packed
 from ikp.checking.process import run_apart
 from ikp.core.address_tables import RecordedAccess, figures
 from ikp.core.run_figures import AddressFigures, TriedSuspect, TriedSuspects
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_memory
 from ikp.errors import IkpError, PatchError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def zeros(nbytes: int) -> Iterator[Buffer]:
     taken = list[int]()
     try:
         for _ in range(_TRIES):
-            taken.append(address := cuda.allocate(nbytes))
+            taken.append(address := cuda_memory.allocate(nbytes))
             if address // _WINDOW == (address + nbytes - 1) // _WINDOW:
                 break
         else:
@@ -101,7 +101,7 @@ def zeros(nbytes: int) -> Iterator[Buffer]:
     finally:
         for each in taken:
             with suppress(PatchError):
-                cuda.free(each)
+                cuda_memory.free(each)
 
 
 def probe_addresses(

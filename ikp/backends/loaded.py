@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ikp.checking.comparison import CheckResult
 from ikp.core.abi import ALIGNMENT, DENSE_HEADER_BYTES, LAUNCH_HEADER_BYTES
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions, cuda_memory
 from ikp.errors import IkpError, KernelError, PatchError
 from ikp.signals import deferred
 from ikp.warning import warn
@@ -63,15 +63,15 @@ class Module:
         """
         from ikp.probes.code.entry_code import CELL
 
-        module, function = cuda.load(patch.cubin, name)
+        module, function = cuda_functions.load(patch.cubin, name)
         _, wanted = patch.registers
-        if (given := cuda.registers(function)) < wanted:
+        if (given := cuda_functions.registers(function)) < wanted:
             raise PatchError(
                 f"the driver gives {name} {given} registers for each thread, and its code with "
                 f"records uses {wanted}."
             )
         functions.add(function)
-        cell = cuda.address_of(module, CELL) if patch.argument is None else 0
+        cell = cuda_functions.address_of(module, CELL) if patch.argument is None else 0
         return cls(patch, module, function, cell, (cuda.context(), cuda.context_number()))
 
     def words(
@@ -151,7 +151,7 @@ class Module:
         """
         words = self.words(prof, grid, warps, selection)
         if self.patch.argument is None:
-            queue(lambda: cuda.write(self.cell, words, stream))
+            queue(lambda: cuda_memory.write(self.cell, words, stream))
         if (notice := getattr(prof.data, "ikp_notice", None)) is not None:
             # Reading the address noted torch's current stream: the launch's may be another one.
             notice.launched(stream, captured=captured)

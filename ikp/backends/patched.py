@@ -35,7 +35,7 @@ from ikp.core.run_figures import (
     TriedSuspects,
 )
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions, cuda_memory
 from ikp.errors import PatchError
 from ikp.probes.kept_code import KEPT, keep
 from ikp.session import current
@@ -445,7 +445,7 @@ def add_arguments(
         return
     facts[key] = values()
     facts[f"{FAR}{launch.label}"] = _far_memory(facts[key])
-    if function is not None and (percent := cuda.carve_out(function)) >= 0:
+    if function is not None and (percent := cuda_functions.carve_out(function)) >= 0:
         facts[f"{CARVE_OUT}{launch.label}"] = str(percent)
 
 
@@ -459,7 +459,7 @@ def _far_memory(parameters: str) -> str:
     for offset, text in json.loads(parameters).items():
         value = bytes.fromhex(text)
         if len(value) == _POINTER and any(value):
-            far = cuda.far_memory(int.from_bytes(value, "little"))
+            far = cuda_memory.far_memory(int.from_bytes(value, "little"))
             if far is not None:
                 found[offset] = far
     return json.dumps(found)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from ikp.checking.comparison import Buffer, disjoint
-from ikp.driver import cuda
+from ikp.driver import cuda_memory
 from ikp.errors import PatchError
 
 _WORD: Final = 8
@@ -71,7 +71,7 @@ def _beyond(found: Sequence[Buffer], held: ReachableMemory) -> Iterator[Buffer]:
     todo = [each for each in found if _may_be_table(each)]
     while todo:
         table = todo.pop()
-        words = np.frombuffer(cuda.read(table.address, table.nbytes & -_WORD), "<u8")
+        words = np.frombuffer(cuda_memory.read(table.address, table.nbytes & -_WORD), "<u8")
         for word in np.unique(words[(words >= _LOWEST) & (words < _HIGHEST)]).tolist():
             block = held.around(word)
             if block is None or block[0] in known:
@@ -145,7 +145,7 @@ class ReachableMemory:
 def _allocation(word: int) -> Block | None:
     """Return the allocation of the driver that a word points into; None where there is none."""
     try:
-        return cuda.allocation(word) if cuda.reachable(word) else None
+        return cuda_memory.allocation(word) if cuda_memory.reachable(word) else None
     except PatchError:
         return None
 

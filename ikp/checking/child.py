@@ -30,7 +30,7 @@ from ikp.checking.messages import (
     StagedCopy,
 )
 from ikp.checking.runner import DeviceMemory, run, time_in_turn
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_memory
 from ikp.errors import PatchError
 
 _ASK: Final = 0xFFFFFFFF
@@ -128,7 +128,7 @@ def _check(
 def _return(connection: Connection, result: Buffer, staged: mmap.mmap) -> None:
     """Copy a result to the program."""
     held = (ctypes.c_char * STAGED_BYTES).from_buffer(staged)
-    cuda.copy_to_host(ctypes.addressof(held), result.address, result.nbytes)
+    cuda_memory.copy_to_host(ctypes.addressof(held), result.address, result.nbytes)
     connection.send(Content(result.nbytes))
 
 
@@ -137,5 +137,5 @@ def _fill(connection: Connection, staged: mmap.mmap) -> None:
     held = (ctypes.c_char * STAGED_BYTES).from_buffer(staged)
     while not isinstance(piece := connection.recv(), RunKernels):
         assert isinstance(piece, StagedCopy)  # noqa: S101 - both ends are ikp's
-        cuda.copy_from_host(piece.address, ctypes.addressof(held), piece.nbytes)
+        cuda_memory.copy_from_host(piece.address, ctypes.addressof(held), piece.nbytes)
         connection.send(Ready(os.getpid()))

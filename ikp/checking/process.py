@@ -34,7 +34,7 @@ from ikp.checking.messages import (
     Stage,
     StagedCopy,
 )
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_memory
 
 _WHO: Final = "the process that checks kernels"
 _BEGIN_S: Final = 60.0
@@ -139,7 +139,7 @@ class Process:
     def _pass(self, address: int, nbytes: int) -> None:
         """Copy a piece of the program's memory to the process."""
         held = (ctypes.c_char * STAGED_BYTES).from_buffer(self._staged)
-        cuda.copy_to_host(ctypes.addressof(held), address, nbytes)
+        cuda_memory.copy_to_host(ctypes.addressof(held), address, nbytes)
         self._send(StagedCopy(address, nbytes))
         self._ready(_ANSWER_S)
 

@@ -24,7 +24,7 @@ from ikp.checking.messages import (
     Request,
     RunTimes,
 )
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions, cuda_memory
 from ikp.errors import PatchError
 
 PLAIN_S: Final = 10.0
@@ -65,21 +65,21 @@ class DeviceMemory:
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new memory."""
-        return cuda.allocate(nbytes)
+        return cuda_memory.allocate(nbytes)
 
     def free(self, address: int) -> None:
         """Free memory."""
         if self.lasts:
-            cuda.free(address)
+            cuda_memory.free(address)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copy on the device, and wait for it."""
-        cuda.copy_within(target, source, nbytes, 0)
+        cuda_memory.copy_within(target, source, nbytes, 0)
         cuda.wait()
 
     def read(self, address: int, nbytes: int) -> bytes:
         """Return what the memory holds."""
-        return cuda.read(address, nbytes)
+        return cuda_memory.read(address, nbytes)
 
 
 def run(request: Request, memory: DeviceMemory, stage: Stage) -> CheckResult:
@@ -170,12 +170,14 @@ class _Loaded:
     ) -> None:
         self._code, self._shape, self._memory = code, shape, memory
         self.seconds = 0.0  # that the last run took
-        module, self._function = cuda.load(code.cubin, name)
+        module, self._function = cuda_functions.load(code.cubin, name)
         loaded.callback(self._unload, module)
-        cuda.give_settings(self._function, shape.settings)
+        cuda_functions.give_settings(self._function, shape.settings)
         for symbol, value in code.constants.items():
             held = ctypes.create_string_buffer(value, len(value))
-            cuda.copy_from_host(cuda.address_of(module, symbol), ctypes.addressof(held), len(value))
+            cuda_memory.copy_from_host(
+                cuda_functions.address_of(module, symbol), ctypes.addressof(held), len(value)
+            )
         stream = ctypes.c_void_p()
         cuda.call("cuStreamCreate", ctypes.byref(stream), _APART, to="create a stream")
         self._stream = stream.value or 0

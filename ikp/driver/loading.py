@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions
 from ikp.errors import PatchError
 
 _RESOURCES: Final = 3
@@ -48,7 +48,7 @@ def main() -> None:
     asked = json.loads(Path("asked.json").read_text())
     try:
         function, cubins = _loaded(asked)
-        Path("attributes.json").write_text(json.dumps(cuda.of_code(function)))
+        Path("attributes.json").write_text(json.dumps(cuda_functions.of_code(function)))
     except (OSError, PatchError) as error:
         sys.exit(str(error))
     for number, code in enumerate(cubins):
@@ -93,7 +93,7 @@ def _load(asked: dict[str, Any]) -> int:
         none = (None, None, 0)
         cuda.call("cuLibraryLoadData", holder, image, options, values, count, *none, to="load it")
         cuda.call("cuLibraryGetKernel", found, made, name, to="find it")
-        return cuda.function_of(part.value or 0)
+        return cuda_functions.function_of(part.value or 0)
     cuda.call("cuModuleLoadDataEx", holder, image, count, options, values, to="load it")
     cuda.call("cuModuleGetFunction", found, made, name, to="find it")
     return part.value or 0

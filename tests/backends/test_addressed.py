@@ -20,7 +20,7 @@ from ikp.checking.comparison import Buffer, CheckResult
 from ikp.checking.messages import LaunchConfiguration, Request
 from ikp.core.abi import Language
 from ikp.core.run_figures import AddressFigures, read_addresses
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_memory
 from ikp.errors import UsageError
 from ikp.probes.code.entry_code import CELL
 from ikp.probes.made_patch import Patch
@@ -71,8 +71,8 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
         monkeypatch.setattr(further_runs, "wait_for_earlier", lambda: None)
         monkeypatch.setattr(further_runs, "reached", lambda *_: Reached((OUT,), ()))
         monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
-        monkeypatch.setattr(cuda, "allocate", lambda _: next(free))
-        monkeypatch.setattr(cuda, "free", freed.append)
+        monkeypatch.setattr(cuda_memory, "allocate", lambda _: next(free))
+        monkeypatch.setattr(cuda_memory, "free", freed.append)
         monkeypatch.setattr(cuda, "call", lambda *_, **__: None)
         monkeypatch.setattr(cuda, "wait", lambda: None)
         module = Module(Patch(b"", ("k",), WARPS, (32, 32)), 1, 2, 0)

@@ -15,7 +15,7 @@ from ikp.backends.patched import RecordedLaunch, chosen, made, shape
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions, cuda_memory
 from ikp.errors import PatchError
 from ikp.probes.code.entry_code import CELL
 from ikp.probes.code.selection_code import selection_words
@@ -136,7 +136,7 @@ def test_a_kernel_is_told_of_its_room_as_it_counts_it(
 ) -> None:
     """Bytes of a slot in machine code, records of it in PTX."""
     written: list[tuple[int, int]] = []
-    monkeypatch.setattr(cuda, "write", lambda cell, words, stream: written.append(words))
+    monkeypatch.setattr(cuda_memory, "write", lambda cell, words, stream: written.append(words))
     made = Patch(b"", ("k",), 2, (8, 8), cell_counts_records=records)
     module = Module(made, 1, 2, 3)
     slots = 3 * 2
@@ -151,10 +151,11 @@ def test_a_kernel_is_told_of_its_room_as_it_counts_it(
 
 def test_what_has_an_argument_is_told_by_that_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written: not even the cell is asked for, which such a module does not have."""
-    for name in ("write", "address_of"):
-        monkeypatch.delattr(cuda, name)
-    monkeypatch.setattr(cuda, "load", lambda cubin, name: (1, 2))
-    for name in ("registers", "context", "context_number"):
+    monkeypatch.delattr(cuda_memory, "write")
+    monkeypatch.delattr(cuda_functions, "address_of")
+    monkeypatch.setattr(cuda_functions, "load", lambda cubin, name: (1, 2))
+    monkeypatch.setattr(cuda_functions, "registers", lambda *_: 255)
+    for name in ("context", "context_number"):
         monkeypatch.setattr(cuda, name, lambda *_: 255)
     patch = Patch(b"", ("k",), 2, (8, 8), select=True, argument=ExtraArgument(3, 48, 72))
     module = Module.load(patch, "k")
@@ -197,7 +198,7 @@ def test_memory_is_divided_among_the_chosen(
 ) -> None:
     """Where nobody is chosen, as the decoder divides it: the launch is told all the same."""
     written: list[tuple[int, ...]] = []
-    monkeypatch.setattr(cuda, "write", lambda cell, words, stream: written.append(words))
+    monkeypatch.setattr(cuda_memory, "write", lambda cell, words, stream: written.append(words))
     module = Module(Patch(b"", ("k",), 2, (8, 8), select=True), 1, 2, 3)
     sized = SimpleNamespace(numel=lambda: LAUNCH_HEADER_BYTES + 960)
     for on in (1, 0):

@@ -9,7 +9,7 @@ import pytest
 from ikp.backends import reached as module
 from ikp.backends.reached import reached
 from ikp.checking.comparison import Buffer
-from ikp.driver import cuda
+from ikp.driver import cuda_memory
 from ikp.errors import PatchError
 
 pytestmark = pytest.mark.any_pins
@@ -36,9 +36,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
 
     blocks = [(TORCH, 64, True), (TORCH + 64, 1 << 29, False), (RECORDS + 4096, 64, True)]
     monkeypatch.setattr(module, "torch_blocks", lambda: blocks)
-    monkeypatch.setattr(cuda, "reachable", lambda word: word >= OWN[0] or word >= ARENA[0])
-    monkeypatch.setattr(cuda, "allocation", allocation)
-    monkeypatch.setattr(cuda, "read", read)
+    monkeypatch.setattr(cuda_memory, "reachable", lambda word: word >= OWN[0] or word >= ARENA[0])
+    monkeypatch.setattr(cuda_memory, "allocation", allocation)
+    monkeypatch.setattr(cuda_memory, "read", read)
 
 
 def found(*words: int, names: dict[int, str] | None = None) -> module.Reached:

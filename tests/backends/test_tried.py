@@ -19,7 +19,7 @@ from ikp.checking.comparison import Buffer, CheckResult
 from ikp.checking.messages import LaunchConfiguration, Request, RunTimes
 from ikp.core.abi import Language
 from ikp.core.run_figures import TriedSuspect, TriedSuspects, read_tried
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_memory
 from ikp.errors import UsageError
 from ikp.probes.code.entry_code import CELL
 from ikp.probes.made_patch import Patch
@@ -53,8 +53,9 @@ def trying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[object, list[
         monkeypatch.setattr(further_runs, "wait_for_earlier", lambda: None)
         monkeypatch.setattr(further_runs, "reached", lambda *_: Reached((OUT,), ()))
         monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
-        monkeypatch.setattr(cuda, "allocate", lambda _: 1 << 33)
-        for name in ("free", "wait", "call"):
+        monkeypatch.setattr(cuda_memory, "allocate", lambda _: 1 << 33)
+        monkeypatch.setattr(cuda_memory, "free", lambda *_: None)
+        for name in ("wait", "call"):
             monkeypatch.setattr(cuda, name, lambda *_, **__: None)
         module = Module(Patch(b"", ("k",), 4, (32, 32)), 1, 2, 0)
         shape = LaunchConfiguration((8, 1, 1), (128, 1, 1), 0)

@@ -112,7 +112,7 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
-    monkeypatch.setattr(cuda, "_driver", lambda: made)
+    monkeypatch.setattr(cuda, "driver", lambda: made)
     return made
 
 
@@ -129,7 +129,7 @@ parts = st.builds(
 def test_rows_are_read_and_zeroed_and_nothing_else(part: SegmentRows, zeros: int) -> None:
     driver = Driver()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cuda, "_driver", lambda: driver)
+        patched.setattr(cuda, "driver", lambda: driver)
         patched.setattr(memory_pool, "_ZEROS_BYTES", zeros)
         pool = Pool(1)
         address = pool.allocate(SIZE)
@@ -178,7 +178,7 @@ def test_too_little_memory_is_told(driver: Driver) -> None:
 
 
 def test_a_driver_without_pools_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "_driver", lambda: Driver(missing="cuMemPoolCreate"))
+    monkeypatch.setattr(cuda, "driver", lambda: Driver(missing="cuMemPoolCreate"))
     with pytest.raises(PatchError, match="could not make a pool: it has no cuMemPoolCreate"):
         Pool(1)
 
@@ -187,7 +187,7 @@ def test_a_driver_without_pools_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 def test_many_parts_are_read_with_few_waits(wanted: list[SegmentRows], room: int) -> None:
     driver = Driver()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cuda, "_driver", lambda: driver)
+        patched.setattr(cuda, "driver", lambda: driver)
         patched.setattr(memory_pool, "_LANDING_BYTES", room)
         pool = Pool(1)
         address = pool.allocate(SIZE)

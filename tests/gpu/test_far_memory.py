@@ -17,7 +17,7 @@ import triton.language as tl  # noqa: E402
 
 import ikp  # noqa: E402
 from ikp.core.code_facts import FAR  # noqa: E402
-from ikp.driver import cuda  # noqa: E402
+from ikp.driver import cuda_memory  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 SIZE = 1 << 22
@@ -69,7 +69,7 @@ def pointers() -> Iterator[dict[str, int]]:
     driver("cuMemHostRegister_v2", at, ctypes.c_size_t(NBYTES), DEVICE_MAPPED)
     view = ctypes.c_uint64()
     driver("cuMemHostGetDevicePointer_v2", ctypes.byref(view), mapped, 0)
-    pool = cuda.allocate(NBYTES)
+    pool = cuda_memory.allocate(NBYTES)
     yield {
         "device": device.data_ptr(),
         "inside of device": device[100:].data_ptr(),
@@ -81,14 +81,14 @@ def pointers() -> Iterator[dict[str, int]]:
         "managed": managed.value,
         "no pointer": 12345,
     }
-    cuda.free(pool)
+    cuda_memory.free(pool)
     driver("cuMemHostUnregister", at)
     driver("cuMemFreeHost", mapped)
     driver("cuMemFree_v2", managed)
 
 
 def test_each_kind_of_memory_is_known(pointers: dict[str, int]) -> None:
-    found = {name: cuda.far_memory(at) for name, at in pointers.items()}
+    found = {name: cuda_memory.far_memory(at) for name, at in pointers.items()}
     kinds = {name: each[0] for name, each in found.items() if each is not None}
     host = ("pinned", "registered", "mapped", "mapped, as kernels see it")
     assert kinds == {**dict.fromkeys(host, "host"), "managed": "managed"}
@@ -101,7 +101,7 @@ def test_each_kind_of_memory_is_known(pointers: dict[str, int]) -> None:
 def test_memory_of_another_gpu_is_known() -> None:
     other = torch.empty(NBYTES, device="cuda:1")
     with torch.cuda.device(0):
-        found = cuda.far_memory(other.data_ptr())
+        found = cuda_memory.far_memory(other.data_ptr())
     with torch.cuda.device(1):
-        assert cuda.far_memory(other.data_ptr()) is None
+        assert cuda_memory.far_memory(other.data_ptr()) is None
     assert found is not None and found[0] == "another GPU"

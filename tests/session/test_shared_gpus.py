@@ -43,7 +43,7 @@ class Driver:
 
 @pytest.mark.parametrize("old", [False, True])
 def test_a_gpu_that_mps_shares_is_named(old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "_driver", lambda: Driver(old))
+    monkeypatch.setattr(cuda, "driver", lambda: Driver(old))
     monkeypatch.setattr(storage, "drives_cuda", lambda: True)
     segments = [
         SimpleNamespace(

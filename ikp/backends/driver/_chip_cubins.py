@@ -20,7 +20,7 @@ from typing import Final
 
 from ikp import children
 from ikp.backends.driver._hook import mapped
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions
 from ikp.errors import InspectError, PatchError
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.disassembly.tool_paths import tool
@@ -79,7 +79,7 @@ def compiled(
     fitting = [each for each in codes if name in Cubin.read(each).kernels]
     if len(fitting) != 1:
         raise PatchError(f"CUPTI shows {len(fitting) or 'no'} files with it where one is loaded.")
-    own = cuda.of_code(plain).items()
+    own = cuda_functions.of_code(plain).items()
     if differing := [each for each, value in own if properties[each] != value]:
         raise PatchError(f"compiled anew, it has other {' and '.join(differing)}.")
     return fitting[0]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ikp.backends.driver._hook import InterposedLaunch
 from ikp.checking.messages import ATTRIBUTE_BYTES, LaunchConfiguration, kept_attributes
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions
 from ikp.sass.cubins.attributes import Parameter
 
 _BYTES = 4096
@@ -33,7 +33,7 @@ def shape(launch: InterposedLaunch, plain: int) -> LaunchConfiguration:
         (launch.block[0], launch.block[1], launch.block[2]),
         launch.shared,
         kept_attributes(attributes, cooperative=bool(launch.cooperative)),
-        cuda.settings(plain),
+        cuda_functions.settings(plain),
         cuda.limits(),
     )
 

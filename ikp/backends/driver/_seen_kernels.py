@@ -18,7 +18,7 @@ from ikp.backends.driver._hook import DriverObject, HandleKind
 from ikp.backends.driver._names import bare, demangled, labels, readable
 from ikp.backends.labels import Labels
 from ikp.core.abi import Language
-from ikp.driver import cuda
+from ikp.driver import cuda_functions
 from ikp.sass.cubins.attributes import Parameter
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.module_memory import constants, variables
@@ -185,12 +185,12 @@ class SeenKernel:
     def find(self, symbol: str) -> int | None:
         """Return the address of a variable of the plain kernel's module; None where it has none."""
         library = self.holder.kind is HandleKind.LIBRARY
-        return cuda.find(self.holder.handle, symbol, library=library)
+        return cuda_functions.find(self.holder.handle, symbol, library=library)
 
     def function(self) -> int:
         """Return the function that is launched in the current context."""
         if self.launched.kind is HandleKind.KERNEL:
-            return cuda.function_of(self.launched.handle)
+            return cuda_functions.function_of(self.launched.handle)
         return self.launched.handle
 
 

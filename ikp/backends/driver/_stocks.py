@@ -17,7 +17,7 @@ from ikp.backends.driver._hook import Hook, InterposedLaunch, StockedLaunches
 from ikp.backends.driver._known_launches import shared
 from ikp.backends.driver._seen_kernels import Chooser
 from ikp.backends.repeats import KnownLaunch
-from ikp.driver import cuda
+from ikp.driver import cuda_functions
 from ikp.session.current import Session
 from ikp.session.known_launch import LASTS_S, revokers
 from ikp.session.stock import StockPace
@@ -93,7 +93,7 @@ class Stocks:
         context: int,
     ) -> StockedLaunches | None:
         stream, module, argument = launch.stream or 0, known.repeat.module, known.argument
-        cuda.like(module.function, known.plain)
+        cuda_functions.like(module.function, known.plain)
         taken = known.repeat.ahead(stream, most)
         if taken is None:
             return None

@@ -39,7 +39,7 @@ from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.repeats import KnownLaunch, LeftLaunch, Repeat
 from ikp.backends.timed import timed
 from ikp.core.segment import Selection
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions, cuda_memory
 from ikp.errors import CheckError, IkpError, PatchError
 from ikp.probes.made_patch import Patch
 from ikp.sass.cubins.module_memory import shared
@@ -337,7 +337,7 @@ class Launches:
         over = loaded.modules.drop(gone.__contains__, lambda *each: not self.hook.lives(*each))
         for module in over:
             if module.context[1] == cuda.context_number():
-                cuda.unload(module.module)
+                cuda_functions.unload(module.module)
 
     def _kernel(self, launch: hooks.InterposedLaunch) -> SeenKernel | None:
         """Return the launched kernel; None where its image was not seen."""
@@ -444,7 +444,7 @@ class Launches:
         """
         stream = launch.stream or 0
         repeat = known.repeat
-        cuda.like(repeat.module.function, known.plain)
+        cuda_functions.like(repeat.module.function, known.plain)
         taken = repeat.take(stream)
         if taken is None:
             return int(launch.function)
@@ -566,7 +566,7 @@ class Launches:
             )
         if launch.overlaps and (made.patch.argument is None or self._memory[kernel.id].constants):
             raise _NotNow(_OVERLAPS)
-        cuda.like(made.function, kernel.function())
+        cuda_functions.like(made.function, kernel.function())
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
         chosen = meant.heeded(made.patch)
         buffer = partial(meant.buffer, meant.plan, grid, warps, made.patch.most, chosen)
@@ -653,7 +653,11 @@ class Launches:
             shape(launch, kernel.function()),
             values(launch, memory.parameters),
             [(name, at, size) for name, size in memory.variables if (at := find(name))],
-            {name: cuda.read(at, size) for name, size in memory.constants if (at := find(name))},
+            {
+                name: cuda_memory.read(at, size)
+                for name, size in memory.constants
+                if (at := find(name))
+            },
         )
 
     def _patch(
@@ -692,7 +696,9 @@ class Launches:
         def copy() -> None:
             for name, size in written:
                 if (source := kernel.find(name)) is not None:
-                    cuda.copy_within(cuda.address_of(made.module, name), source, size, stream)
+                    cuda_memory.copy_within(
+                        cuda_functions.address_of(made.module, name), source, size, stream
+                    )
 
         if written := self._memory[kernel.id].constants:
             queue(copy)

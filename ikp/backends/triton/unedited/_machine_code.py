@@ -22,7 +22,7 @@ from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _arguments as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited._repeated import KnownLaunch, NextLaunch, passing
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions
 from ikp.errors import InspectError, PatchError
 from ikp.probing import Feature, Untyped
 from ikp.session.known_launch import SlowError
@@ -123,7 +123,7 @@ def _run(
         return plain(x, y, z, stream, function, *rest)
     launch.patch = module.patch
     add_arguments(launch, functools.partial(_values, compiled, rest))
-    cuda.like(module.function, function, cache=foreign.cache_of(compiled))
+    cuda_functions.like(module.function, function, cache=foreign.cache_of(compiled))
 
     def launched() -> PlainLaunch:
         again = functools.partial(_plainly, plain, x, y, z, function, rest)
@@ -197,7 +197,7 @@ def _launched(
 
     code = bytes(compiled.asm["cubin"])
     shape, parameters = captured(launch, Cubin.read(code).kernel(compiled.name).parameters)
-    shape = replace(shape, settings=cuda.settings(function), limits=cuda.limits())
+    shape = replace(shape, settings=cuda_functions.settings(function), limits=cuda.limits())
     names = argument_values.names(values, foreign.argument_names(compiled))
     return PlainLaunch(compiled.name, code, shape, parameters, names=names)
 

@@ -16,7 +16,7 @@ from ikp.backends.patched import RecordedLaunch, is_hooked
 from ikp.backends.repeats import Ahead, LeftLaunch, Repeat
 from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _foreign as foreign
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions, cuda_memory
 from ikp.probing import Untyped
 from ikp.session.known_launch import revocations
 from ikp.session.stock import StockPace
@@ -173,7 +173,7 @@ class KnownLaunch:
         """
         x, y, z, stream, function, *rest = args
         module = self.repeat.module
-        cuda.like(module.function, function, cache=self._cache)
+        cuda_functions.like(module.function, function, cache=self._cache)
         ahead = self._ahead
         number = None if ahead is None else ahead.take()
         if ahead is not None and number is not None:
@@ -213,7 +213,7 @@ class KnownLaunch:
         *rest: Any,
     ) -> object:
         if module.patch.argument is None:
-            cuda.write(module.cell, words, stream)
+            cuda_memory.write(module.cell, words, stream)
         return passing(module, self._plain, words)(x, y, z, stream, module.function, *rest)
 
 

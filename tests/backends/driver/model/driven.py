@@ -172,8 +172,8 @@ def driven(built: Built, launcher: Launcher) -> Iterator[Driven]:
     """Have a launcher asked of launches on the model, until that is left."""
     with pytest.MonkeyPatch.context() as patch:
         made = Driven(built, launcher)
-        patch.setattr(cuda, "_driver", lambda: made.library)
-        patch.setattr(cuda, "_at_once", lambda: made.library)
+        patch.setattr(cuda, "driver", lambda: made.library)
+        patch.setattr(cuda, "driver_at_once", lambda: made.library)
         patch.setattr(launches, "cubin", lambda code, *_: code)
         patch.setattr(launches, "shared", lambda code, *_: code)
         patch.setattr(launches.KernelMemory, "of", lambda *_: launches.KernelMemory([], [], []))

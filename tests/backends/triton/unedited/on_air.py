@@ -11,7 +11,7 @@ from triton import knobs
 
 from ikp.backends.loaded import Modules
 from ikp.backends.triton.unedited import _machine_code as machine_code
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions, cuda_memory
 from tests.backends.triton.test_foreign import Gpu
 
 PLAIN, MARKED = 1, 2
@@ -47,18 +47,18 @@ def on_air(
     monkeypatch.setattr(triton.runtime.driver, "_active", Here())
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     monkeypatch.setattr(machine_code, "modules", Modules())
-    monkeypatch.setattr(cuda, "load", load)
+    monkeypatch.setattr(cuda_functions, "load", load)
     values: dict[str, Any] = {
         "capturing": False,
         "context": 0,
         "context_number": 0,
         "device": 0,
-        "address_of": 64,
+        "need_context": None,
     }
-    values["registers"] = 255
-    values["far_memory"] = None
     for name, value in values.items():
         monkeypatch.setattr(cuda, name, lambda *_, value=value: value)
-    for name in ("like", "write", "need_context"):
-        monkeypatch.setattr(cuda, name, lambda *_, **__: None)
+    for name, value in {"address_of": 64, "registers": 255, "like": None}.items():
+        monkeypatch.setattr(cuda_functions, name, lambda *_, value=value, **__: value)
+    for name in ("far_memory", "write"):
+        monkeypatch.setattr(cuda_memory, name, lambda *_: None)
     kernel.device_caches.clear()

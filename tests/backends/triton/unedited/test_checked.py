@@ -23,7 +23,7 @@ from ikp.backends.triton.unedited.everything import Everything
 from ikp.checking.comparison import Buffer, CheckResult
 from ikp.checking.messages import LaunchConfiguration, Request
 from ikp.core.abi import Language
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_functions
 from ikp.errors import CheckError, IkpWarning, PatchError
 from ikp.probes.made_patch import Patch
 from ikp.unedited.plan import plan
@@ -101,7 +101,7 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Callable[[CheckResult | None],
         monkeypatch.setattr(machine_code, "modules", SimpleNamespace(get=lambda *_: made))
         monkeypatch.setattr(cuda, "device", lambda: 0)
         monkeypatch.setattr(machine_code, "checked", lambda *_: verdict)
-        monkeypatch.setattr(cuda, "like", lambda *_, **__: None)
+        monkeypatch.setattr(cuda_functions, "like", lambda *_, **__: None)
         monkeypatch.setattr(cuda, "capturing", lambda _: False)
         meant = RecordedLaunch(
             plan(level="machine", check=True), Language.TRITON, lambda *_: "a buffer"

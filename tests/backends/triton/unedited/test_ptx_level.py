@@ -12,7 +12,7 @@ import triton.language as tl
 import ikp
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.core.segment import Selection
-from ikp.driver import cuda
+from ikp.driver import cuda_memory
 from ikp.errors import KernelError, PatchError
 from ikp.probes.code.entry_code import CELL
 from ikp.probes.code.selection_code import selection_words
@@ -63,7 +63,7 @@ def test_each_choice_of_blocks_has_a_patched_kernel_and_all_others_share_one(
     level: str, kinds: int, told: int, launched: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[tuple[int, ...]] = []
-    monkeypatch.setattr(cuda, "write", lambda cell, words, stream: written.append(words))
+    monkeypatch.setattr(cuda_memory, "write", lambda cell, words, stream: written.append(words))
     choices: list[dict[str, Any]] = [
         {},
         {"warps": iter([1])},

@@ -13,7 +13,7 @@ import triton.language as tl
 
 import ikp
 from ikp.backends.triton.unedited import _machine_code as machine_code
-from ikp.driver import cuda
+from ikp.driver import cuda, cuda_memory
 from ikp.session.recorder import Recording
 from ikp.session.storage import HostStorage
 from tests.backends.triton.test_foreign import arguments
@@ -60,7 +60,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     on_air(monkeypatch, counted, lambda: launch, lambda _: None)
     real = machine_code._run
     monkeypatch.setattr(machine_code, "_run", run)
-    monkeypatch.setattr(cuda, "write", lambda cell, words, stream: made.written.append(words))
+    monkeypatch.setattr(
+        cuda_memory, "write", lambda cell, words, stream: made.written.append(words)
+    )
     return made
 
 
@@ -195,7 +197,7 @@ def test_a_launch_that_fails_has_no_buffer(seen: Seen, monkeypatch: pytest.Monke
             marked[(2,)](*arguments())
         count = len(prof._recording.segments)  # type: ignore[union-attr]
         with monkeypatch.context() as failing:
-            failing.setattr(cuda, "write", fail)
+            failing.setattr(cuda_memory, "write", fail)
             with pytest.raises(RuntimeError, match="a fault"):
                 marked[(2,)](*arguments())
         marked[(2,)](*arguments())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ikp.backends.triton.unedited import _repeated as repeated
-from ikp.driver import cuda
+from ikp.driver import cuda_functions
 from ikp.session.known_launch import SlowError
 
 GRID, FUNCTION = (3, 1, 1), 77
@@ -41,7 +41,7 @@ def test_a_launch_is_timed_if_it_is_recorded(
     known.left = SimpleNamespace()  # type: ignore[assignment]
     known.repeat = SimpleNamespace(module=SimpleNamespace(function=5), shape=(GRID,), take=take)  # type: ignore[assignment]
     launches = SimpleNamespace(session=lambda: session, label="k", recorded={"k": 0})
-    monkeypatch.setattr(cuda, "like", lambda *_, **__: None)
+    monkeypatch.setattr(cuda_functions, "like", lambda *_, **__: None)
     monkeypatch.setattr(repeated.KnownLaunch, "_launched", lambda *_: "recorded")
     ended = SimpleNamespace(recorded=recorded, ended=lambda *, failed: said.append(failed))
     monkeypatch.setattr(repeated, "timed", ended)

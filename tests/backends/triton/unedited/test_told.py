@@ -13,7 +13,7 @@ from triton.backends.nvidia.driver import CudaLauncher
 import ikp
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited._launching import _hook_the_compiler
-from ikp.driver import cuda
+from ikp.driver import cuda_memory
 from ikp.errors import PatchError
 from ikp.probes.code.entry_code import CELL
 from ikp.probing import Feature, Foreign, Private
@@ -153,7 +153,7 @@ def test_each_session_has_the_arguments_of_its_own_first_launch(
 
     on_air(monkeypatch, counted, freed_at_once, lambda _: None)
     monkeypatch.setattr(
-        *(cuda, "far_memory", lambda at: (whose["now"], at, 64) if whose["now"] else None)
+        *(cuda_memory, "far_memory", lambda at: (whose["now"], at, 64) if whose["now"] else None)
     )
     marked, out = ikp.instrument(counted, level="machine"), arguments()[0]
     for memory, numbers in (("host", (5, 6)), ("", (7, 8))):

@@ -43,7 +43,7 @@ EXCEPTIONS = {
     ("ikp.running.startup.sitecustomize", "tvm_ffi"): "a package's name, which is public",
     ("ikp.backends.triton.unedited._operations", "torch._inductor"): "a prefix of names",
     (
-        "ikp.backends.triton.unedited._twins",
+        "ikp.backends.triton.unedited._clones",
         "*",
     ): "a twin is a copy of Triton's object; foreign.fits looked at that",
     ("ikp.backends.triton.unedited._inductor", "*"): "TORCH.fits looked at the object before",

@@ -16,8 +16,8 @@ from gcn.launching import AmdDriver, compiled
 from gcn.machine import GcnMachine
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton._hooks import names_in_code
+from ikp.backends.triton.unedited._clones import kernel_clone
 from ikp.backends.triton.unedited._mark_nodes import PROF
-from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import SegmentSource
@@ -178,6 +178,6 @@ def test_the_debug_information_names_the_authors_lines() -> None:
 
 
 def test_records_by_hand_are_refused_with_what_works(tmp_path: Path) -> None:
-    twin = kernel_twin(unedited.scaled.fn, Plan(level=BY_HAND, ttgir=str(tmp_path / "k.ttgir")))
+    clone = kernel_clone(unedited.scaled.fn, Plan(level=BY_HAND, ttgir=str(tmp_path / "k.ttgir")))
     with pytest.raises(Exception, match=r"NVIDIA GPUs.*Leave it out: the kernel's source is"):
-        twin.warmup(numbers(), 64, 64, True, grid=(1,), **{PROF: buffer()})
+        clone.warmup(numbers(), 64, 64, True, grid=(1,), **{PROF: buffer()})

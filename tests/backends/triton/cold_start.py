@@ -37,11 +37,11 @@ def compile_one(number: int) -> None:
     x, y = (torch.zeros(64, dtype=torch.float32) for _ in range(2))
     options = {"BLOCK": 64, "grid": (1,)}
     if number % 4 == 0:
+        from ikp.backends.triton.unedited._clones import kernel_clone
         from ikp.backends.triton.unedited._mark_nodes import PROF
-        from ikp.backends.triton.unedited._twins import kernel_twin
         from ikp.unedited.plan import plan
 
-        marked = kernel_twin(unedited.several, plan())
+        marked = kernel_clone(unedited.several, plan())
         marked.warmup(x, y, 3, **{PROF: buffer()}, **options)
     else:
         prof = buffer() if number % 4 == 1 else None

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from ikp.backends.triton.unedited._twins import kernel_twin, marks
+from ikp.backends.triton.unedited._clones import kernel_clone, marks
 from ikp.unedited.plan import plan
 from tests.kernels import unedited
 from tests.repo.tree import ROOT
@@ -34,7 +34,7 @@ def test_the_first_use_may_come_from_many_threads_at_once(tmp_path: Path) -> Non
     assert (ran.returncode, ran.stdout.strip()) == (0, ""), ran.stderr
 
 
-def test_no_thread_finds_a_twin_that_another_is_still_making() -> None:
+def test_no_thread_finds_a_clone_that_another_is_still_making() -> None:
     threads = 4
     together = threading.Barrier(threads)
     found: list[int | str] = []
@@ -42,7 +42,7 @@ def test_no_thread_finds_a_twin_that_another_is_still_making() -> None:
     def look(kernel: Any) -> None:
         together.wait()
         try:
-            found.append(marks(kernel_twin(kernel, plan("ops"))))
+            found.append(marks(kernel_clone(kernel, plan("ops"))))
         except Exception as error:  # noqa: BLE001 - shown below
             found.append(f"{type(error).__name__}: {error}")
 
@@ -58,4 +58,4 @@ def test_no_thread_finds_a_twin_that_another_is_still_making() -> None:
                 thread.join()
     finally:
         sys.setswitchinterval(before)
-    assert set(found) == {marks(kernel_twin(unedited.made_in_a_function(1), plan("ops")))}
+    assert set(found) == {marks(kernel_clone(unedited.made_in_a_function(1), plan("ops")))}

@@ -29,12 +29,12 @@ from ikp.backends.patched import (
     wanted,
 )
 from ikp.backends.triton.unedited import _by_hand as by_hand
+from ikp.backends.triton.unedited._clones import kernel_clone
 from ikp.backends.triton.unedited._foreign import JittedFunction, is_jitted
 from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._repeated import KernelLaunches, NextLaunch
-from ikp.backends.triton.unedited._rewrite import Twin
+from ikp.backends.triton.unedited._rewrite import Clone
 from ikp.backends.triton.unedited._special import Special, Specials, module_and_name
-from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
 from ikp.core.segment import Selection
 from ikp.core.turns import FIRST, IN_TURN
@@ -342,7 +342,7 @@ class Launcher:
     ) -> object:
         """Launch the clone that ``plan`` marks."""
         label = kernel.__name__
-        twin = _twin(kernel, plan)
+        clone = _clone(kernel, plan)
         launched = _shape(kernel, args, kwargs)
         kwargs = {**kwargs, "grid": launched["grid"]}  # a function is asked once, as without marks
         with deferred():
@@ -351,7 +351,7 @@ class Launcher:
         if prof is None:
             return plain(*args, **kwargs)
         try:
-            made = twin.run(*args, **{**kwargs, PROF: prof})
+            made = clone.run(*args, **{**kwargs, PROF: prof})
         except BaseException:
             session.discard(prof)
             raise
@@ -541,7 +541,7 @@ def names(kernel: JittedFunction) -> tuple[str, ...]:
     return getattr(kernel, "names", None) or (module_and_name(kernel),)
 
 
-def _twin(kernel: JittedFunction, plan: Plan) -> Twin:
+def _clone(kernel: JittedFunction, plan: Plan) -> Clone:
     """Return the instrumented clone of a kernel.
 
     Raises:
@@ -549,7 +549,7 @@ def _twin(kernel: JittedFunction, plan: Plan) -> Twin:
     """
     with deferred():
         try:
-            return kernel_twin(kernel.jitted if isinstance(kernel, Special) else kernel, plan)
+            return kernel_clone(kernel.jitted if isinstance(kernel, Special) else kernel, plan)
         except IkpError:
             raise
         except Exception as error:

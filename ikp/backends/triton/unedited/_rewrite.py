@@ -56,7 +56,7 @@ class FunctionSource:
         return self.first_line + (self.definition.end_lineno or 1) - 1
 
 
-class Twin(Protocol):
+class Clone(Protocol):
     """The instrumented clone of a jitted function."""
 
     ikp_marked: Marked
@@ -69,7 +69,7 @@ class Twin(Protocol):
         """Launch it, where it is a kernel."""
 
 
-_Helper = Callable[[JittedFunction], Twin | None]
+_Helper = Callable[[JittedFunction], Clone | None]
 """Returns the instrumented clone of a helper, or None where it has none."""
 
 
@@ -78,7 +78,7 @@ class Marked:
     """A function with marks. ``helpers`` are the marked functions it calls, by their new names."""
 
     tree: ast.Module
-    helpers: dict[str, Twin] = field(default_factory=dict)
+    helpers: dict[str, Clone] = field(default_factory=dict)
     marks: int = 0
     chosen: int = 0  # marks for chosen lines
 

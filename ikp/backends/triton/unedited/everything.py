@@ -14,6 +14,7 @@ from ikp.backends.checked import REFUSED
 from ikp.backends.patched import pass_by, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
+from ikp.backends.triton.unedited._clones import is_clone
 from ikp.backends.triton.unedited._foreign import JittedFunction
 from ikp.backends.triton.unedited._launching import (
     Launcher,
@@ -24,7 +25,6 @@ from ikp.backends.triton.unedited._launching import (
 )
 from ikp.backends.triton.unedited._over import Over, Shortcuts
 from ikp.backends.triton.unedited._steady import SteadyLaunches
-from ikp.backends.triton.unedited._twins import is_twin
 from ikp.errors import CheckError, IkpError
 from ikp.probing import Untyped
 from ikp.session import current
@@ -208,7 +208,7 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
         if not kwargs.get("warmup") and over.counts(self, args, kwargs):
             shortcuts.passed(self)
             return pass_by(self.__name__, original, self, *args, **kwargs)
-        if is_twin(self) or not foreign.fits(self):
+        if is_clone(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
         wanted.others += 1
         wanted.aside.value += 1

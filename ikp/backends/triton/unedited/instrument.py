@@ -11,8 +11,8 @@ from typing import Any
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _operations as operations
+from ikp.backends.triton.unedited._clones import as_kind, check, is_clone
 from ikp.backends.triton.unedited._launching import Launcher, tuning
-from ikp.backends.triton.unedited._twins import as_kind, check, is_twin
 from ikp.errors import UsageError
 from ikp.profiling.instrument import not_a_kernel
 from ikp.profiling.profile import profile
@@ -77,7 +77,7 @@ def _with_inner(kernel: Any, make: Callable[[Any], Any]) -> Any:
     Raises:
         UsageError: there is none.
     """
-    if is_twin(kernel) or isinstance(kernel, _Recorded):
+    if is_clone(kernel) or isinstance(kernel, _Recorded):
         raise UsageError(f"{kernel.__name__} is marked already: mark the kernel it was made of.")
     if operations.is_jitted(kernel):
         return make(kernel)

@@ -9,8 +9,8 @@ from triton.backends.compiler import GPUTarget
 
 from gcn.compiling import AmdCode
 from ikp.backends.triton import TritonBackend
+from ikp.backends.triton.unedited._clones import kernel_clone
 from ikp.backends.triton.unedited._mark_nodes import PROF
-from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.unedited.plan import plan
 from tests.backends.triton.unedited.compiling import FakeDriver, buffer
 
@@ -33,5 +33,5 @@ def compiled(
     TritonBackend()  # installs the compiler hooks
     if marks is None:
         return AmdCode(kernel.warmup(*args, grid=(1,), **options))
-    twin = kernel_twin(kernel, plan(**marks))
-    return AmdCode(twin.warmup(*args, grid=(1,), **{PROF: buffer()}, **options))
+    clone = kernel_clone(kernel, plan(**marks))
+    return AmdCode(clone.warmup(*args, grid=(1,), **{PROF: buffer()}, **options))

@@ -11,8 +11,8 @@ import triton
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton._hooks import names_in_code
 from ikp.backends.triton.unedited import _by_hand as by_hand
+from ikp.backends.triton.unedited._clones import kernel_clone
 from ikp.backends.triton.unedited._mark_nodes import PROF
-from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.errors import KernelError, UsageError
 from ikp.unedited.plan import BY_HAND, Plan
 from tests.backends.sass import spec
@@ -31,9 +31,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def code(path: Path, block: int = 64) -> Any:
     import torch
 
-    twin = kernel_twin(unedited.scaled.fn, Plan(level=BY_HAND, ttgir=str(path)))
+    clone = kernel_clone(unedited.scaled.fn, Plan(level=BY_HAND, ttgir=str(path)))
     x = torch.zeros(64)
-    return twin.warmup(x, 64, block, True, grid=(1,), **{PROF: buffer()})
+    return clone.warmup(x, 64, block, True, grid=(1,), **{PROF: buffer()})
 
 
 def written(path: Path) -> list[str]:

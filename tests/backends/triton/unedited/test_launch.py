@@ -13,14 +13,14 @@ import pytest
 import triton
 
 import ikp
-from ikp.backends.triton.unedited import _twins
+from ikp.backends.triton.unedited import _clones
 from ikp.backends.triton.unedited._launching import (
     NOT_CHOSEN,
     TUNING,
     Launcher,
     Warm,
+    _clone,
     _shape,
-    _twin,
     full_name,
     tuning,
 )
@@ -208,7 +208,7 @@ def test_a_time_limit_is_no_failure_to_mark(alarm: Callable[[], None], wrapped: 
     assert not launcher.plain and not launcher.failed
 
 
-@pytest.mark.parametrize("where", ["ast.parse", f"{_twins.__name__}._first_line"])
+@pytest.mark.parametrize("where", ["ast.parse", f"{_clones.__name__}._first_line"])
 def test_a_time_limit_that_strikes_as_a_source_is_read(
     alarm: Callable[[], None], where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +222,7 @@ def test_a_time_limit_that_strikes_as_a_source_is_read(
     with monkeypatch.context() as patch:
         patch.setattr(where, strike)
         with pytest.raises(TimeoutError, match="the program's own"):
-            _twin(kernel, plan(level="source"))
+            _clone(kernel, plan(level="source"))
 
 
 def test_chosen_kernels_match_by_module_and_name() -> None:
@@ -335,7 +335,7 @@ def test_the_last_session_that_is_open_is_the_current_one() -> None:
 def test_a_session_that_another_thread_has_just_ended_lets_the_kernel_run_plain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ikp.backends.triton.unedited._launching.kernel_twin", lambda *_: None)
+    monkeypatch.setattr("ikp.backends.triton.unedited._launching.kernel_clone", lambda *_: None)
     session = ikp.profile()
     launcher = Launcher(plan(), lambda: session)
     launched = kernel()

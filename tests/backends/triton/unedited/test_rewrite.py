@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ikp.backends.triton.unedited._twins import kernel_twin, marks
+from ikp.backends.triton.unedited._clones import kernel_clone, marks
 from ikp.errors import KernelError, UsageError
 from ikp.unedited.plan import plan
 from tests.kernels import control, unedited
@@ -28,12 +28,12 @@ def line_of(function: Any, text: str) -> int:
 
 def names(function: Any, **options: Any) -> list[str]:
     """Return the names of the ranges in a marked kernel, in the order of its source."""
-    text = ast.unparse(kernel_twin(function, plan(**options)).ikp_marked.tree)
+    text = ast.unparse(kernel_clone(function, plan(**options)).ikp_marked.tree)
     return list(dict.fromkeys(re.findall(r"'([^'\n]*(?:@|py:)[^'\n]*)'", text)))
 
 
 def marked(function: Any, **options: Any) -> str:
-    return ast.unparse(kernel_twin(function, plan(**options)).ikp_marked.tree)
+    return ast.unparse(kernel_clone(function, plan(**options)).ikp_marked.tree)
 
 
 def test_detail_kernel_marks_the_kernel_at_each_exit() -> None:
@@ -77,11 +77,11 @@ def test_a_range_opens_after_the_arguments_of_its_call() -> None:
 
 
 def test_helpers_are_marked_inside_but_for_noinline_ones() -> None:
-    twin = kernel_twin(unedited.matmul, plan("loops"))
-    (helper,) = twin.ikp_marked.helpers.values()
+    clone = kernel_clone(unedited.matmul, plan("loops"))
+    (helper,) = clone.ikp_marked.helpers.values()
     assert "for i iteration" in ast.unparse(helper.ikp_marked.tree)
-    assert marks(twin) == 5
-    several = kernel_twin(unedited.several, plan("ops"))
+    assert marks(clone) == 5
+    several = kernel_clone(unedited.several, plan("ops"))
     assert several.ikp_marked.helpers == {}
     assert "_ikp.closed(plus_one(_ikp.opened(value, 'plus_one @" in marked(
         unedited.several, detail="ops"
@@ -112,7 +112,7 @@ def test_chosen_lines_that_begin_in_one_block_and_end_in_another_are_several_ran
 
 def test_lines_of_another_file_are_not_chosen() -> None:
     with pytest.raises(KernelError, match=r"lines other\.py:1-900 hold no statement of matmul"):
-        kernel_twin(unedited.matmul, plan(lines="other.py:1-900"))
+        kernel_clone(unedited.matmul, plan(lines="other.py:1-900"))
 
 
 @pytest.mark.parametrize("text", ["", "x", "9-3", "0", "a.py", "a.py:", "3-", "-3"])
@@ -128,20 +128,20 @@ def test_unknown_options_are_refused() -> None:
 
 def test_a_kernel_with_ikp_init_is_refused() -> None:
     with pytest.raises(KernelError, match=r"nested calls ikp\.init itself"):
-        kernel_twin(control.nested, plan())
+        kernel_clone(control.nested, plan())
 
 
 def test_lines_of_the_marked_tree_are_those_of_the_source() -> None:
     plain = unedited.matmul.parse()
-    twin = kernel_twin(unedited.matmul, plan("ops")).parse()
+    clone = kernel_clone(unedited.matmul, plan("ops")).parse()
     places = {(type(n).__name__, n.lineno) for n in ast.walk(plain) if isinstance(n, ast.stmt)}
-    kept = {(type(n).__name__, n.lineno) for n in ast.walk(twin) if isinstance(n, ast.stmt)}
+    kept = {(type(n).__name__, n.lineno) for n in ast.walk(clone) if isinstance(n, ast.stmt)}
     assert places <= kept
 
 
 def test_taking_the_marks_out_gives_the_source_back() -> None:
     for kernel in (unedited.matmul, unedited.several):
-        text = ast.unparse(_Unmarked().visit(kernel_twin(kernel, plan("ops")).parse()))
+        text = ast.unparse(_Unmarked().visit(kernel_clone(kernel, plan("ops")).parse()))
         assert text == ast.unparse(kernel.parse())
 
 

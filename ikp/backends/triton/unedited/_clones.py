@@ -29,9 +29,9 @@ from ikp.backends.triton.unedited._foreign import JittedFunction
 from ikp.backends.triton.unedited._mark_nodes import PROF, VERBS
 from ikp.backends.triton.unedited._operations import scope_of
 from ikp.backends.triton.unedited._rewrite import (
+    Clone,
     FunctionSource,
     Marked,
-    Twin,
     records_itself,
     rewrite,
 )
@@ -45,22 +45,22 @@ _making = threading.Lock()
 """A clone is in the table before it is complete: no other thread may find it then."""
 
 
-def kernel_twin(kernel: JittedFunction, plan: Plan) -> _Twin:
+def kernel_clone(kernel: JittedFunction, plan: Plan) -> _Clone:
     """Return the instrumented clone of a jitted kernel, which takes the buffer as ``PROF``.
 
     Raises:
         KernelError: it calls ``ikp.init`` itself, it has no source, or the plan marks nothing.
     """
     with _making:
-        twin = _twin(kernel, plan, "kernel")
-    if plan.lines and not any(each.ikp_marked.chosen for each in _with_helpers(twin)):
+        clone = _clone(kernel, plan, "kernel")
+    if plan.lines and not any(each.ikp_marked.chosen for each in _with_helpers(clone)):
         source = _source(kernel)
         raise KernelError(
             f"lines {', '.join(map(str, plan.lines))} hold no statement of {source.name}, nor of "
             f"what it calls: {source.name} is lines {source.first_line}-{source.last_line} of "
             f"{source.path}. A statement is chosen if all its lines are."
         )
-    return twin
+    return clone
 
 
 def check(kernel: JittedFunction) -> None:
@@ -77,19 +77,19 @@ def check(kernel: JittedFunction) -> None:
         )
 
 
-def is_twin(function: object) -> TypeGuard[_Twin]:
+def is_clone(function: object) -> TypeGuard[_Clone]:
     """Return whether a jitted function is an instrumented clone."""
-    return isinstance(function, _Twin)
+    return isinstance(function, _Clone)
 
 
-def marks(twin: _Twin) -> int:
+def marks(clone: _Clone) -> int:
     """Return the number of marks in a clone and the helpers it calls."""
-    return sum(each.ikp_marked.marks for each in _with_helpers(twin))
+    return sum(each.ikp_marked.marks for each in _with_helpers(clone))
 
 
-def _with_helpers(twin: Twin) -> list[Twin]:
-    seen: dict[int, Twin] = {}
-    todo = [twin]
+def _with_helpers(clone: Clone) -> list[Clone]:
+    seen: dict[int, Clone] = {}
+    todo = [clone]
     while todo:
         each = todo.pop()
         if id(each) not in seen:
@@ -98,12 +98,12 @@ def _with_helpers(twin: Twin) -> list[Twin]:
     return list(seen.values())
 
 
-class _Twin:
+class _Clone:
     """The methods of an instrumented clone that differ from its original's."""
 
     ikp_original: Untyped
     ikp_marked: Marked
-    ikp_twins: dict[object, _Twin]
+    ikp_clones: dict[object, _Clone]
     hash: str | None
     used_global_vals: dict[object, object]
     _hash_lock: AbstractContextManager[bool]
@@ -147,7 +147,7 @@ class _Twin:
         return hash(self.cache_key)
 
 
-class _InterpretedTwin(_Twin):
+class _InterpretedClone(_Clone):
     """The same for Triton's interpreter, which runs rewritten Python."""
 
     rewriter: Untyped
@@ -160,11 +160,11 @@ class _InterpretedTwin(_Twin):
         return self.ikp_function
 
 
-def _twin(function: JittedFunction, plan: Plan, role: str) -> _Twin:
-    twins: dict[object, _Twin] = function.__dict__.setdefault("ikp_twins", {})
+def _clone(function: JittedFunction, plan: Plan, role: str) -> _Clone:
+    clones: dict[object, _Clone] = function.__dict__.setdefault("ikp_clones", {})
     file = by_hand.token(Path(plan.ttgir)) if plan.ttgir else ""
     key = (_version(function), file, plan, role)
-    if key not in twins:
+    if key not in clones:
         source = _source(function)
         if role == "kernel":
             check(function)
@@ -174,29 +174,29 @@ def _twin(function: JittedFunction, plan: Plan, role: str) -> _Twin:
                 "ttgir= places records in what Triton's compiler makes, and the interpreter "
                 "compiles nothing: leave it out, and the kernel's source is marked."
             )
-        twin = as_kind(function, _InterpretedTwin if interpreted else _Twin)
-        twin.ikp_original, twin.ikp_twins = function, {}
-        twins[key] = twin  # known before its helpers: they may call it
-        twin.ikp_marked = Marked(source.tree)
+        clone = as_kind(function, _InterpretedClone if interpreted else _Clone)
+        clone.ikp_original, clone.ikp_clones = function, {}
+        clones[key] = clone  # known before its helpers: they may call it
+        clone.ikp_marked = Marked(source.tree)
         try:
-            twin.ikp_marked = rewrite(source, plan, role, functools.partial(_helper, plan))
+            clone.ikp_marked = rewrite(source, plan, role, functools.partial(_helper, plan))
         except BaseException:
-            del twins[key]
+            del clones[key]
             raise
         if plan.ttgir:
             by_hand.register()
-        if isinstance(twin, _InterpretedTwin):
-            _finish_interpreted(twin, role)
+        if isinstance(clone, _InterpretedClone):
+            _finish_interpreted(clone, role)
         else:
-            _finish_compiled(twin, role)
-    return twins[key]
+            _finish_compiled(clone, role)
+    return clones[key]
 
 
-def _helper(plan: Plan, function: JittedFunction) -> _Twin | None:
+def _helper(plan: Plan, function: JittedFunction) -> _Clone | None:
     """Return the clone of a function that a marked one calls; None to call it as it is."""
     if getattr(function, "noinline", False) or getattr(function, "kwargs", {}).get("noinline"):
         return None  # a function of its own in the machine code: no records in it
-    return _twin(function, plan, "helper")
+    return _clone(function, plan, "helper")
 
 
 def _version(function: object) -> str:
@@ -255,24 +255,24 @@ def _text(function: Untyped) -> str:
     return foreign.source(function.rewriter, lines)
 
 
-def _finish_compiled(twin: _Twin, role: str) -> None:
-    twin.hash, twin.used_global_vals = None, {}
+def _finish_compiled(clone: _Clone, role: str) -> None:
+    clone.hash, clone.used_global_vals = None, {}
     if role != "kernel":
         return
-    parameter, twin.signature = _with_parameter(twin.signature)
-    twin.params = [*twin.params, foreign.parameter(len(twin.params), parameter)]
-    twin.arg_names = [*twin.arg_names, PROF]
-    twin.device_caches = defaultdict(twin.create_binder)
-    twin.pre_run_hooks = _Hooks(twin.pre_run_hooks)
+    parameter, clone.signature = _with_parameter(clone.signature)
+    clone.params = [*clone.params, foreign.parameter(len(clone.params), parameter)]
+    clone.arg_names = [*clone.arg_names, PROF]
+    clone.device_caches = defaultdict(clone.create_binder)
+    clone.pre_run_hooks = _Hooks(clone.pre_run_hooks)
 
 
-def _finish_interpreted(twin: _InterpretedTwin, role: str) -> None:
-    twin.ikp_function = None
-    twin.rewriter = as_kind(twin.rewriter, _Rewriter)
-    twin.rewriter.ikp_marked = twin.ikp_marked
+def _finish_interpreted(clone: _InterpretedClone, role: str) -> None:
+    clone.ikp_function = None
+    clone.rewriter = as_kind(clone.rewriter, _Rewriter)
+    clone.rewriter.ikp_marked = clone.ikp_marked
     if role == "kernel":
-        twin.arg_names = [*twin.arg_names, PROF]
-        twin.pre_run_hooks = _Hooks(twin.pre_run_hooks)
+        clone.arg_names = [*clone.arg_names, PROF]
+        clone.pre_run_hooks = _Hooks(clone.pre_run_hooks)
 
 
 def _with_parameter(signature: inspect.Signature) -> tuple[inspect.Parameter, inspect.Signature]:

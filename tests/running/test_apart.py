@@ -129,6 +129,6 @@ def test_a_window_whose_records_can_not_be_passed_on_is_written_here(
     recording: Any = SimpleNamespace(launcher=SimpleNamespace(recorded={"k": 1}), path=str(path))
     recording._close = lambda session, _: [session.stop()][1:]
     recorded, lines = Recording._written(recording, prof)
-    assert recorded is not None and recorded.records == 5
+    assert recorded is not None and recorded.records == 6
     assert lines == ["not written by another process: no copies."]
     assert len(ikp.load(path).launches) == 1

@@ -61,20 +61,23 @@ def leave(ordinal: int) -> None:
 
 def _leave(device: Any, service: DeviceService) -> None:
     lost = _failure(device.index)
-    for each in _recordings():
-        try:
-            each.leave(device, readable=not lost)
-        except (PatchError, RuntimeError) as error:
-            lost = str(error)
-            each.leave(device, readable=False)
+    try:
+        for each in _recordings():
+            try:
+                each.leave(device, readable=not lost)
+            except Exception as error:  # noqa: BLE001 - the reset comes all the same
+                pass_on(error)
+                lost = f"{type(error).__name__}: {error}"
+                each.leave(device, readable=False)
+        replays.forget(device)
+        if (clock := clock_of(device)) is not None:
+            clock.refused = clock.refused or RESET
+    finally:
+        service.end(RESET)
     if lost:
         warn(
             f"what was not read back before the program reset the GPU is lost: {lost}", stacklevel=2
         )
-    replays.forget(device)
-    if (clock := clock_of(device)) is not None:
-        clock.refused = clock.refused or RESET
-    service.end(RESET)
 
 
 def _failure(ordinal: int) -> str:

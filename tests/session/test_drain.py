@@ -83,6 +83,16 @@ def test_of_two_launches_the_last_remains() -> None:
     assert kernel.shown() == ([0, 1, 2, 3], 4, 0)
 
 
+def test_of_a_kernel_that_runs_on_all_that_was_read_is_kept() -> None:
+    """Where the GPU is reset, nothing more comes."""
+    kernel = Kernel()
+    kernel.goes_on(state(6))
+    kept = kernel.drain.so_far()
+    kernel.segment.data.zero_()
+    trace = decode([kept.source(kernel.segment)])
+    assert trace.events.payload.tolist() == [*range(6)]
+
+
 def test_a_launch_is_lifted_with_all_that_was_read_once_it_has_finished() -> None:
     kernel = Kernel()
     kernel.goes_on(state(6))

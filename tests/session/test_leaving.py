@@ -10,7 +10,7 @@ import pytest
 import ikp
 from ikp.driver import cuda
 from ikp.errors import IkpError, PatchError
-from ikp.session import leaving
+from ikp.session import harvest, leaving
 from ikp.session.service import DeviceService
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
@@ -96,6 +96,20 @@ def test_what_was_read_before_a_kernel_failed_is_kept(
         reset(storage, monkeypatch)
     assert len(prof.trace.launches) >= read > 0
     assert_holds(prof.trace, *truths[: len(prof.trace.launches)])
+
+
+def test_an_error_while_reading_leaves_no_thread_behind(
+    host: Host, gpu: DeviceService, storage: Reused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reset comes all the same: a thread that goes on would use what it has freed."""
+    with ikp.profile() as prof:
+        launch(host, prof)
+        monkeypatch.setattr(harvest, "lift_all", lambda *_: 1 // 0)
+        with pytest.warns(ikp.IkpWarning, match="is lost: ZeroDivisionError"):
+            leaving._leave(CPU, gpu)
+        assert not any("memory of cpu" in each.name for each in threading.enumerate())
+        reset(storage, monkeypatch)
+    assert not prof.trace.launches
 
 
 def test_a_reset_at_the_programs_end_waits_without_a_thread(

@@ -38,10 +38,12 @@ _FAR_NS: Final = 1e15
 _ROUNDING_NS: Final = 0.5
 _UNKNOWN_TICK_NS: Final = 1000
 """The coarsest step of a timer that the bound expects where none was seen."""
+_ALIKE_NS: Final = 32
+"""Handshakes whose half widths differ by less say equally much: the step of a timer."""
 _PARTS: Final = (0.25, 0.5, 0.75)
 """Where within a gap the bound is looked for."""
-_ENDS: Final = 16
-"""Handshakes at either end that show how well the rate is known: some of them are narrow."""
+_NARROWEST: Final = 16
+"""Handshakes of which two say how well the rate is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +99,33 @@ class _Chain:
         at, low, high = self.at[rows], self.low[rows], self.high[rows]
         return _Chain(at, low, high, self.ahead[rows], self.moved[rows], self.moves)
 
-    def telling(self, wander: float) -> Bools:
+    @property
+    def half(self) -> Floats:
+        """Half widths."""
+        return (self.high - self.low) / 2
+
+    def telling(self, wander: float, half: Floats, moved: Floats) -> Bools:
         """Return which handshakes say more about their time than the others do.
 
-        Others say their own width, what the rate can wander until there, and what the host's clock
-        was set meanwhile; those on one side alone, what is not known of the rate as well.
+        Others say their own width, what the rate can wander until there, what is not known of the
+        rate, and what the host's clock was set meanwhile.
+
+        Args:
+            wander: how far from constant a rate is, relative.
+            half: how far from its middle each handshake leaves the offset.
+            moved: how far the host's clock was set until each, in all.
         """
-        half = (self.high - self.low) / 2
-        far = wander * self.at + self.moved
-        before, behind = _nearest(half, far)
-        one_sided = np.minimum(*_nearest(half, far + self._rate_known_within(half) * self.at))
-        chosen: Bools = half <= np.minimum(np.maximum(before, behind), one_sided) + _ROUNDING_NS
+        far = (wander + self._rate_known_within(half)) * self.at + moved
+        before = np.minimum.accumulate(half - far) + far
+        behind = np.minimum.accumulate((half + far)[::-1])[::-1] - far
+        chosen: Bools = half <= np.minimum(before, behind) + _ALIKE_NS
         return chosen
 
     def _rate_known_within(self, half: Floats) -> float:
-        span = self.at[-_ENDS:] - self.at[:_ENDS, None]
-        wide = half[-_ENDS:] + half[:_ENDS, None]
+        """Return how well the mean rate is known by the best two of the narrowest."""
+        rows = np.argsort(half, kind="stable")[:_NARROWEST]
+        span = self.at[rows] - self.at[rows][:, None]
+        wide = half[rows] + half[rows][:, None]
         return float(np.min(wide / np.maximum(span, 1.0), where=span > 0, initial=RATE))
 
     def bounds(
@@ -163,9 +176,11 @@ class HostClock:
         ordered = _in_order(handshakes)
         self._zero, self._base = ordered[0].gpu_ns, ordered[0].before_ns - ordered[0].gpu_ns
         every = self._chain(ordered)
-        telling = every.telling(_WANDER)
+        telling = every.telling(_WANDER, every.half, every.moved)
         fine = every.only(telling)
-        through = every.telling(_STEADY)[telling]
+        waited = every.half - every.half.min()  # each way takes what it takes at best, or longer
+        stepped = np.append(0.0, np.cumsum(np.abs(every.jumps)))
+        through = every.telling(_STEADY, waited + _ALIKE_NS, stepped)[telling]
         self._fit(fine.only(through))
         while (missed := self._misses(fine) & ~through).any():  # the rate changed meanwhile
             through |= missed
@@ -258,13 +273,6 @@ def _in_order(handshakes: Sequence[Handshake]) -> list[Handshake]:
         for each in sorted(handshakes, key=lambda each: each.before_ns - each.after_ns)
     }
     return [narrowest[at] for at in sorted(narrowest)]
-
-
-def _nearest(half: Floats, far: Floats) -> tuple[Floats, Floats]:
-    """Return the least of half widths and distances to them, of those before and those behind."""
-    before = np.minimum.accumulate(half - far) + far
-    behind = np.minimum.accumulate((half + far)[::-1])[::-1] - far
-    return before, behind
 
 
 def _wandering(knots: _Chain) -> Floats:

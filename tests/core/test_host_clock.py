@@ -199,6 +199,32 @@ def test_handshakes_that_waited_do_not_bend_the_line(
     assert line.bound(there).max() < (1200 + MISSED) + 2 * clocks.tick + 100
 
 
+def test_the_line_goes_on_where_all_further_handshakes_waited() -> None:
+    """Narrow ones know the rate far better than their widths bound it."""
+    clocks = Clocks(0, 10e-6)
+    narrow = [clocks.handshake(at * 5 * SECOND // 2, 600, 600) for at in range(4)]
+    waited = [clocks.handshake((16 + at) * SECOND // 2, 600 + MISSED, 600) for at in range(12)]
+    line = HostClock([*narrow, *waited])
+    times = range(0, 13 * SECOND, 87_654_321)
+    there = np.array([clocks.gpu(now) for now in times])
+    off = there + line.offset(there) - np.array([clocks.host(now) for now in times])
+    assert np.abs(off).max() < 100
+    assert clocks.misses(line, times).max() <= 0
+
+
+def test_errors_in_reading_the_hosts_two_clocks_are_no_steps() -> None:
+    """They are read one after the other."""
+    clocks, random = Clocks(0, 10e-6), np.random.default_rng(1)
+    made = [
+        clocks.handshake(at * SECOND // 2, 600 + MISSED * (at % 16 > 0), 600) for at in range(65)
+    ]
+    read = [
+        replace(one, monotonic_ns=one.monotonic_ns + int(random.integers(-100, 101)))
+        for one in made
+    ]
+    assert HostClock(read).count == HostClock(made).count == 5
+
+
 @given(missed_by_turns, missed_by_turns, rates, rates)
 def test_no_message_between_two_gpus_arrives_before_it_was_sent(
     turns: list[int], others: list[int], drift: float, other: float

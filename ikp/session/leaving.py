@@ -30,7 +30,7 @@ before: list[Callable[[], None]] = []
 """What else is to be done before a reset, while the GPUs are still as they were."""
 
 
-class _Recorded(Protocol):
+class _Leaver(Protocol):
     def leave(self, device: Any, *, readable: bool) -> None:
         """Copy to the host all that is recorded on a GPU."""
 
@@ -88,9 +88,9 @@ def _failure(ordinal: int) -> str:
         return str(error)
 
 
-def _recordings() -> Iterator[_Recorded]:
+def _recordings() -> Iterator[_Leaver]:
     every = (each.recording for each in current.all_open())
-    return (cast("_Recorded", each) for each in every if each is not None)
+    return (cast("_Leaver", each) for each in every if each is not None)
 
 
 def _has_ended(ordinal: int) -> bool:

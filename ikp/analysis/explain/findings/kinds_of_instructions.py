@@ -15,7 +15,7 @@ _PART: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class InstructionKind:
     """A kind of extra work: the id of its finding, and its words."""
 
     name: str
@@ -39,7 +39,7 @@ _ALL_OF_IT: Final = 3.0
 _WITH_THE_CHECK: Final = 2.0
 """Such instructions wait for each other, and for the check or the loads that they begin with."""
 KINDS: Final = {
-    "unfused": Kind(
+    "unfused": InstructionKind(
         "unfused-sums",
         "{line} multiplies and adds in two instructions: {share} of all are sums of a product that "
         "nothing else uses, where one multiply-add makes both",
@@ -49,7 +49,7 @@ KINDS: Final = {
         "let the compiler fuse: no -fmad=false, --fmad=false or __fmul_rn and __fadd_rn; in Triton "
         "enable_fp_fusion=True, or tl.fma(a, b, c)",
     ),
-    "scaled": Kind(
+    "scaled": InstructionKind(
         "scaled-operands",
         "{line} multiplies the operands of products by a factor that no iteration changes: with "
         "conversions for it {share} of all instructions",
@@ -60,7 +60,7 @@ KINDS: Final = {
         "operands go to the products as they are loaded",
         least=0.05,
     ),
-    "ones": Kind(
+    "ones": InstructionKind(
         "products-with-ones",
         "{line} multiplies by a matrix of ones to sum up: products of tensor cores that additions "
         "make as well",
@@ -72,7 +72,7 @@ KINDS: Final = {
         least=0.0,
         of="tensor",
     ),
-    "checks": Kind(
+    "checks": InstructionKind(
         "checks",
         "{line} checks its numbers as it goes: jumps to a failed assertion or a print, with what "
         "only these need, are {share} of all instructions",
@@ -85,7 +85,7 @@ KINDS: Final = {
         least=0.04,
         times=_ENDS_A_BLOCK,
     ),
-    "random": Kind(
+    "random": InstructionKind(
         "unused-random-numbers",
         "{line} makes random numbers of which most are thrown away: {each} instructions for each "
         "that is used, {share} of all, where Philox makes four at a time",
@@ -96,7 +96,7 @@ KINDS: Final = {
         "curand_uniform4 in CUDA C++; or fewer rounds (n_rounds=)",
         gone=0.7,
     ),
-    "promoted": Kind(
+    "promoted": InstructionKind(
         "promoted-sums",
         "{line} adds what tensor cores have summed up to another sum in registers, again and "
         "again: {share} of all instructions",
@@ -107,7 +107,7 @@ KINDS: Final = {
         "max_num_imprecise_acc (or a larger one), fast accumulation in CUTLASS and cuBLASLt",
         least=0.2,
     ),
-    "unpacked": Kind(
+    "unpacked": InstructionKind(
         "unpacked-numbers",
         "{line} takes numbers apart bit by bit: {each} integer instructions for each number, "
         "{share} of all instructions",
@@ -123,7 +123,7 @@ KINDS: Final = {
         fewest=4.5,  # a shift, a mask, a conversion and an offset, of numbers of a few bits
         most=40.0,
     ),
-    "converted": Kind(
+    "converted": InstructionKind(
         "unpacked-numbers",
         "{line} takes small integers out of words and converts them one by one: {each} "
         "instructions for each number, {share} of all instructions",
@@ -136,7 +136,7 @@ KINDS: Final = {
         gone=0.75,
         least=0.15,
     ),
-    "private": Kind(
+    "private": InstructionKind(
         "private-staging",
         "{line} takes numbers through shared memory, and each thread loads only what it stored "
         "itself: {share} of all instructions",
@@ -147,7 +147,7 @@ KINDS: Final = {
         "threads load them",
         least=0.03,
     ),
-    "alike": Kind(
+    "alike": InstructionKind(
         "alike-lanes",
         "{line} makes all lanes of a warp calculate the same numbers: {share} of all instructions, "
         "where each lane could take an element of its own",
@@ -159,7 +159,7 @@ KINDS: Final = {
         gone=0.9,
         times=_ALL_OF_IT,
     ),
-    "compared": Kind(
+    "compared": InstructionKind(
         "slow-arithmetic",
         "{line} divides, or takes roots, and only compares the result: with the check that each "
         "division needs, {share} of all instructions",
@@ -172,7 +172,7 @@ KINDS: Final = {
         least=0.05,
         times=_WITH_THE_CHECK,
     ),
-    "guarded": Kind(
+    "guarded": InstructionKind(
         "slow-arithmetic",
         "{line} guards a length against overflow (hypotf, norm3df): the largest number, a factor "
         "for all, and the way back are {share} of all instructions",
@@ -184,7 +184,7 @@ KINDS: Final = {
         least=0.05,
         times=_WITH_THE_CHECK,
     ),
-    "scaled sums": Kind(
+    "scaled sums": InstructionKind(
         "scaled-operands",
         "{line} multiplies what tensor cores give by factors that no iteration changes, and sums "
         "it up in registers: {share} of all instructions",
@@ -196,7 +196,7 @@ KINDS: Final = {
         "sum by the factors once, behind the loop",
         least=0.1,
     ),
-    "pieces": Kind(
+    "pieces": InstructionKind(
         "narrow-loads",
         "{line} loads words in pieces of a byte or two, and puts them together: {each} "
         "instructions for each word, {share} of all",

@@ -25,7 +25,7 @@ from ikp.analysis.explain.counted_work import (
     counted_work,
     if_counted,
 )
-from ikp.analysis.explain.findings.kinds_of_instructions import KINDS, Kind
+from ikp.analysis.explain.findings.kinds_of_instructions import KINDS, InstructionKind
 from ikp.analysis.explain.places import (
     self_time,
     share_of_time,
@@ -57,7 +57,9 @@ def extra_of(work: CountedWork, kind: str) -> list[tuple[RangeWork, ExtraWork]]:
     return sorted(some, key=lambda pair: -pair[0].executions * pair[1].count)
 
 
-def _found(launch: Prepared, work: CountedWork, kind: str, words: Kind) -> Iterator[Finding]:
+def _found(
+    launch: Prepared, work: CountedWork, kind: str, words: InstructionKind
+) -> Iterator[Finding]:
     some = extra_of(work, kind)
     if not some:
         return
@@ -93,7 +95,7 @@ def weighed(work: CountedWork) -> float:
 
 
 def _time(
-    launch: Prepared, work: CountedWork, one: RangeWork, each: ExtraWork, words: Kind
+    launch: Prepared, work: CountedWork, one: RangeWork, each: ExtraWork, words: InstructionKind
 ) -> float:
     """Return the part of the warps' time that a range's extra instructions take by their number."""
     whole = sum(one.facts.serves.values())

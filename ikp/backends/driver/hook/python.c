@@ -58,9 +58,9 @@ SEEN(ikp_ask)(void *callable, const Python *functions) {
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-/* Have Python know that the program has called C's exit(): Python's own end asks no more, and does not come
-   here. Handlers run in the opposite order of their registration: before destructors of what was
-   loaded earlier. */
+/* Have Python know that the program has called C's exit(): Python's own end asks no more, and does
+   not come here. Handlers run in the opposite order of their registration: before destructors of
+   what was loaded earlier. */
 static void at_exit(void) {
     Launch about = {.node = EXIT};
     if (asking()) ask(&about);

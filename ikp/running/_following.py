@@ -11,7 +11,6 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ikp.analysis.evidence import plural
 from ikp.paths import shown
 from ikp.running.startup.ikp_children import ROOT, SWITCH
 from ikp.running.startup.sitecustomize import say
@@ -170,6 +169,8 @@ def _unfinished(pid: int, windows: int) -> str:
     except OSError:
         state = "X"
     if state in "XZ" and windows:
+        from ikp.analysis.evidence import plural
+
         return f"it was killed; what {plural(windows, 'window')} recorded was written before."
     if state in "XZ":
         return "it was killed before its trace was written."

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging  # noqa: F401 - see where the hooks are registered
 import os
-import queue
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
@@ -79,7 +78,7 @@ class Windows:
         family = recording.family
         self._files = [each for each in (while_file, family and family.switch) if each]
         self._open = self._started = False
-        self._calls = queue.SimpleQueue[tuple[bool, threading.Event] | None]()
+        self._calls, self._woken = list[tuple[bool, threading.Event]](), threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ikp: windows", daemon=True)
 
@@ -90,7 +89,7 @@ class Windows:
     def stop(self) -> None:
         """Look no more; a window that is open stays so."""
         self._over.set()
-        self._calls.put(None)
+        self._woken.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -100,7 +99,8 @@ class Windows:
         When the call returns, launches are recorded, or the window's trace is written.
         """
         done = threading.Event()
-        self._calls.put((starts, done))
+        self._calls.append((starts, done))
+        self._woken.set()
         while self._thread.is_alive() and not done.wait(_POLL_S):
             pass
 
@@ -108,9 +108,10 @@ class Windows:
         with suppress(Exception), importing, installed():
             self._recording.prepare()  # so that the first window opens at once
         while not self._over.is_set():
-            call = None
-            with suppress(queue.Empty):
-                call = self._calls.get(timeout=_POLL_S)
+            if not self._calls:
+                self._woken.wait(_POLL_S)
+                self._woken.clear()
+            call = self._calls.pop(0) if self._calls else None
             if call is not None:
                 self._started = call[0]
             if not self._over.is_set() and self._wanted() != self._open:

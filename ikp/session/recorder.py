@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter, methodcaller
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ikp.core.abi import OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
@@ -25,7 +25,6 @@ from ikp.progress import progress
 from ikp.session import launch_marks
 from ikp.session.arena import ReadySegments, SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
-from ikp.session.copies import Copies
 from ikp.session.current import Opening, closed
 from ikp.session.ended_kernels import ended_or_failed, fault, lost, streams, wait, written
 from ikp.session.handed import Held, hand_out
@@ -40,6 +39,9 @@ from ikp.session.service import DeviceService, service_of
 from ikp.session.stock import STOCK_BYTES, Stock
 from ikp.session.wishes import Settled, Wishes, device_facts
 from ikp.warning import warn
+
+if TYPE_CHECKING:
+    from ikp.session.copies import Copies
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -503,6 +505,8 @@ class Recording:
         None where a kernel has failed or does not end, or a stream is read as it runs: ``read``
         knows what to do. All kernels that were launched are waited for.
         """
+        from ikp.session.copies import Copies  # most programs have no windows
+
         self.collect(end=True)
         with self._still():
             every = self._in_order()

@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol, cast
 from ikp.driver import cuda
 from ikp.errors import PatchError
 from ikp.session import current, replays
-from ikp.session.clocks import clock_of
 from ikp.session.service import DeviceService, services
 from ikp.signals import pass_on
 from ikp.warning import warn
@@ -35,16 +34,14 @@ class _Leaver(Protocol):
         """Copy to the host all that is recorded on a GPU."""
 
 
-def has_left(ordinal: int) -> bool:
-    """Return whether a GPU, by the driver's number, was reset in this process."""
-    return ordinal in _left
-
-
-def leave(ordinal: int) -> None:
+def leave(ordinal: int) -> bool:
     """Read what is recorded on a GPU that is about to be reset; record nothing on it any more.
 
     Args:
         ordinal: its number, as the driver counts.
+
+    Returns:
+        Whether anything was recorded there; else launches after the reset may be.
     """
     if before:
         _failure(ordinal)
@@ -57,9 +54,12 @@ def leave(ordinal: int) -> None:
         if isinstance(service, DeviceService) and device.index == ordinal and ordinal not in _left:
             _left.add(ordinal)
             _leave(device, service)
+    return ordinal in _left
 
 
 def _leave(device: Any, service: DeviceService) -> None:
+    from ikp.session.clocks import clock_of  # not for a program that launches nothing
+
     lost = _failure(device.index)
     try:
         for each in _recordings():

@@ -45,7 +45,6 @@ from ikp.probes.made_patch import Patch
 from ikp.sass.cubins.module_memory import shared
 from ikp.session.current import Session
 from ikp.session.known_launch import SlowError
-from ikp.session.leaving import RESET, has_left, leave
 from ikp.session.replays import end_capture
 from ikp.signals import pass_on
 from ikp.unedited.plan import Plan, at_level
@@ -157,6 +156,9 @@ class Launches:
     """Numbers of captures under way into graphs that the program has made."""
     _dropped: int = 0
     _exit_is_watched: bool = False
+    _reset_ones: set[int] = field(
+        default_factory=set
+    )  # numbers of devices that the program has reset
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _latest: _Latest = field(default_factory=_Latest)
 
@@ -289,9 +291,12 @@ class Launches:
 
     def _reset(self, ordinal: int) -> None:
         """Read what is recorded on a device before its memory ends; use none of it any more."""
+        from ikp.session.leaving import leave  # few programs reset a GPU
+
         self.hook.revoke()
         self.stocks.end_all()
-        leave(ordinal)
+        if leave(ordinal):
+            self._reset_ones.add(ordinal)
         timed.report()
         self._known = KnownLaunches()
         self._latest.launch = self._latest.holds = None
@@ -625,7 +630,9 @@ class Launches:
             PatchError: it is another one than the CUDA runtime's.
             _NotNow: the device was reset.
         """
-        if has_left(cuda.device()):
+        if self._reset_ones and cuda.device() in self._reset_ones:
+            from ikp.session.leaving import RESET
+
             raise _NotNow(RESET)
         context = cuda.context_number()
         if context not in self._primaries and cuda.context() != cuda.primary():

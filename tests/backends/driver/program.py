@@ -26,6 +26,7 @@ from ikp.backends.labels import Labels
 from ikp.errors import PatchError
 from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
+from ikp.session import leaving
 from ikp.session.known_launch import ask_torch
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
@@ -269,7 +270,7 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         launch(found)
         told("own PTX")
         said["own PTX: plain"] = launcher.plain[plain:]
-        launches.leave = lambda ordinal: said.update(left=[ordinal, library.fake_log().decode()])
+        leaving.leave = lambda ordinal: said.update(left=[ordinal, library.fake_log().decode()])
         said["reset"] = [library.cuDevicePrimaryCtxReset_v2(3), library.fake_log().decode()]
         library.fake_clear()
     launch(function)

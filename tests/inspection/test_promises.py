@@ -121,12 +121,12 @@ def test_it_stands_with_each_launch_and_is_told_once(monkeypatch: pytest.MonkeyP
     trace = Scene().add(*warps).trace()
     names = [*labels, "another"]
     named = (replace(each, label=name) for each, name in zip(trace.launches, names, strict=True))
-    found = _life._with_code_facts(replace(trace, launches=tuple(named)))
+    found = _life.with_code_facts(replace(trace, launches=tuple(named)))
     note = ALL.removesuffix(".")
     assert [each.notes for each in found.launches] == [(note,)] * 3 + [()]
     assert f"launch 2: {ALL}" in str(stats(found)).replace("\n", " ")
-    assert _life._lost_ranges(found) == (f"launch 0: {ALL}",), "a kernel has many labels"
-    assert _life._lost_ranges(found) == ()
+    assert _life.lost_ranges(found) == (f"launch 0: {ALL}",), "a kernel has many labels"
+    assert _life.lost_ranges(found) == ()
     recorded = _life.Recorded.__new__(_life.Recorded)
     recorded.final, recorded.running, recorded.unheard, recorded.cut = found, False, [], []
     assert recorded.losses(failed=False) == [], "and is no note that is told each time"

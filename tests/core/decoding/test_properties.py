@@ -104,10 +104,23 @@ CLOCKS = st.sampled_from([ClockKind.CYCLES, ClockKind.GLOBALTIMER])
 
 
 def fits(launch: Launch, capacity: int) -> bool:
-    """Tell whether a full ring says when its records were made: only if its warp finished."""
-    return launch.overflow is OverflowMode.STOP or all(
-        warp.finish is not None or len(warp.records) <= capacity for warp in launch.warps.values()
-    )
+    """Return whether each ring shows all that is kept in it, and when that was made.
+
+    A full ring that a warp writes on shows when records were made only once the warp has finished.
+    One that the host reads meanwhile is read from its warp's start on: of a warp that has not
+    finished, its oldest record may be half overwritten, and the clock may have come round between
+    the start and the oldest record of one that has.
+    """
+    if launch.overflow is OverflowMode.STOP:
+        return True
+    stream = launch.overflow is OverflowMode.STREAM
+    for warp in launch.warps.values():
+        kept = warp.records[-capacity:] if capacity else []
+        if warp.finish is None and len(warp.records) > capacity - stream:
+            return False
+        if stream and kept and kept[0].last - warp.init >= 2**31 - 1:
+            return False
+    return True
 
 
 @given(launches(CLOCKS))

@@ -53,9 +53,8 @@ def several(kind: st.SearchStrategy[Trace]) -> st.SearchStrategy[list[Trace]]:
 def test_all_but_percentiles_is_exact(parts: list[Trace], by: str | None) -> None:
     found = merge(tally_trace(one, by) for one in parts).stats()
     wanted = concat(parts).stats(by)
-    assert rows(found).keys() == rows(wanted).keys()
-    for key, row in rows(wanted).items():
-        assert exact(rows(found)[key]) == exact(row)
+    # A label may have launches of both modes: an instant has a row of each, alike but in counts.
+    assert sorted(repr(exact(row)) for row in found) == sorted(repr(exact(row)) for row in wanted)
     assert sorted(map(repr, found.residence)) == sorted(map(repr, wanted.residence))
     middle = {one.launch: one for one in found.evidence}
     for one in wanted.evidence:

@@ -16,6 +16,7 @@ from benchmarks import put_aside
 from benchmarks.calls import case, develop, judge
 from benchmarks.calls.figures import spread
 from ikp.backends.timed import MOST
+from ikp.core.turns import IN_TURN
 
 
 def test_the_halves_have_no_call_in_common() -> None:
@@ -75,9 +76,12 @@ def test_what_traces_say_is_judged_of_launches_that_are_queued_behind_others(
     monkeypatch.setattr(torch.cuda, "_sleep", lambda _: made.append("busy"))
     monkeypatch.setattr(put_aside, "record", lambda *_: made.append("call"))
     monkeypatch.setattr(put_aside, "longer", lambda *_: 9.0)
+    monkeypatch.setattr(put_aside, "profiled", lambda run: run())
+    monkeypatch.setattr(put_aside, "durations", lambda _, count: [[("k", 10.0)]] * count)
     said = put_aside.told(switch, (tuple, lambda: None), put_aside.TOLD)
-    assert said == {"measured": 9.0 / MOST, "estimated": 9.0 / MOST}
-    assert made.count("call") == 2 * MOST
+    longer = 1 + 9.0 / len(IN_TURN) / 10.0
+    assert said == {"true": 1.0, "measured": longer, "estimated": longer}
+    assert made.count("call") == 2 * MOST + put_aside.BESIDE
     assert {before for before, each in pairwise(made) if each == "call"} == {"busy"}
 
 

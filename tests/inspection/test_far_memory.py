@@ -28,7 +28,7 @@ def test_parameters_that_point_to_memory_of_others(monkeypatch: pytest.MonkeyPat
         asked.append(pointer)
         return ("host", HOST, SIZE) if HOST <= pointer < HOST + SIZE else None
 
-    monkeypatch.setattr(patched.cuda, "far_memory", whose)
+    monkeypatch.setattr(patched.cuda_memory, "far_memory", whose)
     values = [struct.pack("<Q", each) for each in (HOST + 64, DEVICE, 0)]
     values.append(struct.pack("<I", 7))
     text = json.dumps({str(8 * at): value.hex() for at, value in enumerate(values)})

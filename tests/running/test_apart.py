@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import ikp
+from ikp.inspection import facts_of_trace
 from ikp.running import apart
 from ikp.running.recording import Recording
 from ikp.session.copies import Copies
@@ -25,6 +26,12 @@ pytestmark = pytest.mark.any_pins
 
 
 NAMES = {1: "a", 2: "b", 3: "c"}
+
+
+@pytest.fixture(autouse=True)
+def _no_code_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test before has left code loaded, with which a session would end in this process."""
+    monkeypatch.setattr(facts_of_trace, "any_loaded", lambda: False)
 
 
 def copies_of(host: Host, path: Path, launches: int = 3) -> tuple[Copies, str, bool]:

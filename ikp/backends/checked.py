@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from ikp.checking.process import check
 from ikp.driver import cuda
 from ikp.errors import CheckError, PatchError
 from ikp.session.current import Session
+from ikp.session.ended_kernels import ends_within
 
 REFUSED = "fail the check (--check)"
 """The reason that later launches of a kernel run plain, after one has failed the check."""
@@ -81,22 +81,14 @@ def wait_for_earlier() -> None:
     Raises:
         PatchError: one failed, or has not ended in time.
     """
-    context, found = cuda.context(), list[PatchError]()
+    context = cuda.context()
 
     def wait() -> None:
-        try:
-            cuda.use(context)
-            cuda.wait()
-        except PatchError as error:
-            found.append(error)
+        cuda.use(context)
+        cuda.wait()
 
-    waiting = threading.Thread(target=wait, name="ikp: waits for the device", daemon=True)
-    waiting.start()
-    waiting.join(_PATIENCE_S)
-    if waiting.is_alive():
+    if not ends_within(_PATIENCE_S, wait):
         raise PatchError(f"what was launched before it has not ended in {_PATIENCE_S:g} s.")
-    if found:
-        raise found[0]
 
 
 def _request(module: Module, prof: Any, words: Sequence[int], launch: PlainLaunch) -> Request:

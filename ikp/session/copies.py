@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.host_clock import HostClock
-from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.session.clocks import aligned
-from ikp.session.replays import LogCopy
+from ikp.session.replays import LogCopy, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +32,15 @@ class Copies:
         """Return the trace, and what of it was lost, in words."""
         from ikp.core.decoding.decode import decode  # half of what opening a session would import
 
-        facts, lost, sources = dict(self.facts), list(self.lost), list(self.sources)
-        figures = dict[str, ReplayFigures]()
-        for log in self.logs:
-            kept = log.kept()
-            lost += kept.lost
-            for label, each in kept.figures.items():
-                figures[label] = figures.get(label, ReplayFigures()) + each
-            for graph in log.graphs:
-                facts.update({key: text for key, text in graph.facts.items() if key not in facts})
-            for segment, replayed in kept.launches:
-                source = replayed.source(segment)
-                try:
-                    _ = source.layout
-                except DecodeError as error:
-                    lost.append(str(error))
-                else:
-                    sources.append(source)
-        if figures:
-            facts[REPLAYED] = replays_text(figures)
+        facts, sources = dict(self.facts), list(self.sources)
+        launches, lost = joined(((log.kept(), log.graphs) for log in self.logs), facts)
+        lost = [*self.lost, *lost]
+        for segment, replayed in launches:
+            source = replayed.source(segment)
+            try:
+                _ = source.layout
+            except DecodeError as error:
+                lost.append(str(error))
+            else:
+                sources.append(source)
         return aligned(decode(sources, self.names, facts), dict(self.clocks)), lost

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ikp.core.segment import WORDS_AT, Segment
@@ -45,15 +46,25 @@ def wait_for(segments: list[Segment], patience_s: float | None) -> bool:
     if patience_s is None:
         wait(segments)
         return True
+    return ends_within(patience_s, partial(wait, segments))
+
+
+def ends_within(patience_s: float, wait: Callable[[], None]) -> bool:
+    """Have a thread of its own wait for kernels; return whether it is done within so long.
+
+    Raises:
+        RuntimeError: no thread starts: Python ends (3.12).
+        Exception: ``wait`` raises it.
+    """
     failed: list[Exception] = []
 
     def waited_for() -> None:
         try:
-            wait(segments)
+            wait()
         except Exception as error:  # noqa: BLE001 - raised below
             failed.append(error)
 
-    thread = threading.Thread(target=waited_for, daemon=True)
+    thread = threading.Thread(target=waited_for, name="ikp: waits for kernels", daemon=True)
     thread.start()
     thread.join(patience_s)
     if failed:

@@ -7,13 +7,13 @@ ends.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, cast
 
 from ikp.driver import cuda
 from ikp.errors import PatchError
 from ikp.session import current, replays
+from ikp.session.ended_kernels import ends_within
 from ikp.session.service import DeviceService, services
 from ikp.signals import pass_on
 from ikp.warning import warn
@@ -99,22 +99,13 @@ def _has_ended(ordinal: int) -> bool:
     Raises:
         PatchError: one has failed.
     """
-    failed: list[PatchError] = []
 
     def wait() -> None:
-        try:
-            cuda.use_primary_context(ordinal)
-            cuda.wait()
-        except PatchError as error:
-            failed.append(error)
+        cuda.use_primary_context(ordinal)
+        cuda.wait()
 
-    thread = threading.Thread(target=wait, daemon=True)
     try:
-        thread.start()
+        return ends_within(_PATIENCE_S, wait)
     except RuntimeError:  # the program has come to its end, where Python starts no thread (3.12)
         cuda.wait()
         return True
-    thread.join(_PATIENCE_S)
-    if failed:
-        raise failed[0]
-    return not thread.is_alive()

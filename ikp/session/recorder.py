@@ -17,7 +17,6 @@ from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.decoding.stream import until, with_open
 from ikp.core.host_clock import HostClock
 from ikp.core.regions import merge
-from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text
 from ikp.core.segment import EVERYTHING, Segment, SegmentRows, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError, FaultError, IkpError, PatchError
@@ -33,7 +32,7 @@ from ikp.session.known_launch import LASTS_S, ask_torch, revoke
 from ikp.session.lifting import Drain
 from ikp.session.memory import BufferSize
 from ikp.session.provenance import provenance
-from ikp.session.replays import CapturedGraph, ReplayLog, known
+from ikp.session.replays import CapturedGraph, ReplayLog, joined, known
 from ikp.session.segment_sources import SourceReader, is_here, source_of, sources_of
 from ikp.session.service import DeviceService, service_of
 from ikp.session.stock import STOCK_BYTES, Stock
@@ -367,21 +366,13 @@ class Recording:
 
         ``facts`` gets those of the sessions that captured the graphs, and figures on the replays.
         """
-        self.cut = []
-        made, replayed, figures = [], set[int](), dict[str, ReplayFigures]()
-        for log in self._logs.values():
-            kept = log.read()
-            self.cut += kept.lost
-            for label, each in kept.figures.items():
-                figures[label] = figures.get(label, ReplayFigures()) + each
-            for graph in log.graphs:
-                facts.update({key: text for key, text in graph.facts.items() if key not in facts})
-            for segment, lifted in kept.launches:
-                replayed.add(id(segment))
-                kind = SegmentKind(segment.nbytes, None)
-                made.append(Taken(segment, _nothing, None, kind, lifted=lifted))
-        if figures:
-            facts[REPLAYED] = replays_text(figures)
+        logs = ((log.read(), log.graphs) for log in self._logs.values())
+        launches, self.cut = joined(logs, facts)
+        replayed = {id(segment) for segment, _ in launches}
+        made = [
+            Taken(segment, _nothing, None, SegmentKind(segment.nbytes, None), lifted=lifted)
+            for segment, lifted in launches
+        ]
         return [*(each for each in taken if id(each.segment) not in replayed), *made]
 
     @property

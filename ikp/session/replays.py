@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final, Protocol
@@ -22,7 +22,7 @@ from ikp.core import abi
 from ikp.core.abi import SlotState
 from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout, SegmentSource
 from ikp.core.decoding.slots import header_rows
-from ikp.core.run_figures import ReplayFigures
+from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text
 from ikp.core.segment import Segment, SegmentRows, Tensor
 from ikp.driver import cuda
 from ikp.driver.replay_kernel import (
@@ -347,6 +347,28 @@ class LogCopy:
         return kept
 
 
+def joined(
+    logs: Iterable[tuple[KeptReplays, Iterable[CapturedGraph | CopiedGraph]]], facts: dict[str, str]
+) -> tuple[list[tuple[Segment, Replayed]], list[str]]:
+    """Return the launches of all logs, and what was not kept, in words.
+
+    Args:
+        logs: what each kept, and its graphs.
+        facts: gets those of the sessions that captured the graphs, and figures on the replays.
+    """
+    launches, lost, figures = [], list[str](), dict[str, ReplayFigures]()
+    for kept, graphs in logs:
+        launches += kept.launches
+        lost += kept.lost
+        for label, each in kept.figures.items():
+            figures[label] = figures.get(label, ReplayFigures()) + each
+        for graph in graphs:
+            facts.update({key: text for key, text in graph.facts.items() if key not in facts})
+    if figures:
+        facts[REPLAYED] = replays_text(figures)
+    return launches, lost
+
+
 def _lost(graph: CopiedGraph, kept: int, replays: int, most: int) -> list[str]:
     if kept >= replays:
         return []
@@ -397,7 +419,7 @@ def _parts(data: Bytes) -> _Found:
 
 
 def _complete(
-    graph: CapturedGraph | CopiedGraph, found: _Found, replays: int, *, full: bool
+    graph: CopiedGraph, found: _Found, replays: int, *, full: bool
 ) -> tuple[list[tuple[Segment, Replayed]], int]:
     """Return the launches of a graph's complete replays, and how many replays these are.
 

@@ -102,7 +102,7 @@ class KnownLaunch:
         shape: blocks, warps of a block, and which of them record.
     """
 
-    __slots__ = ("_ahead", "_cache", "_compiled", "_pace", "_plain", "left", "repeat")
+    __slots__ = ("_ahead", "_cache", "_compiled", "_pace", "_plain", "_untimed", "left", "repeat")
 
     def __init__(
         self,
@@ -117,6 +117,7 @@ class KnownLaunch:
         self.repeat = Repeat(module, prof, shape, cuda.device())
         self._ahead: Ahead | None = None
         self._pace = StockPace()
+        self._untimed: object = None  # facts of a session of which enough launches are timed
         self.left: LeftLaunch | None = None
         """Launches like it, as the driver's hook is to make them; None where it can't."""
 
@@ -156,7 +157,11 @@ class KnownLaunch:
         """
         session, function = launches.session(), args[4]
         facts = None if session is None else session.facts
-        timing = timed.recorded(function, self.repeat.shape[0], launches.label, facts)
+        timing = facts is not self._untimed and timed.recorded(
+            function, self.repeat.shape[0], launches.label, facts
+        )
+        if not timing:
+            self._untimed = facts
         made, records = None, False
         try:
             made, records = self._launch(launches, *args)

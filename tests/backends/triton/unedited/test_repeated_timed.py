@@ -37,7 +37,8 @@ def test_a_launch_is_timed_if_it_is_recorded(
         return timing
 
     known = repeated.KnownLaunch.__new__(repeated.KnownLaunch)
-    known._plain, known._cache, known._ahead = lambda *_: "plain", None, None
+    known._plain, known._cache = lambda *_: "plain", None
+    known._ahead = known._untimed = None
     known.left = SimpleNamespace()  # type: ignore[assignment]
     known.repeat = SimpleNamespace(module=SimpleNamespace(function=5), shape=(GRID,), take=take)  # type: ignore[assignment]
     launches = SimpleNamespace(session=lambda: session, label="k", recorded={"k": 0})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver.launches import stepping_in
-from tests.backends.driver.program import Launcher
+from tests.backends.driver.program import Launcher, fake_driver
 from tests.backends.driver.timing import Ending
 
 
@@ -23,10 +23,7 @@ class Told(Launcher):
 
 def main(image: Path, name: str) -> None:
     hooks.install()
-    library = ctypes.CDLL("libcuda.so.1")
-    library.fake_log.restype = ctypes.c_char_p
-    handle = ctypes.c_void_p
-    library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
+    library, handle = fake_driver(), ctypes.c_void_p
     library.fake_have_events(1)
     module, function, way = handle(), handle(), os.environ["WAY"]
     launcher = Ending() if way == "reset" else Told()

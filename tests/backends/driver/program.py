@@ -35,6 +35,14 @@ patched._beside = lambda: None  # torch takes that for the stream that is curren
 taking.launching_on = lambda *_: nullcontext()  # there is no GPU for torch
 
 
+def fake_driver() -> ctypes.CDLL:
+    """Return the tests' driver, with the types of what most programs call."""
+    library, handle = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p
+    library.fake_log.restype = ctypes.c_char_p
+    library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
+    return library
+
+
 class Prof:
     """A buffer, which is read back once nobody holds it."""
 
@@ -161,11 +169,8 @@ def passed(library: ctypes.CDLL, function: ctypes.c_void_p, image: bytes, name: 
 def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after another
     """Launch a kernel in many ways."""
     hooks.install()
-    library = ctypes.CDLL("libcuda.so.1")
-    library.fake_log.restype = ctypes.c_char_p
+    library, handle = fake_driver(), ctypes.c_void_p
     library.fake_memory.restype = ctypes.c_void_p
-    handle = ctypes.c_void_p
-    library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
     said: dict[str, object] = {}
     launcher, ended = Launcher(), list[int]()
     launches.end_capture = ended.append

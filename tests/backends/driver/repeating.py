@@ -19,7 +19,7 @@ from ikp.backends.timed import MOST
 from ikp.core.segment import Spec
 from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
-from tests.backends.driver.program import Launcher, Prof, Session
+from tests.backends.driver.program import Launcher, Prof, Session, fake_driver
 
 KIB = 1 << 10
 
@@ -94,9 +94,7 @@ counts = {"anew": 0, "asked": 0}
 def driver() -> ctypes.CDLL:
     """Return the driver; count what it asks, and launches that repeat none."""
     hooks.install()
-    library = ctypes.CDLL("libcuda.so.1")
-    library.fake_log.restype = ctypes.c_char_p
-    library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
+    library = fake_driver()
     answer, real = Launches.asked, Launches._recorded
 
     def asked(self: Launches, about: Any) -> None:

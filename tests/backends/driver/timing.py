@@ -12,7 +12,7 @@ from typing import Any
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver.launches import stepping_in
 from ikp.backends.timed import MOST
-from tests.backends.driver.program import Launcher, Session
+from tests.backends.driver.program import Launcher, Session, fake_driver
 
 
 class Ending(Launcher):
@@ -24,10 +24,7 @@ class Ending(Launcher):
 
 def main(image: Path, name: str) -> None:
     hooks.install()
-    library = ctypes.CDLL("libcuda.so.1")
-    library.fake_log.restype = ctypes.c_char_p
-    handle = ctypes.c_void_p
-    library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
+    library, handle = fake_driver(), ctypes.c_void_p
     library.fake_have_events(1)
     module, function = handle(), handle()
     launcher, said = Ending(), {}

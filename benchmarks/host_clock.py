@@ -67,6 +67,9 @@ def bound(options: argparse.Namespace) -> None:
         through = np.unique(np.searchsorted(table[:, 0], np.arange(*table[[0, -1], 0], gap * 1e9)))
         line = HostClock([made[i] for i in through])
         there, before, after, _ = np.delete(table, through, axis=0)[: through[-1]].T
+        if not len(there):  # handshakes came no sooner than the gap
+            print(f"| {gap} | {len(through)} | 0 | | | | {line.drift_ppm:.3f} |")
+            continue
         at, most = there + line.offset(there), line.bound(there)
         outside = int(((at + most < before) | (at - most > after)).sum())
         print(

@@ -73,14 +73,16 @@ class Served:
             time.sleep(0.5)
         sys.exit(f"no server at port {self.port}: see {self.log}")
 
-    def end(self) -> int:
-        """End it as a service manager does; return its exit code."""
+    def end(self) -> str:
+        """End it as a service manager does; return its exit code and how long that took."""
+        began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(GRACE_S)
+            self.process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            return self.process.wait()
+            self.process.wait()
+        return f"{self.process.returncode} after {time.monotonic() - began:.1f} s"
 
 
 def started(command: list[str], port: int, under: list[str], folder: Path, name: str) -> Served:
@@ -228,7 +230,8 @@ def main() -> None:
             windowed(both, asked, prompts)
         in_turn(both, prompts, asked.tokens, asked.at_once, asked.rounds)
     finally:
-        print("exit codes:", *(each.end() for each in (plain, recorded)), flush=True)
+        ends = ", ".join(each.end() for each in (plain, recorded))
+        print(f"exit codes by SIGTERM, of the plain one first: {ends}", flush=True)
     for path in settled(asked.folder):
         print(replays(path))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -501,35 +501,26 @@ class Recording:
         self.collect(end=True)
         with self._still():
             every = self._in_order()
-            segments = [each.segment for each in every]
-            segments += [each for log in self._logs.values() for each in log.segments]
+            segments = self._all_segments(every)
             ended, failed = self._ended(segments, True, None)
             gone = any(log.has_left for log in self._logs.values())
             if failed or not ended or gone or any(each.drain is not None for each in every):
                 return None
             logs = [log.copy() for log in self._logs.values()]
-            replayed = {
-                id(segment)
-                for log in logs
-                for graph in log.graphs
-                if graph.replays
-                for segment in graph.segments
-            }
+            replayed = {id(segment) for log in logs for segment in log.replayed()}
             taken = [
                 each for each in every if id(each.segment) not in replayed and not each.is_void()
             ]
             reading = SourceReader(taken, True, sources_of)
             sources = list(reading)
-            lost = [] if reading.broken is None else [str(reading.broken)]
-            lost += [_not_heard(reading.silent)] if reading.silent else []
-            names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
+            broken = [] if reading.broken is None else [str(reading.broken)]
             return Copies(
                 sources,
                 [each.bare() for each in logs],
-                names,
+                self._names(),
                 {**provenance(segments), **facts},
                 self._clocks(ended=True),
-                tuple(lost),
+                (*broken, *reading.unheard),
             )
 
     def snapshot(self, facts: Mapping[str, str]) -> tuple[Trace, int, dict[str, str]]:
@@ -545,8 +536,7 @@ class Recording:
             some = [each for each in self._taken if is_here(each) and not each.is_void()]
             sources = [source_of(each) for each in some]
         now = time.time_ns()
-        names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
-        sources, names, opened = with_open(sources, names)
+        sources, names, opened = with_open(sources, self._names())
         made = {**provenance([each.segment for each in some]), **facts}
         trace = decode(sources, names, made)
         return *self._until(trace, now, opened), opened
@@ -566,8 +556,7 @@ class Recording:
 
         began = time.perf_counter()
         every = self._in_order()
-        segments = [each.segment for each in every]
-        segments += [each for log in self._logs.values() for each in log.segments]
+        segments = self._all_segments(every)
         ended, failed = self._ended(segments, last, patience_s)
         gone = lost(every, failed)
         left_out = set(map(id, gone))
@@ -581,7 +570,7 @@ class Recording:
         broken = fault(gone, len(every), failed, facts, running) if failed else None
         if broken is not None:
             made["fault"] = str(broken)
-        names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
+        names = self._names()
         sources: Iterable[SegmentSource] = reading
         opened: Container[str] = ()
         if whole := ended and not failed:
@@ -595,7 +584,7 @@ class Recording:
             trace = aligned(trace, self._clocks(ended=ended))
         else:
             trace, _ = self._until(trace, read_ns, opened)
-        self.unheard = [_not_heard(reading.silent)] if reading.silent else []
+        self.unheard = reading.unheard
         costs = self._costs(time.perf_counter() - began, reading.seconds)
         trace = replace(trace, provenance={**trace.provenance, **costs})
         return trace, broken or reading.broken
@@ -607,6 +596,15 @@ class Recording:
                 self._taken.sort(key=attrgetter("at"))
                 self._ordered = True
             return tuple(self._taken)
+
+    def _all_segments(self, taken: Iterable[Taken]) -> list[Segment]:
+        """Return the segments of launches, and those that replays of graphs record into."""
+        replayed = (each for log in self._logs.values() for each in log.segments)
+        return [*(each.segment for each in taken), *replayed]
+
+    def _names(self) -> dict[int, str]:
+        """Return the names of regions, by their ids, of all languages that recorded."""
+        return merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
 
     def _ended(
         self, segments: list[Segment], last: bool, patience_s: float | None
@@ -663,13 +661,6 @@ _CLOCK_S = 0.05
 
 def _nothing() -> None:
     """Return the tensor that a program holds of a replay: none."""
-
-
-def _not_heard(labels: Collection[str]) -> str:
-    return (
-        f"nothing was recorded for {', '.join(map(repr, sorted(labels)))}: the kernel never ran, "
-        "or it has no ikp.init(prof) with this buffer."
-    )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final, Protocol
@@ -327,6 +327,10 @@ class LogCopy:
     def bare(self) -> LogCopy:
         """Return a copy without memory of devices."""
         return replace(self, graphs=[each.bare() for each in self.graphs])
+
+    def replayed(self) -> Iterator[Segment]:
+        """Yield the segments of graphs that were replayed: a trace has their replays instead."""
+        return (s for graph in self.graphs if graph.replays for s in graph.segments)
 
     def kept(self) -> KeptReplays:
         """Return the launches of complete replays, and what was not kept."""

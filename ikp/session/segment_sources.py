@@ -33,9 +33,18 @@ class SourceReader:
     ) -> None:
         self._taken, self._last, self._sources = taken, last, sources
         self.broken: DecodeError | None = None
-        self.silent: set[str] = set()  # labels of buffers that no kernel wrote to
+        self._silent: set[str] = set()  # labels of buffers that no kernel wrote to
         self.seconds = 0.0  # that reading took
         self._until = 0.0  # when no launch header is read again; 0 before the first that is wrong
+
+    @property
+    def unheard(self) -> list[str]:
+        """A message on the buffers that no kernel wrote to; none where there is no such buffer."""
+        if not self._silent:
+            return []
+        labels = ", ".join(map(repr, sorted(self._silent)))
+        why = "the kernel never ran, or it has no ikp.init(prof) with this buffer."
+        return [f"nothing was recorded for {labels}: {why}"]
 
     def __iter__(self) -> Iterator[SegmentSource]:
         for some in _groups(self._taken):
@@ -51,7 +60,7 @@ class SourceReader:
                     continue
                 launched = settled.layout is not None
                 if each.segment.enabled and not launched and not each.heard:
-                    self.silent.add(settled.label)
+                    self._silent.add(settled.label)
                 yield settled
 
     def _settled(

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from ikp.compiling import CFile, CompileError
 from ikp.core.host_clock import RATE, STEP_NS, Handshake
-from ikp.driver.cuda import call, checked, entry_point, under_way, use_primary_context
+from ikp.driver import cuda
 
 ROUNDS: Final = 12
 """Questions of one handshake."""
@@ -99,17 +99,19 @@ class Dialogue:
     """
 
     def __init__(self, ordinal: int) -> None:
-        use_primary_context(ordinal)
+        cuda.use_primary_context(ordinal)
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         load = "load the kernel of handshakes"
-        call("cuModuleLoadData", ctypes.byref(module), _CODE.encode(), to=load)
-        call("cuModuleGetFunction", ctypes.byref(function), module, b"ikp_handshake", to=load)
+        cuda.call("cuModuleLoadData", ctypes.byref(module), _CODE.encode(), to=load)
+        cuda.call("cuModuleGetFunction", ctypes.byref(function), module, b"ikp_handshake", to=load)
         self._function, self._stream = function, _urgent_stream()
-        self._launch, self._native = entry_point("cuLaunchKernel"), _native()
+        self._launch, self._native = cuda.entry_point("cuLaunchKernel"), _native()
         host, there = ctypes.c_void_p(), ctypes.c_uint64()
         size = ctypes.c_size_t(8 * _WORDS)
-        call("cuMemHostAlloc", ctypes.byref(host), size, _PORTABLE_MAPPED, to="pin memory")
-        call("cuMemHostGetDevicePointer_v2", ctypes.byref(there), host, 0, to="map pinned memory")
+        cuda.call("cuMemHostAlloc", ctypes.byref(host), size, _PORTABLE_MAPPED, to="pin memory")
+        cuda.call(
+            "cuMemHostGetDevicePointer_v2", ctypes.byref(there), host, 0, to="map pinned memory"
+        )
         self._held = (ctypes.c_uint64 * _WORDS).from_address(host.value or 0)
         self._words = memoryview(self._held).cast("B").cast("Q")
         self._arguments = there, ctypes.c_uint64(ROUNDS), ctypes.c_uint64(PATIENCE_NS)
@@ -123,7 +125,7 @@ class Dialogue:
         Raises:
             PatchError: the driver refuses, or a kernel of the program's has failed.
         """
-        if under_way(self._stream.value or 0):
+        if cuda.under_way(self._stream.value or 0):
             return False
         ctypes.memset(self._held, 0, ctypes.sizeof(self._held))
         self._early = None
@@ -134,7 +136,7 @@ class Dialogue:
             return True
         sizes = 1, 1, 1, 1, 1, 1, 0
         made = self._function, *sizes, self._stream, self._parameters, None
-        call("cuLaunchKernel", *made, to=_LAUNCH)
+        cuda.call("cuLaunchKernel", *made, to=_LAUNCH)
         return True
 
     def _ask_natively(self, native: Callable[..., int], launch: int) -> list[_Round]:
@@ -144,7 +146,7 @@ class Dialogue:
             *(self._held, ROUNDS, _ANSWERS_NS, STAGGER_NS, launch),
             *(self._function, self._stream, self._parameters, times),
         )
-        checked(max(0, -1 - count), _LAUNCH)
+        cuda.checked(max(0, -1 - count), _LAUNCH)
         rounds = zip(times[0::2], times[1::2], self._words[2:], strict=True)
         found = [(after - before, before, there) for before, after, there in rounds]
         return found[: max(0, count)]
@@ -217,8 +219,8 @@ def _native() -> Callable[..., int] | None:
 def _urgent_stream() -> ctypes.c_void_p:
     least, greatest, stream = ctypes.c_int(), ctypes.c_int(), ctypes.c_void_p()
     ask = "read the priorities of streams"
-    call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest), to=ask)
-    call(
+    cuda.call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest), to=ask)
+    cuda.call(
         "cuStreamCreateWithPriority",
         *(ctypes.byref(stream), _NON_BLOCKING, greatest.value),
         to="make a stream",

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.segment import SegmentRows
-from ikp.driver.cuda import call, use_primary_context
+from ikp.driver import cuda
 
 _NON_BLOCKING: Final = 1
 _PINNED: Final = 1
@@ -80,13 +80,13 @@ class Pool:
     """
 
     def __init__(self, ordinal: int) -> None:
-        device = use_primary_context(ordinal)
+        device = cuda.use_primary_context(ordinal)
         wish = _PoolProperties(_PINNED, 0, _DEVICE_LOCATION, device)
         self._pool, self._stream, self._zeros = (ctypes.c_void_p() for _ in range(3))
-        call("cuMemPoolCreate", ctypes.byref(self._pool), ctypes.byref(wish), to="make a pool")
-        call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING, to="make a stream")
+        cuda.call("cuMemPoolCreate", ctypes.byref(self._pool), ctypes.byref(wish), to="make a pool")
+        cuda.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING, to="make a stream")
         size = ctypes.c_size_t(_ZEROS_BYTES)
-        call("cuMemAllocHost_v2", ctypes.byref(self._zeros), size, to="pin memory")
+        cuda.call("cuMemAllocHost_v2", ctypes.byref(self._zeros), size, to="pin memory")
         ctypes.memset(self._zeros, 0, _ZEROS_BYTES)
         self._staged = np.zeros(0, np.uint8)
         self.stage(_LANDING_BYTES)  # while kernels run, to pin memory would wait for them
@@ -98,7 +98,7 @@ class Pool:
             PatchError: there is not so much.
         """
         address = ctypes.c_uint64()
-        call(
+        cuda.call(
             "cuMemAllocFromPoolAsync",
             ctypes.byref(address),
             ctypes.c_size_t(nbytes),
@@ -115,7 +115,7 @@ class Pool:
         Raises:
             PatchError: the driver refuses.
         """
-        call("cuMemFreeAsync", ctypes.c_uint64(address), self._stream, to="free memory")
+        cuda.call("cuMemFreeAsync", ctypes.c_uint64(address), self._stream, to="free memory")
 
     def wait(self) -> None:
         """Wait for this pool's own copies and frees.
@@ -123,7 +123,7 @@ class Pool:
         Raises:
             PatchError: a copy failed.
         """
-        call("cuStreamSynchronize", self._stream, to="finish its own copies")
+        cuda.call("cuStreamSynchronize", self._stream, to="finish its own copies")
 
     def clear(self, base: int, part: SegmentRows) -> None:
         """Queue copies of zeros from the host to the rows of a segment at ``base``: decision 61.
@@ -184,7 +184,7 @@ class Pool:
         if nbytes <= len(self._staged):
             return
         address, size = ctypes.c_void_p(), ctypes.c_size_t(nbytes)
-        call("cuMemAllocHost_v2", ctypes.byref(address), size, to="pin memory")
+        cuda.call("cuMemAllocHost_v2", ctypes.byref(address), size, to="pin memory")
         held = (ctypes.c_uint8 * nbytes).from_address(address.value or 0)
         # What was pinned before stays: to free it would wait for kernels.
         self._staged = np.frombuffer(memoryview(held), np.uint8)
@@ -238,10 +238,10 @@ class Pool:
         return [whole[begin:end] for begin, end in queued]
 
     def _copy(self, rows: _CopyOfRows, what: str) -> None:
-        call("cuMemcpy2DAsync_v2", ctypes.byref(rows), self._stream, to=what)
+        cuda.call("cuMemcpy2DAsync_v2", ctypes.byref(rows), self._stream, to=what)
 
     def _to_device(self, target: int, source: int, nbytes: int, what: str) -> None:
-        call(
+        cuda.call(
             "cuMemcpyHtoDAsync_v2",
             ctypes.c_uint64(target),
             ctypes.c_void_p(source),

@@ -13,7 +13,7 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Option, OverflowMode, SlotState
-from ikp.driver.cuda import call
+from ikp.driver import cuda
 
 CONTROL: Final = {"log": 0, "room": 8, "replays": 16, "most": 20, "done": 24, "graph": 28}
 """Offsets in a graph's control block: the log's address, 0 for none; the bytes of its data; replays
@@ -386,8 +386,10 @@ class ReplayKernel:
     def __init__(self) -> None:
         module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         load = "load the kernel that keeps replays"
-        call("cuModuleLoadData", ctypes.byref(module), code().encode(), to=load)
-        call("cuModuleGetFunction", ctypes.byref(self._function), module, b"ikp_replay", to=load)
+        cuda.call("cuModuleLoadData", ctypes.byref(module), code().encode(), to=load)
+        cuda.call(
+            "cuModuleGetFunction", ctypes.byref(self._function), module, b"ikp_replay", to=load
+        )
 
     def launch(self, control: int, segments: int, stream: int) -> None:
         """Launch it behind all that a stream has, or captures.
@@ -403,7 +405,7 @@ class ReplayKernel:
         given = ctypes.c_uint64(control)
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(given))
         wide = max(1, _MOST_WARPS // segments)
-        call(
+        cuda.call(
             "cuLaunchKernel",
             *(self._function, wide, segments, 1, _WARP, 1, 1, 0, ctypes.c_void_p(stream)),
             *(parameters, None),

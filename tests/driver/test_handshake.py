@@ -170,7 +170,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def kernel(library: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     """The kernel, without a driver; this machine may be slower than a GPU by far."""
-    monkeypatch.setattr(handshake, "under_way", lambda _: False)
+    monkeypatch.setattr(handshake.cuda, "under_way", lambda _: False)
     monkeypatch.setattr(handshake, "_ANSWERS_NS", 10_000_000_000)
     return ctypes.CDLL(str(library))
 

@@ -182,6 +182,11 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
     def launch(which: ctypes.c_void_p, stream: int = 0, block: int = 256) -> None:
         library.cuLaunchKernel(which, 12, 1, 1, block, 1, 1, 0, stream, None, None)
 
+    def load(code: bytes, symbol: str) -> None:
+        """Load a module; have ``found`` be its function."""
+        library.cuModuleLoadData(ctypes.byref(module), code)
+        library.cuModuleGetFunction(ctypes.byref(found), module, symbol.encode())
+
     module, function, found = handle(), handle(), handle()
     with stepping_in(launcher):
         data = ctypes.create_string_buffer(image.read_bytes())
@@ -231,21 +236,18 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         launcher.failed.clear()
         library.fake_context(7)
         library.cuModuleUnload(module)
-        library.cuModuleLoadData(ctypes.byref(module), b"// PTX\n.version 8.0\n")
-        library.cuModuleGetFunction(ctypes.byref(found), module, b"made")
+        load(b"// PTX\n.version 8.0\n", "made")
         library.fake_clear()
         launch(found)
         told("PTX")
         ours = patch(image.read_bytes(), name).cubin
-        library.cuModuleLoadData(ctypes.byref(module), ours)
-        library.cuModuleGetFunction(ctypes.byref(found), module, name.encode())
+        load(ours, name)
         library.fake_clear()
         launch(found)
         told("patched")
         launch(handle(library.fake_memory()))
         told("unseen")
-        library.cuModuleLoadData(ctypes.byref(module), image.read_bytes())
-        library.cuModuleGetFunction(ctypes.byref(found), module, name.encode())
+        load(image.read_bytes(), name)
         launch(found, block=1)
         told("tile")
         library.cuModuleGetFunction(ctypes.byref(found), module, name.encode())
@@ -269,8 +271,7 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
                 launcher.failed.clear()
         library.fake_refuse(0, None)
         plain = len(launcher.plain)
-        library.cuModuleLoadData(ctypes.byref(module), b"//ikp\n.version 7.0\n")
-        library.cuModuleGetFunction(ctypes.byref(found), module, b"own")
+        load(b"//ikp\n.version 7.0\n", "own")
         library.fake_clear()
         launch(found)
         told("own PTX")

@@ -198,8 +198,7 @@ GONE(cuCtxDetach, Handle, leave_context(current_or(gone)))
 /* Python reads what was recorded on a device before a reset frees all memory on it, and that pinned for
    it: ikp's, too. */
 static Leaving begin_reset(int device) {
-    Launch about = {.node = RESET, .grid = {(uint32_t)device}};
-    if (asking()) ask(&about);
+    notify(&(Launch){.node = RESET, .grid = {(uint32_t)device}});
     return leave_context(primary(device));
 }
 

@@ -29,8 +29,7 @@ static void put(Handle function) {
 
 /* Python hears of a capture when it has begun, and before it ends: it may capture a node of its own. */
 static void report(uint32_t what, Handle stream) {
-    Launch launch = {.node = what, .stream = stream};
-    if (asking()) ask(&launch);
+    notify(&(Launch){.node = what, .stream = stream});
 }
 
 #define END(name, default_stream)                                  \

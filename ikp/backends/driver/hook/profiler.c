@@ -5,8 +5,7 @@
     static Result (*real_##name)(void);         \
     SEEN(name)(void) {                          \
         NEED(name);                             \
-        Launch launch = {.node = what};         \
-        if (asking()) ask(&launch);             \
+        notify(&(Launch){.node = what});        \
         return real_##name();                   \
     }
 

@@ -50,6 +50,10 @@ int ask(void *about) {
     return answered;
 }
 
+void notify(void *about) {
+    if (asking()) ask(about);
+}
+
 SEEN(ikp_ask)(void *callable, const Python *functions) {
     if (functions) python = *functions;
     whom = callable;
@@ -62,8 +66,7 @@ SEEN(ikp_ask)(void *callable, const Python *functions) {
    not come here. Handlers run in the opposite order of their registration: before destructors of
    what was loaded earlier. */
 static void at_exit(void) {
-    Launch about = {.node = EXIT};
-    if (asking()) ask(&about);
+    notify(&(Launch){.node = EXIT});
 }
 
 SEEN(ikp_watch_exit)(void) { return atexit(at_exit); }

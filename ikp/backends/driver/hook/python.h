@@ -22,3 +22,4 @@ typedef struct {
 
 int asking(void);
 int ask(void *about); /* whether it was answered */
+void notify(void *about); /* ask, where Python can be asked; no answer is needed */

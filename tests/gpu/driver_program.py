@@ -81,11 +81,18 @@ def bursts() -> str:
     return fingerprint(*sums)
 
 
-def until_recorded(wanted: bool) -> None:
-    """Wait until a window is open, or closed, where ``ikp run`` has started this process."""
+def until_recorded(wanted: bool, wrote: int) -> None:
+    """Wait until a window is open, or written, where ``ikp run`` has started this process.
+
+    A window that is being closed may still have replays: so what is waited for is its trace.
+
+    Args:
+        wanted: whether it is to be open.
+        wrote: how many windows have been written by then.
+    """
     found = [each.recording for each in sys.meta_path if hasattr(each, "recording")]
     over = time.monotonic() + 60
-    while any(each.launcher.idle == wanted for each in found):
+    while any((each.launcher.idle, each.wrote) != (not wanted, wrote) for each in found):
         assert time.monotonic() < over, "no window opens, or it never closes"
         time.sleep(0.01)
 
@@ -99,9 +106,10 @@ def windowed() -> str:
     with torch.cuda.graph(graph):
         torch.mul(x, 3, out=y)
         y.add_(x)
-    for there, times in ((False, 5), (True, 7), (False, 4), (True, 2)):
+    for at, times in enumerate((5, 7, 4, 2)):
+        there = at % 2 == 1
         switch.touch() if there else switch.unlink(missing_ok=True)
-        until_recorded(there)
+        until_recorded(there, at // 2)
         for _ in range(times):
             graph.replay()
         torch.cuda.synchronize()

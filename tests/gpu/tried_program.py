@@ -13,8 +13,14 @@ from tests.sass.assembled import cubin
 ROUNDS = 15
 
 
+HELD_CYCLES = 10_000_000
+"""So long, some 5 ms, the GPU is kept busy before a launch, which a slow host has made by then: the
+time between the events is the GPU's alone."""
+
+
 def timed(function: Handle, memory: torch.Tensor, delay: torch.Tensor) -> float:
     first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(HELD_CYCLES)
     delay.zero_()
     first.record()
     launch(function, memory, blocks=BLOCKS, threads=THREADS)

@@ -192,7 +192,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=150, help="how many faults to try")
     parser.add_argument("--skip", type=int, default=0, help="how many of them an earlier run did")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=60, help="of tests for each, at most")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=60,
+        help="of tests that execute it, and of tests beside these, at most",
+    )
     parser.add_argument(
         "--keep", type=Path, help="a folder for what tests execute and compile, for the next run"
     )
@@ -209,7 +214,7 @@ def main() -> None:
         for number, mutant in enumerate(chosen, asked.skip + 1):
             tests = learned.reaching(mutant.path, mutant.line, asked.seconds)
             _write(where / mutant.path, mutant.text)
-            if not tests or mutation_tests.passes(where, tests, kept, 3 * asked.seconds):
+            if not tests or mutation_tests.passes(where, tests, kept, 6 * asked.seconds):
                 alive, unreached = alive + 1, unreached + (not tests)
                 note = f"{len(tests)} tests pass" if tests else "no test reaches it"
                 sys.stdout.write(f"[{number}/{asked.count}] {mutant} ({note})\n")

@@ -42,7 +42,8 @@ class Learned:
         """Return the tests that execute a statement, the shortest first, ``most`` seconds in all.
 
         Of code of a module, and of what only a fixture executes, these are the tests that execute
-        anything of the file.
+        anything of the file. Behind them come the tests beside these, ``most`` seconds once more:
+        what the first test of a file has made may be kept for the next ones.
         """
         key = f"{file}:{line}"
         found = [test for test, all_of in self.executed.items() if key in all_of]
@@ -52,14 +53,24 @@ class Learned:
                 for test, all_of in self.executed.items()
                 if any(each.startswith(f"{file}:") for each in all_of)
             ]
+        files = {_file_of(each) for each in found}
+        beside = [each for each in self.executed if _file_of(each) in files and each not in found]
+        return [*self._shortest(found, most), *self._shortest(beside, most)]
+
+    def _shortest(self, tests: list[str], most: float) -> list[str]:
+        """Return the shortest tests, one at least, ``most`` seconds in all."""
         taken: list[str] = []
         total = 0.0
-        for test in sorted(found, key=lambda each: self.seconds[each]):
+        for test in sorted(tests, key=lambda each: self.seconds[each]):
             total += self.seconds[test]
             if total > most and taken:
                 break
             taken.append(test)
         return taken
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def noting(text: str, file: Path) -> str:

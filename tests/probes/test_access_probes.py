@@ -11,7 +11,15 @@ import pytest
 from ikp.core.address_tables import RecordedAccess, figures
 from ikp.core.run_figures import AccessFigures
 from ikp.errors import PatchError
-from ikp.probes.access_probes import AddressPatch, patch_accesses
+from ikp.probes.access_probes import (
+    _MOST_CAPACITY,
+    _MOST_OFFSET,
+    MOST_BYTES,
+    AddressPatch,
+    _layout,
+    _pair,
+    patch_accesses,
+)
 from ikp.probes.code.reserved_registers import ConstantOffsets
 from ikp.sass.assembly import lane_forms as lanes
 from ikp.sass.assembly.chips import HOPPER
@@ -217,3 +225,24 @@ def test_forms_are_what_the_assembler_makes() -> None:
                 seen.add(form)
     assert seen >= {each for each in FORMS if "VOTE" not in each}
     assert any("VOTE" in each for each in seen)
+
+
+def test_uniform_registers_of_no_known_purpose_are_taken_by_no_probe() -> None:
+    for free, pair in (((*range(4), 6, 7), 6), ((3, 5, 6, 7, 8), 6), ((0, 1, 2, 3), None)):
+        assert _pair(free) == pair
+
+
+@pytest.mark.parametrize("count", [1, 3, 57, 300, 700])
+@pytest.mark.parametrize("blocks", [1, 5, 264, 100_000])
+def test_tables_are_as_large_as_the_buffer_and_an_offset_allow(count: int, blocks: int) -> None:
+    sample, tables = _layout(count, (blocks, 1, 1), (256, 1, 1))
+    most = min(_MOST_OFFSET, MOST_BYTES // sample.slots)  # of a warp's tables
+    assert tables.slot_bytes <= most and tables.capacity % LANES == 0
+    larger = replace(tables, capacity=tables.capacity + LANES)
+    assert larger.slot_bytes > most or tables.capacity == _MOST_CAPACITY
+    assert sample.blocks <= 2 * 4, "few blocks speak for all"
+
+
+def test_more_accesses_than_one_block_has_tables_for_are_refused() -> None:
+    with pytest.raises(PatchError, match="warps do not fit in 48 MiB"):
+        _layout(20_000, (4, 1, 1), (1024, 1, 1))

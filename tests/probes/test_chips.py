@@ -48,3 +48,11 @@ def test_a_kernel_finds_its_parameters_where_its_chip_has_them(name: str) -> Non
     kernel.attributes = [moved if each is stands else each for each in kernel.attributes]
     with pytest.raises(PatchError, match="has its parameters at 0x100"):
         chip_of(file.sm, kernel, untested=True)
+
+
+def test_a_chip_has_the_warps_and_the_shared_memory_of_its_compute_capability() -> None:
+    """As NVIDIA's table of compute capabilities lists them: warps of an SM, KB of a block."""
+    small, large = (48, 99), (64, 227)
+    listed = {80: (64, 163), 86: small, 89: small, 90: large, 100: large, 103: large, 120: small}
+    known = {int(chip.name.removeprefix("sm_")): (chip.warps, chip.shared) for chip in CHIPS}
+    assert known == listed

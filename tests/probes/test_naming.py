@@ -150,3 +150,26 @@ def test_generated_code_is_shown_as_what_it_is_generated_from(
     assert original(line) == (line if meant is None else Line("add.py", meant))
     where = f"generated.py:{number}" if meant is None else f"add.py:{meant}"
     assert title("load", [(line,)]) == f"load @{where}"
+
+
+NESTED = """\
+def outer(x):
+    def inner(
+        y,
+    ):
+# a comment
+        return y + 1
+    total = inner(x)
+    if total:
+            total += 1
+value = outer(1)
+"""
+
+
+def test_a_line_is_of_the_innermost_function_whose_body_it_is_in(tmp_path: Path) -> None:
+    """A function that ended above it, or that it begins, does not count."""
+    path = tmp_path / "nested.py"
+    path.write_text(NESTED)
+    lines = [(Line(str(path), number), Line(str(path), 10)) for number in (2, 6, 7, 8, 9)]
+    names = [title("load", [chain]).split()[2] for chain in lines]
+    assert names == ["outer()", "inner()", "outer()", "outer()", "outer()"]

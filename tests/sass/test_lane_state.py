@@ -231,3 +231,14 @@ def test_trips_of_assumed_numbers_and_of_too_many_are_unknown() -> None:
     most = 1 << 24
     assert trips("GE", (0, most), (1, most)) == most
     assert trips("GE", (0, most + 1), (1, most + 1)) is None
+
+
+def test_a_guarded_write_depends_on_no_more_than_it_was_made_of() -> None:
+    """The register may have held nothing before."""
+    made = threads()
+    made.write("R4", value(3, BLOCK), value(1, WARP), guarded=True)
+    assert made.state["R4"].depends == BLOCK | WARP
+    made.write("R4", value(5), value(0), guarded=True)
+    assert made.state["R4"].depends == BLOCK | WARP, "it may still be what it was"
+    made.write("R4", value(7), value(1), guarded=False)
+    assert made.state["R4"].depends == 0

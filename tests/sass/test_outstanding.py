@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.dataflow.outstanding import PRODUCTS, Transfer, awaited, counting, named, under_way
+from ikp.sass.dataflow.outstanding import (
+    PRODUCTS,
+    Transfer,
+    awaited,
+    committing,
+    counting,
+    named,
+    under_way,
+)
+from tests.sass.test_room import controlled
 from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins
@@ -54,3 +63,13 @@ def test_what_is_pending_on_any_path_is_so_where_paths_meet() -> None:
         (8, 1 | 2 | 4 | 8),
         (0, 0),
     ]
+
+
+def test_copies_are_counted_by_each_scoreboard_that_a_commit_names() -> None:
+    """Loads end by their results, stores by the reading of their operands."""
+    nothing = ("NOP", 5, 5, 0), ("EXIT", None, None, 0)
+    of = lambda *lines: committing(Flow(controlled(*lines, *nothing)))  # noqa: E731
+    assert of() == 0
+    assert of(("LDGDEPBAR", 0, None, 0)) == 1 << 0
+    assert of(("UTMACMDFLUSH", None, 3, 0)) == 1 << 3
+    assert of(("LDGDEPBAR", 2, 4, 0), ("LDGDEPBAR", 1, None, 0)) == 1 << 2 | 1 << 4 | 1 << 1

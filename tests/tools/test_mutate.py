@@ -104,3 +104,12 @@ def test_a_fault_meets_the_shortest_tests_that_execute_it() -> None:
     assert learned.reaching(file, 12, most=1) == ["other"], "one test is always run"
     assert learned.reaching(file, 7, most=9) == ["short", "other", "long"], "any of the file"
     assert learned.reaching(Path("ikp/b.py"), 1, most=9) == []
+
+
+def test_tests_beside_those_that_execute_a_fault_come_last() -> None:
+    """They may use what a test before them has made, and executed nothing for it themselves."""
+    learned = mutation_tests.Learned(
+        executed={"a::makes": ["ikp/a.py:1"], "a::uses": ["ikp/a.py:2"], "b::other": []},
+        seconds={"a::makes": 3, "a::uses": 1, "b::other": 1},
+    )
+    assert learned.reaching(Path("ikp/a.py"), 1, most=9) == ["a::makes", "a::uses"]

@@ -28,6 +28,8 @@ _MODULES = frozenset(("mbarrier", "arch", "cute.arch", "hopper.mbarrier", "pipel
 _LONG = 60
 _FAR = 8
 """The most lines that a statement may begin above the line of an instruction."""
+_NO_BEGIN = "#)]}"
+"""Letters that begin a comment, or the last line of a statement: none of a body's own indent."""
 _NAMED = 8
 """How many names ``some`` lists."""
 
@@ -158,9 +160,15 @@ def _function(line: Line) -> str:
     text = text_lines(line.file)
     if not 0 < line.number <= len(text):
         return ""
-    indent = len(text[line.number - 1]) - len(text[line.number - 1].lstrip())
-    for statement in text[line.number - 1 :: -1]:
-        found = _DEFINED.match(statement)
+    indent = _indent(text[line.number - 1])
+    for above in text[line.number - 1 :: -1]:
+        found = _DEFINED.match(above)
         if found and len(found[1]) < max(indent, 1):
             return f"{found[2]}()"
+        if above.strip() and above.lstrip()[0] not in _NO_BEGIN:
+            indent = min(indent, _indent(above))
     return ""
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())

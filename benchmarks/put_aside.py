@@ -284,14 +284,14 @@ def measured(
     return {"us": us, "modes": figures}
 
 
-def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
+def told(switch: Any, case: Any, mode: str) -> dict[str, Any]:
     """Return how many times as long recording made a call: as a trace says, and by CUPTI.
 
     Launches are chosen as by ``ikp run``: some recorded ones come in turn with plain ones. CUPTI
     times as many calls again, which are made alike, so that the GPU is in the same state.
 
     Returns:
-        "measured" and "estimated" by the trace; the "true" one by CUPTI.
+        "measured" and "estimated" by the trace; the "true" one by CUPTI; the launches' "times".
     """
     from ikp.analysis.perturbation import perturbations
     from ikp.backends.timed import MOST, timed
@@ -308,6 +308,7 @@ def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
     without = longer(switch.session.trace, perturbations)
     timed.report()
     more = {"measured": longer(switch.session.trace, perturbations), "estimated": without}
+    times = {key: text for key, text in facts.items() if key.startswith(TIMED)}
     switch.session.reset()
     chosen = [mode if each.bit_count() % 2 else None for each in range(BESIDE)]  # Thue and Morse
 
@@ -325,6 +326,7 @@ def told(switch: Any, case: Any, mode: str) -> dict[str, float]:
     return {
         "true": statistics.median(took[mode]) / plain,
         **{way: 1 + us / len(IN_TURN) / plain for way, us in more.items()},
+        "times": times,
     }
 
 

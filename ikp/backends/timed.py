@@ -74,8 +74,12 @@ class _Next(threading.local):
 
 @dataclass(slots=True)
 class Timed:
-    """The timed launches of this process, by the plain function and its context."""
+    """The timed launches of this process, by the plain function and its context.
 
+    ``reports`` is the number of the next report: launches are timed anew after each.
+    """
+
+    reports: int = 1
     _functions: dict[tuple[int, int], _TimedFunction] = field(default_factory=dict)
     _off: bool = False
     _next: _Next = field(default_factory=_Next)
@@ -175,6 +179,7 @@ class Timed:
     def report(self) -> None:
         """Add what launches of both kinds took to their sessions' facts; forget all launches."""
         found, self._functions = self._functions, {}
+        self.reports += 1
         every = (each for function in found.values() for each in function.grids.items())
         for grid, each in every:
             recorded, plain = _times(each.recorded), _times(each.plain)

@@ -80,7 +80,7 @@ def test_what_traces_say_is_judged_of_launches_that_are_queued_behind_others(
     monkeypatch.setattr(put_aside, "durations", lambda _, count: [[("k", 10.0)]] * count)
     said = put_aside.told(switch, (tuple, lambda: None), put_aside.TOLD)
     longer = 1 + 9.0 / len(IN_TURN) / 10.0
-    assert said == {"true": 1.0, "measured": longer, "estimated": longer}
+    assert said == {"true": 1.0, "measured": longer, "estimated": longer, "times": {}}
     assert made.count("call") == 2 * MOST + put_aside.BESIDE
     assert {before for before, each in pairwise(made) if each == "call"} == {"busy"}
 

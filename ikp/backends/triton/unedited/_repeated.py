@@ -117,7 +117,7 @@ class KnownLaunch:
         self.repeat = Repeat(module, prof, shape, cuda.device())
         self._ahead: Ahead | None = None
         self._pace = StockPace()
-        self._untimed: object = None  # facts of a session of which enough launches are timed
+        self._untimed = 0  # the report up to which enough launches are timed
         self.left: LeftLaunch | None = None
         """Launches like it, as the driver's hook is to make them; None where it can't."""
 
@@ -157,11 +157,11 @@ class KnownLaunch:
         """
         session, function = launches.session(), args[4]
         facts = None if session is None else session.facts
-        timing = facts is not self._untimed and timed.recorded(
+        timing = self._untimed != timed.reports and timed.recorded(
             function, self.repeat.shape[0], launches.label, facts
         )
-        if not timing:
-            self._untimed = facts
+        if not timing and facts is not None:
+            self._untimed = timed.reports
         made, records = None, False
         try:
             made, records = self._launch(launches, *args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,13 +39,13 @@ def test_a_launch_is_timed_if_it_is_recorded(
 
     known = repeated.KnownLaunch.__new__(repeated.KnownLaunch)
     known._plain, known._cache = lambda *_: "plain", None
-    known._ahead = known._untimed = None
+    known._ahead, known._untimed = None, 0
     known.left = SimpleNamespace()  # type: ignore[assignment]
     known.repeat = SimpleNamespace(module=SimpleNamespace(function=5), shape=(GRID,), take=take)  # type: ignore[assignment]
     launches = SimpleNamespace(session=lambda: session, label="k", recorded={"k": 0})
     monkeypatch.setattr(cuda_functions, "like", lambda *_, **__: None)
     monkeypatch.setattr(repeated.KnownLaunch, "_launched", lambda *_: "recorded")
-    ended = SimpleNamespace(recorded=recorded, ended=lambda *, failed: said.append(failed))
+    ended = SimpleNamespace(reports=1, recorded=recorded, ended=lambda *, failed: said.append(failed))
     monkeypatch.setattr(repeated, "timed", ended)
     if made is None:
         with pytest.raises(SlowError):
@@ -53,3 +54,11 @@ def test_a_launch_is_timed_if_it_is_recorded(
         assert known.launch(launches, *GRID, 0, FUNCTION) == made  # type: ignore[arg-type]
     assert said[0] == ("begins", FUNCTION, GRID, "k", session.facts)
     assert said[1:] == ([made != "recorded"] if timing else [])
+    before = len(said)
+    with suppress(SlowError):
+        known.launch(launches, *GRID, 0, FUNCTION)  # type: ignore[arg-type]
+    assert (len(said) > before) == timing, "enough are timed"
+    ended.reports += 1
+    with suppress(SlowError):
+        known.launch(launches, *GRID, 0, FUNCTION)  # type: ignore[arg-type]
+    assert said[-1 - timing][0] == "begins", "launches are timed anew after a report"

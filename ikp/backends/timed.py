@@ -265,9 +265,12 @@ def _destroy(events: Iterable[int]) -> None:
 
 
 def _error(times: Sequence[float]) -> float:
-    """Return how far the median of some times may be off: of their quartiles, by their number."""
+    """Return how far the median of some times is off at most, in 95 of 100 cases.
+
+    Of 3 to 9 normal ones it is 1.7 to 2.3 times their quartiles' distance over their number's root.
+    """
     low, _, high = statistics.quantiles(times, n=4)
-    return float((high - low) / math.sqrt(len(times)))
+    return float(2 * (high - low) / math.sqrt(len(times)))
 
 
 timed = Timed()

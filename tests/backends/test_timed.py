@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
-from ikp.backends.timed import ASKED, LEAST, MOST, Timed
+from ikp.backends.timed import ASKED, LEAST, MOST, Timed, _error
 from ikp.core.turns import IN_TURN
 from ikp.driver import cuda
 from ikp.errors import PatchError
@@ -140,6 +143,16 @@ def test_what_changes_from_launch_to_launch_is_not_laid_to_recording(
     assert made["in_turn"] and min(made["launches"]) >= LEAST
     assert made["recorded_us"] - made["plain_us"] == pytest.approx(10, abs=2 * abs(drift))
     assert drift or made["error_us"] == 0
+
+
+@pytest.mark.parametrize("number", [4, 6, 8])
+@pytest.mark.parametrize("spread", ["normal", "exponential"])
+def test_the_stated_error_holds_in_95_of_100(number: int, spread: str) -> None:
+    """The rule: the median of a few differences is within its error of what many would say."""
+    drawn = getattr(np.random.default_rng(7), "standard_" + spread)((2000, number))
+    true = {"normal": 0.0, "exponential": math.log(2)}[spread]
+    held = [abs(statistics.median(each) - true) <= _error(each) for each in drawn.tolist()]
+    assert 0.95 <= sum(held) / len(held) < 0.99
 
 
 def test_launches_that_do_not_come_in_turn_are_told_apart_as_wholes(

@@ -45,7 +45,9 @@ def test_a_launch_is_timed_if_it_is_recorded(
     launches = SimpleNamespace(session=lambda: session, label="k", recorded={"k": 0})
     monkeypatch.setattr(cuda_functions, "like", lambda *_, **__: None)
     monkeypatch.setattr(repeated.KnownLaunch, "_launched", lambda *_: "recorded")
-    ended = SimpleNamespace(reports=1, recorded=recorded, ended=lambda *, failed: said.append(failed))
+    ended = SimpleNamespace(
+        reports=1, recorded=recorded, ended=lambda *, failed: said.append(failed)
+    )
     monkeypatch.setattr(repeated, "timed", ended)
     if made is None:
         with pytest.raises(SlowError):

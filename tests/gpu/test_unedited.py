@@ -166,4 +166,6 @@ def test_a_program_with_a_kernel_compiled_ahead_and_torch_compile(tmp_path: Path
     assert "could not be marked" not in done.stderr
     trace = ikp.load(tmp_path / "ikp-prog.pftrace")
     assert counts(trace)["iteration"] in {4 * 4 * n for n in (1, 2, 4, 8)}
-    assert any(launch.label.startswith("triton_") for launch in trace.launches)
+    labels = [launch.label for launch in trace.launches]
+    assert [label for label in labels if label.startswith("add")] == ["add"], "once, by one layer"
+    assert any(label.startswith("triton_") for label in labels)

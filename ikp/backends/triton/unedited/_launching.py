@@ -24,6 +24,7 @@ from ikp.backends.patched import (
     RecordedLaunch,
     chosen,
     is_hooked,
+    others,
     shape,
     take_buffer,
     wanted,
@@ -511,7 +512,8 @@ class Warm:
             def plain(*args: object, **_: object) -> object:
                 return self._compiled[grid](*args)
 
-            return self._launcher.run(self._kernel, plain, *args, **options)
+            with others():
+                return self._launcher.run(self._kernel, plain, *args, **options)
 
         return launch
 

@@ -13,6 +13,7 @@ import pytest
 import triton
 
 import ikp
+from ikp.backends.patched import wanted
 from ikp.backends.triton.unedited import _clones
 from ikp.backends.triton.unedited._launching import (
     NOT_CHOSEN,
@@ -310,6 +311,23 @@ def test_a_kernel_compiled_ahead_is_recorded_when_it_is_launched() -> None:
     assert kwargs == {"num_warps": 8, "grid": (4, 1, 1), "warmup": False}
     assert warm[4, 1, 1]("x", 3) == ("plain", (4, 1, 1), ("x", 3), {})
     assert warm[4, 1, 1]("x", 3, stream=7)[0] == "plain"
+
+
+@pytest.mark.parametrize("chosen", ["0", "1"], ids=["recorded", "plain"])
+def test_a_kernel_compiled_ahead_is_one_launch_to_the_drivers_hook(chosen: str) -> None:
+    """The rule: what Triton's launcher decides on, the driver's hook does not record once more."""
+    seen: list[int] = []
+
+    class Counting(Compiled):
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *_: seen.append(wanted.others)
+
+    launcher = recording(launches=span(chosen))
+    launcher.record = lambda *_: seen.append(wanted.others)
+    options = {"n": 3, "grid": (1,), "warmup": True}
+    warm = launcher.run(kernel(), lambda *_, **__: Counting(), "x", **options)
+    warm[4, 1, 1]("x", 3)
+    assert seen == [1] and not wanted.others
 
 
 def test_a_warmup_that_compiles_nothing_returns_nothing() -> None:

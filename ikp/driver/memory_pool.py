@@ -151,13 +151,14 @@ class Pool:
             size = min(_ZEROS_BYTES, nbytes - at)
             self._to_device(address + at, self._zeros.value or 0, size, "zero its memory")
 
-    def write(self, address: int, data: NDArray[np.uint8]) -> None:
-        """Copy bytes to the device, and wait for the copy.
+    def write(self, addresses: Sequence[int], data: NDArray[np.uint8]) -> None:
+        """Copy bytes to each of some addresses, and wait for the copies.
 
         Raises:
             PatchError: the driver refuses.
         """
-        self._to_device(address, data.ctypes.data, data.nbytes, "write to its memory")
+        for address in addresses:
+            self._to_device(address, data.ctypes.data, data.nbytes, "write to its memory")
         self.wait()
 
     def read(self, base: int, part: SegmentRows) -> NDArray[np.uint8]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any, Final
 from ikp.core import abi
 from ikp.core.segment import WORDS_AT, SegmentRows, Selection, Tensor
 from ikp.errors import BufferError, PatchError, UsageError
-from ikp.session.handed import made_ahead
+from ikp.session.handed import is_made_ahead, made_ahead
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Service
 from ikp.session.storage import Storage
@@ -27,7 +28,7 @@ READY_BYTES = 512 << 20
 KEPT_BYTES = 1280 << 20
 """Most bytes of ready segments, those included that were used; more where more may be unread.
 To zero new memory takes longer than to read a small launch."""
-_MOST_READY: Final = 64
+_MOST_READY: Final = 256
 
 
 def checked_size(nbytes: Any) -> int:
@@ -69,6 +70,22 @@ class Arena:
         """
         piece = self._carve(nbytes)
         return self._carve_new(nbytes) if piece is None else piece
+
+    def take_some(self, nbytes: int, most: int) -> list[Tensor]:
+        """Return one to ``most`` tensors as ``take`` does, from one chunk: torch makes all at once.
+
+        Raises:
+            BufferError: the device has too little memory left for one.
+        """
+        first = self.take(nbytes)
+        start = self._chunk.data_ptr() + self._used
+        room = min(self._chunk.numel() - self._used, WINDOW - 1 - start % WINDOW)
+        more = min(most - 1, room // nbytes)
+        if more <= 0:
+            return [first]
+        rest = self._chunk[self._used : self._used + more * nbytes].view(more, nbytes)
+        self._used += more * nbytes
+        return [first, *rest.unbind(0)]
 
     def drop(self) -> None:
         """Carve nothing from the current chunk any more."""
@@ -139,6 +156,7 @@ class ReadySegments:
     pieces: deque[Tensor] = field(default_factory=deque)
     ahead: int = 1  # how many are made at once
     filling: bool = False  # the service is to make some
+    handed: bool = False  # a program holds a tensor of one, taken since some were last made
 
 
 class Shelf:
@@ -158,16 +176,23 @@ class Shelf:
         """Return the ready segments of a kind: one object for all launches."""
         return self._every.setdefault(kind, ReadySegments(kind))
 
-    def take(self, ready: ReadySegments) -> Tensor:
+    def take(self, ready: ReadySegments, *, handed: bool = False) -> Tensor:
         """Return a zeroed segment.
+
+        Args:
+            ready: segments of its kind.
+            handed: whether a program is to hold it, by the tensor that ``hand_out`` returns.
 
         Raises:
             BufferError: the device has too little memory left.
         """
+        ready.handed |= handed
         try:
             piece = ready.pieces.popleft()
         except IndexError:
             return self._service.call(partial(self._make, ready))
+        if handed and not is_made_ahead(piece):
+            self._service.call(partial(made_ahead, piece))
         if 2 * len(ready.pieces) < ready.ahead and not ready.filling and ready.ahead > 1:
             self._refill(ready)
         return piece
@@ -185,7 +210,8 @@ class Shelf:
     def give_back(self, kind: SegmentKind, piece: Tensor) -> None:
         """Put back a segment that is zero again; in the service."""
         if self._lying() + kind.nbytes <= self._kept_bytes:
-            self.ready(kind).pieces.append(made_ahead(piece))
+            ready = self.ready(kind)
+            ready.pieces.append(made_ahead(piece) if ready.handed else piece)
 
     def keep(self, nbytes: int) -> None:
         """Keep so many bytes of ready segments that were used, if that is more than before."""
@@ -207,11 +233,11 @@ class Shelf:
         if self._lying() > KEPT_BYTES:  # of kinds that were launched before
             self._drop_ready()
         try:
-            piece = self._carved(ready.kind)
+            (piece,) = self._carved(ready, 1)
         except BufferError:
             if not self._drop_ready():
                 raise
-            piece = self._carved(ready.kind)
+            (piece,) = self._carved(ready, 1)
         if self._service.storage.reuses:
             self._refill(ready)
         return piece
@@ -234,23 +260,27 @@ class Shelf:
         most = max(2, min(_MOST_READY, READY_BYTES // 4 // kind.nbytes))
         ready.ahead = min(2 * ready.ahead, most)
         with suppress(BufferError, PatchError, RuntimeError):  # raised again by the next ``_make``
-            while len(pieces) < ready.ahead and self._lying() + kind.nbytes <= READY_BYTES:
-                pieces.append(self._carved(kind))
-        ready.filling = False
+            while len(pieces) < ready.ahead:
+                room = (READY_BYTES - self._lying()) // kind.nbytes
+                if room <= 0:
+                    break
+                pieces.extend(self._carved(ready, min(ready.ahead - len(pieces), room)))
+        ready.filling = ready.handed = False
 
-    def _carved(self, kind: SegmentKind) -> Tensor:
-        piece = self._arena.take(kind.nbytes)
+    def _carved(self, ready: ReadySegments, most: int) -> list[Tensor]:
+        """Return one to ``most`` new segments."""
+        kind = ready.kind
+        made = self._arena.take_some(kind.nbytes, most)
         if kind.selection is not None:
-            self.choose(piece, kind.selection)
-        return made_ahead(piece)
+            self.choose(made, kind.selection)
+        return list(map(made_ahead, made)) if ready.handed else made
 
-    def choose(self, piece: Tensor, selection: Selection) -> None:
-        """Write the selection of warps and blocks to the launch header; in the service."""
-        words = selection.words().view("u1")
-        self._service.storage.write(piece, WORDS_AT, words)
+    def choose(self, pieces: Sequence[Tensor], selection: Selection) -> None:
+        """Write the selection of warps and blocks to launch headers; in the service."""
+        self._service.storage.write_all(pieces, WORDS_AT, selection.words().view("u1"))
 
     def empty(self, kind: SegmentKind, piece: Tensor) -> None:
         """Zero a segment and write its selection again; in the service."""
         self._service.storage.clear(piece, [SegmentRows(0, kind.nbytes)])
         if kind.selection is not None:
-            self.choose(piece, kind.selection)
+            self.choose([piece], kind.selection)

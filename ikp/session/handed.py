@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from ikp.core.segment import Segment, Tensor
 from ikp.session import launch_marks
@@ -25,9 +26,14 @@ _pinned: dict[int, Tensor] = {}
 
 def made_ahead(data: Tensor) -> Tensor:
     """Return the memory of a segment, with the tensor made that ``hand_out`` is to return of it."""
-    if "ikp_handed" not in data.__dict__:
+    if not is_made_ahead(data):
         data.ikp_handed = data.as_subclass(_kind())
     return data
+
+
+def is_made_ahead(data: Tensor) -> bool:
+    """Return whether ``hand_out`` makes no tensor of this memory any more."""
+    return "ikp_handed" in data.__dict__
 
 
 def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
@@ -139,6 +145,14 @@ class Notice:
             f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
             "it records is lost. Take a buffer for each launch, inside the session."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class StockNotice:
+    """What is known of the launches of a stock, all alike: no program holds their buffers."""
+
+    streams: frozenset[int]
+    captured: ClassVar[bool] = False
 
 
 def _none() -> tuple[int, bool]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ikp.core.segment import Segment, SegmentRows, Tensor
 from ikp.session.arena import SegmentKind, Shelf
-from ikp.session.handed import Notice
+from ikp.session.handed import Notice, StockNotice
 from ikp.session.lifting import Drain, Drained, Lifted, Whole, lift_all
 from ikp.session.memory import DEFAULT_BYTES, SHARE, free_bytes
 from ikp.session.replays import Replayed
@@ -35,12 +35,16 @@ UNREAD_BYTES = 1536 << 20
 _AT_ONCE = 64
 _TOGETHER = 16
 """The most segments that are copied together: others want the service meanwhile."""
+_SHORTLY = 4
+"""The same where memory is far from short: the next launch may wait for Python's lock meanwhile."""
 _LEAVES = 9
 """For so many times as long as reading takes, it rests; the less, the fuller memory is."""
 _REST_S = 0.005
 """The interval at which a rest looks whether memory is short."""
 _PAUSE_S = 0.001
 """So long after a launch, the program makes a pause of launches: reading waits for one."""
+_LOOK_S = 0.002
+"""The interval at which a pause is looked for."""
 _NO_PAUSE_S = 0.05
 """The longest wait for a pause."""
 _FULLER_S = 0.002
@@ -65,7 +69,7 @@ class Taken:
 
     segment: Segment
     handed: Callable[[], Tensor | None]
-    notice: Notice | None  # None where no kernel records into it
+    notice: Notice | StockNotice | None  # None where no kernel records into it
     kind: SegmentKind
     heard: bool = False
     launch: object = None  # a key: launches with equal keys need equal buffers
@@ -114,8 +118,12 @@ class Harvest:
         self.next_look = 0.0  # when to look for settled launches; 0 where each launch is to
         self._moves = True  # a segment was read since a launch last waited for one in vain
         self.waited_s = 0.0  # by launches, for memory
-        self.collect: Callable[[], bool] = lambda: False
-        """Adds launches that are not known of yet, and returns whether there may be more."""
+        self._noted = 0.0  # when launches that were not known of were last added
+        self.collect: Callable[[], bool | None] = lambda: None
+        """Adds some launches that are not known of yet; returns whether there are more now, or None
+        where no more can come."""
+        self.launched_s: Callable[[], float] = lambda: 0.0
+        """Returns when the latest launch was made that is not known of, or an earlier one."""
 
     def add(self, *taken: Taken) -> None:
         """Watch segments, the latest last."""
@@ -140,15 +148,26 @@ class Harvest:
 
     def _watch(self) -> float | None:
         """Read segments settled on the default stream, which is never destroyed; in the service."""
+        if not self.crowded and self._is_launching(self.launched_s(), self._noted):
+            return _LOOK_S  # to note launches takes Python's lock, too
         more = self.collect()
+        if not more:
+            self._noted = time.monotonic()
         with self._lock:
-            if not (self._waiting or more):
+            if not self._waiting and more is None:
                 self._watched = False
                 return None
         fuller = self._is_fuller()
         if not self._paused and (self._look_again() or fuller):
             self._begin(*default_stream(self._device), settled=not fuller)
+        if more:
+            return _PAUSE_S
         return _FULLER_S if fuller and self._group else SETTLED_S
+
+    def _is_launching(self, latest: float, since: float) -> bool:
+        """Return whether to wait for a pause of launches, of which one was waited for since."""
+        until = min(latest + _PAUSE_S, since + _NO_PAUSE_S)
+        return time.monotonic() < until and not self._service.storage.lasts
 
     def _is_fuller(self) -> bool:
         """Return whether half of what may be unread is: launches are read before they settle."""
@@ -309,22 +328,21 @@ class Harvest:
             return None
         if self._paused:
             return _POLL_S
-        began = time.monotonic()
+        began, together = time.monotonic(), 0
         if self._unread <= self._most():
             if began < self._rests:
                 return _REST_S
-            pause = min(self._latest + _PAUSE_S, self._found + _NO_PAUSE_S)
-            if began < pause and not self._service.storage.lasts:
-                return _PAUSE_S
+            if self._is_launching(max(self._latest, self.launched_s()), self._found):
+                return _LOOK_S
         try:
             if event is not None and not event.query():
                 return _POLL_S
-            some = [self._group[at] for at in range(min(_TOGETHER, len(self._group)))]
-            self._lift(some)
+            together = min(_TOGETHER if self.crowded else _SHORTLY, len(self._group))
+            self._lift([self._group[at] for at in range(together)])
         except Exception:  # noqa: BLE001 - no memory, a failed kernel: reported at the end
             self._group.clear()
         with self._lock:
-            for _ in range(min(_TOGETHER, len(self._group))):
+            for _ in range(min(together, len(self._group))):
                 self._group.popleft()
         self._found = now = time.monotonic()
         full = self._unread / self._most() if self.crowded else 0.0
@@ -392,7 +410,7 @@ class Harvest:
     def _give_back(self, kind: SegmentKind, piece: Tensor) -> None:
         """Shelve the cleared memory of a segment."""
         if kind.selection is not None:
-            self._shelf.choose(piece, kind.selection)
+            self._shelf.choose([piece], kind.selection)
         self._shelf.give_back(kind, piece)
 
     def _lifted(self, taken: Taken, lifted: Lifted | Drained) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import weakref
@@ -187,7 +188,7 @@ class Recording:
             BufferError: no memory, no GPU, or a CUDA graph is being captured.
             PluginError: the backend can't be loaded.
         """
-        segment, found = self._take(asked, enabled, rank)
+        segment, found = self._take(asked, enabled, rank, handed=True)
         handed = hand_out(segment.data, asked.label, self.opening if enabled else None)
         prof = found.argument(segment, handed)
         if prof is not None:  # else the adapter has warned why
@@ -237,8 +238,8 @@ class Recording:
             pieces = self._pieces(found, most)
             if not pieces:
                 return None
-            make = partial(_segment, asked, found, enabled=True, rank=rank)
-            made = Stock(pieces, ready.kind, make, asked, found.launch, self.opening, stream)
+            segment = _segment(asked, found, pieces[0], enabled=True, rank=rank)
+            made = Stock(pieces, ready.kind, segment, found.launch, stream)
             self._stocks.append((place, made))
         place.harvest.watch()
         return made
@@ -256,34 +257,51 @@ class Recording:
         if not self._stocks:
             return False
         with self._lock:
-            return self._collect(end)
+            self._collect(end)
+            return bool(self._stocks)
 
-    def _collect_now(self) -> bool:
-        """Do what ``collect`` does, but don't wait: the lock's thread may wait for the service."""
-        if self._stocks and self._lock.acquire(blocking=False):
-            try:
-                return self._collect(end=False)
-            finally:
-                self._lock.release()
-        return bool(self._stocks)
+    def _collect_some(self) -> bool | None:
+        """Do what ``Harvest.collect`` says; don't wait: the lock's thread may wait for the service.
 
-    def _collect(self, end: bool) -> bool:
+        Noting launches holds Python's lock, for which the next launch waits.
+        """
+        if not self._stocks:
+            return None
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            full = self._collect(end=False, most=_SOME)
+        finally:
+            self._lock.release()
+        return full if self._stocks else None
+
+    def _collect(self, end: bool, most: int = sys.maxsize) -> bool:
+        """Note launches that took segments of stocks; return whether there were ``most``."""
         past = time.monotonic() - LASTS_S
         for place, stock in tuple(self._stocks):
             if end or stock.made_s < past:
                 stock.end()
-            some = stock.collect()
+            some = stock.collect(most)
             if some:
                 self._taken.extend(some)
                 place.harvest.add(*some)
                 self._ordered = False
+                most -= len(some)
             if (stock.ended or not stock.left) and stock.end():  # none is under way
                 stock.give_back(place.shelf)
                 self._stocks.remove((place, stock))
-        return bool(self._stocks)
+            if not most:
+                return True
+        return False
 
-    def _take(self, asked: BufferRequest, enabled: bool, rank: int | None) -> tuple[Segment, Found]:
-        """Take a segment; return it, and what was found."""
+    def _latest_s(self) -> float:
+        """Return when a segment of one of the latest stocks was last launched with."""
+        return max([each.latest_s for _, each in self._stocks[-_LATEST:]], default=0.0)
+
+    def _take(
+        self, asked: BufferRequest, enabled: bool, rank: int | None, *, handed: bool = False
+    ) -> tuple[Segment, Found]:
+        """Take a segment, which the program is to hold if it is handed out; and what was found."""
         found = asked.found
         if found is None or not found.settled.holds():
             settled = self.wishes.settle(asked.backend, asked.device, asked.selection)
@@ -298,7 +316,7 @@ class Recording:
         if found.sizes != place.harvest.sizes:
             with self._lock:
                 found = asked.found = self._found(asked, settled)
-        data = place.shelf.take(found.ready)
+        data = place.shelf.take(found.ready, handed=handed)
         return _segment(asked, found, data, enabled=enabled, rank=rank), found
 
     def _keep_taken(
@@ -336,7 +354,7 @@ class Recording:
             made = self._places[device] = _Place(device)
             if made.clock is not None:
                 made.clock.tend(self)
-            made.harvest.collect = self._collect_now
+            made.harvest.collect, made.harvest.launched_s = self._collect_some, self._latest_s
         return self._places[device]
 
     def keep_known_graphs(self) -> None:
@@ -653,6 +671,10 @@ _pinned: list[ReplayLog | Stock] = []
 """Logs that kernels may write to at any time from now on: never freed."""
 _BEFORE_NS = 10_000_000_000
 """Handshakes with a GPU so long before the session are used, too."""
+_SOME = 128
+"""The most launches that the service notes at once."""
+_LATEST = 8
+"""How many of the stocks that were taken last say whether launches come."""
 _FEW = 16
 """The most segments of a stock where memory may be short soon."""
 _CLOCK_S = 0.05

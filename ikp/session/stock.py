@@ -12,14 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ikp.core.segment import Segment, Tensor
-from ikp.session.handed import Notice
+from ikp.session.handed import StockNotice
 from ikp.session.harvest import Taken
 from ikp.session.known_launch import LASTS_S
 
 if TYPE_CHECKING:
     from ikp.session.arena import SegmentKind, Shelf
-    from ikp.session.current import Opening
 
 STOCK_BYTES: Final = 256 << 20
 """The most bytes of a session's segments that were taken ahead, and are not launched with yet."""
@@ -56,10 +57,8 @@ class Stock:
     Args:
         pieces: the segments' memory, zeroed.
         kind: of the segments.
-        segment: makes the segment of a launch of its memory.
-        request: the request that each of the launches repeats.
+        segment: of one such launch; those of the others differ in their memory alone.
         launch: a key: launches with equal keys need equal buffers.
-        opening: of the session.
         stream: the driver's handle.
     """
 
@@ -67,10 +66,8 @@ class Stock:
         self,
         pieces: list[Tensor],
         kind: SegmentKind,
-        segment: Callable[[Tensor], Segment],
-        request: object,
+        segment: Segment,
         launch: object,
-        opening: Opening,
         stream: int,
     ) -> None:
         self.count, self.nbytes = len(pieces), kind.nbytes
@@ -85,27 +82,34 @@ class Stock:
         self.made_s = time.monotonic()
         self.ended = False
         self._left, self._seen = deque(pieces), 0
-        self._kind, self._segment, self._request = kind, segment, request
-        self._launch, self._opening, self._stream = launch, opening, stream
+        self._kind, self._segment, self._launch = kind, segment, launch
+        self._notice = StockNotice(frozenset((stream,)))
+        self._every_time = np.frombuffer(memoryview(self.times), np.int64)
 
-    def collect(self) -> list[Taken]:
-        """Return the launches since the last call, in their order."""
-        made = []
-        while self._seen < self.count and (at := self.times[self._seen]):
-            self._seen += 1
-            piece = self._left.popleft()
+    @property
+    def latest_s(self) -> float:
+        """When the latest launch was made, in seconds of ``time.monotonic``; 0 for none yet."""
+        return float(self._every_time.max()) * 1e-9
+
+    def collect(self, most: int) -> list[Taken]:
+        """Return the launches since the last call, in their order, at most so many."""
+        made: list[Taken] = []
+        seen, left, kind, launch, notice = (
+            *(self._seen, self._left, self._kind),
+            *(self._launch, self._notice),
+        )
+        on = self._segment.on
+        for at in self.times[seen : min(self.count, seen + most)]:
+            if not at:
+                break
+            seen += 1
+            piece = left.popleft()
             if at > 0:
-                made.append(self._taken(piece, at))
+                made.append(Taken(on(piece), _nothing, notice, kind, False, launch, at * 1e-9))
+        self._seen = seen
         if made:
             self.launched(len(made))
         return made
-
-    def _taken(self, data: Tensor, at: int) -> Taken:
-        segment = self._segment(data)
-        notice = Notice(data, segment.label, self._opening)
-        notice.segment, notice.request, notice.asks = segment, self._request, False
-        notice.streams.add(self._stream)
-        return Taken(segment, _nothing, notice, self._kind, launch=self._launch, at=at * 1e-9)
 
     @property
     def left(self) -> int:

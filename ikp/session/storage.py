@@ -139,6 +139,9 @@ class Storage(Protocol):
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes before any kernel reads them, and wait for that."""
 
+    def write_all(self, pieces: Sequence[Tensor], at: int, words: Bytes) -> None:
+        """Write the same bytes to several pieces of memory, as ``write`` does to one."""
+
     def sweep(self) -> None:
         """Free memory that no tensor refers to any more."""
 
@@ -189,6 +192,11 @@ class _PartByPart(Storage):
         """Zero parts of several pieces of memory."""
         for data, parts in wanted:
             self.clear(data, parts)
+
+    def write_all(self, pieces: Sequence[Tensor], at: int, words: Bytes) -> None:
+        """Write the same bytes to several pieces of memory."""
+        for data in pieces:
+            self.write(data, at, words)
 
 
 class HostStorage(_PartByPart):
@@ -306,7 +314,11 @@ class DriverStorage:
 
     def write(self, data: Tensor, at: int, words: Bytes) -> None:
         """Write some bytes."""
-        self._pool.write(data.data_ptr() + at, words)
+        self._pool.write([data.data_ptr() + at], words)
+
+    def write_all(self, pieces: Sequence[Tensor], at: int, words: Bytes) -> None:
+        """Write the same bytes to several pieces of memory, and wait once."""
+        self._pool.write([data.data_ptr() + at for data in pieces], words)
 
     def sweep(self) -> None:
         """Free memory that no tensor refers to any more."""

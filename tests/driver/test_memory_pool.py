@@ -155,7 +155,7 @@ def test_what_is_allocated_is_there_before_it_is_used(driver: Driver) -> None:
     driver.calls.clear()
     address = pool.allocate(100)
     assert driver.calls == ["cuMemAllocFromPoolAsync", "cuStreamSynchronize"]
-    pool.write(address + 3, np.arange(5, dtype=np.uint8))
+    pool.write([address + 3], np.arange(5, dtype=np.uint8))
     assert driver.memory[address][:9].tolist() == [7, 7, 7, 0, 1, 2, 3, 4, 7]
     pool.free(address)
     assert driver.freed == [address]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import threading
 import time
@@ -15,10 +16,12 @@ import numpy as np
 import pytest
 
 import ikp
+from ikp.core import abi
 from ikp.core.segment import WORDS_AT, SegmentRows, Selection
 from ikp.errors import BufferError, PatchError
 from ikp.session import arena, harvest, recorder, service
 from ikp.session.arena import SegmentKind, Shelf
+from ikp.session.handed import is_made_ahead
 from ikp.session.service import DeviceService, Here
 from ikp.session.storage import DriverStorage, HostStorage
 from tests.core.decoding.checks import assert_holds
@@ -239,7 +242,7 @@ def test_what_was_used_makes_room_for_launches_of_another_kind(
     for count in (4, 8):
         ready.pieces.clear()
         for _ in range(10):
-            beside.call(lambda: shelf.give_back(ready.kind, shelf._carved(ready.kind)))
+            beside.call(lambda: shelf.give_back(ready.kind, shelf._carved(ready, 1)[0]))
         assert len(ready.pieces) == 8
         while len(ready.pieces) > count:
             ready.pieces.pop()
@@ -247,6 +250,51 @@ def test_what_was_used_makes_room_for_launches_of_another_kind(
         until(lambda: not other.filling)
         assert len(ready.pieces) == (4 if count == 4 else 0)
         other.pieces.clear()
+
+
+def test_what_is_made_at_once_is_what_one_after_the_other_would_be(
+    beside: DeviceService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arena, "WINDOW", window := 1 << 16)
+    monkeypatch.setattr(arena, "CHUNK_BYTES", chunk := 5 << 15)
+    for nbytes in (1 << 10, 3 << 10, (3 << 10) + abi.ALIGNMENT, 1 << 15):
+        memory, made = arena.Arena(beside.storage, "cuda:7"), list[Any]()
+        while len(made) < 3 * chunk // nbytes:
+            some = memory.take_some(nbytes, 40)
+            assert 1 <= len(some) <= 40
+            made += some
+        begins = sorted(each.data_ptr() for each in made)
+        assert all(b - a >= nbytes for a, b in itertools.pairwise(begins)), "none overlap"
+        assert not any(at % abi.ALIGNMENT for at in begins)
+        assert all(at // window == (at + nbytes - 1) // window for at in begins)
+        assert not any(each.any() or len(each) != nbytes for each in made)
+
+
+def test_only_what_programs_hold_has_a_tensor_for_them_made_in_the_service(
+    beside: DeviceService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, make = [], arena.made_ahead
+
+    def made_ahead(piece: Any) -> Any:
+        threads.append(threading.get_ident())
+        return make(piece)
+
+    monkeypatch.setattr(arena, "made_ahead", made_ahead)
+    shelf = Shelf(beside, "cuda:7")
+    ready = shelf.ready(SegmentKind(1 << 12, None))
+
+    def taken(handed: bool) -> bool:
+        until(lambda: not ready.filling)
+        return is_made_ahead(shelf.take(ready, handed=handed))
+
+    assert not any(taken(False) for _ in range(40)) and not threads
+    assert all(taken(True) for _ in range(300))
+    assert set(threads) == {beside.call(threading.get_ident)}
+    until(lambda: not ready.filling)
+    threads.clear()
+    for _ in range(20):
+        taken(True)
+    assert not threads, "they are made ahead of launches"
 
 
 def test_a_choice_of_warps_is_written_ahead_too(beside: DeviceService, storage: Reused) -> None:

@@ -182,3 +182,32 @@ def test_where_torch_is_to_be_asked_none_is_taken_and_the_launch_goes_on(
         monkeypatch.setattr(harvest, "BEGIN_BYTES", 0)
         monkeypatch.setattr(harvest, "free_bytes", ask)
         assert repeat.ahead(0, 4) is None
+
+
+@pytest.mark.usefixtures("made_ahead")
+@pytest.mark.filterwarnings("ignore:nothing was recorded")
+def test_launches_are_noted_in_pauses_and_some_at_a_time(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next launch waits for Python's lock while launches are noted."""
+    monkeypatch.setattr(HostStorage, "lasts", False)
+    monkeypatch.setattr(harvest, "default_stream", lambda _: (None, 0))
+    monkeypatch.setattr(recorder, "_SOME", 2)
+    with ikp.profile() as prof:
+        for _ in range(3):
+            recording, some = launches(prof)
+        (place,) = recording._places.values()
+        for _ in range(3):
+            some.launch(host)
+        place.harvest._noted = time.monotonic()
+        assert place.harvest._watch() == harvest._LOOK_S, "a launch has just been made"
+        assert len(recording._taken) == 3 * 4
+        time.sleep(harvest._PAUSE_S)
+        assert place.harvest._watch() == harvest._PAUSE_S, "there are more"
+        assert len(recording._taken) == 3 * 4 + 2
+        assert place.harvest._watch() == harvest.SETTLED_S
+        assert len(recording._taken) == 3 * 4 + 3
+        place.harvest._noted = time.monotonic() - harvest._NO_PAUSE_S
+        some.launch(host)
+        place.harvest._watch()
+        assert len(recording._taken) == 3 * 4 + 4, "it waits so long for a pause, and no longer"

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from ikp.probes.patch import patch
+from ikp.probes.points.chosen_lines import LineChoice, Piece
+from ikp.probes.points.chosen_ranges import Named
 from ikp.probes.points.probe_points import Level, ProbeRegions
+from ikp.probes.points.sese_regions import Point
 from ikp.probes.points.source_ranges import NamedRange, Unpaired, written
+from ikp.probes.points.waits import LoadWait
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow.reading import read
 from tests.backends.sass import Code, compile_kernel
@@ -163,3 +169,18 @@ def test_a_stretch_that_is_mostly_of_others_is_not_the_range() -> None:
     places = ProbeRegions(machine.flow, code.ptx, named=True, rows=True).at(Level.KERNEL)
     held = Counter(place.name for place in places if place.kind == "lines")
     assert held == {"load: issue to wait": 4, "load: wait": 4}
+
+
+def test_parts_of_a_range_are_of_the_call_whose_instructions_they_hold() -> None:
+    """Of a wait for loads, these are the loads, too, wherever they are."""
+
+    def part(at: int, *holds: int, waits: int = 0) -> Piece:
+        return Piece("part", Point(at), Point(at + 1), holds, waits=waits)
+
+    loads = SimpleNamespace(waits=[LoadWait(8, 2, (3, 4))])
+    named = Named(cast("LineChoice", loads))
+    first, second, awaited = part(1, 1, 2), part(5, 5), part(7, 7, waits=1)
+    parts = [first, second, awaited]
+    assert named._parted(parts, [2]) == ([first], [second, awaited])
+    assert named._parted(parts, [5, 4]) == ([second, awaited], [first])
+    assert named._parted(parts, [6]) == ([], parts)

@@ -127,3 +127,23 @@ def test_a_relocation_behind_its_sections_end_is_refused() -> None:
     _settle(bytearray(9), entry, PLACE, "counter")
     with pytest.raises(PatchError, match="behind its section's end"):
         _settle(bytearray(8), entry, PLACE, "counter")
+
+
+def test_references_in_code_are_settled_for_the_launched_kernel_alone() -> None:
+    """Code itself refers to memory where no bank of constants holds the address."""
+    file = Cubin.read(cubin(PTX, "sm_90a"))
+    text = file.kernel("looks").text
+    table = next(
+        each
+        for each, _ in file.elf.relocations()
+        if file.elf.sections[each.info].name.startswith(".nv.constant4")
+    )
+    table.info = file.elf.sections.index(text)
+    moved = file.write()
+
+    def code(name: str) -> bytes:
+        made = Cubin.read(shared(moved, name, lambda _: PLACE))
+        return made.kernel("looks").text.data
+
+    assert code("counts") == text.data
+    assert PLACE.to_bytes(8, "little") in code("looks")

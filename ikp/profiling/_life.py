@@ -5,27 +5,24 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ikp.core.code_facts import read_facts
 from ikp.core.host_trace import HostTrace
 from ikp.core.overhead import Overhead
-from ikp.core.rows import holds_nothing, row_count
+from ikp.core.rows import holds_nothing
 from ikp.core.segment import Segment
 from ikp.core.trace import Launch, of_class
 from ikp.core.trace import Trace as Columns
-from ikp.errors import DecodeError, ExportError, FaultError, IkpError, IkpWarning, UsageError
+from ikp.errors import DecodeError, FaultError, IkpError, IkpWarning, UsageError
 from ikp.profiling.steps import Cycles
 from ikp.profiling.torch_profiler import HostRecording
+from ikp.profiling.writing import losses_of, lost_ranges, placed_on, save, with_code_facts
 from ikp.registry import check_target
 from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
@@ -38,7 +35,6 @@ from ikp.trace import Trace
 from ikp.warning import warn
 
 if TYPE_CHECKING:
-    from ikp.host_traces.placing import Placed
     from ikp.session.copies import Copies
 
 
@@ -88,57 +84,10 @@ class Recorded(Recording):
         return texts if failed else [*texts, *self.unheard]
 
 
-def losses_of(launches: Sequence[Launch]) -> list[str]:
-    """Return what launches lost, in words, by their labels."""
-    said = Counter((each.label, "; ".join(each.notes)) for each in launches if each.notes)
-    return [
-        f"{label}{f' ({count} launches)' if count > 1 else ''}: {text}."
-        for (label, text), count in said.items()
-    ]
-
-
 _RUNNING = (
     f"a kernel had not ended {PATIENCE_S} s after the signal: the trace has what its warps had "
     "recorded by then."
 )
-
-
-def with_code_facts(trace: Trace) -> Trace:
-    """Return a GPU's trace with the code facts of its ranges."""
-    if all(each.clock.kind == "host" for each in trace.launches) or not len(trace.events):
-        return trace
-    from ikp.inspection.facts_of_trace import facts_of_trace
-
-    known = {**trace.provenance, **facts_of_trace(trace)}
-    lost = {label: _lost_by(known, label) for label in {each.label for each in trace.launches}}
-    launches = tuple(
-        replace(each, notes=(*each.notes, *lost[each.label])) if lost[each.label] else each
-        for each in trace.launches
-    )
-    return replace(trace, launches=launches, provenance=known)
-
-
-def _lost_by(provenance: Mapping[str, str], label: str) -> tuple[str, ...]:
-    """Return what is known that ranges of a label lost on their way to machine code, as notes."""
-    facts = read_facts(provenance, label)
-    return tuple(text.removesuffix(".") for text in facts.lost) if facts else ()
-
-
-def lost_ranges(trace: Trace) -> tuple[str, ...]:
-    """Return the ranges that lost their operation, or part of it, each once in a process.
-
-    One kernel may be launched under thousands of labels.
-    """
-    new: dict[str, str] = {}
-    for label in dict.fromkeys(each.label for each in trace.launches):
-        for text in _lost_by(trace.provenance, label):
-            if text not in _reported:
-                new.setdefault(text, f"{label}: {text}.")
-    _reported.update(new)
-    return tuple(new.values())
-
-
-_reported: set[str] = set()
 
 
 def _without_overhead(
@@ -406,7 +355,7 @@ class Life(Session):
             if holds_nothing(trace):
                 return ""
             target = os.path.abspath(self._cycles.path(with_rank(self._path)))  # noqa: PTH100
-        placed, misfit = (None, "") if host is None else _placed(trace, host, target)
+        placed, misfit = (None, "") if host is None else placed_on(trace, host, target)
         text = save(trace, target, force=self._force, failed=failed, placed=placed)
         self.joined = "" if placed is None or text else placed.report
         return text or misfit
@@ -458,45 +407,3 @@ def _of_host(recording: Recorded, *, hasty: bool = False) -> tuple[HostTrace | N
     except Exception as lost:  # noqa: BLE001 - the session's own trace is whole
         pass_on(lost)
         return None, f"what torch.profiler saw of the host is lost: {lost}"
-
-
-def save(
-    trace: Trace, target: str, *, force: bool, failed: bool, placed: Placed[Trace] | None = None
-) -> str:
-    """Write a session's trace; an empty one never replaces the file of an earlier run.
-
-    With what the host did beside it, a trace without warps is not empty.
-
-    Returns:
-        A message if nothing was recorded, which says what became of the file; else "".
-    """
-    nothing = holds_nothing(trace) or (failed and not row_count(trace)[0])
-    nothing = nothing and (placed is None or not placed.host.slices)
-    if nothing and Path(target).exists():
-        when = " before the program failed" if failed else ""
-        return f"nothing was recorded{when}, so {target} stays as it was: it is of an earlier run."
-    try:
-        if placed is None:
-            trace.save(target, force=force)
-        else:
-            from ikp.exporters.perfetto import PerfettoExporter
-
-            beside = [placed.host], [placed.record]
-            PerfettoExporter().write_beside(placed.trace, target, *beside, force=force)
-    except ExportError as lost:
-        raise ExportError(
-            f"{lost} What was recorded is still there: prof.trace.save(path) writes it elsewhere."
-        ) from lost
-    if nothing and not failed:
-        return f"nothing was recorded: {target} is a trace of no warp."
-    return ""
-
-
-def _placed(trace: Trace, host: HostTrace, target: str) -> tuple[Placed[Trace] | None, str]:
-    """Return a trace and the host's on one axis; where they don't fit, None and the reason."""
-    from ikp.host_traces.placing import place
-
-    try:
-        return place(trace, host), ""
-    except UsageError as misfit:
-        return None, f"{target} lacks what torch.profiler saw of the host: {misfit}"

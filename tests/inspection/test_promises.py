@@ -111,22 +111,22 @@ def test_a_launch_is_of_a_kernel_with_as_many_warps() -> None:
 
 def test_it_stands_with_each_launch_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from ikp.analysis.counting_regions import stats
-    from ikp.profiling import _life
+    from ikp.profiling import _life, writing
 
     said = CodeFacts("sm_100a", lost=(ALL,)).text()
-    monkeypatch.setattr(_life, "_reported", set())
+    monkeypatch.setattr(writing, "_reported", set())
     labels = [f"launch {n}" for n in range(3)]
     monkeypatch.setattr(it, "facts_of_trace", lambda _: {f"{FACTS}{each}": said for each in labels})
     warps = [Warp(0, 0, 0, 0, 100, [("dot", 0, 5)], launch=n) for n in range(4)]
     trace = Scene().add(*warps).trace()
     names = [*labels, "another"]
     named = (replace(each, label=name) for each, name in zip(trace.launches, names, strict=True))
-    found = _life.with_code_facts(replace(trace, launches=tuple(named)))
+    found = writing.with_code_facts(replace(trace, launches=tuple(named)))
     note = ALL.removesuffix(".")
     assert [each.notes for each in found.launches] == [(note,)] * 3 + [()]
     assert f"launch 2: {ALL}" in str(stats(found)).replace("\n", " ")
-    assert _life.lost_ranges(found) == (f"launch 0: {ALL}",), "a kernel has many labels"
-    assert _life.lost_ranges(found) == ()
+    assert writing.lost_ranges(found) == (f"launch 0: {ALL}",), "a kernel has many labels"
+    assert writing.lost_ranges(found) == ()
     recorded = _life.Recorded.__new__(_life.Recorded)
     recorded.final, recorded.running, recorded.unheard, recorded.cut = found, False, [], []
     assert recorded.losses(failed=False) == [], "and is no note that is told each time"

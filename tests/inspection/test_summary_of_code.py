@@ -100,13 +100,13 @@ def test_a_range_of_which_nothing_is_left_is_told_by_name() -> None:
 
 
 def test_a_session_tells_it_once_and_so_does_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ikp.profiling import _life
+    from ikp.profiling import writing
 
-    monkeypatch.setattr(_life, "_reported", set())
+    monkeypatch.setattr(writing, "_reported", set())
     said = CodeFacts("sm_100a", lost=('"dot" (k.py:3) holds no tensor-core instruction.',))
     trace = replace(recorded("dot"), provenance={f"{FACTS}mine": said.text()})
-    assert _life.lost_ranges(trace) == (f"mine: {said.lost[0]}",)
-    assert _life.lost_ranges(trace) == ()
+    assert writing.lost_ranges(trace) == (f"mine: {said.lost[0]}",)
+    assert writing.lost_ranges(trace) == ()
     assert said.lost[0] in {one.rationale for one in trace.explain().unknown}
 
 
@@ -272,7 +272,7 @@ def test_tritons_code_is_found_beside_what_it_loaded(
 def test_a_session_on_a_gpu_keeps_facts_and_one_on_a_cpu_asks_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from ikp.profiling._life import with_code_facts
+    from ikp.profiling.writing import with_code_facts
 
     monkeypatch.setattr(it, "facts_of_trace", lambda _: {"ranges of mine": "said"})
     trace = recorded("load", "dot")

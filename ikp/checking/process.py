@@ -11,7 +11,6 @@ import mmap
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -34,6 +33,7 @@ from ikp.checking.messages import (
     Stage,
     StagedCopy,
 )
+from ikp.children import leave_behind
 from ikp.driver import cuda, cuda_memory
 
 _WHO: Final = "the process that checks kernels"
@@ -95,7 +95,7 @@ class Process:
             os.ftruncate(shared, STAGED_BYTES)
             self._staged = mmap.mmap(shared, STAGED_BYTES)
             self._connection = _started(shared, device, places)
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
             raise LostError(f"no process can be started: {error}") from error
         finally:
             os.close(shared)
@@ -208,19 +208,10 @@ def _started(shared: int, device: bytes, places: Sequence[tuple[int, int]]) -> C
         bounds = " ".join(str(bound) for place in places for bound in place)
         passed = [str(its.fileno()), str(shared), device.hex(), bounds]
         env = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_IT}
-        started = subprocess.run(  # noqa: S603 - it leaves a process of its own behind
-            [*command, *passed, *command],
-            env={**env, **_NO_SERVER},
-            pass_fds=(its.fileno(), shared),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            timeout=_BEGIN_S,
-            check=False,
-        )
-        if started.returncode:
-            raise OSError(f"{sys.executable} ends with {started.returncode}")
+        files = {each: each for each in (its.fileno(), shared)}
+        ended = leave_behind([*command, *passed, *command], files, {**env, **_NO_SERVER})
+        if ended:
+            raise OSError(f"{sys.executable} ends with {ended}")
         return Connection(mine.detach())
 
 

@@ -10,13 +10,13 @@ import json
 import os
 import pickle
 import resource
-import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ikp.analysis.kernel_times import KernelTime
+from ikp.children import leave_behind
 from ikp.running.process_parts import Recorded
 
 if TYPE_CHECKING:
@@ -69,16 +69,17 @@ def _asked(copies: Copies, target: str, *, force: bool) -> bytes:
     buffers = list[pickle.PickleBuffer]()
     head = pickle.dumps((copies, target, force), protocol=5, buffer_callback=buffers.append)
     views = [each.raw() for each in buffers]
-    with subprocess.Popen(  # noqa: S603 - it leaves a process of its own behind
-        [sys.executable, "-I", "-S", "-c", _CODE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "IKP_FOLLOW": "0"},
-    ) as process:
-        into, out = process.stdin, process.stdout
-        if into is None or out is None:
-            raise OSError("no pipes")
+    with ExitStack() as its, ExitStack() as ours:
+        files = dict[int, int]()
+        read, write = os.pipe()
+        files[0] = its.enter_context(os.fdopen(read, "rb")).fileno()
+        into = ours.enter_context(os.fdopen(write, "wb"))
+        read, write = os.pipe()
+        files[1] = its.enter_context(os.fdopen(write, "wb")).fileno()
+        out = ours.enter_context(os.fdopen(read, "rb"))
+        command = [sys.executable, "-I", "-S", "-c", _CODE]
+        leave_behind(command, files, {**os.environ, "IKP_FOLLOW": "0"})
+        its.close()
         pickle.dump(sys.path, into)
         pickle.dump([len(head), *(each.nbytes for each in views)], into)
         into.write(head)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from ikp import tool_starter
 from ikp.errors import UsageError
 from ikp.running.startup import sitecustomize
 from ikp.running.startup.ikp_children import Family
@@ -45,7 +46,7 @@ def become(words: list[str], wish: str | None, family: str | None = None) -> NoR
     """
     environment = {**os.environ, **_locale()}
     if wish is not None:
-        environment = _with_ikp(environment, wish)
+        environment = _with_ikp(environment, wish) | {sitecustomize.TOOLS: tool_starter.begin()}
         if family is not None:
             environment[sitecustomize.FAMILY] = family
     command = [sys.executable, *interpreter_options(sys.orig_argv[1:]), *words]

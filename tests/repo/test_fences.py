@@ -30,8 +30,7 @@ EXCEPTED = {
 
 STARTS_CHILDREN = {
     "ikp.children": "the place",
-    "ikp.checking.process": "outlives one check, and has limits and an end of its own",
-    "ikp.running.apart": "outlives the program whose trace it writes, with a limit of its own",
+    "ikp.tool_starter": "what the place asks where no child of the program may be started",
 }
 """Modules that start processes, each with its reason."""
 

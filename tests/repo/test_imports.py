@@ -21,7 +21,7 @@ pytestmark = pytest.mark.any_pins
 
 COMMON = (
     *("errors", "version", "progress", "terminal", "patterns", "paths", "named_files", "probing"),
-    *("compiling", "signals", "children", "caches", "warning", "printing"),
+    *("compiling", "signals", "children", "tool_starter", "caches", "warning", "printing"),
     *("json_schema", "uncollected", "after_import"),
 )
 """What every room but the core may import, which takes the last of them only."""

@@ -44,8 +44,10 @@ WISH = "IKP_RUN"
 OLD_PATH = "IKP_RUN_PYTHONPATH"
 FAMILY = "IKP_RUN_FAMILY"
 STDERR = "IKP_RUN_STDERR"
+TOOLS = "IKP_RUN_TOOLS"
 """Variables: the options of ``ikp run``; the former ``PYTHONPATH``, if it was set; where children
-are recorded, the first process and the folder of notes, and that process's stderr."""
+are recorded, the first process and the folder of notes, and that process's stderr; the socket that
+``ikp.tool_starter`` listens at."""
 AWAITED = ("triton", "torch._inductor.runtime.triton_heuristics")
 """A program that launches a Triton kernel imports one of these before the class to step into."""
 DRIVEN = ("torch", "cuda", "cutlass", "cupy", "tilelang", "numba", "jax", "pycuda", "tvm_ffi")
@@ -177,6 +179,7 @@ def _import_ikp() -> None:
         spec.loader.exec_module(sys.modules["ikp"])
     # This file is a module of ikp's, too, with globals of its own.
     vars(import_module("ikp.running.startup.sitecustomize"))["stderr"] = stderr
+    import_module("ikp.tool_starter").use(_tools)
 
 
 class Stderr:
@@ -279,7 +282,7 @@ def _follow(wish: str, text: str) -> tuple[Family, ModuleType, object]:
     module = import_module("ikp_children")
     del sys.modules["ikp_children"]
     family = module.Family.parse(text)
-    variables = {WISH: wish, FAMILY: text, STDERR: str(stderr)}
+    variables = {WISH: wish, FAMILY: text, STDERR: str(stderr), TOOLS: _tools}
     return family, module, module.Passing(_FOLDER, OLD_PATH, variables, every=family.every)
 
 
@@ -292,6 +295,8 @@ def _wait(wish: str, family: Family | None) -> Wait:
         sys.meta_path.insert(0, wait)
     return wait
 
+
+_tools = os.environ.pop(TOOLS, "")
 
 if (_wish := os.environ.pop(WISH, None)) is not None:
     _family = os.environ.pop(FAMILY, None)

@@ -125,12 +125,17 @@ class Accesses:
         """
         if ".global." not in unit:
             return {}
-        own = self._known(ats)
+        threads = self._looked_at(ats[0])
+        own = self._known(ats, threads)
         if len(own) < len(ats):
             return {}
         every = self._alike[unit, self.flow.loop_of(ats[0])]
         others = [at for at in every if at not in ats] if len(every) <= _MOST_BESIDE else []
-        beside = [one for one in self._known(others) if any(_are_beside(mine, one) for mine in own)]
+        beside = [
+            one
+            for one in self._known(others, threads)
+            if any(_are_beside(mine, one) for mine in own)
+        ]
         together, align = _together([*own, *beside], int(unit.rsplit(".", 1)[1]))
         return {"together": together, "align": align}
 
@@ -143,15 +148,25 @@ class Accesses:
                 found[unit, self.flow.loop_of(at)].append(at)
         return found
 
-    def _known(self, ats: list[int]) -> list[tuple[Numbers, NDArray[np.bool_]]]:
-        """Return what requests ask for, of those whose addresses are known."""
-        return [one for at in ats if (one := self._asked(at)) is not None]
+    def _known(self, ats: list[int], threads: Numbers) -> list[tuple[Numbers, NDArray[np.bool_]]]:
+        """Return the addresses that some threads' requests are at, if known, and who takes part."""
+        known = ((at, self.values.address(at).bits) for at in ats)
+        return [
+            (bits[threads], self.values.active(at)[threads])
+            for at, bits in known
+            if bits is not None
+        ]
 
-    def _asked(self, at: int) -> tuple[Numbers, NDArray[np.bool_]] | None:
-        """Return the addresses of a request, and which threads take part; None if not known."""
-        bits = self.values.address(at).bits
-        some = _SOME_BLOCKS * self.shape.warps * LANES
-        return None if bits is None else (bits[:some], self.values.active(at)[:some])
+    def _looked_at(self, at: int) -> Numbers:
+        """Return the threads whose requests are looked at one by one: of the first blocks with any.
+
+        The first blocks of a grid may lie in the margin of the data, where all is masked off.
+        """
+        each = self.shape.warps * LANES
+        comes = np.asarray(self.values.active(at).reshape(-1, each).any(axis=1))
+        late = comes.any() and not comes[:_SOME_BLOCKS].any()
+        blocks = np.flatnonzero(comes) if late else np.arange(len(comes))
+        return (blocks[:_SOME_BLOCKS, np.newaxis] * each + np.arange(each)).ravel()
 
     @cached_property
     def whole(self) -> LaneValues:
@@ -292,8 +307,8 @@ class Accesses:
         cost, least, addresses, share, reused, key = None, None, None, None, None, 0
         lanes, span = 1.0 if is_elected(self.flow, at) else _lanes(active), None
         if value.bits is not None:
-            some = _SOME_BLOCKS * self.shape.warps * LANES
-            cost, least, addresses = _of_warps(each, unit, value.bits[:some], active[:some])
+            mine = self._looked_at(at)
+            cost, least, addresses = _of_warps(each, unit, value.bits[mine], active[mine])
             if ".global." in unit:
                 share, reused = self._shares(value.bits, active)
                 key = zlib.crc32(value.bits.tobytes())

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from math import prod
 from typing import Final
 
 from ikp.core.code_facts import LoopFacts
@@ -65,12 +66,26 @@ class Often:
     """How often an instruction is executed in one execution of its range.
 
     ``times`` where conditions and loops around it are known; at most so often where ``maybe``; so
-    often in each iteration of a loop whose trips no record counts where ``looped``.
+    often in each iteration of a loop whose trips no record counts where ``looped``, of the
+    outermost such loop, with a guess of the trips of others in it.
     """
 
     times: float
     maybe: bool = False
     looped: bool = False
+
+    @classmethod
+    def in_loops(cls, trips: Sequence[float | None]) -> Often:
+        """Return how often code is executed that loops with so many trips are around.
+
+        Args:
+            trips: of each loop; None where they are not known.
+        """
+        known = [each for each in trips if each is not None]
+        if len(known) == len(trips):
+            return cls(prod(known))
+        guess = GUESS ** (len(trips) - len(known) - 1)  # and the outermost one once
+        return cls(guess * prod(max(each, 1.0) for each in known), looped=True)
 
     @property
     def expected(self) -> float:
@@ -80,10 +95,10 @@ class Often:
     @property
     def weight(self) -> float:
         """Return the same, with a guess where trips are not known."""
-        return _GUESS * self.times if self.looped else self.expected
+        return GUESS * self.times if self.looped else self.expected
 
 
-_GUESS = 8.0
+GUESS = 8.0
 """Trips of a loop whose trips are not known, where instructions are compared with each other."""
 
 

@@ -227,9 +227,10 @@ class _Summary:
         values = self._accesses.values
         if self.flow.graph.block(at) in self._divergence.slow:
             return Often(0.0, maybe=True)
-        times = self._trips(at, starts)
-        if times is None:
-            return Often(1.0, looped=True)
+        whole = Often.in_loops(self._trips(at, starts))
+        if whole.looped:
+            return whole
+        times = whole.times
         if surely:
             return Often(times)
         if values.is_guessed(at):
@@ -237,16 +238,11 @@ class _Summary:
         begins = max((values.warps(one) for one in starts), default=1.0)
         return Often(times * min(values.warps(at) / begins, 1.0) if begins else times)
 
-    def _trips(self, at: int, starts: Sequence[int]) -> float | None:
-        """Return the iterations around an instruction, of loops that some others are not all in."""
-        times: float = 1
-        for loop in self.flow.loops_around(at):
-            if not starts or not loop.body.issuperset(starts):
-                trips = self._accesses.values.trips(loop.header)
-                if trips is None:
-                    return None
-                times *= trips
-        return times
+    def _trips(self, at: int, starts: Sequence[int]) -> list[float | None]:
+        """Return the trips of the loops around an instruction that some others are not all in."""
+        around = self.flow.loops_around(at)
+        some = (each for each in around if not (starts and each.body.issuperset(starts)))
+        return [self._accesses.values.trips(each.header) for each in some]
 
     @cached_property
     def _chasing(self) -> frozenset[int]:

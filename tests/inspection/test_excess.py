@@ -234,6 +234,35 @@ def test_how_many_threads_of_a_block_have_an_element_of_their_own() -> None:
     assert of_block(own, "FSETP.GT.AND P0, PT, R9, RZ, PT", f"@P0 {store}") == (None, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("trips", "times", "weight"),
+    [
+        ([], 1, 1),
+        ([2.0, 3.0], 6, 6),
+        ([None], 1, 8),
+        ([None, None], 8, 64),  # the inner one goes round in each iteration of the outer one
+        ([16.0, None], 16, 128),
+        ([0.0, None], 1, 8),  # not in the first iteration
+    ],
+)
+def test_loops_in_loops_go_round_more_often(
+    trips: list[float | None], times: float, weight: float
+) -> None:
+    found = Often.in_loops(trips)
+    assert (found.times, found.weight, found.looped) == (times, weight, None in trips)
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_requests_are_those_of_the_first_blocks_that_make_any(first: int) -> None:
+    """The first blocks of a grid may lie in the margin of the data, where all is masked off."""
+    guard = ("S2R R1, SR_CTAID.X", f"ISETP.GE.U32.AND P0, PT, R1, {first:#x}, PT")
+    place = ("IMAD R2, R1, 0x400, R0", "IMAD.WIDE R2, R2, 0x4, c[0x0][0x210]")
+    flow = flow_of(THREAD, *guard, *place, "@P0 LDG.E R4, desc[UR6][R2.64]")
+    every = {at: Often(1.0) for at in range(len(flow.code.instructions))}
+    (one,) = Accesses(flow, SIZES, 0x210, PARAMETERS).of(every)
+    assert (one.cost, one.least, one.together) == (4.0, 4.0, 4.0)
+
+
 def atomic(*guard: str) -> AccessFacts:
     """Return the facts of an atomic on one address behind a guard in P0."""
     flow = flow_of("MOV R3, RZ", "MOV R2, RZ", THREAD, *guard, "@P0 ATOMG.E.ADD R5, [R2.64], R9")

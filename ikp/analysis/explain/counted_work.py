@@ -27,6 +27,8 @@ from ikp.core.sorting import sum_by
 _LANES: Final = 32
 _MAYBE: Final = 0.5
 """How often an instruction is taken to be executed that a condition guards."""
+GUESS: Final = 8.0
+"""Trips of a loop whose trips are not known, where instructions are compared with each other."""
 SECTOR: Final = 32
 """Bytes of a sector, in which L1, L2 and memory move data."""
 READS_BACK: Final = "s"
@@ -157,11 +159,24 @@ def lane_bytes(unit: str) -> int:
 def sectors(access: AccessFacts) -> float:
     """Return the sectors that a request brings; as if lanes were adjacent, where they are unknown.
 
-    Those that the requests of one line share, they bring once: they follow each other.
+    Those that the requests of one line share, they bring once: they follow each other. Requests
+    that no thread takes part in bring nothing.
     """
+    if is_masked_off(access):
+        return 0.0
     if access.cost is not None:
         return access.cost if access.together is None else min(access.cost, access.together)
     return max(lane_bytes(access.unit) * _LANES / SECTOR, 1.0)
+
+
+def is_masked_off(access: AccessFacts) -> bool:
+    """Whether an access's addresses are known, and no thread of some blocks takes part in it."""
+    known = access.together is not None and not {*access.depends} & _UNSURE
+    return known and access.cost is None
+
+
+_UNSURE: Final = frozenset("dp")
+"""Letters of addresses by loaded data, and by parameters whose values are assumed."""
 
 
 def request_cycles(access: AccessFacts, *, least: bool = False) -> float:

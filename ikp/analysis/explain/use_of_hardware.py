@@ -71,6 +71,8 @@ def room_of(launch: Prepared) -> Room:
     if not known:
         return Room(None, by_warps * each, None, registers)
     limit = _limit(blocks, by_warps, by_registers, by_grid)
+    if limit == "shared memory" and launch.facts is not None and not launch.facts.shared:
+        limit = "the grid"  # the median SM has one block less than others
     plain = None
     if limit == "registers" and registers:
         room = min(_by_registers(registers, each), by_warps, by_grid, _by_shared(launch))
@@ -111,6 +113,17 @@ def _held(launch: Prepared) -> int | None:
 def _by_registers(registers: int, warps: int) -> int:
     each = -(-registers // _PORTION) * _PORTION * _LANES
     return max(_IN_A_PART // each * _PARTS // warps, 1)
+
+
+def warps_by_registers(registers: int, warps: int) -> int:
+    """Return how many warps an SM has registers for, in blocks of so many.
+
+    Args:
+        registers: of a thread.
+        warps: of a block.
+    """
+    each = -(-registers // _PORTION) * _PORTION * _LANES
+    return _IN_A_PART // each * _PARTS // warps * warps
 
 
 def _by_shared(launch: Prepared) -> int:

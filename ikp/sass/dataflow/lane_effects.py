@@ -94,6 +94,8 @@ def _read_by(threads: Threads, effects: Effects) -> int:
 def _unknown(threads: Threads, each: Instruction, effects: Effects) -> dict[str, Value]:
     loads = each.op in _FROM_MEMORY
     depends = _read_by(threads, effects) | (DATA if loads else 0)
+    if each.op == "LDL":  # one address of local memory is another place for each thread
+        depends |= LANE
     if each.op in _ONE_VALUE and depends & LANE and _is_one(threads.address(each)):
         depends &= ~LANE
     if not loads and each.op not in _PURE:

@@ -12,6 +12,7 @@ from ikp.analysis.explain import screen
 from ikp.analysis.explain.stakes import decided
 from ikp.analysis.explain.verdict import Finding, Number, Tried, Verdict, Where
 from ikp.core.code_facts import FACTS, FAR, AccessFacts, CodeFacts, RangeFacts
+from ikp.core.excess_facts import ExtraWork
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import access, found
 
@@ -229,6 +230,21 @@ def test_accesses_that_no_thread_of_a_block_takes_part_in() -> None:
     assert masked(100) is None, "half of the tile"
     assert masked(300, depends="lwbd") is None, "addresses that data choose are not known"
     assert masked(300, together=None) is None
+
+
+def test_requests_that_no_thread_takes_part_in_move_nothing() -> None:
+    """A load behind a null pointer: a parameter multiplies by zero what is never loaded."""
+    some = access("load.global.4", together=4.0)
+    zero = {"times zero": ExtraWork(100, 100, "/src/k.py:9")}
+    lost = replace(some.accesses[0], line="/src/k.py:9")
+    never = replace(lost, cost=None, least=None, addresses=None)
+
+    def zeroed(one: AccessFacts) -> Finding | None:
+        facts = replace(some, accesses=(*some.accesses, one), extra=zero)
+        return found(facts, "zeroed-loads")
+
+    assert zeroed(lost) is not None
+    assert zeroed(never) is None
 
 
 def in_a_loop_of_products(*, copies: bool) -> Verdict:

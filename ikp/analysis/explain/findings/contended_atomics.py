@@ -18,6 +18,7 @@ from ikp.analysis.explain.counted_work import (
     if_counted,
     requests_of,
 )
+from ikp.analysis.explain.hot_code import hot_ranges
 from ikp.analysis.explain.places import time_in, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import IMPOSSIBLE, is_counted, nearest
@@ -50,7 +51,7 @@ def contended_atomics(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     found = list(_swapped(launch, work.kernel, swapped)) if swapped else []
     crowd = None if found else _on_the_same(launch, some) or _by_data(launch, some)
     if crowd is not None:
-        yield from _crowded(launch, work.kernel, crowd)
+        yield from _crowded(launch, work, crowd)
     elif some and not found:
         found = list(_long(launch, work.kernel, some))
     yield from found
@@ -112,10 +113,19 @@ def _most(launch: Prepared, access: AccessFacts) -> float:
     return threads * max(access.count, 1.0)
 
 
-def _holds_up(launch: Prepared, kernel: str, some: list[Access]) -> bool:
-    """Whether most of the warps' time is in code of some atomics, while nothing else is busy."""
-    took = time_in(launch, (one for one, _, _ in some), kernel)
-    return took >= _MOSTLY * launch.warp_time and nearest(launch) < _HELD
+def _holds_up(launch: Prepared, work: CountedWork, some: list[Access]) -> bool:
+    """Whether most of the warps' time is in code of some atomics, while nothing else is busy.
+
+    Code in loops without atomics is not theirs, though it is in the same range.
+    """
+    names = {one.name for one, _, _ in some}
+    mine = [one for one in hot_ranges(launch, work) if one.work.name in names]
+    took = sum(one.share for one in mine if not one.looped or one.part(_is_atomic))
+    return took >= _MOSTLY and nearest(launch) < _HELD
+
+
+def _is_atomic(unit: str) -> bool:
+    return unit.startswith("atomic")
 
 
 def _swapped(launch: Prepared, kernel: str, some: list[Access]) -> Iterator[Finding]:
@@ -208,12 +218,12 @@ def _on_one(access: AccessFacts) -> bool:
     return "b" not in access.depends and "d" not in access.depends and access.addresses is not None
 
 
-def _crowded(launch: Prepared, kernel: str, crowd: _Crowd) -> Iterator[Finding]:
+def _crowded(launch: Prepared, work: CountedWork, crowd: _Crowd) -> Iterator[Finding]:
     share, count = crowd.share, crowd.count
     saved = min(1 - nearest(launch, ("L1", "L2")), _BOUND * share if crowd.same else 1.0)
     if not enough(launch, saved * launch.duration):
         return
-    sure = crowd.sure or _holds_up(launch, kernel, crowd.some)
+    sure = crowd.sure or _holds_up(launch, work, crowd.some)
     sure = sure and count > prod(launch.launch.grid)  # one for each block is the repair
     yield finding(
         launch,

@@ -11,6 +11,7 @@ from typing import Final
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import (
+    GUESS,
     CountedWork,
     RangeWork,
     count_of,
@@ -79,11 +80,7 @@ def _loads(one: RangeWork) -> float:
     ``extra``.
     """
     mix = (each for unit, each in one.facts.mix.items() if unit.startswith("load.global"))
-    return one.executions * sum(a + b / 2 + _GUESS * c for a, b, c in mix)
-
-
-_GUESS: Final = 8.0
-"""Trips of a loop whose trips are not known, where instructions are compared with each other."""
+    return one.executions * sum(a + b / 2 + GUESS * c for a, b, c in mix)
 
 
 def _ordered(launch: Prepared, work: CountedWork) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from ikp.analysis.explain.counted_work import (
     RangeWork,
     counted_work,
     if_counted,
+    is_masked_off,
     requests_of,
 )
 from ikp.analysis.explain.places import self_time, where_of, where_of_accesses
@@ -213,19 +214,11 @@ def _unstored(work: CountedWork) -> _Padding | None:
 def _masked_off(work: CountedWork) -> _Padding | None:
     """Return what is known of accesses that no thread takes part in; None if they are few."""
     every = work.global_accesses()
-    none = [each for each in every if _takes_nobody_part(each[1])]
+    none = [each for each in every if is_masked_off(each[1])]
     part = requests_of(none) / max(requests_of(every), 1.0)
     return (part, none) if part >= _MASKED else None
 
 
-def _takes_nobody_part(access: AccessFacts) -> bool:
-    """Whether the addresses of an access are known, and no thread of some blocks has one."""
-    known = access.together is not None and not {*access.depends} & _UNSURE
-    return known and access.cost is None
-
-
-_UNSURE: Final = frozenset("dp")
-"""Letters of addresses by loaded data, and by parameters whose values are assumed."""
 _MASKED: Final = 0.6
 """Part of a tile from which on it is mostly padding."""
 

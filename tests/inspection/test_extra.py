@@ -389,6 +389,31 @@ def test_all_sums_of_an_iteration_are_promoted() -> None:
     assert count("promoted", *loop(PRODUCT, "FADD R20, R40, R20", *second, STORED)) == 2
 
 
+STEP, WAIT = "HMMA.16816.F32 R8, R40, R44, R8", "BAR.SYNC.DEFER_BLOCKING 0x0"
+
+
+@pytest.mark.parametrize(
+    ("body", "steps"),
+    [
+        ((WAIT, STEP), 1),
+        ((WAIT, STEP, STEP.replace("R8", "R12")), 2),  # two sums, of one step each
+        ((WAIT, STEP, STEP), 0),
+        ((STEP,), 0),  # nothing goes with it
+    ],
+)
+def test_products_with_one_step_of_each_sum_between_waits(
+    body: tuple[str, ...], steps: int
+) -> None:
+    assert count("single steps", *loop(*body)) == steps
+
+
+def test_local_memory_is_each_threads_own() -> None:
+    """One address of local memory is another place for each thread, and another number."""
+    store, sums = "STL [R1], R0", "FFMA R20, R21, R21, R20"
+    assert count("alike", *loop("LDL R21, [R1]", sums, before=(store,))) == 0
+    assert count("alike", *loop("LDC R21, c[0x3][0x10]", sums)) == 1
+
+
 def lane_sum(op: str, last: str, shuffled: str = "R20") -> tuple[str, ...]:
     shuffle = f"SHFL.BFLY PT, R21, {shuffled}, 0x1, 0x1f"
     return loop(LOADED, shuffle, f"{op} R22, R20, R21", last)

@@ -99,7 +99,7 @@ _CAPPED: Final = (
     "checks unused-random-numbers unpacked-numbers alike-lanes serial-sums linear-search "
     "unused-shared-memory single-warp-products unchanged-values private-staging "
     "uncached-loads calls ordered-loads zeroed-loads promoted-sums "
-    "halo repeated-setup same-operands many-warps narrow-loads"
+    "halo repeated-setup same-operands many-warps narrow-loads block-shape"
 )
 _COUNTED: Final = frozenset(_CAPPED.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""
@@ -207,6 +207,7 @@ _EFFECTS: Final = {
     "low-occupancy": "exposed-load slow-memory",
     "narrow-loads": "local-memory low-occupancy slow-memory exposed-load",
     "few-blocks": "exposed-load slow-memory low-occupancy",
+    "block-shape": "uncoalesced halo low-occupancy exposed-load slow-memory divergence",
     "many-warps": "barriers barrier-skew needless-barrier block-switch small-blocks",
 }
 """What else a cause shows as: with the cause, its effects go."""

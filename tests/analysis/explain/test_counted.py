@@ -9,6 +9,7 @@ import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
 from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, LineFacts, RangeFacts
+from ikp.core.excess_facts import ExtraWork
 from tests.analysis.explain.launches import Scene, Warp
 
 pytestmark = pytest.mark.any_pins
@@ -318,6 +319,14 @@ def test_time_in_code_of_atomics() -> None:
     assert found(mixed, "atomics") is None, "the code loads more than it adds"
 
 
+@pytest.mark.parametrize(("looped", "sure"), [(0, "likely"), (100, "possible")])
+def test_code_in_loops_without_atomics_is_not_theirs(looped: float, sure: str) -> None:
+    one = replace(access("atomic.global.4").accesses[0], count=0.2, cost=None, depends="lwbd")
+    mix = {"atomic.global.4": (0.2, 0, 0), "fma": (0, 0, looped)}
+    said = found(RangeFacts("load", mix=mix, accesses=(one,)), "atomics")
+    assert said is not None and said.confidence == sure and "data choose" in said.title
+
+
 def test_the_line_of_most_instructions_is_named_where_nothing_else_is() -> None:
     lines = (LineFacts("/src/k.py:28", 190.0), LineFacts("/src/k.py:9", 38.0))
     one = found(RangeFacts("compute", mix={"integer": (228, 0, 0)}, lines=lines), "busy-lines")
@@ -344,6 +353,18 @@ def test_loads_that_l1_may_serve_are_not_asked_of_l2() -> None:
         every = access(unit, depends="b")
         facts = replace(every, accesses=(replace(every.accesses[0], count=4.0),))
         assert ("L2" in {one.name for one in verdict(facts).roofs}) == asked
+
+
+def test_iterations_with_one_step_of_each_sum() -> None:
+    """What an iteration does beside its products is done for each of them."""
+    steps = {"single steps": ExtraWork(1, 1, "/src/k.py:107")}
+    mix = {"tensor.group.2": (1, 0, 0), "integer": (40, 0, 0)}
+    facts = RangeFacts("mma", mix=mix, products=1e5, extra=steps)
+    one = found(facts, "small-tiles")
+    assert one is not None and one.confidence == "likely" and "k.py:107" in one.title
+    assert 0.5 < one.bound_share <= 0.75 and "BLOCK_K" in one.suggestion
+    assert found(replace(facts, mix={**mix, "tensor.group.2": (4, 0, 0)}), "small-tiles") is None
+    assert found(replace(facts, products=3e5), "small-tiles") is None, "tensor cores are busy"
 
 
 def test_tiles_with_few_operations_for_a_byte() -> None:
@@ -513,7 +534,7 @@ def test_powers_and_divisions_are_told_by_their_line() -> None:
     assert one is not None and one.confidence == "likely"
     assert "k.py:24 calculates powers" in one.title and "90 %" in one.title
     assert one.where.lines[0] == "/src/k.py:24" and "x * x * x" in one.suggestion
-    indices = found(slow(0.9, integer_division=8.0), "slow-arithmetic")
+    indices = found(slow(0.9, integer_division=3.0), "slow-arithmetic")
     assert indices is not None and "grid's dimensions" in indices.suggestion
     assert indices.confidence == "possible", "indices may need it"
     assert found(slow(0.1, power=1.0), "slow-arithmetic") is None, "a tenth of the instructions"
@@ -536,6 +557,38 @@ def test_at_the_roof_of_instructions_most_of_them_are_the_cause(
     lines = (LineFacts("/src/k.cu:25", roots * count, {"square root": 4.0}),)
     one = found(RangeFacts("compute", mix=mix, lines=lines), "slow-arithmetic")
     assert one is not None and one.confidence == (sure if full else "possible")
+
+
+@pytest.mark.parametrize(("divisions", "sure"), [(6.0, "likely"), (2.0, "possible")])
+@pytest.mark.parametrize("full", [True, False])
+def test_divisions_of_indices_are_a_cause_at_the_roof_of_instructions(
+    divisions: float, sure: str, *, full: bool
+) -> None:
+    """Indices may need them; as a fifth of all instructions, at that roof, they cost too much."""
+    count = 480 if full else 250
+    mix = {"fma": (0.5 * count, 0, 0), "integer": (0.5 * count, 0, 0)}
+    lines = (LineFacts("/src/k.cu:57", 0.95 * count, {"integer division": divisions}),)
+    one = found(RangeFacts("load", mix=mix, lines=lines), "slow-arithmetic")
+    assert one is not None and one.confidence == (sure if full else "possible")
+
+
+def narrow(count: float, **more: Any) -> RangeFacts:
+    """Return the facts of code with narrow loads side by side, each with its own address."""
+    values = {"cost": 2.0, "least": 2.0, "together": 2.0, "blocks_share": 1.0} | more
+    one = AccessFacts("load.global.2", count, "/src/k.py:7", None, None, 32, "lwbi", True)
+    mix = {"load.global.2": (count, 0, 0), "integer": (12 * count, 0, 0)}
+    serves = {"addresses": 8 * count, "conditions": count, "memory": count, "arithmetic": 3 * count}
+    return RangeFacts("load", mix=mix, accesses=(replace(one, **values),), serves=serves)
+
+
+def test_narrow_accesses_side_by_side_at_the_roof_of_instructions() -> None:
+    """A compiler that does not know a row's stride makes one access for each number."""
+    one = found(narrow(20), "narrow-loads")
+    assert one is not None and one.confidence == "likely" and "20 in a row" in one.title
+    assert one.bound_share == pytest.approx(10 / 13 * 7 / 8, abs=0.05)
+    assert "do_not_specialize" in one.suggestion
+    assert found(narrow(8), "narrow-loads") is None, "instructions are not what it has most of"
+    assert found(narrow(20, cost=16.0), "narrow-loads") is None, "apart from each other"
 
 
 def test_slow_functions_in_loops_that_nothing_counts() -> None:

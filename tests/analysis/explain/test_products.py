@@ -102,17 +102,17 @@ def test_an_epilogue_beside_another_groups_products_is_none() -> None:
     assert [f.id for f in tiles(2).every if f.bound_share > 0.05] == []
 
 
-def phases(work: list[int], turns: int = 20) -> Verdict:
-    """Run warps that work for so long each, then meet, again and again."""
+def phases(work: list[int], turns: int = 20, held: int = 1) -> Verdict:
+    """Run warps that work for so long each, then meet, again and again; SMs have some blocks."""
     scene = Scene()
-    for block in range(4):
+    for block in range(4 * held):
         for warp, took in enumerate(work):
             ranges = list[Range]()
             for k in range(turns):
                 begin = k * (max(work) + 10)
                 ranges.append(("row", begin, begin + took))
                 ranges.append(("sync", begin + took, begin + max(work) + 10, k))
-            scene.add(Warp(block, warp, block, 0, turns * (max(work) + 10), ranges))
+            scene.add(Warp(block, warp, block // held, 0, turns * (max(work) + 10), ranges))
     return scene.trace().explain()
 
 
@@ -129,6 +129,14 @@ def test_a_skew_of_less_than_a_microsecond_is_a_symptom(scale: int, confidence: 
     (found,) = (each for each in verdict.every if each.id == "barrier-skew")
     assert found.confidence == confidence
     assert (found in verdict.findings) == (confidence == "measured")
+
+
+@pytest.mark.parametrize(("others", "confidence"), [(300, "measured"), (2000, "possible")])
+def test_blocks_that_mostly_wait_for_one_warp_hide_nothing(others: int, confidence: str) -> None:
+    """Six blocks of an SM: where each waits for half of its time or more, all wait at times."""
+    verdict = phases([4000, *[others] * 7], held=6)
+    (found,) = (each for each in verdict.every if each.id == "barrier-skew")
+    assert found.confidence == confidence
 
 
 def test_warps_that_come_together_are_none() -> None:

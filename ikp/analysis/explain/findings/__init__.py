@@ -18,6 +18,7 @@ from ikp.analysis.explain.findings.idle_sms import idle_lanes, launch_gaps, occu
 from ikp.analysis.explain.findings.idle_threads import divergence, idle_threads, serial_threads
 from ikp.analysis.explain.findings.kinds_of_memory import far_memory, local_memory
 from ikp.analysis.explain.findings.late_messages import late_messages
+from ikp.analysis.explain.findings.narrow_accesses import narrow_accesses
 from ikp.analysis.explain.findings.needless_instructions import (
     extra_instructions,
     serial_code,
@@ -27,6 +28,7 @@ from ikp.analysis.explain.findings.repeated_accesses import (
     repeated_loads,
     unstaged_loads,
 )
+from ikp.analysis.explain.findings.sizes_of_blocks import block_shapes
 from ikp.analysis.explain.findings.slow_accesses import costly_accesses, slow_memory
 from ikp.analysis.explain.findings.slow_instructions import slow_arithmetic, warp_wide_costs
 from ikp.analysis.explain.findings.tensor_cores import idle_products, small_tiles
@@ -84,5 +86,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     uncached_loads,
     held_up_warps,
     again_in_each_block,
+    block_shapes,
+    narrow_accesses,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""

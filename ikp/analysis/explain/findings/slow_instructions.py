@@ -193,7 +193,9 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         suggestion = _TRANSCENDENTAL
     else:
         return
-    left = nearest(launch, ("XU", "FMA", "integer", "FP64"), gone)
+    divides = _is_full(launch) and _divisions(work) >= _DIVIDED
+    saving = gone / 2 if divides else gone  # what such lines do beside stays
+    left = nearest(launch, ("XU", "FMA", "integer", "FP64"), saving)
     saved = 1 - left if _is_full(launch) else min(1 - left, share)
     first = nearest(launch) > nearest(launch, ("XU", "FMA", "integer", "FP64", "issue"))
     if not enough(launch, saved * launch.duration):
@@ -213,8 +215,9 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         if place
         and first
         and (
-            (_WASTE & {*slow.functions} and gone >= _HALF and not _waits_for_memory(launch))
+            (_WASTE & {*slow.functions} and gone >= _MOST and not _waits_for_memory(launch))
             or (_REPLACED & {*slow.functions} and gone >= _MOST and _is_full(launch))
+            or divides
         )
         else "possible",
         rationale="counted: the instructions of the lines with such functions, which a compiler "
@@ -282,6 +285,20 @@ one was faster without any."""
 
 _MOST: Final = 0.4
 """The same where a launch is at the roof of its instructions: there these are its time."""
+
+
+_OF_ONE: Final = {"integer division": 20.0, _WIDE: 90.0}
+"""Instructions of a division of integers, about."""
+_DIVIDED: Final = 0.2
+"""Part of all instructions that such divisions alone are, from which on they are the cause where a
+launch is at the roof of its instructions: of one kernel of a library that is there, 0.06."""
+
+
+def _divisions(work: CountedWork) -> float:
+    """Return the part of all instructions that divisions of integers alone are."""
+    functions = _slow_lines(work).functions
+    count = sum(each * functions.get(name, 0.0) for name, each in _OF_ONE.items())
+    return count / max(work.total, 1.0)
 
 
 def _is_full(launch: Prepared) -> bool:

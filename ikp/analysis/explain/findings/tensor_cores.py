@@ -19,15 +19,19 @@ from numpy.typing import NDArray
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import (
+    GUESS,
     READS_BACK,
     SECTOR,
     CountedWork,
+    RangeWork,
+    count_of,
     if_counted,
     l1_cycles,
     moved_bytes,
     sectors,
 )
-from ikp.analysis.explain.places import where_of, where_of_rows
+from ikp.analysis.explain.findings.needless_instructions import extra_of
+from ikp.analysis.explain.places import short_line, where_of, where_of_extra, where_of_rows
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.products import Products, products
 from ikp.analysis.explain.region_times import with_beside
@@ -197,6 +201,50 @@ _BUSY: Final = 0.5
 
 @if_counted
 def small_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on tiles that are small: shallow steps, or few operations for each byte."""
+    yield from [*_single_steps(launch, work)] or _little_work(launch, work)
+
+
+_MOST_OF_THEM: Final = 0.5
+"""Part of the products from which on those with a single step are the kernel's."""
+_DEEPER: Final = 0.75
+"""Part of what goes with each step that is saved where an iteration makes four."""
+
+
+def _single_steps(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on iterations that make one step of each sum between their waits."""
+    some = extra_of(work, "single steps")
+    part = count_of(some) / max(sum(map(_products, work.ranges)), 1.0)
+    saved = _DEEPER * (1 - nearest(launch, _MOVED))
+    busy = share_of(launch, "tensor")
+    if part < _MOST_OF_THEM or busy >= _BUSY or not enough(launch, saved * launch.duration):
+        return
+    place = short_line(some[0][1].line, some[0][0].name)
+    yield finding(
+        launch,
+        "small-tiles",
+        title=f"an iteration at {place} adds one product to each sum: steps are as shallow as one "
+        f"instruction, and tensor cores are at {100 * busy:.0f} % of their rate",
+        number=Number("products with such steps, of all", min(part, 1.0), "share"),
+        at_stake=saved * launch.duration,
+        without="with four products of each sum in an iteration",
+        confidence="likely",
+        rationale="counted: products in loops with waits for copies, or barriers, whose sum gets "
+        "no second product before the next iteration; what an iteration does beside is taken to "
+        "come a quarter as often. Refuted if deeper steps take as long.",
+        where=where_of_extra(launch, some),
+        suggestion="deeper steps: more of the summed dimension in each iteration (BLOCK_K, the "
+        "chunk's length: 64 or 128 numbers of 16 bits), and fewer iterations",
+    )
+
+
+def _products(one: RangeWork) -> float:
+    """Return how many products a range makes, loops without known trips as in ``extra``."""
+    some = (each for unit, each in one.facts.mix.items() if unit.startswith("tensor"))
+    return one.executions * sum(a + b / 2 + GUESS * c for a, b, c in some)
+
+
+def _little_work(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on products with few operations for each byte that SMs ask for."""
     flop, asked = flop_of(work), _operand_bytes(work)
     if not flop or not asked:

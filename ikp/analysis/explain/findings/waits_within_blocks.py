@@ -132,7 +132,9 @@ def _skew(launch: Prepared, region: int, met: Meetings) -> Iterator[Finding]:
         number=Number("last arrival after the mean one, of the blocks' time", share, "share"),
         at_stake=at_stake,
         without="with the same work spread evenly over the warps",
-        confidence=_confidence(float(lost.mean()), of_meetings, _beside(launch)),
+        confidence=_confidence(
+            float(lost.mean()), of_meetings, 1 if share >= _MOSTLY else _beside(launch)
+        ),
         rationale="the same warps leave it together, as the last one comes; only warps that "
         "recorded count. Where an SM holds several blocks, the others may work meanwhile.",
         where=Where(
@@ -160,6 +162,8 @@ def _beside(launch: Prepared) -> int:
     return int(np.median(launch.lanes.lanes)) if launch.every_block else 1
 
 
+_MOSTLY: Final = 0.5
+"""Such a share from which on blocks beside have the SM to themselves, and wait as well."""
 _FEW_BLOCKS: Final = 2
 """Blocks of an SM up to which all of them wait at a barrier at times."""
 

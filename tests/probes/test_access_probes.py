@@ -234,8 +234,11 @@ def test_uniform_registers_of_no_known_purpose_are_taken_by_no_probe() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 57, 300, 700])
 @pytest.mark.parametrize("blocks", [1, 5, 264, 100_000])
-def test_tables_are_as_large_as_the_buffer_and_an_offset_allow(count: int, blocks: int) -> None:
-    sample, tables = _layout(count, (blocks, 1, 1), (256, 1, 1))
+@pytest.mark.parametrize("threads", [32, 256])
+def test_tables_are_as_large_as_the_buffer_and_an_offset_allow(
+    count: int, blocks: int, threads: int
+) -> None:
+    sample, tables = _layout(count, (blocks, 1, 1), (threads, 1, 1))
     most = min(_MOST_OFFSET, MOST_BYTES // sample.slots)  # of a warp's tables
     assert tables.slot_bytes <= most and tables.capacity % LANES == 0
     larger = replace(tables, capacity=tables.capacity + LANES)

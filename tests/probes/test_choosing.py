@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.probes.code.reserved_registers import Scratch
-from ikp.probes.placement.scratch_registers import ScratchChooser, used
+from ikp.probes.code.reserved_registers import Scratch, Shared
+from ikp.probes.placement.scratch_registers import Latest, ScratchChooser, used
 from ikp.sass.dataflow.free_registers import FreeRegisters
 from tests.sass.test_room import room
 from tests.sass.texts import names
@@ -115,3 +115,13 @@ def test_what_is_lacking_beside_a_predicate_is_told() -> None:
     needs = [(f"@P{n} MOV R30, R2", None, None, 0) for n in range(7)]
     made = replace(room(*takes, *needs, LEAVES), registers=18)
     assert chooser(made).for_record(6, alone=True) == "no scoreboard is"
+
+
+def test_a_batch_has_no_record_that_costs_more_than_it_would_alone() -> None:
+    """Its address is in what the batch shares: no row is left beside that."""
+    made = replace(room(LEAVES), registers=8)
+    alone = chooser(made).for_record(0, alone=True)
+    assert isinstance(alone, Scratch) and alone.in_a_row
+    assert chooser(made).for_member(0, Shared(4, 0), Latest()) is None
+    beside = chooser(made).for_member(0, Shared(2, 0), Latest())
+    assert beside is not None and beside.in_a_row and beside.address == 2

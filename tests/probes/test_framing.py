@@ -177,3 +177,23 @@ def test_where_even_threads_have_too_few_they_get_more(monkeypatch) -> None:
     ours = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"], untested=True)
     assert ours.registers[1] - 2 == tried[-1] > tried[0]
     assert any("in place of" in note for note in ours.notes)
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize(
+    "left",
+    [(20, 21, 30, 31, 33), (20, 21, 30), (20, 21), (20, 22), (20, 30, 32, 34, 36), (20,), ()],
+)
+def test_no_register_of_a_frame_has_two_purposes(
+    left: tuple[int, ...], shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not shares:
+        monkeypatch.setattr(frame_registers, "_descriptors", lambda *_: [])
+    made = frame(full(*left), None, Cell(3, 0))
+    if made is None:
+        return
+    own = [made.records, made.high, made.room, made.count, made.header, *made.entered]
+    pair = [] if made.lends else [made.descriptor, made.descriptor + 1]
+    assert len({*own, *pair}) == len(own) + len(pair)
+    assert {each for each in own if each < FIRST} <= {*left}
+    assert [each - FIRST for each in sorted(own) if each >= FIRST] == [*range(len(made.own))]

@@ -346,3 +346,12 @@ def test_threads_part_for_good_where_nothing_is_left_to_be_done_together(
     code = flow.code.instructions
     found = sorted(code[at].op for block in blocks for at in range(block.first, block.end))
     assert found == apart.split()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["matmul", "attention", "gathered"])
+def test_only_the_end_of_a_wait_waits_for_scoreboards(name: str) -> None:
+    """Any other probe would hold the kernel back."""
+    found = places(name).at(Level.OPS)
+    assert {each.kind for each in found if each.waits} <= {"load wait"}
+    assert any(each.waits for each in found) == any(each.kind == "load wait" for each in found)

@@ -368,3 +368,18 @@ def test_a_comparison_that_is_not_known_is_not_evaluated() -> None:
 def test_a_zero_register_keeps_its_value() -> None:
     for text in ("MOV RZ, R1", "IADD3 RZ, P2, R1, R2, RZ", "R2UR URZ, R1"):
         assert not {"RZ", "URZ", "R255"} & {*after(text)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["VIADDMNMX.U16x2 R0, R1, R2, R3, PT", "VIADDMNMX.RELU R0, R1, R2, R3, PT"],
+)
+def test_a_form_that_is_not_known_makes_no_known_value(text: str) -> None:
+    assert after(text)["R0"].bits is None
+
+
+def test_a_table_of_three_inputs_needs_no_predicate_behind_it() -> None:
+    (with_one,) = after("LOP3.LUT R0, R1, R2, R3, 0x96, !PT").values()
+    (without,) = after("LOP3.LUT R0, R1, R2, R3, 0x96").values()
+    assert with_one.bits is not None and without.bits is not None
+    assert (with_one.bits == without.bits).all() and with_one.depends == without.depends

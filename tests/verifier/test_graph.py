@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 
 from ikp.sass.disassembly.listing import parse
+from ikp.verifier.checked_flow import CheckedFlow
 from ikp.verifier.declared import Declared
 from ikp.verifier.matched_code import MatchedCode
 from ikp.verifier.patched_graph import PatchedGraph
@@ -16,6 +17,9 @@ from tests.sass.texts import HEAD
 pytestmark = pytest.mark.any_pins
 
 NOP, EXIT, BMOV = 0x7918, 0x794D, 0x7355
+_HALF = (1 << 64) - 1
+_ALONE = 0x000FC00000000000 << 64
+"""Control bits: no scoreboard is taken, and none is waited for."""
 
 
 def bssy(barrier: int, at: int, to: int) -> int:
@@ -27,16 +31,41 @@ def bsync(barrier: int) -> int:
     return 0x7941 | barrier << 16
 
 
-def graph(*words: int) -> PatchedGraph:
-    """Return the graph of code without insertions; no text but the opcode's matters."""
-    text = HEAD
-    for at, word in enumerate(words):
-        text += f"        /*{16 * at:04x}*/   NOP ;   /* 0x{word & (1 << 64) - 1:016x} */\n"
+Line = tuple[str, int]
+"""An instruction's text, and its 128 bits."""
+
+
+def matched(
+    *lines: Line, inserted: Mapping[int, int] | None = None
+) -> tuple[MatchedCode, Declared]:
+    """Return code with inserted instructions at some places, and what is declared of it."""
+    text, plain = HEAD, [word for _, word in lines]
+    for at, (line, word) in enumerate(lines):
+        text += f"        /*{16 * at:04x}*/   {line} ;   /* 0x{word & _HALF:016x} */\n"
         text += f"                    /* 0x{word >> 64:016x} */\n"
     (listed,) = parse(text)
-    rows = np.array([[word & (1 << 64) - 1, word >> 64] for word in words], np.uint64)
-    declared = Declared("k", 32, (), None, 3, 0, 16)
-    return PatchedGraph(MatchedCode(listed, rows, rows, 90, set(), {0}, declared), {}, set())
+    patched, spans = [*plain], []
+    for at, word in sorted((inserted or {}).items()):
+        patched.insert(at, word)
+        spans.append((16 * at, 16 * at + 16))
+    old, new = (
+        np.array([[word & _HALF, word >> 64] for word in words], np.uint64)
+        for words in (plain, patched)
+    )
+    declared = Declared("k", 255, tuple(spans), None, 3, 0, 16)
+    return MatchedCode(listed, old, new, 90, set(), {0}, declared), declared
+
+
+def graph(*words: int) -> PatchedGraph:
+    """Return the graph of code without insertions, whose texts don't matter."""
+    code, _ = matched(*(("NOP", word) for word in words))
+    return PatchedGraph(code, {}, set())
+
+
+def faults(lines: Sequence[Line], inserted: Mapping[int, int]) -> list[str]:
+    """Return what inserted instructions may do to the kernel."""
+    code, declared = matched(*lines, inserted=inserted)
+    return [*CheckedFlow(code, {}, set(), declared, 0x210).check()]
 
 
 def after(words: Sequence[int], at: int) -> set[int]:
@@ -57,3 +86,24 @@ def test_where_barriers_are_moved_threads_may_meet_at_any() -> None:
     words = [bssy(0, 0, 8), bssy(1, 1, 7), BMOV, bsync(0), bsync(1), NOP, NOP, NOP, EXIT]
     assert after(words, 3) == {8, 7, 4}
     assert after(words, 4) == {8, 7, 5}
+
+
+ARRIVES = "WARPGROUP.ARRIVE", 0x79C4 | _ALONE
+PRODUCT = "HGMMA.64x8x16.F32 R24, gdesc[UR8], R24, gsb0", 0x75F0 | _ALONE
+ENDS = "WARPGROUP.DEPBAR.LE gsb0, 0x0", 0x79C5 | _ALONE
+LEAVES = "EXIT", EXIT | _ALONE
+
+
+def clock(register: int) -> int:
+    """Return a CS2R of 32 bits: a record's first instruction."""
+    return 0x7805 | register << 16 | 0x5000 << 64 | _ALONE
+
+
+@pytest.mark.parametrize(("register", "given"), [(24, True), (27, True), (28, False)])
+def test_registers_are_given_to_a_product_from_the_arrival_on(register: int, given: bool) -> None:
+    """Until it has ended, no other instruction may write them: not before it begins, either."""
+    lines = [("NOP", NOP | _ALONE), ARRIVES, PRODUCT, ENDS, ("NOP", NOP | _ALONE), LEAVES]
+    for place in range(1, 6):
+        found = faults(lines, {place: clock(register)})
+        late = [each for each in found if each.endswith(f"uses R{register}, which is in flight")]
+        assert bool(late) == (given and 2 <= place < 4), (place, found)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ikp.probes.code.header_code import HeaderValues
 from ikp.probes.code.reserved_registers import Cell
-from ikp.probes.placement.entry_and_exits import start_near
+from ikp.probes.placement.entry_and_exits import Entrance, start_near
 from ikp.probes.placement.frame_registers import frame
 from ikp.sass.assembly import forms as f
 from ikp.sass.assembly.assembler import Step, assemble, reordered
@@ -198,3 +199,19 @@ def test_what_the_uniform_datapath_still_reads_is_not_overwritten(steps: list[St
 def test_what_is_only_read_is_overwritten_at_once() -> None:
     steps = [f.from_uniform(8, 6), f.copy_uniform(6, f.URZ), f.copy(9, 8)]
     assert reordered(steps) == [steps[0], steps[1], steps[2]]
+
+
+@pytest.mark.parametrize(("before", "waits"), [(0, True), (20, False)])
+def test_the_entry_waits_for_clocks_only_where_they_are_read_soon(before: int, waits: bool) -> None:
+    lines = (*[("NOP", None, None, 0)] * before, *LOADS)
+    made = replace(room(*lines), registers=40)
+    reserved = frame(made, 4, Cell(3, 0), near=True)
+    assert reserved is not None
+
+    def assembled(steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
+        return tuple(assemble(steps, board, settled))
+
+    found = Entrance(made, reserved, assembled).made(99, HeaderValues(9))
+    assert found is not None and [each.index for each in found] == [0, before + 3]
+    reads, _ = found
+    assert ((reads.words[-1] >> 105 & 15) > 2) == waits

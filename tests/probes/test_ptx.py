@@ -193,6 +193,11 @@ def test_barriers_of_a_function_called_twice_are_told_apart_by_their_order() -> 
     assert barrier_lines(sass(*lines[2:]), SUMS) == {}, "one was removed: which is not known"
     moved = (*lines[2:4], *lines[:2], *lines[4:])
     assert barrier_lines(sass(*moved), SUMS) == {}, "they are not in that order"
+    inlined = f'{library} inlined at "/x/k.py", line 60', '//## File "/x/k.py", line 60'
+    called = (*inlined, *lines[1:4], *inlined, *lines[5:])
+    assert barrier_lines(sass(*called), SUMS) == {0: (line, first), 2: (line, second)}, (
+        "the code may name a caller, too"
+    )
 
 
 def test_who_calls_an_inlined_function_is_read_from_comments() -> None:

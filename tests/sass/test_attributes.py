@@ -82,3 +82,51 @@ def test_those_with_places_have_a_size() -> None:
             if section.name.startswith(".nv.info"):
                 found = [each for each in parse(section.data) if each.code in HOLDS_PLACES]
                 assert all(each.format == Format.SIZED for each in found)
+
+
+LISTS = {
+    "EXIT_INSTR_OFFSETS": 0x1C,
+    "S2RCTAID_INSTR_OFFSETS": 0x1D,
+    "LD_CACHEMOD_INSTR_OFFSETS": 0x25,
+    "ATOM_SYS_INSTR_OFFSETS": 0x27,
+    "COOP_GROUP_INSTR_OFFSETS": 0x28,
+    "INT_WARP_WIDE_INSTR_OFFSETS": 0x31,
+    "SYSCALL_OFFSETS": 0x46,
+    "SW_WAR_MEMBAR_SYS_INSTR_OFFSETS": 0x47,
+}
+
+
+@pytest.mark.parametrize("code", LISTS.values(), ids=LISTS)
+def test_each_list_of_places_moves(code: int) -> None:
+    given = sized(code, 0x10, 0x50)
+    move([given], lambda place: place + 0x1000, "k")
+    assert given.words == [0x1010, 0x1050]
+
+
+NO_PLACES = {
+    "PARAM_CBANK": 0x0A,
+    "CBANK_PARAM_OFFSETS": 0x0C,
+    "EXTERNS": 0x0F,
+    "REQNTID": 0x10,
+    "FRAME_SIZE": 0x11,
+    "MIN_STACK_SIZE": 0x12,
+    "MAX_THREADS": 0x05,
+    "KPARAM_INFO": 0x17,
+    "CRS_STACK_SIZE": 0x1E,
+    "MAX_STACK_SIZE": 0x23,
+    "LOAD_CACHE_REQUEST": 0x26,
+    "COOP_GROUP_MASK_REGIDS": 0x29,
+    "REGCOUNT": 0x2F,
+    "SW2393858_WAR": 0x30,
+    "SW_WAR": 0x36,
+    "CUDA_API_VERSION": 0x37,
+    "CTA_PER_CLUSTER": 0x3D,
+    "MAX_CLUSTER_RANK": 0x3F,
+}
+
+
+@pytest.mark.parametrize("code", NO_PLACES.values(), ids=NO_PLACES)
+def test_what_names_no_place_stays(code: int) -> None:
+    given = sized(code, 0x10, 0x50)
+    move([given], lambda place: place + 0x1000, "k")
+    assert given.words == [0x10, 0x50]

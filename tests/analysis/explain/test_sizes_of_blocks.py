@@ -80,3 +80,18 @@ def test_blocks_without_shared_memory_do_not_lack_any() -> None:
     assert not any("want of shared memory" in one.title for one in few)
     lacking = findings(facts, (128, 1, 1), held=2, shared=100 << 10)
     assert any("want of shared memory" in one.title for one in lacking)
+
+
+def test_one_block_of_an_sm_by_shared_memory_hides_nothing() -> None:
+    """A launch gives shared memory: with one block, barriers and switches leave the SM idle."""
+
+    def lone(activity: str, held: int, shared: int) -> Finding | None:
+        facts = replace(loads(4.0), activity=activity)
+        some = findings(facts, (512, 1, 1), held=held, shared=shared)
+        return next((one for one in some if one.id == "low-occupancy"), None)
+
+    one = lone("wait:barrier", 1, 128 << 10)
+    assert one is not None and one.confidence == "likely" and "at barriers" in one.title
+    assert one.bound_share == pytest.approx(2 / 3), "four blocks by registers: one wave for three"
+    assert lone("wait:barrier", 2, 100 << 10) is None, "the other block works meanwhile"
+    assert lone("compute", 1, 128 << 10) is None, "nothing waits"

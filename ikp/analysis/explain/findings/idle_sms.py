@@ -28,6 +28,7 @@ from ikp.analysis.explain.use_of_hardware import (
     BUSY,
     Room,
     asked_of_memory,
+    blocks_without_shared,
     most_blocks,
     room_for_blocks,
     room_of,
@@ -252,11 +253,18 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     alone = full <= _EMPTY and not launch.regions([Activity.MMA]).size
     if alone:
         at_stake = max(at_stake, (1 - max(nearest(launch), 2 * full)) * launch.duration)
+    lone = _is_lone(launch, room)
+    if lone:  # nothing runs while it waits at barriers, begins and ends
+        share = min(share + _between(launch), 1.0)
+        fewest = -(-room.waves // blocks_without_shared(launch))
+        by_room = share * (1 - fewest / room.waves) * launch.duration
+        at_stake = max(at_stake, by_room) if alone else by_room
     if full > _FEW or (share < _WAITS and not alone) or not enough(launch, at_stake):
         return
     at_stake = min(at_stake, (1 - nearest(launch)) * launch.duration)
     needed = room.limited_by == "registers"  # by the code, and not given by a launch
-    sure = alone or (share >= (_NEARLY_ALL if needed else _MOSTLY) and is_counted(launch))
+    counted = lone or is_counted(launch)
+    sure = alone or (share >= (_NEARLY_ALL if needed else _MOSTLY) and counted)
     rows = launch.of_region(regions)
     why = f", of {room.registers} registers for each thread" if room.registers else ""
     yield finding(
@@ -264,18 +272,35 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
         "low-occupancy",
         title=f"an SM {'holds' if room.counted else 'has registers for'} {room.warps:.0f} of "
         f"{room.possible} warps, for want of {room.limited_by}{why}, and they spend "
-        f"{100 * share:.0f} % of their time in memory",
+        f"{100 * share:.0f} % of their time in memory"
+        + (", at barriers and between blocks" if lone else ""),
         number=Number("warps on an SM over those it has room for", full, "ratio"),
         at_stake=at_stake,
         without=f"with room for {room.possible} warps, {plural(room.fewest, 'wave')} of blocks in "
         f"place of {room.waves}, and memory as fast for each",
-        confidence="likely" if nearest(launch) < _HALF and sure else "possible",
+        confidence="likely"
+        if nearest(launch) < (_FAR_BELOW if lone else _HALF) and sure
+        else "possible",
         rationale=("" if room.counted else _NOT_COUNTED)
         + "more warps hide latency as long as memory has bandwidth left, and where fewer "
         "registers don't spill.",
         where=where_of_rows(launch, rows, tuple(launch.names[r] for r in regions[:3].tolist())),
         suggestion=_LIMITS[room.limited_by],
     )
+
+
+def _is_lone(launch: Prepared, room: Room) -> bool:
+    """Whether shared memory, which a launch gives, leaves an SM one block, without products."""
+    multiplies = launch.regions([Activity.MMA, Activity.WAIT_MMA]).size
+    alone = room.warps == launch.launch.warps_per_block
+    return room.counted and alone and room.limited_by == "shared memory" and not multiplies
+
+
+def _between(launch: Prepared) -> float:
+    """Return the share of the time at barriers, and between blocks, that others could hide."""
+    lanes = launch.lanes
+    switch = lanes.switch / max(lanes.count * launch.duration, 1)
+    return launch.share_in(launch.regions([Activity.WAIT_BARRIER])) + switch
 
 
 def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:

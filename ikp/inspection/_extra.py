@@ -20,7 +20,7 @@ from ikp.inspection._cheaper import compared, converted, guarded, in_pieces, sca
 from ikp.inspection._held_up import BehindStores, own_calls, sleeps
 from ikp.inspection._nothing_gained import TimesZero, lane_sums, promoted
 from ikp.inspection._serves import Serves
-from ikp.inspection._steps_of_products import single_steps
+from ikp.inspection._steps_of_products import single_steps, unpipelined
 from ikp.inspection._work import Often, line_of
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
@@ -129,6 +129,7 @@ class Extra:
             "lane sums": lambda: twice(lane_sums(self.uses)),
             "promoted": lambda: twice(promoted(self.uses)),
             "single steps": lambda: twice(single_steps(self.uses)),
+            "unpipelined": lambda: twice(unpipelined(self.uses)),
             "times zero": lambda: twice(
                 TimesZero(self.uses, self.values.launch.parameters.get).loads()
             ),

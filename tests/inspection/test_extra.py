@@ -407,6 +407,23 @@ def test_products_with_one_step_of_each_sum_between_waits(
     assert count("single steps", *loop(*body)) == steps
 
 
+BROUGHT, PUT = "LDG.E.128 R40, desc[UR4][R50.64]", "STS.128 [R52], R40"
+
+
+@pytest.mark.parametrize(
+    ("body", "loads"),
+    [
+        ((BROUGHT, PUT, WAIT, STEP), 1),
+        ((BROUGHT, WAIT, STEP.replace("R40", "R20"), PUT), 0),  # a product is made meanwhile
+        ((BROUGHT, PUT, "LDGSTS.E.128 [R54], desc[UR4][R56.64]", WAIT, STEP), 0),
+        ((BROUGHT, PUT, WAIT), 0),
+        ((BROUGHT.replace(".128", ""), PUT, WAIT, STEP), 0),  # a scale
+    ],
+)
+def test_loads_that_are_used_before_the_next_product(body: tuple[str, ...], loads: int) -> None:
+    assert count("unpipelined", *loop(*body)) == loads
+
+
 def test_local_memory_is_each_threads_own() -> None:
     """One address of local memory is another place for each thread, and another number."""
     store, sums = "STL [R1], R0", "FFMA R20, R21, R21, R20"

@@ -207,6 +207,7 @@ _EFFECTS: Final = {
     "low-occupancy": "exposed-load slow-memory",
     "narrow-loads": "local-memory low-occupancy slow-memory exposed-load",
     "few-blocks": "exposed-load slow-memory low-occupancy",
+    "few-stages": "exposed-load slow-memory barriers local-memory",
     "block-shape": "uncoalesced halo low-occupancy exposed-load slow-memory divergence",
     "many-warps": "barriers barrier-skew needless-barrier block-switch small-blocks",
 }

@@ -367,6 +367,18 @@ def test_iterations_with_one_step_of_each_sum() -> None:
     assert found(replace(facts, products=3e5), "small-tiles") is None, "tensor cores are busy"
 
 
+def test_loads_and_products_that_take_turns() -> None:
+    """Nothing is under way while a product's operands are loaded: what no unit needs is lost."""
+    loads = {"unpipelined": ExtraWork(8, 8, "/src/k.py:36")}
+    mix = {"tensor.group.2": (4, 0, 0), "integer": (40, 0, 0)}
+    facts = RangeFacts("mma", mix=mix, products=1.5e5, extra=loads)
+    one = found(facts, "few-stages")
+    assert one is not None and one.confidence == "likely" and "k.py:36" in one.title
+    assert one.bound_share == pytest.approx(0.75 * (1 - 0.29 / 0.8), abs=0.02)
+    assert found(replace(facts, products=3e5), "few-stages") is None, "tensor cores are busy"
+    assert found(replace(facts, extra={}), "few-stages") is None
+
+
 def test_tiles_with_few_operations_for_a_byte() -> None:
     copies = access("copy.global.16", cost=16.0, least=16.0, blocks_share=0.9)
     some = (replace(copies.accesses[0], count=4),)

@@ -31,7 +31,7 @@ from ikp.analysis.explain.findings.repeated_accesses import (
 from ikp.analysis.explain.findings.sizes_of_blocks import block_shapes
 from ikp.analysis.explain.findings.slow_accesses import costly_accesses, slow_memory
 from ikp.analysis.explain.findings.slow_instructions import slow_arithmetic, warp_wide_costs
-from ikp.analysis.explain.findings.tensor_cores import idle_products, small_tiles
+from ikp.analysis.explain.findings.tensor_cores import idle_products, no_pipeline, small_tiles
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.findings.unused_hardware import (
     block_order,
@@ -88,5 +88,6 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     again_in_each_block,
     block_shapes,
     narrow_accesses,
+    no_pipeline,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""

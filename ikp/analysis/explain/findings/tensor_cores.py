@@ -193,6 +193,39 @@ def _found(
     )
 
 
+_OVERLAPPED: Final = 0.75
+"""Part of what no unit needs that a pipeline wins: of two kernels of libraries, 0.65 and 1."""
+_FAR: Final = 0.6
+"""Share of the nearest roof from which on little is left to overlap."""
+
+
+@if_counted
+def no_pipeline(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on products whose operands are loaded, waited for and used in turn."""
+    some = extra_of(work, "unpipelined")
+    near = nearest(launch)
+    saved = _OVERLAPPED * (1 - near)
+    if not some or near >= _FAR or not any(unit.startswith("tensor") for unit in work.issued):
+        return
+    place = short_line(some[0][1].line, some[0][0].name)
+    yield finding(
+        launch,
+        "few-stages",
+        title=f"{place} loads operands of products into registers, and waits for them before the "
+        "next product: loads and products take turns",
+        number=Number("share of the nearest roof", near, "share"),
+        at_stake=saved * launch.duration,
+        without="with loads an iteration ahead of their products",
+        confidence="likely",
+        rationale="counted: loads of loops with products that are used before the next product, "
+        "with no asynchronous copy in such a loop; no unit is at "
+        f"{100 * _FAR:.0f} % of its rate. Refuted if other warps' products fill the time.",
+        where=where_of_extra(launch, some),
+        suggestion="a pipeline: num_stages=3 or more, and a for loop over a range (Triton "
+        "pipelines no while loop); cp.async or TMA into several buffers in CUDA C++",
+    )
+
+
 _USUAL: Final = 50.0
 """Operations for each byte of a tile of 128 x 128 x 64 16-bit numbers: 64."""
 _BUSY: Final = 0.5

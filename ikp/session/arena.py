@@ -13,7 +13,7 @@ from typing import Any, Final
 from ikp.core import abi
 from ikp.core.segment import WORDS_AT, SegmentRows, Selection, Tensor
 from ikp.errors import BufferError, PatchError, UsageError
-from ikp.session.handed import is_made_ahead, made_ahead
+from ikp.session.handed import made_ahead
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Service
 from ikp.session.storage import Storage
@@ -156,7 +156,7 @@ class ReadySegments:
     pieces: deque[Tensor] = field(default_factory=deque)
     ahead: int = 1  # how many are made at once
     filling: bool = False  # the service is to make some
-    handed: bool = False  # a program holds a tensor of one, taken since some were last made
+    handed: bool = False  # programs are to hold them: all have the tensor for that made ahead
 
 
 class Shelf:
@@ -186,19 +186,22 @@ class Shelf:
         Raises:
             BufferError: the device has too little memory left.
         """
-        ready.handed |= handed
+        if handed and not ready.handed:
+            self._service.call(partial(self._hand, ready))
         try:
             piece = ready.pieces.popleft()
         except IndexError:
             return self._service.call(partial(self._make, ready))
-        if handed and not is_made_ahead(piece):
-            self._service.call(partial(made_ahead, piece))
         if 2 * len(ready.pieces) < ready.ahead and not ready.filling and ready.ahead > 1:
             self._refill(ready)
         return piece
 
     def take_some(self, ready: ReadySegments, most: int) -> list[Tensor]:
-        """Return zeroed segments that are at hand, and have the service make more for later."""
+        """Return zeroed segments that are at hand, and have the service make more for later.
+
+        No program is to hold them, nor later ones, until one is handed out again.
+        """
+        ready.handed = False
         made: list[Tensor] = []
         with suppress(IndexError):
             while len(made) < most:
@@ -220,6 +223,12 @@ class Shelf:
     def _lying(self) -> int:
         """Return the bytes of all ready segments."""
         return sum(each.kind.nbytes * len(each.pieces) for each in tuple(self._every.values()))
+
+    def _hand(self, ready: ReadySegments) -> None:
+        """Make the tensors that programs hold, from now on; in the service."""
+        ready.handed = True
+        for piece in tuple(ready.pieces):
+            made_ahead(piece)
 
     def _refill(self, ready: ReadySegments) -> None:
         if not ready.filling:
@@ -265,7 +274,7 @@ class Shelf:
                 if room <= 0:
                     break
                 pieces.extend(self._carved(ready, min(ready.ahead - len(pieces), room)))
-        ready.filling = ready.handed = False
+        ready.filling = False
 
     def _carved(self, ready: ReadySegments, most: int) -> list[Tensor]:
         """Return one to ``most`` new segments."""

@@ -292,9 +292,16 @@ def test_only_what_programs_hold_has_a_tensor_for_them_made_in_the_service(
     assert set(threads) == {beside.call(threading.get_ident)}
     until(lambda: not ready.filling)
     threads.clear()
-    for _ in range(20):
-        taken(True)
+    made = [shelf.take(ready, handed=True) for _ in range(20)]
     assert not threads, "they are made ahead of launches"
+    for piece in made:
+        del piece.ikp_handed
+        beside.call(lambda piece=piece: shelf.give_back(ready.kind, piece))
+    assert all(map(is_made_ahead, ready.pieces)), "those that were used, too"
+    shelf.take_some(ready, 4)
+    until(lambda: not ready.filling)
+    assert not any(is_made_ahead(shelf._carved(ready, 1)[0]) for _ in range(4))
+    assert taken(True)
 
 
 def test_a_choice_of_warps_is_written_ahead_too(beside: DeviceService, storage: Reused) -> None:

@@ -78,7 +78,7 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
         else:
             recording.open(undo, path)
         if family is not None or not forked:
-            launcher.exits = recording.end
+            launcher.exits = recording.exits
         undo.enter_context(recording.stepped_in)
         recording.step_in(beside=family is not None or not forked)
         undo.pop_all()  # no error: keep all contexts open
@@ -405,6 +405,20 @@ class Recording:
         self._unwatch()
         if isinstance(_failure(), KeyboardInterrupt):
             _die_of_interrupt()
+
+    def exits(self) -> None:
+        """Write the trace and report, as the program calls C's ``exit``; end ikp's threads.
+
+        This thread's variables are being destroyed, so another thread ends the recording. Handlers
+        of signals would not run now without ikp, as the program is in C.
+        """
+        ending = threading.Thread(target=self.end, name="ikp: writes the trace")
+        with deferred(hand_over=True, sparing=(signal.SIGINT,), windows=False):
+            ending.start()
+            ending.join()
+        from ikp.session.service import end_services
+
+        end_services("the program has ended.")
 
     def leave(self) -> None:
         """Write the trace before the process becomes another program, which goes on with the run.

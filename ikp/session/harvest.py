@@ -60,6 +60,10 @@ DECODED = 4
 """The size of a decoded trace by that of the bytes read back."""
 
 
+after_reading: list[Callable[[], None]] = []
+"""Called where segments have been read: C's exit() destroys what torch has made for that."""
+
+
 @dataclass(slots=True, eq=False)
 class Taken:
     """A segment that was handed out, with a weak reference to the tensor that the program holds.
@@ -341,6 +345,8 @@ class Harvest:
             self._lift([self._group[at] for at in range(together)])
         except Exception:  # noqa: BLE001 - no memory, a failed kernel: reported at the end
             self._group.clear()
+        for each in after_reading:
+            each()
         with self._lock:
             for _ in range(min(together, len(self._group))):
                 self._group.popleft()

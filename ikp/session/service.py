@@ -225,3 +225,14 @@ def service_of(device: Any) -> Service:
 def services() -> list[tuple[Any, Service]]:
     """Return the torch devices that have a service in this process, and their services."""
     return _services.every()
+
+
+def end_services(why: str) -> None:
+    """End the threads of all devices; jobs that wait are dropped.
+
+    Args:
+        why: the reason, for later callers.
+    """
+    for _, each in services():
+        if isinstance(each, DeviceService):
+            each.end(why)

@@ -1,5 +1,6 @@
 """The line under ``ikp run``'s table: what was lost, and how much of the time recording took."""
 
+import threading
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -144,3 +145,13 @@ def test_a_child_says_which_libraries_run_plain():
         "1 of 1 launches recorded, of 1 kernel. Wrote /w/x.pftrace",
         "kernels of liba.so, libb.so run plain: choose some with --kernel.",
     ]
+
+
+def test_at_c_s_exit_a_thread_with_variables_of_its_own_ends_the_recording(monkeypatch):
+    """Those of the program's thread are being destroyed."""
+    ended, stopped = [], []
+    monkeypatch.setattr(Recording, "end", lambda _: ended.append(threading.get_ident()))
+    monkeypatch.setattr("ikp.session.service.end_services", lambda _: stopped.extend(ended))
+    Recording.exits(Recording.__new__(Recording))
+    assert len(ended) == 1 and ended != [threading.get_ident()]
+    assert stopped == ended, "ikp's threads end behind it"

@@ -476,3 +476,27 @@ def test_the_hosts_jobs_run_here() -> None:
     here.look()
     assert len(asked) == 3
     assert here.call(threading.get_ident) == threading.get_ident()
+
+
+def test_the_threads_of_all_devices_can_be_ended(
+    beside: DeviceService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "services", lambda: [("cuda:7", beside), (CPU, Here(Reused()))])
+    service.end_services("the program has ended.")
+    assert not beside._thread.is_alive()
+    with pytest.raises(PatchError, match="the program has ended"):
+        beside.call(int)
+
+
+def test_who_asks_for_it_hears_of_each_reading(
+    host: Host, gpu: DeviceService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What torch has made for a reading is destroyed before what was registered before that."""
+    heard: list[int] = []
+    monkeypatch.setattr(harvest, "after_reading", [lambda: heard.append(threading.get_ident())])
+    with ikp.profile() as prof:
+        for i in range(60):
+            launch(host, prof, f"launch {i}")
+        until(lambda: any(each.lifted is not None for each in prof._recording._taken))
+        until(lambda: heard)
+    assert {*heard} == {gpu.call(threading.get_ident)}

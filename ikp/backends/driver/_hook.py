@@ -317,8 +317,11 @@ class Hook:
         return cell.contents
 
     def watch_exit(self) -> None:
-        """Have C's ``exit`` asked about, before destructors of what is loaded now."""
-        self._library.ikp_watch_exit()
+        """Have C's ``exit`` asked about, before destructors of what was made up to now.
+
+        In this thread, before all destructors: call it in each one that launches.
+        """
+        self._at_once.ikp_watch_exit()
 
     def slot(self) -> int:
         """Return a slot that is not in use yet; 0 where all are."""

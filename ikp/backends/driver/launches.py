@@ -44,6 +44,7 @@ from ikp.errors import CheckError, IkpError, PatchError
 from ikp.probes.made_patch import Patch
 from ikp.sass.cubins.module_memory import shared
 from ikp.session.current import Session
+from ikp.session.harvest import after_reading
 from ikp.session.known_launch import SlowError
 from ikp.session.replays import end_capture
 from ikp.signals import pass_on
@@ -113,6 +114,7 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
     launcher.wakers.append(hook.wake)
     asked = [Launches(hook, launcher)]
     hook.ask(asked[0].asked)
+    after_reading.append(hook.watch_exit)
 
     def in_child() -> None:
         if asked:
@@ -125,6 +127,7 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
         yield
     finally:
         hook.ask(None)
+        after_reading.remove(hook.watch_exit)
         asked[0].stocks.end_all()
         asked.pop().count()
 
@@ -155,7 +158,6 @@ class Launches:
     _bodies: set[int] = field(default_factory=set)
     """Numbers of captures under way into graphs that the program has made."""
     _dropped: int = 0
-    _exit_is_watched: bool = False
     _reset_ones: set[int] = field(
         default_factory=set
     )  # numbers of devices that the program has reset
@@ -578,7 +580,7 @@ class Launches:
         prof = taking.take(buffer, stream, captured=captured)
         if prof is None:
             return int(launch.function)
-        self._watch_exit()
+        self.hook.watch_exit()
         meant.patch = made.patch
         parameters = self._memory[kernel.id].parameters
         read = partial(values_as_text, launch, parameters)
@@ -616,12 +618,6 @@ class Launches:
         timed.recorded(int(launch.function), _grid(launch), meant.label, meant.facts)
         if not self._memory[kernel.id].constants:
             self._known.keep(launch, meant, kernel.function(), repeat)
-
-    def _watch_exit(self) -> None:
-        """Have C's ``exit`` asked about, after a first buffer: torch may have come with that."""
-        if not self._exit_is_watched:
-            self._exit_is_watched = True
-            self.hook.watch_exit()
 
     def _check_context(self) -> None:
         """Refuse a context in which torch's memory can't be used.

@@ -6,19 +6,42 @@ Run by ``test_ending.py`` in a process of its own, in which no driver has been l
 import ctypes
 import os
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver.launches import stepping_in
+from ikp.session.harvest import after_reading
 from tests.backends.driver.program import Launcher, fake_driver
 from tests.backends.driver.timing import Ending
 
 
 class Told(Launcher):
-    """Says that the program has called C's exit()."""
+    """Says that the program has called C's exit(), and what torch calculates then."""
 
     def exits(self) -> None:
-        print("told", flush=True)
+        import torch
+
+        print("told", float(torch.logspace(0, 1, 2).sum()), flush=True)
+
+
+def read() -> None:
+    """Do what ikp's own thread does that reads a launch back.
+
+    Each function of torch's has an object, made at its first use, that C's exit() destroys.
+    """
+    import torch
+
+    torch.logspace(0, 1, 2)
+    for each in after_reading:
+        each()
+
+
+def run_in_thread(run: Callable[[], object]) -> None:
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
 
 
 def main(image: Path, name: str) -> None:
@@ -40,8 +63,16 @@ def main(image: Path, name: str) -> None:
         for _ in range(4):
             launch()
         library.fake_clear()
+        run_in_thread(read)
         if way == "exit":
             ctypes.CDLL(None).exit(5)
+        elif way == "exit elsewhere":
+            run_in_thread(lambda: ctypes.CDLL(None).exit(5))
+        elif way == "quick exit":
+            ctypes.CDLL(None).quick_exit(5)
+        elif way == "thread ends":
+            run_in_thread(launch)
+            library.fake_clear()
         elif way == "reset":
             library.cuDevicePrimaryCtxReset_v2(0)
     print(library.fake_log().decode())

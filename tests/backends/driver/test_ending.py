@@ -13,10 +13,13 @@ pytestmark = pytest.mark.any_pins
 @pytest.mark.parametrize(
     ("way", "ends", "said"),
     [
-        ("exit", 5, "told"),
+        ("exit", 5, "told 11.0"),
+        ("exit elsewhere", 5, "told 11.0"),
+        ("quick exit", 5, "told 11.0"),
         # Where recording has ended, and where Python itself ends, it is no news.
         ("exit late", 5, ""),
         ("return", 0, ""),
+        ("thread ends", 0, ""),
     ],
 )
 def test_exit_of_c_is_told_while_launches_are_recorded(

@@ -7,6 +7,8 @@
    one of its type. */
 #include "launch.h"
 
+#include <execinfo.h>
+
 static Python python;
 static void *volatile whom;
 
@@ -62,14 +64,49 @@ SEEN(ikp_ask)(void *callable, const Python *functions) {
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-/* Have Python know that the program has called C's exit(): Python's own end asks no more, and does
-   not come here. Handlers run in the opposite order of their registration: before destructors of
-   what was loaded earlier. */
+enum { DEPTH = 12, EACH = 1024 };
+extern void *__dso_handle __attribute__((visibility("hidden")));
+extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *) __attribute__((weak));
+
+static int reported;
+
+/* Have Python know, once, that the program has called C's exit(): Python's own end asks no more, and does
+   not come here. */
 static void at_exit(void) {
-    notify(&(Launch){.node = EXIT});
+    Launch about = {.node = EXIT};
+    if (asking() && !__atomic_exchange_n(&reported, 1, __ATOMIC_SEQ_CST)) ask(&about);
 }
 
-SEEN(ikp_watch_exit)(void) { return atexit(at_exit); }
+/* Whether exit() ends this thread's variables, and not the end of the thread. */
+static int in_exit(void) {
+    void *frames[DEPTH];
+    Dl_info about;
+    int count = backtrace(frames, DEPTH);
+    for (int i = 0; i < count; i++)
+        if (dladdr((char *)frames[i] - 1, &about) && about.dli_sname &&
+            !strcmp(about.dli_sname, "exit"))
+            return 1;
+    return 0;
+}
+
+static void at_end(void *unused) {
+    (void)unused;
+    if (in_exit()) at_exit();
+}
+
+/* exit() ends its thread's variables first; then it calls what atexit() has registered, the latest first.
+   So a variable of a thread that launches comes before all destructors. Where another thread calls
+   exit(), what was first used after the latest registration is gone then, as each function of torch's
+   has such an object: so this registers itself again and again. */
+SEEN(ikp_watch_exit)(void) {
+    static __thread int watched;
+    static unsigned times;
+    if (!watched && __cxa_thread_atexit_impl)
+        watched = !__cxa_thread_atexit_impl(at_end, NULL, &__dso_handle);
+    unsigned now = __atomic_fetch_add(&times, 1, __ATOMIC_RELAXED);
+    if (!now) at_quick_exit(at_exit);
+    return now % EACH && now > EACH ? 0 : atexit(at_exit);
+}
 
 /* --- forks ------------------------------------------------------------------------------------ */
 
@@ -80,6 +117,7 @@ static void in_child(void) {
     static const pthread_rwlock_t fresh = PTHREAD_RWLOCK_INITIALIZER;
     lock = fresh;
     whom = NULL;
+    reported = 0;
 }
 
 __attribute__((constructor)) static void begin(void) {

@@ -13,7 +13,7 @@ FORMS: Final = {
     0x82F: "other|P81|UR16 P87", 0xAB9: "load|UR16*|", 0x7AC: "load|UR16*|UR24",
     0xB82: "load|R16*|R24", 0xA02: "load|R16|", 0x202: "copy|R16|R32", 0x802: "0|R16|",
     0xC02: "copy|R16|UR32", 0xC82: "copy|UR16|UR32", 0x2CA: "copy|UR16|R24", 0x3C2: "copy|UR16|R24",
-    0xE25: "pair|R16+|R24 R64 UR32+", 0x224: "2|R16|R24 R32 R64",
+    0xE25: "other|R16+|R24 R64 UR32+", 0x224: "2|R16|R24 R32 R64",
     0x424: "mixed|R16|R24 R64", 0x824: "1|R16|R24 R64", 0xE24: "2|R16|R24 R64 UR32",
     0x2A4: "2|UR16|UR24 UR32 UR64", 0x8A4: "1|UR16|UR24 UR64", 0x836: "0|R16|R24",
     0x835: "0|R16|R24", 0x810: "0|R16|R24 R64", 0xC36: "0|R16|R24 UR32",

@@ -77,12 +77,10 @@ class Rules:
         """Return what an inserted instruction's first target holds."""
         if own.kind == "load":
             return self._constants(own)
-        if own.kind not in _RESULTS and own.kind != "pair":
+        if own.kind not in _RESULTS:
             return [OTHER]
         read = [_of(values, first) for first, _ in own.sources]
-        if own.kind == "pair" and read[:2] == [ZERO, ZERO]:
-            return [_of(values, own.sources[-1][0] + n) for n in range(2)]
-        return [OTHER if own.kind == "pair" else _RESULTS[own.kind](own, read)]
+        return [_RESULTS[own.kind](own, read)]
 
     def _constants(self, own: Inserted) -> list[int]:
         """Return what is in the constants that an instruction loads."""

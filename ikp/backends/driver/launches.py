@@ -21,8 +21,8 @@ from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
 from ikp.backends.driver._chip_cubins import NoCodeError, compiled, cubin
 from ikp.backends.driver._hook import DriverObject, HandleKind, Hook, NodeKind
-from ikp.backends.driver._known_launches import KnownLaunches
 from ikp.backends.driver._passed import shape, values, values_as_text
+from ikp.backends.driver._repeating import KnownLaunches, Stocks, look_after
 from ikp.backends.driver._seen_kernels import (
     Chooser,
     KernelMemory,
@@ -32,7 +32,6 @@ from ikp.backends.driver._seen_kernels import (
     language_of,
     ptx_of,
 )
-from ikp.backends.driver._stocks import Stocks, look_after
 from ikp.backends.further_runs import run_further
 from ikp.backends.labels import Labels
 from ikp.backends.launched_grid import LaunchGrid

@@ -4,7 +4,7 @@
 
 enum { WORDS = 9 }; /* of the further argument */
 
-/* Python's, which keeps it as long as it is held here (Stock in _stocks.py). */
+/* Python's, which keeps it as long as it is held here (StockedLaunches in _hook.py). */
 typedef struct Stock {
     struct Stock *next; /* of the same function's entry */
     Handle function;

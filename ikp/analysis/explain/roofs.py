@@ -86,11 +86,12 @@ def nearest(launch: Prepared, without: tuple[str, ...] = (), gone: float = 0.0) 
         gone: the share of all instructions that it makes superfluous.
     """
     shares = (
-        one.share * (1 - gone if one.name in _ARITHMETIC else 1) / REACHED.get(one.name, _USUAL)
+        min(one.share / REACHED.get(one.name, _USUAL), 1.0)
+        * (1 - gone if one.name in _ARITHMETIC else 1)
         for one in roofs(launch)
         if one.name not in without
     )
-    return min(max(shares, default=0.0), 1.0)
+    return max(shares, default=0.0)
 
 
 def needs_of(work: CountedWork) -> dict[str, float]:

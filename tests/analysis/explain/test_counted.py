@@ -553,7 +553,8 @@ def test_powers_and_divisions_are_told_by_their_line() -> None:
     assert found(slow(0.9), "slow-arithmetic") is None, "nothing slow in it"
     lines = (LineFacts("/src/k.py:24", 180, {"power": 4.0}),)
     half = replace(slow(0.9), mix={"fma": (125, 0, 0), "integer": (75, 0, 0)}, lines=lines)
-    for activity, sure in (("compute", "likely"), ("wait:memory", "possible")):
+    some = (("compute", "likely"), ("wait:memory", "possible"), ("load", "likely"))
+    for activity, sure in some:  # of a range with loads, arithmetic has the part that it takes
         one = found(replace(half, activity=activity), "slow-arithmetic")
         assert one is not None and one.confidence == sure, "warps wait for memory meanwhile"
 
@@ -582,6 +583,15 @@ def test_divisions_of_indices_are_a_cause_at_the_roof_of_instructions(
     lines = (LineFacts("/src/k.cu:57", 0.95 * count, {"integer division": divisions}),)
     one = found(RangeFacts("load", mix=mix, lines=lines), "slow-arithmetic")
     assert one is not None and one.confidence == (sure if full else "possible")
+
+
+def test_at_the_roof_of_instructions_each_that_goes_is_won() -> None:
+    """Counts are about right: 4 % more than the issue slots hold is at that roof, and not above."""
+    mix = {"fma": (270, 0, 0), "integer": (250, 0, 0)}
+    checks = {"checks": ExtraWork(156, 40, "/src/k.cu:13")}
+    facts = RangeFacts("load", mix=mix, serves={"conditions": 520}, extra=checks)
+    one = found(facts, "checks")
+    assert one is not None and one.bound_share == pytest.approx(156 / 520)
 
 
 def narrow(count: float, **more: Any) -> RangeFacts:

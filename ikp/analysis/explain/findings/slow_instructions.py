@@ -17,7 +17,7 @@ from typing import Final
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, if_counted
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.hot_code import Hot, hot_ranges
+from ikp.analysis.explain.hot_code import Hot, hot_ranges, laid_to
 from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.places import share_of_time, where_of
 from ikp.analysis.explain.prepared import Prepared
@@ -215,7 +215,7 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         if place
         and first
         and (
-            (_WASTE & {*slow.functions} and gone >= _MOST and not _waits_for_memory(launch))
+            (_WASTE & {*slow.functions} and gone >= _MOST and not _waits_for_memory(launch, work))
             or (_REPLACED & {*slow.functions} and gone >= _MOST and _is_full(launch))
             or divides
         )
@@ -306,16 +306,17 @@ def _is_full(launch: Prepared) -> bool:
     return share_of(launch, "issue", "integer", "FMA", "XU") >= NEAR
 
 
-def _waits_for_memory(launch: Prepared) -> bool:
+def _waits_for_memory(launch: Prepared, work: CountedWork) -> bool:
     """Whether warps spend most of their time in accesses to memory, and no arithmetic unit is full.
 
-    Then a warp's arithmetic is done while others wait.
+    Then a warp's arithmetic is done while others wait. Of code that does both, memory has its part.
     """
-    memory = launch.share_in(launch.regions(_MEMORY))
+    waits = launch.share_in(launch.regions((Activity.WAIT_MEMORY,)))
+    memory = waits + laid_to(launch, work, lambda unit: unit.startswith(_OF_MEMORY))
     return memory >= _HALF and share_of(launch, "issue", "integer", "XU", "FP64", "FMA") < NEAR
 
 
-_MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
+_OF_MEMORY: Final = ("load.global", "store.global", "atomic.global")
 
 
 @dataclass(frozen=True, slots=True)

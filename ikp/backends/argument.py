@@ -69,8 +69,14 @@ _OFF: dict[int, Any] = {}
 
 def argument(segment: Segment) -> Argument:
     """Return the ``prof`` argument for one launch that records into ``segment``."""
+    made = bare(segment)
+    return made._replace(spec=_constant(made.spec))
+
+
+def bare(segment: Segment) -> Argument:
+    """Return what ``argument`` does for a launch whose kernel takes no such argument."""
     size = segment.nbytes - LAUNCH_HEADER_BYTES if segment.enabled else 0
-    return Argument(segment.data, size, _constant(str(segment.spec)))
+    return Argument(segment.data, size, str(segment.spec))
 
 
 def repeated(prof: Argument) -> Callable[[Tensor], Argument]:

@@ -40,6 +40,7 @@ from ikp.errors import PatchError
 from ikp.probes.kept_code import KEPT, keep
 from ikp.session import current
 from ikp.session.current import Session
+from ikp.session.device import HOST
 from ikp.session.known_launch import Launching, SlowError
 from ikp.session.service import service_of
 from ikp.unedited.plan import Plan
@@ -188,7 +189,7 @@ def beside(prof: Any, stream: int, *, captured: bool) -> Callable[[Callable[[], 
     """
     if stream == PER_THREAD or captured:
         return _here
-    return service_of(getattr(prof.data, "device", None)).call
+    return service_of(getattr(prof.data, "device", HOST)).call
 
 
 def _here(job: Callable[[], None]) -> None:
@@ -206,13 +207,13 @@ def _beside() -> Any:
 def taken(
     make: Callable[[], Any], stream: int, otherwise: Callable[[], Any], *, captured: bool
 ) -> Any:
-    """Return the buffer of a launch; without asking torch, where all that it needs is at hand.
+    """Return the buffer of a launch; without asking the device, where all it needs is at hand.
 
     Args:
         make: takes the buffer.
         stream: the driver's handle.
-        otherwise: takes it where torch is to be asked.
-        captured: whether a CUDA graph captures the launch: then torch is asked.
+        otherwise: takes it where torch or the driver is to be asked.
+        captured: whether a CUDA graph captures the launch: then they are asked.
     """
     if not captured:
         with suppress(SlowError), Launching(cuda.device(), 0 if stream == PER_THREAD else stream):

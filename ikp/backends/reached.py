@@ -19,6 +19,7 @@ import numpy as np
 from ikp.checking.comparison import Buffer, disjoint
 from ikp.driver import cuda_memory
 from ikp.errors import PatchError
+from ikp.session.device import torch_of_program
 
 _WORD: Final = 8
 _TABLE: Final = 1 << 20
@@ -151,9 +152,13 @@ def _allocation(word: int) -> Block | None:
 
 
 def torch_blocks() -> list[tuple[int, int, bool]]:
-    """Return the blocks of torch's allocator: address, bytes, and whether each is allocated."""
-    import torch
+    """Return the blocks of torch's allocator: address, bytes, and whether each is allocated.
 
+    A program without torch has none.
+    """
+    torch = torch_of_program()
+    if torch is None:
+        return []
     try:
         return [block for segment in torch.cuda.memory_snapshot() for block in _blocks(segment)]
     except (RuntimeError, KeyError, TypeError):

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.profiling.torch_profiler import HostRecording
 
-_NO_TORCH: Final = "the program does not import torch"
+_NO_TORCH: Final = (
+    "the program does not import torch, whose profiler does it. A report of Nsight Systems can be "
+    "put beside the trace: ikp join TRACE.pftrace REPORT.sqlite"
+)
 _NO_CUDA: Final = "torch has not initialised CUDA in this process"
 _LACKS: Final = "this version of torch lacks names that ikp uses"
 _FORKED: Final = "it was forked from a process of which the host is recorded"

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ikp.core import abi
 from ikp.core.segment import WORDS_AT, SegmentRows, Selection, Tensor
 from ikp.errors import BufferError, PatchError, UsageError
+from ikp.session.device import Device
 from ikp.session.handed import made_ahead
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Service
@@ -55,7 +56,7 @@ class Arena:
     another is taken, chunks get room for more of them.
     """
 
-    def __init__(self, storage: Storage, device: Any) -> None:
+    def __init__(self, storage: Storage, device: Device) -> None:
         self._storage, self._device = storage, device
         self._chunk: Tensor = None
         self._used = 0
@@ -72,7 +73,7 @@ class Arena:
         return self._carve_new(nbytes) if piece is None else piece
 
     def take_some(self, nbytes: int, most: int) -> list[Tensor]:
-        """Return one to ``most`` tensors as ``take`` does, from one chunk: torch makes all at once.
+        """Return one to ``most`` tensors as ``take`` does, from one chunk, made at once.
 
         Raises:
             BufferError: the device has too little memory left for one.
@@ -83,9 +84,9 @@ class Arena:
         more = min(most - 1, room // nbytes)
         if more <= 0:
             return [first]
-        rest = self._chunk[self._used : self._used + more * nbytes].view(more, nbytes)
+        rest = self._chunk[self._used : self._used + more * nbytes]
         self._used += more * nbytes
-        return [first, *rest.unbind(0)]
+        return [first, *rest.split(nbytes)]
 
     def drop(self) -> None:
         """Carve nothing from the current chunk any more."""
@@ -166,7 +167,7 @@ class Shelf:
     time. Only where none is left, the launching thread waits for one.
     """
 
-    def __init__(self, service: Service, device: Any) -> None:
+    def __init__(self, service: Service, device: Device) -> None:
         self._service = service
         self._arena = Arena(service.storage, device)
         self._every: dict[SegmentKind, ReadySegments] = {}

@@ -17,6 +17,7 @@ from ikp.core.trace import Launch, Trace
 from ikp.core.warps import launch_bounds
 from ikp.driver.handshake import Dialogue
 from ikp.errors import PatchError
+from ikp.session.device import Device, device_of
 from ikp.session.service import Each, Service, service_of
 from ikp.session.storage import drives_cuda
 
@@ -32,7 +33,7 @@ _KEPT: Final = 1 << 16
 class GpuClock:
     """Handshakes with one GPU. Any thread may ask for one; the service's thread makes it."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Device) -> None:
         self._device = device
         self._service: Service = service_of(device)
         self._dialogue: Dialogue | None = None
@@ -110,7 +111,7 @@ class GpuClock:
             return None
         try:
             if self._dialogue is None:
-                self._dialogue = Dialogue(self._device.index)
+                self._dialogue = Dialogue(self._device.index or 0)
             self._launched = self._dialogue.begin()
         except PatchError as error:
             self.refused = str(error)
@@ -137,11 +138,12 @@ class GpuClock:
 _clocks = Each(GpuClock)
 
 
-def clock_of(device: Any) -> GpuClock | None:
-    """Return the clock of a torch device: one for all sessions; None where there are no handshakes.
+def clock_of(named: Any) -> GpuClock | None:
+    """Return the clock of a device, torch's or ikp's: one for all sessions; or None.
 
     The host's own clock needs none, and GPUs without CUDA have none.
     """
+    device = device_of(named)
     if device.type != "cuda":
         return None
     return _clocks.of(device) if drives_cuda() else None

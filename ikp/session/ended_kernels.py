@@ -10,11 +10,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
 
-from ikp.core.segment import WORDS_AT, Segment
-from ikp.errors import FaultError
+from ikp.core.segment import WORDS_AT, Segment, SegmentRows
+from ikp.driver import devices
+from ikp.errors import FaultError, PatchError
+from ikp.session.device import Device, device_of
 from ikp.session.harvest import Taken
+from ikp.session.service import service_of
+from ikp.session.storage import drives_cuda
 
 _GOES_ON = (
     "A warp goes on after a store that fails, and may finish: look at the ranges that ended last, "
@@ -26,15 +29,35 @@ _SHOWN = 3
 
 def gpus_of(segments: list[Segment]) -> set[str]:
     """Return the GPUs on which the segments lie."""
-    return {str(segment.data.device) for segment in segments if segment.data.is_cuda}
+    return set(map(str, _gpus_of(segments)))
+
+
+def _gpus_of(segments: Sequence[Segment]) -> set[Device]:
+    return {device_of(segment.data.device) for segment in segments if segment.data.is_cuda}
 
 
 def wait(segments: list[Segment]) -> None:
-    """Wait for everything queued on the segments' devices."""
-    for device in {segment.data.device for segment in segments if segment.data.is_cuda}:
+    """Wait for everything queued on the segments' devices.
+
+    Raises:
+        RuntimeError: a kernel has failed.
+    """
+    for device in _gpus_of(segments):
+        _synchronize(device)
+
+
+def _synchronize(device: Device) -> None:
+    """Wait for everything queued on a GPU.
+
+    Raises:
+        RuntimeError: a kernel has failed.
+    """
+    if not drives_cuda():
         import torch
 
-        torch.cuda.synchronize(device)
+        torch.cuda.synchronize(str(device))
+    elif failed := devices.failure(device.index or 0):
+        raise RuntimeError(failed)
 
 
 def wait_for(segments: list[Segment], patience_s: float | None) -> bool:
@@ -74,36 +97,34 @@ def ends_within(patience_s: float, wait: Callable[[], None]) -> bool:
 
 def ended_or_failed(
     segments: list[Segment], patience_s: float | None
-) -> tuple[bool, dict[Any, str]]:
+) -> tuple[bool, dict[Device, str]]:
     """Wait as ``wait_for`` does; return whether all kernels ended, and errors of failed GPUs."""
     try:
         ended = wait_for(segments, patience_s)
-    except RuntimeError:
+    except (PatchError, RuntimeError):
         ended = True
-    devices = {each.data.device for each in segments if each.data.is_cuda}
-    return ended, failures(devices) if ended else {}
+    return ended, failures(_gpus_of(segments)) if ended else {}
 
 
 def written(segment: Segment) -> bool:
     """Return whether a kernel has begun to record into the segment."""
-    header = segment.data[:WORDS_AT].cpu().numpy()
-    return bool(header.any())
+    service = service_of(segment.data.device)
+    read = partial(service.storage.read, segment.data, SegmentRows(0, WORDS_AT))
+    return bool(service.call(read).any())
 
 
-def failures(devices: Collection[Any]) -> dict[Any, str]:
+def failures(gpus: Collection[Device]) -> dict[Device, str]:
     """Wait for everything queued on GPUs; return the error of each one that has failed."""
-    found: dict[Any, str] = {}
-    for device in devices:
-        import torch
-
+    found: dict[Device, str] = {}
+    for device in gpus:
         try:
-            torch.cuda.synchronize(device)
-        except RuntimeError as error:
+            _synchronize(device)
+        except (PatchError, RuntimeError) as error:
             found[device] = next(iter(str(error).splitlines()), type(error).__name__)
     return found
 
 
-def lost(taken: Sequence[Taken], failed: Mapping[Any, str]) -> list[Taken]:
+def lost(taken: Sequence[Taken], failed: Mapping[Device, str]) -> list[Taken]:
     """Return the segments whose memory can't be read any more."""
     return [
         each
@@ -111,23 +132,25 @@ def lost(taken: Sequence[Taken], failed: Mapping[Any, str]) -> list[Taken]:
         if each.lifted is None
         and each.drain is None  # what it has read is on the host
         and each.segment.data.is_cuda
-        and each.segment.data.device in failed
+        and device_of(each.segment.data.device) in failed
     ]
 
 
-def streams(taken: Sequence[Taken], failed: Mapping[Any, str]) -> list[str]:
+def streams(taken: Sequence[Taken], failed: Mapping[Device, str]) -> list[str]:
     """Return the labels of streams that had not ended: what was read while they ran is there."""
     return [
         each.segment.label
         for each in taken
-        if each.lifted is None and each.drain is not None and each.segment.data.device in failed
+        if each.lifted is None
+        and each.drain is not None
+        and device_of(each.segment.data.device) in failed
     ]
 
 
 def fault(
     gone: Sequence[Taken],
     launches: int,
-    failed: Mapping[Any, str],
+    failed: Mapping[Device, str],
     facts: Mapping[str, str],
     running: Sequence[str] = (),
 ) -> FaultError:

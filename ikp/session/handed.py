@@ -2,7 +2,7 @@
 
 A view of a GPU's memory asks the CUDA runtime for the device. Inside the program's own call of the
 runtime, that would get a record of its own from CUPTI. So the service makes the tensor with the
-segment, before a launch asks for one.
+segment, before a launch asks for one. In a program without torch, none does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 from ikp.core.segment import Segment, Tensor
 from ikp.session import launch_marks
 from ikp.session.current import Opening
+from ikp.session.device import Device, device_of
+from ikp.session.device_bytes import tensor_of
 from ikp.session.replays import captured as note_capture
 from ikp.session.storage import launch_stream
 from ikp.warning import warn
@@ -27,13 +29,13 @@ _pinned: dict[int, Tensor] = {}
 def made_ahead(data: Tensor) -> Tensor:
     """Return the memory of a segment, with the tensor made that ``hand_out`` is to return of it."""
     if not is_made_ahead(data):
-        data.ikp_handed = data.as_subclass(_kind())
+        data.ikp_handed = tensor_of(data).as_subclass(_kind())
     return data
 
 
 def is_made_ahead(data: Tensor) -> bool:
     """Return whether ``hand_out`` makes no tensor of this memory any more."""
-    return "ikp_handed" in data.__dict__
+    return getattr(data, "ikp_handed", None) is not None
 
 
 def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
@@ -44,9 +46,11 @@ def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
         label: of the buffer.
         opening: the opening of the session that reads it; None where no kernel records into it.
     """
-    handed = data.__dict__.pop("ikp_handed", None)
+    handed = getattr(data, "ikp_handed", None)
     if handed is None:
-        handed = data.as_subclass(_kind())
+        handed = tensor_of(data).as_subclass(_kind())
+    else:
+        data.ikp_handed = None
     handed.ikp_notice = None if opening is None else Notice(data, label, opening)
     return handed
 
@@ -63,11 +67,20 @@ class Held:
         opening: the opening of the session that reads it; None where no kernel records into it.
     """
 
-    __slots__ = ("__weakref__", "address", "ikp_notice", "nbytes")
+    __slots__ = ("__weakref__", "address", "device", "ikp_notice", "nbytes")
 
     def __init__(self, data: Tensor, nbytes: int, label: str, opening: Opening | None) -> None:
         self.address, self.nbytes = int(data.data_ptr()), nbytes
+        self.device = data.device
         self.ikp_notice = None if opening is None else Notice(data, label, opening)
+
+    def data_ptr(self) -> int:
+        """Return the address."""
+        return self.address
+
+    def numel(self) -> int:
+        """Return how many bytes there are."""
+        return self.nbytes
 
 
 class Notice:
@@ -98,14 +111,14 @@ class Notice:
             return
         if self._stream is None:
             data = self._data
-            self._stream = launch_stream(data.device) if data.is_cuda else _none
+            self._stream = launch_stream(self.device) if data.is_cuda else _none
         stream, captured = self._stream()
         if captured or launch_marks.marks or stream not in self.streams:  # asked twice a launch
             self.launched(stream, captured=captured)
         opening = self.opening
         if opening.lasts and opening.pid == os.getpid():
             return
-        _pinned[self._data.untyped_storage().data_ptr()] = self._data
+        _pinned[self.address] = self._data
         if not self._warned:
             self._warned = True
             warn(self._why(), stacklevel=4)
@@ -120,14 +133,14 @@ class Notice:
             self.segment.number = launch_marks.mark(self.segment.number)
         if captured:
             self.captured = True
-            _pinned[self._data.untyped_storage().data_ptr()] = self._data
+            _pinned[self.address] = self._data
             if self._data.is_cuda:
                 note_capture(stream, self)
 
     @property
-    def device(self) -> Any:
-        """The torch device of the buffer."""
-        return self._data.device
+    def device(self) -> Device:
+        """The device of the buffer."""
+        return device_of(self._data.device)
 
     @property
     def address(self) -> int:

@@ -19,9 +19,12 @@ from functools import partial
 from typing import Any
 
 from ikp.core.segment import Segment, SegmentRows, Tensor
+from ikp.errors import PatchError
 from ikp.session.arena import SegmentKind, Shelf
+from ikp.session.device import HOST, Device
+from ikp.session.device_bytes import NoBytes
 from ikp.session.handed import Notice, StockNotice
-from ikp.session.lifting import Drain, Drained, Lifted, Whole, lift_all
+from ikp.session.lifting import Drain, Drained, Lifted, Whole, copies_of, lift_all
 from ikp.session.memory import DEFAULT_BYTES, SHARE, free_bytes
 from ikp.session.replays import Replayed
 from ikp.session.service import Service
@@ -100,7 +103,7 @@ class Taken:
 class Harvest:
     """The reclaim of one device: reads segments of finished launches, and shelves their memory."""
 
-    def __init__(self, device: Any, service: Service, shelf: Shelf) -> None:
+    def __init__(self, device: Device, service: Service, shelf: Shelf) -> None:
         self._device, self._service, self._shelf = device, service, shelf
         self._lock = threading.Lock()
         self._waiting: deque[Taken] = deque()
@@ -296,7 +299,7 @@ class Harvest:
         """Have a group of segments launched on a stream read, unless a group is being read.
 
         Args:
-            stream: torch's; None for the host.
+            stream: None for the host.
             number: its handle.
             short: whether memory is short.
             settled: whether only launches that have settled are read, unless memory is short.
@@ -315,7 +318,7 @@ class Harvest:
         try:
             # Not in this thread: it may be inside the program's own call into the CUDA runtime.
             event = None if stream is None else self._service.call(stream.record_event)
-        except RuntimeError:  # a kernel has failed: reported when the session ends
+        except (PatchError, RuntimeError):  # a kernel has failed: reported when the session ends
             with self._lock:
                 self._waiting.extendleft(reversed(self._group))
                 self._group.clear()
@@ -382,8 +385,6 @@ class Harvest:
         self._service.call(partial(self._leave, taken))
 
     def _leave(self, taken: list[Taken]) -> None:
-        import torch
-
         with self._lock:
             self._paused += 1
             self._group.clear()
@@ -395,20 +396,13 @@ class Harvest:
                 each.lifted, each.drain = lifted, None
                 self._kept += lifted.nbytes
         for each in taken:
-            each.segment.data = torch.empty(0, dtype=torch.uint8)
+            each.segment.data = NoBytes(HOST)
 
     def _for_good(self, some: list[Taken]) -> Iterator[tuple[Taken, Lifted | Drained | Whole]]:
         """Yield launches with their records, all bytes of them where no parts are known."""
         storage = self._service.storage
         whole = [each for each in some if each.drain is None]
-        for each, found in zip(
-            whole, lift_all(storage, [each.segment for each in whole]), strict=True
-        ):
-            if found is not None:
-                yield each, found[0]
-            else:
-                data, every = each.segment.data, SegmentRows(0, each.segment.nbytes)
-                yield each, Whole(storage.read(data, every))
+        yield from zip(whole, copies_of(storage, [each.segment for each in whole]), strict=True)
         for each in some:
             if each.drain is not None:
                 yield each, each.drain.so_far()
@@ -421,8 +415,6 @@ class Harvest:
 
     def _lifted(self, taken: Taken, lifted: Lifted | Drained) -> None:
         """Note a launch's bytes on the host: its memory is free."""
-        import torch
-
         segment = taken.segment
         with self._lock:
             if lifted.most is not None:
@@ -438,4 +430,4 @@ class Harvest:
             self.crowded = self._unread > BEGIN_BYTES
             self._kept += lifted.nbytes
             taken.lifted, taken.notice, taken.drain = lifted, None, None
-            segment.data = torch.empty(0, dtype=torch.uint8, device=self._device)
+            segment.data = NoBytes(self._device)

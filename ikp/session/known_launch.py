@@ -1,16 +1,16 @@
 """The launch that this thread makes now, where its launcher knows the device and the stream.
 
 Torch knows them, too, but asks the CUDA runtime, whose call would be inside the program's own.
-CUPTI makes a record of such a call, and torch.profiler fails at two records of one launch.
+CUPTI makes a record of such a call, and torch.profiler fails at two records of one launch. A
+program without torch has nothing else that knows them.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 LASTS_S: Final = 0.25
 """So long after it was made, no launch takes a segment of a stock: clocks and sizes are looked at
@@ -31,31 +31,33 @@ def revoke() -> None:
 class _UnderWay(threading.local):
     device: int = -1  # the device's number; -1: no such launch is under way
     stream: int = 0
+    slowly: bool = False  # whether what is not at hand may be asked for
 
 
 now = _UnderWay()
 
 
 class SlowError(Exception):
-    """What a launch needs is not at hand: torch would have to be asked."""
+    """What a launch needs is not at hand: the device would have to be asked."""
 
 
 class Launching:
-    """A context of a launch, in which torch is not asked: ``SlowError`` is raised instead.
+    """A context of a launch, in which the device is not asked: ``SlowError`` is raised instead.
 
     Args:
         device: its number.
         stream: the driver's handle; not of a stream that is captured.
+        slowly: whether the device is asked: in a thread of ikp's own, which makes no launch.
     """
 
     __slots__ = ("_before", "_here")
 
-    def __init__(self, device: int, stream: int) -> None:
-        self._here = device, stream
+    def __init__(self, device: int, stream: int, *, slowly: bool = False) -> None:
+        self._here = device, stream, slowly
 
     def __enter__(self) -> None:
-        self._before = now.device, now.stream
-        now.device, now.stream = self._here
+        self._before = now.device, now.stream, now.slowly
+        now.device, now.stream, now.slowly = self._here
 
     def __exit__(
         self,
@@ -63,27 +65,10 @@ class Launching:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        now.device, now.stream = self._before
+        now.device, now.stream, now.slowly = self._before
 
 
-def ask_torch() -> None:
-    """Raise a SlowError inside the context of a launch: what follows asks torch."""
-    if now.device >= 0:
+def ask_device() -> None:
+    """Raise a SlowError inside the context of a launch: what follows asks torch or the driver."""
+    if now.device >= 0 and not now.slowly:
         raise SlowError
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchStream:
-    """The stream of a launch, for the service."""
-
-    number: int
-    device: Any  # torch's
-
-    def record_event(self) -> Any:
-        """Return an event behind all that is in the stream now."""
-        import torch
-
-        known = torch.cuda.default_stream(self.device)
-        if self.number:
-            known = torch.cuda.ExternalStream(self.number, self.device)
-        return known.record_event()

@@ -8,11 +8,12 @@ ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from ikp.driver import cuda
 from ikp.errors import PatchError
 from ikp.session import current, replays
+from ikp.session.device import Device
 from ikp.session.ended_kernels import ends_within
 from ikp.session.service import DeviceService, services
 from ikp.signals import pass_on
@@ -30,7 +31,7 @@ before: list[Callable[[], None]] = []
 
 
 class _Leaver(Protocol):
-    def leave(self, device: Any, *, readable: bool) -> None:
+    def leave(self, device: Device, *, readable: bool) -> None:
         """Copy to the host all that is recorded on a GPU."""
 
 
@@ -57,10 +58,10 @@ def leave(ordinal: int) -> bool:
     return ordinal in _left
 
 
-def _leave(device: Any, service: DeviceService) -> None:
+def _leave(device: Device, service: DeviceService) -> None:
     from ikp.session.clocks import clock_of  # not for a program that launches nothing
 
-    lost = _failure(device.index)
+    lost = _failure(device.index or 0)
     try:
         for each in _recordings():
             try:

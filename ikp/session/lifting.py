@@ -225,6 +225,19 @@ def lift_all(storage: Storage, segments: Sequence[Segment]) -> list[_Found]:
     return made
 
 
+def copies_of(storage: Storage, segments: Sequence[Segment]) -> list[Lifted | Whole]:
+    """Return what launches wrote, all bytes of a segment where its parts are not known, or many.
+
+    Their memory can't be used again: which parts are to be zeroed is not returned.
+    """
+    return [
+        found[0]
+        if found is not None
+        else Whole(storage.read(segment.data, SegmentRows(0, segment.nbytes)))
+        for segment, found in zip(segments, lift_all(storage, segments), strict=True)
+    ]
+
+
 def _steps(segment: Segment) -> _Steps:
     """Yield the parts to copy next; return what ``lift`` does."""
     (head,) = yield [LAUNCH_HEADER]

@@ -11,8 +11,11 @@ from typing import Any, Final
 from ikp.core import abi
 from ikp.core.abi import OverflowMode
 from ikp.core.segment import MAX_WARPS, Selection, Spec
+from ikp.driver import devices
 from ikp.errors import UsageError
-from ikp.session.known_launch import ask_torch
+from ikp.session.device import Device
+from ikp.session.known_launch import ask_device
+from ikp.session.storage import drives_cuda
 
 DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
 """The size of a buffer where the launch's grid is not known."""
@@ -43,7 +46,7 @@ class BufferSize:
         self,
         spec: Spec,
         chosen: Selection,
-        device: Any,
+        device: Device,
         given: Any,
         made: int | None = None,
         attempted: int = 0,
@@ -55,7 +58,7 @@ class BufferSize:
         Args:
             spec: how the kernel records.
             chosen: which warps and blocks record.
-            device: torch's.
+            device: of the launch.
             given: the session's size, where the user gave one.
             made: the records of the busiest warp of earlier launches like this, where memory is
                 short and they are known.
@@ -143,14 +146,16 @@ def _is_count(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool) and index(value) >= 0
 
 
-def free_bytes(device: Any) -> int | None:
+def free_bytes(device: Device) -> int | None:
     """Return how much memory a GPU has left; None for the host."""
-    if getattr(device, "type", "cpu") == "cpu":
+    if device.type == "cpu":
         return None
+    ask_device()
+    if drives_cuda():
+        return devices.free_bytes(device.index or 0)
     import torch
 
-    ask_torch()
-    return int(torch.cuda.mem_get_info(device)[0])
+    return int(torch.cuda.mem_get_info(str(device))[0])
 
 
 def _towards(default: int, size: int, free: int | None) -> int:

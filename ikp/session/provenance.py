@@ -13,6 +13,7 @@ from ikp.core import abi
 from ikp.core.host_trace import MONOTONIC
 from ikp.core.segment import Segment
 from ikp.paths import shown
+from ikp.session.device import device_of
 from ikp.session.storage import shared_by_mps
 from ikp.version import __version__
 
@@ -21,7 +22,7 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
     """Return the provenance of a trace: program, host, devices and versions."""
     from importlib.metadata import PackageNotFoundError
 
-    devices = {each.device_name: each.data.device for each in segments}
+    devices = {each.device_name: device_of(each.data.device) for each in segments}
     facts = {
         "ikp": __version__,
         "abi": str(abi.ABI_VERSION),

@@ -1,4 +1,4 @@
-"""The read-back of segments from a device to the host: headers first, then the records kept.
+"""The read-back of segments from a device by torch: headers first, then the records kept.
 
 The read-back itself does not wait: it is a generator that yields the event of each copy under way,
 and its caller waits for the event, or polls it later. Copies run on a stream of their own, so that
@@ -20,6 +20,8 @@ from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout,
 from ikp.core.decoding.slots import first_records, header_rows, is_used
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import DecodeError
+from ikp.session.device import device_of
+from ikp.session.device_bytes import tensor_of
 from ikp.session.storage import beside, on
 
 STAGED_BYTES = 32 << 20
@@ -79,9 +81,9 @@ def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[Segmen
     """
     if not segments:
         return []
-    stream = beside(segments[0].data.device)
+    stream = beside(device_of(segments[0].data.device))
     heads = yield from _fetch(
-        stream, lambda: [each.data[: abi.LAUNCH_HEADER_BYTES] for each in segments]
+        stream, lambda: [tensor_of(each.data)[: abi.LAUNCH_HEADER_BYTES] for each in segments]
     )
     sources, launched = [], {}
     for i, (segment, head) in enumerate(zip(segments, heads, strict=True)):
@@ -93,7 +95,7 @@ def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[Segmen
         except DecodeError:  # raised again when it is decoded
             continue
         if layout is not None and layout.slots:
-            launched[i] = _WrittenSegment(segment.data, layout, sources[i])
+            launched[i] = _WrittenSegment(tensor_of(segment.data), layout, sources[i])
     found = yield from _read_slots(stream, list(launched.values()))
     for i, excerpt_of in zip(launched, found, strict=True):
         sources[i] = replace(sources[i], data=excerpt_of)

@@ -26,10 +26,11 @@ from ikp.session import launch_marks
 from ikp.session.arena import ReadySegments, SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
 from ikp.session.current import Opening, closed
+from ikp.session.device import Device, device_of
 from ikp.session.ended_kernels import ended_or_failed, fault, lost, streams, wait, written
 from ikp.session.handed import Held, hand_out
 from ikp.session.harvest import Harvest, Taken
-from ikp.session.known_launch import LASTS_S, ask_torch, revoke
+from ikp.session.known_launch import LASTS_S, ask_device, revoke
 from ikp.session.lifting import Drain
 from ikp.session.memory import BufferSize
 from ikp.session.provenance import provenance
@@ -80,7 +81,7 @@ class _Place:
         PatchError: the device was reset.
     """
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Device) -> None:
         self.service = service_of(device)
         self.service.call(_nothing)
         self.shelf = Shelf(self.service, device)
@@ -115,6 +116,11 @@ class Found:
     arguments: dict[bool, Callable[[Tensor], Any]] = field(default_factory=dict)
     """Functions that make the ``prof`` argument of a buffer that records, and of one that does not,
     where the backend has such."""
+
+    @property
+    def tensorless(self) -> bool:
+        """Whether no kernel takes the buffer as an argument of its language."""
+        return bool(getattr(self.settled.backend, "tensorless", False))
 
     def argument(self, segment: Segment, handed: Tensor) -> Any:
         """Return the ``prof`` argument for a segment, of which the program holds ``handed``."""
@@ -159,8 +165,8 @@ class Recording:
         self.running = False  # a kernel had not ended when the segments were read
         self._lock = threading.Lock()
         self._taken: list[Taken] = []
-        self._places: dict[Any, _Place] = {}
-        self._logs: dict[Any, ReplayLog] = {}
+        self._places: dict[Device, _Place] = {}
+        self._logs: dict[Device, ReplayLog] = {}
         self._lines: dict[str, HostClock] = {}  # of GPUs that were left, by their names in launches
         self._since_ns = time.monotonic_ns() - _BEFORE_NS
         self.requests: dict[tuple[object, ...], BufferRequest] = {}  # by what a user asked for
@@ -189,7 +195,11 @@ class Recording:
             PluginError: the backend can't be loaded.
         """
         segment, found = self._take(asked, enabled, rank, handed=True)
-        handed = hand_out(segment.data, asked.label, self.opening if enabled else None)
+        opening, nbytes = self.opening if enabled else None, found.ready.kind.nbytes
+        if found.tensorless:
+            handed = Held(segment.data, nbytes, asked.label, opening)
+        else:
+            handed = hand_out(segment.data, asked.label, opening)
         prof = found.argument(segment, handed)
         if prof is not None:  # else the adapter has warned why
             self._keep_taken(segment, handed, asked, found)
@@ -316,7 +326,7 @@ class Recording:
         if found.sizes != place.harvest.sizes:
             with self._lock:
                 found = asked.found = self._found(asked, settled)
-        data = place.shelf.take(found.ready, handed=handed)
+        data = place.shelf.take(found.ready, handed=handed and not found.tensorless)
         return _segment(asked, found, data, enabled=enabled, rank=rank), found
 
     def _keep_taken(
@@ -335,7 +345,7 @@ class Recording:
 
     def _found(self, asked: BufferRequest, settled: Settled) -> Found:
         """Return what follows from a request; with the lock held."""
-        ask_torch()  # for the device's name, and for memory
+        ask_device()  # for its name, and for memory
         wishes, chosen, device = self.wishes, asked.selection, settled.device
         place, launch = self._place(device), asked.launch
         sizes = place.harvest.sizes
@@ -348,7 +358,7 @@ class Recording:
         ready = place.shelf.ready(kind)
         return Found(settled, place, *device_facts(device), launch, ready, sizes)
 
-    def _place(self, device: Any) -> _Place:
+    def _place(self, device: Device) -> _Place:
         """Return what a device has of the session."""
         if device not in self._places:
             made = self._places[device] = _Place(device)
@@ -429,13 +439,13 @@ class Recording:
             else:
                 _pinned.extend(self._logs.values())
 
-    def leave(self, device: Any, *, readable: bool) -> None:
+    def leave(self, device: Device, *, readable: bool) -> None:
         """Copy to the host all that is recorded on a GPU, whose memory is about to end.
 
         No launch is recorded there any more.
 
         Args:
-            device: torch's.
+            device: the GPU.
             readable: whether its kernels have ended; else what is there is dropped.
 
         Raises:
@@ -449,7 +459,7 @@ class Recording:
             for request in self.requests.values():
                 request.found = None
             self.requests.clear()
-            there = [each for each in self._taken if each.segment.data.device == device]
+            there = [each for each in self._taken if device_of(each.segment.data.device) == device]
             if readable:
                 if device in self._logs:
                     self._logs[device].leave()
@@ -485,7 +495,7 @@ class Recording:
             wait([each.segment for each in self._taken])
             self._keep(lambda each: each.handed() is not None)
             for each in self._taken:
-                place = self._places[each.segment.data.device]
+                place = self._places[device_of(each.segment.data.device)]
                 each.heard |= written(each.segment)
                 place.service.call(partial(place.shelf.empty, each.kind, each.segment.data))
             wait([each.segment for each in self._taken])
@@ -626,7 +636,7 @@ class Recording:
 
     def _ended(
         self, segments: list[Segment], last: bool, patience_s: float | None
-    ) -> tuple[bool, dict[Any, str]]:
+    ) -> tuple[bool, dict[Device, str]]:
         """Do as ``ended_or_failed``; the last reading also ends the logs of replays."""
         ended, failed = ended_or_failed(segments, patience_s)
         if last and self._logs:  # not before: replays that are queued would find no log
@@ -662,7 +672,7 @@ class Recording:
             if is_here(each):
                 yield source_of(each)
                 continue
-            place = self._places[segment.data.device]
+            place = self._places[device_of(segment.data.device)]
             read = partial(place.service.storage.read, segment.data, SegmentRows(0, segment.nbytes))
             yield SegmentSource.of(segment, place.service.call(read))
 

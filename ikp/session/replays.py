@@ -36,6 +36,8 @@ from ikp.driver.replay_kernel import (
 )
 from ikp.errors import DecodeError, IkpError
 from ikp.session.current import Opening
+from ikp.session.device import HOST, Device, torch_of_program
+from ikp.session.device_bytes import NoBytes
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Each, Service, service_of
 from ikp.session.storage import DriverStorage
@@ -58,8 +60,8 @@ class CapturedBuffer(Protocol):
     opening: Opening
 
     @property
-    def device(self) -> Any:
-        """The torch device of the buffer."""
+    def device(self) -> Device:
+        """The device of the buffer."""
 
     @property
     def address(self) -> int:
@@ -71,7 +73,7 @@ class CapturedGraph:
     """The recorded launches of one capture, in order, and their control block on the device."""
 
     number: int
-    device: Any  # torch's
+    device: Device
     buffers: list[CapturedBuffer]
     control: Tensor
     log: ReplayLog | None = None  # of the session that keeps its replays
@@ -114,7 +116,9 @@ _kernels = Each[Any, ReplayKernel](lambda _: ReplayKernel())  # by device, made 
 
 def captured(stream: int, buffer: CapturedBuffer) -> None:
     """Note that a capture holds a launch with a buffer."""
-    _watch_torch()
+    torch = torch_of_program()
+    if torch is not None:
+        _watch(torch)
     try:
         number = cuda.capture_number(stream)
     except IkpError:  # an old driver: the last replay is kept
@@ -164,7 +168,7 @@ def _add_node(captures: _Captures, buffers: list[CapturedBuffer], stream: int) -
 
 
 def _made(
-    service: Service, captures: _Captures, device: Any, buffers: list[CapturedBuffer]
+    service: Service, captures: _Captures, device: Device, buffers: list[CapturedBuffer]
 ) -> CapturedGraph:
     """Return a graph with its control block; in the service."""
     control = service.storage.zeroed(CONTROL_BYTES + 8 * len(buffers))
@@ -181,7 +185,7 @@ def known() -> list[CapturedGraph]:
     return list(_captures.of(None).graphs)
 
 
-def forget(device: Any) -> None:
+def forget(device: Device) -> None:
     """Forget the graphs of a device whose memory is about to end, and theirs."""
     captures = _captures.of(None)
     with captures.lock:
@@ -198,10 +202,8 @@ def are_there() -> bool:
 
 
 @cache
-def _watch_torch() -> None:
+def _watch(torch: Any) -> None:
     """Have ``torch.cuda.CUDAGraph`` say that a capture ends."""
-    import torch
-
     plain = torch.cuda.CUDAGraph.capture_end
 
     def capture_end(self: Any) -> Any:
@@ -228,7 +230,7 @@ class ReplayLog:
         IkpError, RuntimeError, MemoryError: there is no memory for it.
     """
 
-    def __init__(self, device: Any, most: int) -> None:
+    def __init__(self, device: Device, most: int) -> None:
         self._service, self._most = service_of(device), most
         free = self._service.call(partial(free_bytes, device))  # the caller may be capturing
         self.room = min(LOG_BYTES, LOG_BYTES if free is None else free // SHARE) & -UNIT
@@ -257,12 +259,10 @@ class ReplayLog:
         Raises:
             IkpError: a kernel has failed: no call works any more.
         """
-        import torch
-
         self.end()
         self._left = self.read()
         for each in self.segments:
-            each.data = torch.empty(0, dtype=torch.uint8)
+            each.data = NoBytes(HOST)
 
     def end(self) -> None:
         """Keep no more replays from now on."""

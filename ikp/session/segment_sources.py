@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
 
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Segment
 from ikp.errors import DecodeError
+from ikp.session.device import Device, device_of, torch_of_program
 from ikp.session.harvest import Taken
+from ikp.session.lifting import copies_of
 from ikp.session.readback import read_back, waited
+from ikp.session.service import service_of
 
 _BYTES_AT_ONCE = 1 << 30
 _SETTLES_S = 0.25
@@ -103,15 +106,28 @@ def _groups(taken: Sequence[Taken]) -> Iterator[list[Taken]]:
 def sources_of(taken: Sequence[Taken]) -> Iterator[SegmentSource]:
     """Return the sources of segments, in their order; those on GPUs are copied out, by device."""
     copied: dict[int, SegmentSource] = {}
-    there: dict[Any, list[tuple[int, Segment]]] = {}
+    there: dict[Device, list[tuple[int, Segment]]] = {}
     for each in taken:
         segment = each.segment
         if not is_here(each):
-            there.setdefault(segment.data.device, []).append((id(each), segment))
-    for some in there.values():
+            there.setdefault(device_of(segment.data.device), []).append((id(each), segment))
+    for device, some in there.items():
         keys, segments = zip(*some, strict=True)
-        copied.update(zip(keys, waited(read_back(segments)), strict=True))
+        copied.update(zip(keys, _copied(device, segments), strict=True))
     return (copied.pop(id(each)) if id(each) in copied else source_of(each) for each in taken)
+
+
+def _copied(device: Device, segments: Sequence[Segment]) -> list[SegmentSource]:
+    """Copy segments of one GPU: by kernels of torch, which select records, where there is torch."""
+    if torch_of_program() is not None:
+        return waited(read_back(segments))
+    service = service_of(device)
+    return [
+        copy.source(segment)
+        for segment, copy in zip(
+            segments, service.call(partial(copies_of, service.storage, segments)), strict=True
+        )
+    ]
 
 
 def is_here(taken: Taken) -> bool:

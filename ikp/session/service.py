@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ikp.errors import PatchError
+from ikp.session.device import Device, device_of
 from ikp.session.storage import HostStorage, Storage, storage_of
 
 _Result = TypeVar("_Result")
@@ -160,7 +161,7 @@ class DeviceService(Worker):
 
     storage: Storage
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Device) -> None:
         super().__init__(f"memory of {device}")
         self._device = device
         try:
@@ -209,21 +210,20 @@ class Each(Generic[_Key, _Made]):
         return list(self._made.items())
 
 
-def _service(device: Any) -> Service:
-    host = getattr(device, "type", "cpu") == "cpu"
-    return Here(HostStorage()) if host else DeviceService(device)
+def _service(device: Device) -> Service:
+    return Here(HostStorage()) if device.type == "cpu" else DeviceService(device)
 
 
 _services = Each(_service)
 
 
 def service_of(device: Any) -> Service:
-    """Return the service of a torch device: one for all sessions."""
-    return _services.of(device)
+    """Return the service of a device, torch's or ikp's: one for all sessions."""
+    return _services.of(device_of(device))
 
 
-def services() -> list[tuple[Any, Service]]:
-    """Return the torch devices that have a service in this process, and their services."""
+def services() -> list[tuple[Device, Service]]:
+    """Return the devices that have a service in this process, and their services."""
     return _services.every()
 
 

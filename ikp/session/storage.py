@@ -1,21 +1,20 @@
-"""Storage of segments in memory of the host, the CUDA driver or torch, and torch's CUDA streams.
+"""Storage of segments in memory of the host, the CUDA driver or torch, and streams of GPUs.
 
 On NVIDIA GPUs, the memory is the driver's (``ikp.driver.memory_pool``), which no framework sees.
 Torch's is for other GPUs, and where the driver has no pools. Both are used only in a thread of
 ikp's own.
 
 The streams are the user's current one, which may be capturing, the default one, and one of ikp's
-own.
+own. Which one is current, torch knows: a program without torch names it at the launch.
 """
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,40 +22,64 @@ from numpy.typing import NDArray
 from ikp.core.segment import SegmentRows, Tensor
 from ikp.driver import cuda
 from ikp.driver.memory_pool import Pool
+from ikp.driver.stream_event import StreamEvent
 from ikp.errors import PatchError
 from ikp.session import _foreign as foreign
-from ikp.session.known_launch import LaunchStream, now
+from ikp.session.device import Device, device_of, torch_of_program
+from ikp.session.device_bytes import Allocation, DeviceBytes
+from ikp.session.known_launch import now
 
 
-def current_stream(device: Any) -> tuple[Any, int]:
-    """Return torch's current stream of a device, and its number; None and 0 for the host."""
+class GpuStream(NamedTuple):
+    """A stream of a GPU, by its handle."""
+
+    number: int
+    device: Device
+
+    def record_event(self) -> Any:
+        """Return an event behind all that is in the stream now, in a thread that uses the GPU.
+
+        Raises:
+            PatchError, RuntimeError: a kernel has failed.
+        """
+        if drives_cuda():
+            return StreamEvent(self.number)
+        import torch
+
+        known = torch.cuda.default_stream(str(self.device))
+        if self.number:
+            known = torch.cuda.ExternalStream(self.number, str(self.device))
+        return known.record_event()
+
+
+def current_stream(device: Device) -> tuple[GpuStream | None, int]:
+    """Return the current stream of a device, and its number; None and 0 for the host."""
     if device.type != "cuda":
         return None, 0
-    if now.device >= 0:
-        return LaunchStream(now.stream, device), now.stream
-    import torch
-
-    stream = torch.cuda.current_stream(device)
-    return stream, int(stream.cuda_stream)
+    number = now.stream
+    if now.device < 0:
+        torch = torch_of_program()
+        number = 0 if torch is None else int(torch.cuda.current_stream(str(device)).cuda_stream)
+    return GpuStream(number, device), number
 
 
 @cache
-def launch_stream(device: Any) -> Callable[[], tuple[int, bool]]:
+def launch_stream(device: Device) -> Callable[[], tuple[int, bool]]:
     """Return a function for each launch: the current stream of a GPU, and whether it is captured.
 
-    It returns the stream's handle.
+    It returns the stream's handle. Only programs with torch launch kernels that ask.
     """
     import torch
 
     cuda, index = torch.cuda, device.index
-    known = foreign.current() if index is not None else None
+    known = foreign.current()
 
     def stream() -> tuple[int, bool]:
         if now.device >= 0:
             return now.stream, False
         return current_stream(device)[1], cuda.is_current_stream_capturing()
 
-    if known is None:
+    if known is None or index is None:
         return stream
     handle, captured = known
 
@@ -66,30 +89,27 @@ def launch_stream(device: Any) -> Callable[[], tuple[int, bool]]:
     return at_once
 
 
-def default_stream(device: Any) -> tuple[Any, int]:
+def default_stream(device: Device) -> tuple[GpuStream, int]:
     """Return the default stream of a device, and its number."""
-    import torch
-
-    return torch.cuda.default_stream(device), 0
+    return GpuStream(0, device), 0
 
 
-def is_capturing(device: Any) -> bool:
+def is_capturing(device: Device) -> bool:
     """Return whether the current stream is captured into a CUDA graph."""
     if device.type != "cuda" or now.device >= 0:
         return False
-    import torch
-
-    return bool(torch.cuda.is_current_stream_capturing())
+    torch = torch_of_program()
+    return torch is not None and bool(torch.cuda.is_current_stream_capturing())
 
 
 @cache
-def beside(device: Any) -> Any:
-    """Return a stream of a GPU on which no kernel of the user's runs; None for the host."""
-    if getattr(device, "type", None) != "cuda":
+def beside(device: Device) -> Any:
+    """Return a stream of torch's on which no kernel of the user's runs; None for the host."""
+    if device.type != "cuda":
         return None
     import torch
 
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(str(device))
 
 
 def on(stream: Any) -> AbstractContextManager[Any]:
@@ -146,32 +166,36 @@ class Storage(Protocol):
         """Free memory that no tensor refers to any more."""
 
 
-def storage_of(device: Any, wake: Callable[[], None]) -> Storage:
-    """Return the storage of a GPU, a torch device; called in the thread that is to use it.
+def storage_of(device: Device, wake: Callable[[], None]) -> Storage:
+    """Return the storage of a GPU; called in the thread that is to use it.
 
     ``wake`` has that thread sweep the storage soon; any thread may call it, at any time.
-    """
-    import torch
 
-    torch.cuda.set_device(device)
-    if drives_cuda():
-        try:
-            return DriverStorage(Pool(device.index), device, wake)
-        except PatchError:  # virtual GPUs have no pools
-            return TorchStorage(device)
-    return TorchStorage(device)
+    Raises:
+        PatchError: the driver has no pools for it, as for virtual GPUs, and the program no torch.
+    """
+    torch = torch_of_program()
+    if torch is not None:
+        torch.cuda.set_device(str(device))
+    if not drives_cuda():
+        return TorchStorage(device)
+    try:
+        return DriverStorage(Pool(device.index or 0), device, wake)
+    except PatchError:
+        if torch is None:
+            raise
+        return TorchStorage(device)
 
 
 def drives_cuda() -> bool:
     """Whether devices that torch calls "cuda" are CUDA's: GPUs of others have that name, too."""
-    import torch
+    torch = torch_of_program()
+    return torch is None or torch.version.cuda is not None or not torch.cuda.is_available()
 
-    return torch.version.cuda is not None or not torch.cuda.is_available()
 
-
-def shared_by_mps(device: Any) -> bool:
-    """Whether kernels of other processes may run on a torch device at the same time, by MPS."""
-    return device.type == "cuda" and drives_cuda() and cuda.shared_by_mps(device.index)
+def shared_by_mps(device: Device) -> bool:
+    """Whether kernels of other processes may run on a device at the same time, by MPS."""
+    return device.type == "cuda" and drives_cuda() and cuda.shared_by_mps(device.index or 0)
 
 
 class _PartByPart(Storage):
@@ -237,31 +261,13 @@ def _rows(data: Bytes, part: SegmentRows) -> Bytes:
     return np.lib.stride_tricks.as_strided(data[part.at :], (part.rows, part.width), (pitch, 1))
 
 
-class _Allocation:
-    """Memory of the driver's from which torch makes a tensor; freed with the last such tensor."""
-
-    def __init__(self, address: int, nbytes: int, gone: Callable[[int], None]) -> None:
-        self._address, self._gone, self._pid = address, gone, os.getpid()
-        self.__cuda_array_interface__ = {
-            "data": (address, False),
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-    def __del__(self) -> None:
-        # In any thread, and perhaps while it captures a graph: the pool's thread frees the memory.
-        if self._pid == os.getpid():
-            self._gone(self._address)
-
-
 class DriverStorage:
     """Memory of a pool of the CUDA driver, which no framework sees."""
 
     reuses = True
     lasts = False
 
-    def __init__(self, pool: Pool, device: Any, wake: Callable[[], None]) -> None:
+    def __init__(self, pool: Pool, device: Device, wake: Callable[[], None]) -> None:
         self._pool, self._device, self._wake = pool, device, wake
         self._gone: deque[int] = deque()
 
@@ -275,13 +281,11 @@ class DriverStorage:
         Raises:
             PatchError: the driver has none.
         """
-        import torch
-
         self.sweep()
         address = self._pool.allocate(nbytes)
         self._pool.clear(address, SegmentRows(0, nbytes))
         self._pool.wait()
-        return torch.as_tensor(_Allocation(address, nbytes, self._let_go), device=self._device)
+        return DeviceBytes(Allocation(address, self._let_go), address, nbytes, self._device)
 
     def clear(self, data: Tensor, parts: Iterable[SegmentRows]) -> None:
         """Zero parts, by copies from the host."""
@@ -321,7 +325,7 @@ class DriverStorage:
         self._pool.write([data.data_ptr() + at for data in pieces], words)
 
     def sweep(self) -> None:
-        """Free memory that no tensor refers to any more."""
+        """Free memory that nothing refers to any more."""
         freed = False
         while self._gone:
             self._pool.free(self._gone.popleft())
@@ -336,7 +340,7 @@ class TorchStorage(_PartByPart):
     reuses = True
     lasts = False
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Device) -> None:
         self._device = device
 
     def zeroed(self, nbytes: int) -> Tensor:
@@ -348,7 +352,7 @@ class TorchStorage(_PartByPart):
         import torch
 
         with on(beside(self._device)):
-            data = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+            data = torch.empty(nbytes, dtype=torch.uint8, device=str(self._device))
         zero(data)
         return data
 
@@ -388,7 +392,7 @@ def zero(data: Tensor) -> None:
     Args:
         data: bytes on a GPU.
     """
-    stream, source = beside(data.device), _on_host()
+    stream, source = beside(device_of(data.device)), _on_host()
     with on(stream):
         if source is None:
             data.zero_()

@@ -14,13 +14,16 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.overhead import Overhead
 from ikp.core.segment import EVERYTHING, Selection, Spec
+from ikp.driver import cuda, devices
 from ikp.errors import BufferError, PluginError, UsageError
 from ikp.plugins import Backend
 from ikp.session import _foreign as foreign
-from ikp.session.known_launch import ask_torch, now
+from ikp.session.device import Device, device_of, torch_of_program
+from ikp.session.known_launch import ask_device, now
 from ikp.session.memory import DEFAULT_BYTES
 from ikp.session.options import CLOCKS, OVERFLOWS
 from ikp.session.replays import REPLAYS
+from ikp.session.storage import drives_cuda, is_capturing
 
 
 class Wishes:
@@ -70,7 +73,7 @@ class Wishes:
             UsageError: it is no device, or the session's options don't work on it.
             BufferError: no kernel records there, or a CUDA graph is being captured.
         """
-        ask_torch()
+        ask_device()
         code = revision()
         name = self._backend if backend is None else backend
         if name is None:
@@ -78,7 +81,8 @@ class Wishes:
         self.use([name])
         wish = self._device if device is None else device
         found = checked_device(self.backends[name].device_type() if wish is None else wish)
-        given = getattr(wish, "index", None) is not None or found.type == "cpu"
+        named = wish is not None and device_of(wish).index is not None
+        given = named or found.type == "cpu"
         if found.type == "cpu" and self.deduct:
             raise UsageError(
                 "deduct_overhead takes out what recording costs on a GPU, and the buffer is on the "
@@ -117,27 +121,27 @@ class Settled:
 
     name: str  # of the backend
     backend: Backend
-    device: Any  # torch's
+    device: Device
     spec: Spec
     holds: Callable[[], bool]
     """Whether a launch here and now would get the same; else they are to be settled anew."""
 
 
-def lasting(device: Any, *, given: bool) -> Callable[[], bool]:
+def lasting(device: Device, *, given: bool) -> Callable[[], bool]:
     """Return a function that says whether the settings of a buffer hold, here and now.
 
     Args:
-        device: the torch device that they are for.
+        device: what they are for.
         given: whether the user named it; else it is the current one.
     """
     if device.type != "cuda":
         return lambda: True
-    import torch
-
+    number, torch = device.index, torch_of_program()
+    if torch is None:
+        return lambda: now.device == number or (now.device < 0 and given)
     capturing, current = torch.cuda.is_current_stream_capturing, torch.cuda.current_device
     if (raw := foreign.current()) is not None:
         _, capturing = raw
-    number = device.index
 
     def holds() -> bool:
         if now.device >= 0:
@@ -147,52 +151,61 @@ def lasting(device: Any, *, given: bool) -> Callable[[], bool]:
     return holds
 
 
-def checked_device(wish: Any) -> Any:
-    """Return the torch device that a buffer is to be on.
+def checked_device(wish: Any) -> Device:
+    """Return the device that a buffer is to be on.
 
     Raises:
         UsageError: it is no device.
         BufferError: no kernel records there, or a CUDA graph is being captured.
     """
-    import torch
-
-    try:
-        device = torch.device(wish)
-    except (RuntimeError, TypeError) as error:
-        raise UsageError(
-            f"device={wish!r} is no torch device: use 'cuda', 'cuda:1' or 'cpu'."
-        ) from error
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise BufferError(
-                f"no CUDA device for the buffer on {device}: torch sees no GPU. Without one, "
-                "run kernels in Triton's interpreter: set TRITON_INTERPRET=1 before importing "
-                "triton."
-            )
-        if torch.cuda.is_current_stream_capturing():
-            raise BufferError(
-                "prof.buffer was called while a CUDA graph is being captured: take the buffer "
-                "before the capture and pass it in."
-            )
-        if device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
-    elif device.type != "cpu":
+    device = device_of(wish)
+    if device.type == "cpu":
+        return device
+    if device.type != "cuda":
         raise BufferError(f"no recording on device {device}: use a CUDA device or the CPU.")
-    return device
+    torch = torch_of_program()
+    if torch is None:
+        there, who = now.device >= 0 or devices.count() > 0, "the CUDA driver"
+    else:
+        there, who = bool(torch.cuda.is_available()), "torch"
+    if not there:
+        raise BufferError(
+            f"no CUDA device for the buffer on {device}: {who} sees no GPU. Without one, "
+            "run kernels in Triton's interpreter: set TRITON_INTERPRET=1 before importing "
+            "triton."
+        )
+    if is_capturing(device):
+        raise BufferError(
+            "prof.buffer was called while a CUDA graph is being captured: take the buffer "
+            "before the capture and pass it in."
+        )
+    return device if device.index is not None else Device("cuda", _current(torch))
+
+
+def _current(torch: Any) -> int:
+    """Return the number of the current GPU: of the launch, of torch, or of the driver."""
+    if now.device >= 0:
+        return now.device
+    if torch is not None:
+        return int(torch.cuda.current_device())
+    return cuda.device() if cuda.context() else 0
 
 
 @cache
-def device_facts(device: Any) -> tuple[str, float]:
+def device_facts(device: Device) -> tuple[str, float]:
     """Return the device's name and advertised clock in Hz (0 where unknown).
 
     Cached: the driver takes most of a millisecond to report the clock, and each launch asks.
     """
     if device.type == "cpu":
         return "CPU", 0.0
+    number = device.index or 0
+    if drives_cuda():
+        return f"{devices.name(number)} ({device})", devices.clock_rate_hz(number)
     import torch
 
-    properties = torch.cuda.get_device_properties(device)
-    return f"{properties.name} (cuda:{device.index})", getattr(properties, "clock_rate", 0) * 1e3
+    properties = torch.cuda.get_device_properties(str(device))
+    return f"{properties.name} ({device})", getattr(properties, "clock_rate", 0) * 1e3
 
 
 def _installed_backend() -> str:

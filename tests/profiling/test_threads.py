@@ -17,6 +17,7 @@ import ikp
 from ikp.errors import IkpWarning
 from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.current import current
+from ikp.session.device import HOST
 from ikp.session.service import Here
 from ikp.session.storage import HostStorage
 from tests.host import Host, work
@@ -78,7 +79,7 @@ def test_no_thread_takes_the_chunk_that_another_has_just_made(
             return super().zeroed(nbytes)
 
     monkeypatch.setattr("ikp.session.arena.CHUNK_BYTES", 2000)  # room for one
-    shelf, threads, each = Shelf(Here(Slow()), "cpu"), 8, 20
+    shelf, threads, each = Shelf(Here(Slow()), HOST), 8, 20
     ready = shelf.ready(SegmentKind(2000, None))
     taken = in_threads(threads, lambda _: [shelf.take(ready) for _ in range(each)])
     starts = sorted(piece.data_ptr() for pieces in taken for piece in pieces)

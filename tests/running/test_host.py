@@ -192,7 +192,8 @@ pins = pytest.mark.any_pins
 @pins
 def test_where_torch_is_not_imported_a_line_says_so() -> None:
     (line,) = ProcessHost(60).lines()
-    assert line == "--host: what the host did is not recorded: the program does not import torch."
+    not_recorded = "--host: what the host did is not recorded: the program does not import torch, "
+    assert line.startswith(not_recorded)
 
 
 @pins

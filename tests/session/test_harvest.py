@@ -14,6 +14,7 @@ from ikp.core.abi import SlotState
 from ikp.core.decoding import decode
 from ikp.core.segment import Segment as Buffer
 from ikp.session import harvest, memory
+from ikp.session.device import Device
 from ikp.session.memory import SHARE
 from ikp.session.storage import HostStorage
 from tests.core.decoding.checks import assert_holds
@@ -199,13 +200,13 @@ def test_reading_waits_for_a_pause_of_launches(host: Host, monkeypatch: pytest.M
         before, end = len(held(prof)), time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(0.02)
-            prof._recording._places[torch.device("cpu")].harvest._watch()  # type: ignore[union-attr]
+            prof._recording._places[Device("cpu")].harvest._watch()  # type: ignore[union-attr]
             service.look()
         return before - len(held(prof))
 
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(3)]
-        service = prof._recording._places[torch.device("cpu")].service  # type: ignore[union-attr]
+        service = prof._recording._places[Device("cpu")].service  # type: ignore[union-attr]
         assert read_in(0.05) == 0
         assert read_in(0.2) == 3
         for _ in range(40):  # without a pause, it is read in the end

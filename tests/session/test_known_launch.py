@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ikp.session import wishes
-from ikp.session.known_launch import Launching, LaunchStream, SlowError, ask_torch
+from ikp.session.device import Device
+from ikp.session.known_launch import Launching, SlowError, ask_device
 from ikp.session.memory import free_bytes
-from ikp.session.storage import current_stream, is_capturing
+from ikp.session.storage import GpuStream, current_stream, is_capturing
 from ikp.session.wishes import Wishes
 
 torch = pytest.importorskip("torch")
@@ -26,13 +27,13 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     for name in ("current_device", "current_stream", "is_current_stream_capturing", "mem_get_info"):
         monkeypatch.setattr(torch.cuda, name, fail)
-    return torch.device("cuda:1")
+    return Device("cuda", 1)
 
 
 def test_torch_is_asked_for_neither_stream_nor_device(gpu: Any) -> None:
     holds, elsewhere = (wishes.lasting(gpu, given=given) for given in (False, True))
     with Launching(1, 7):
-        assert current_stream(gpu) == (LaunchStream(7, gpu), 7)
+        assert current_stream(gpu) == (GpuStream(7, gpu), 7)
         assert not is_capturing(gpu)
         assert holds()
         with Launching(0, 9):
@@ -45,12 +46,12 @@ def test_torch_is_asked_for_neither_stream_nor_device(gpu: Any) -> None:
 
 
 def test_what_asks_torch_is_refused_inside(gpu: Any) -> None:
-    ask_torch()
+    ask_device()
     with Launching(1, 7):
-        for ask in (ask_torch, lambda: free_bytes(gpu), lambda: Wishes().settle(None, None, None)):
+        for ask in (ask_device, lambda: free_bytes(gpu), lambda: Wishes().settle(None, None, None)):
             with pytest.raises(SlowError):
                 ask()
-        other = threading.Thread(target=ask_torch)  # of another thread, nothing is known
+        other = threading.Thread(target=ask_device)  # of another thread, nothing is known
         other.start()
         other.join()
-    ask_torch()
+    ask_device()

@@ -104,7 +104,7 @@ def test_an_error_while_reading_leaves_no_thread_behind(
     """The reset comes all the same: a thread that goes on would use what it has freed."""
     with ikp.profile() as prof:
         launch(host, prof)
-        monkeypatch.setattr(harvest, "lift_all", lambda *_: 1 // 0)
+        monkeypatch.setattr(harvest, "copies_of", lambda *_: 1 // 0)
         with pytest.warns(ikp.IkpWarning, match="is lost: ZeroDivisionError"):
             leaving._leave(CPU, gpu)
         assert not any("memory of cpu" in each.name for each in threading.enumerate())

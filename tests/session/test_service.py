@@ -21,6 +21,7 @@ from ikp.core.segment import WORDS_AT, SegmentRows, Selection
 from ikp.errors import BufferError, PatchError
 from ikp.session import arena, harvest, recorder, service
 from ikp.session.arena import SegmentKind, Shelf
+from ikp.session.device import Device
 from ikp.session.handed import is_made_ahead
 from ikp.session.service import DeviceService, Here
 from ikp.session.storage import DriverStorage, HostStorage
@@ -33,7 +34,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.any_pins
 
 
-CPU = torch.device("cpu")
+CPU = Device("cpu")
 
 
 class Reused(HostStorage):
@@ -167,7 +168,7 @@ def test_a_device_that_can_not_be_used_leaves_no_thread(monkeypatch: pytest.Monk
 
 
 def test_segments_lie_ready_and_are_zero(beside: DeviceService, storage: Reused) -> None:
-    shelf = Shelf(beside, "cuda:7")
+    shelf = Shelf(beside, CPU)
     ready = shelf.ready(SegmentKind(1 << 16, None))
     pieces = [shelf.take(ready)]
     for count in range(1, 40):
@@ -179,7 +180,7 @@ def test_segments_lie_ready_and_are_zero(beside: DeviceService, storage: Reused)
 
 
 def test_where_none_is_ready_more_are_made_ahead(beside: DeviceService) -> None:
-    shelf = Shelf(beside, "cuda:7")
+    shelf = Shelf(beside, CPU)
     ready = shelf.ready(SegmentKind(1 << 16, None))
     ahead = []
     for _ in range(4):
@@ -195,7 +196,7 @@ def test_what_lies_ready_has_a_limit_and_goes_where_memory_is_short(
 ) -> None:
     monkeypatch.setattr(arena, "READY_BYTES", 3 << 16)
     monkeypatch.setattr(arena, "CHUNK_BYTES", 1 << 16)
-    shelf = Shelf(beside, "cuda:7")
+    shelf = Shelf(beside, CPU)
     ready, other = (shelf.ready(SegmentKind(1 << each, None)) for each in (16, 22))
     for _ in range(4):
         shelf.take(ready)
@@ -222,7 +223,7 @@ def test_more_is_kept_of_what_was_used_than_is_made_ahead(
 ) -> None:
     monkeypatch.setattr(arena, "READY_BYTES", 2 << 16)
     monkeypatch.setattr(arena, "KEPT_BYTES", 7 << 16)
-    shelf = Shelf(beside, "cuda:7")
+    shelf = Shelf(beside, CPU)
     ready = shelf.ready(SegmentKind(1 << 16, None))
     pieces = [shelf.take(ready) for _ in range(10)]
     until(lambda: not ready.filling)
@@ -236,7 +237,7 @@ def test_what_was_used_makes_room_for_launches_of_another_kind(
     beside: DeviceService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arena, "KEPT_BYTES", 4 << 16)
-    shelf = Shelf(beside, "cuda:7")
+    shelf = Shelf(beside, CPU)
     shelf.keep(8 << 16)
     ready, other = (shelf.ready(SegmentKind(each << 16, None)) for each in (1, 2))
     for count in (4, 8):
@@ -258,7 +259,7 @@ def test_what_is_made_at_once_is_what_one_after_the_other_would_be(
     monkeypatch.setattr(arena, "WINDOW", window := 1 << 16)
     monkeypatch.setattr(arena, "CHUNK_BYTES", chunk := 5 << 15)
     for nbytes in (1 << 10, 3 << 10, (3 << 10) + abi.ALIGNMENT, 1 << 15):
-        memory, made = arena.Arena(beside.storage, "cuda:7"), list[Any]()
+        memory, made = arena.Arena(beside.storage, CPU), list[Any]()
         while len(made) < 3 * chunk // nbytes:
             some = memory.take_some(nbytes, 40)
             assert 1 <= len(some) <= 40
@@ -280,7 +281,7 @@ def test_only_what_programs_hold_has_a_tensor_for_them_made_in_the_service(
         return make(piece)
 
     monkeypatch.setattr(arena, "made_ahead", made_ahead)
-    shelf = Shelf(beside, "cuda:7")
+    shelf = Shelf(beside, CPU)
     ready = shelf.ready(SegmentKind(1 << 12, None))
 
     def taken(handed: bool) -> bool:
@@ -305,7 +306,7 @@ def test_only_what_programs_hold_has_a_tensor_for_them_made_in_the_service(
 
 
 def test_a_choice_of_warps_is_written_ahead_too(beside: DeviceService, storage: Reused) -> None:
-    shelf, chosen = Shelf(beside, "cuda:7"), Selection(5, 1, 2, 3)
+    shelf, chosen = Shelf(beside, CPU), Selection(5, 1, 2, 3)
     for _ in range(5):
         piece = shelf.take(shelf.ready(SegmentKind(1 << 12, chosen)))
         words = piece[WORDS_AT : WORDS_AT + 16].numpy().view("<u4")
@@ -402,7 +403,7 @@ def test_a_header_that_is_half_written_is_read_again(
 
 
 class Counted:
-    """A pool whose memory is the host's; torch's tensors of it are the CPU's here."""
+    """A pool whose memory is the host's."""
 
     def __init__(self) -> None:
         self.memory: dict[int, Any] = {}
@@ -428,24 +429,26 @@ def test_the_drivers_memory_is_freed_by_its_own_thread_alone(
 ) -> None:
     pool: Any = Counted()
     woken: list[int] = []
-    storage = DriverStorage(pool, "cuda:7", lambda: woken.append(1))
+    storage = DriverStorage(pool, Device("cuda", 7), lambda: woken.append(1))
+    made: list[Any] = []
 
-    class Tensor:
-        def __init__(self, allocation: Any) -> None:
-            self.allocation = allocation
-
-    def as_tensor(allocation: Any, device: str) -> Tensor:
+    def as_tensor(data: Any, device: str) -> object:
         assert device == "cuda:7"
-        described = allocation.__cuda_array_interface__
-        assert described["shape"] == (64,) and described["typestr"] == "|u1"
-        assert described["data"] == (next(iter(pool.memory)), False)
-        return Tensor(allocation)
+        described = data.__cuda_array_interface__
+        assert described["shape"] == (16,) and described["typestr"] == "|u1"
+        assert described["data"] == (next(iter(pool.memory)) + 8, False)
+        made.append(data)
+        return object()
 
     monkeypatch.setattr(torch, "as_tensor", as_tensor)
-    data = storage.zeroed(64)
+    data = storage.zeroed(64)[8:24]
+    assert data.tensor() is data.tensor(), "made once"
     assert pool.waited == 1
-    del data
+    tensor, handed = made[0], [made.pop()]
+    del data, tensor
     gc.collect()
+    assert not woken, "a tensor keeps the memory"
+    handed.clear()
     assert woken and pool.memory, "whoever lets it go may be capturing a graph"
     storage.sweep()
     assert not pool.memory and pool.waited == 2
@@ -453,8 +456,7 @@ def test_the_drivers_memory_is_freed_by_its_own_thread_alone(
 
 def test_a_child_frees_nothing_of_its_parents(monkeypatch: pytest.MonkeyPatch) -> None:
     pool: Any = Counted()
-    storage = DriverStorage(pool, "cuda:7", lambda: None)
-    monkeypatch.setattr(torch, "as_tensor", lambda allocation, device: [allocation])
+    storage = DriverStorage(pool, Device("cuda", 7), lambda: None)
     data = storage.zeroed(64)
     monkeypatch.setattr(os, "getpid", lambda: -1)
     del data

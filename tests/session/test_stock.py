@@ -12,7 +12,8 @@ import ikp
 from ikp.backends.repeats import Repeat
 from ikp.core.segment import EVERYTHING
 from ikp.session import harvest, recorder
-from ikp.session.known_launch import ask_torch, revokers
+from ikp.session.device import Device
+from ikp.session.known_launch import ask_device, revokers
 from ikp.session.storage import HostStorage
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
@@ -114,7 +115,7 @@ def test_a_refused_launch_has_none(host: Host) -> None:
 def test_memory_of_a_launch_under_way_stays_and_the_rest_is_used_again(host: Host) -> None:
     with ikp.profile() as prof:
         recording, some = launches(prof)
-        taken, ready = some.take(), recording._places[torch.device("cpu")].shelf
+        taken, ready = some.take(), recording._places[Device("cpu")].shelf
         recording.collect(end=True)
         assert some.stopped and len(recording._stocks) == 1
         some.stock.times[taken] = time.monotonic_ns()
@@ -171,7 +172,7 @@ def test_where_torch_is_to_be_asked_none_is_taken_and_the_launch_goes_on(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ask(_: object) -> None:
-        ask_torch()
+        ask_device()
 
     with ikp.profile() as prof:
         _, asked = request(prof)

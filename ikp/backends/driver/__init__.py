@@ -26,6 +26,8 @@ class DriverBackend:
     interface: ClassVar[int] = 2
     languages: ClassVar[tuple[Language, ...]] = ()
     rank: ClassVar[int] = 0
+    tensorless: ClassVar[bool] = True
+    """No kernel takes its buffers as an argument of its language: launches get addresses alone."""
 
     @staticmethod
     def adapter(semantic: Any, verb: str) -> Dsl | None:  # noqa: ARG004 - it takes none
@@ -44,10 +46,10 @@ class DriverBackend:
         return "cuda"
 
     def argument(self, segment: Segment) -> Argument:
-        """Return a buffer's memory and size."""
-        from ikp.backends.argument import argument
+        """Return a buffer's memory and size; nothing of any language is imported for it."""
+        from ikp.backends.argument import bare
 
-        return argument(segment)
+        return bare(segment)
 
     @staticmethod
     def repeated(prof: Argument) -> Callable[[Any], Argument]:

@@ -556,7 +556,6 @@ class Launches:
             argue,
             blocks,
         )
-        # No call of torch's, which asks the runtime: see ``_taking``.
         with cuda.relaxed() if captured else nullcontext():
             made = loaded.modules.get(
                 key,
@@ -619,7 +618,7 @@ class Launches:
             self._known.keep(launch, meant, kernel.function(), repeat)
 
     def _check_context(self) -> None:
-        """Refuse a context in which torch's memory can't be used.
+        """Refuse a context in which ikp's memory can't be used.
 
         Raises:
             PatchError: it is another one than the CUDA runtime's.
@@ -632,7 +631,7 @@ class Launches:
         context = cuda.context_number()
         if context not in self._primaries and cuda.context() != cuda.primary():
             raise PatchError(
-                "it runs in a CUDA context of its own, where torch's memory can't be used."
+                "it runs in a CUDA context of its own, where ikp's memory can't be used."
             )
         self._primaries.add(context)
 

@@ -174,15 +174,23 @@ class Program:
         }
 
 
-def main(image: Path, name: str) -> None:
-    """Launch a kernel in many ways."""
-    hooks.install()
-    launcher, said = OneSession(), dict[str, Any]()
+def stub_torch() -> Any:
+    """Return a torch of the program's, as much as is asked of it."""
     stub: Any = ModuleType("torch")
+    stub.backends = SimpleNamespace(cuda=SimpleNamespace(is_built=lambda: True))
+    stub.version = SimpleNamespace(cuda="13.0")
     stub.cuda = SimpleNamespace(stream=lambda _: nullcontext())
     stub.distributed = sys.modules["torch.distributed"] = ModuleType("torch.distributed")
     stub.distributed.is_available = bool
     sys.modules["torch"] = stub
+    return stub
+
+
+def main(image: Path, name: str) -> None:
+    """Launch a kernel in many ways."""
+    hooks.install()
+    launcher, said = OneSession(), dict[str, Any]()
+    stub = stub_torch()
     launcher.plan = plan("kernel", level="machine", check=True)
     records(1 << 20)
     with stepping_in(launcher), warnings.catch_warnings(record=True) as told:

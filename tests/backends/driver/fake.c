@@ -250,11 +250,13 @@ R cuThreadExchangeStreamCaptureMode(int *mode) {
     *mode = 0;
     return 0;
 }
+static uint64_t cell; /* where a patched kernel reads the address of its buffer */
 R cuModuleGetGlobal_v2(uint64_t *address, size_t *size, H module, const char *name) {
     (void)module;
     *address = (uint64_t)(uintptr_t)(memory + taken);
     *size = 16;
     taken = taken < 1 << 14 ? taken + 256 : 256;
+    if (!strcmp(name, "ikp_buffer")) cell = *address;
     SAY("global %s\n", name);
     return 0;
 }
@@ -296,6 +298,53 @@ R cuMemAlloc_v2(uint64_t *made, size_t size) {
     return 0;
 }
 R cuMemFree_v2(uint64_t gone) { free((void *)(uintptr_t)gone); return 0; }
+/* A session's memory is the host's. */
+typedef struct {
+    size_t x, y;
+    int kind;
+    char *host, *device;
+    H array;
+    size_t pitch;
+} Side;
+typedef struct {
+    Side source, target;
+    size_t width, height;
+} Rows;
+R cuMemPoolCreate(H *made, const void *wish) { (void)wish; *made = make(); return 0; }
+R cuMemAllocFromPoolAsync(uint64_t *made, size_t size, H pool, H stream) {
+    (void)pool, (void)stream;
+    *made = (uint64_t)(uintptr_t)aligned_alloc(512, (size + 511) / 512 * 512);
+    return *made ? 0 : 2;
+}
+R cuMemFreeAsync(uint64_t gone, H stream) { (void)stream; free((void *)(uintptr_t)gone); return 0; }
+R cuMemAllocHost_v2(H *made, size_t size) { *made = malloc(size); return *made ? 0 : 2; }
+R cuMemcpy2DAsync_v2(const Rows *rows, H stream) {
+    (void)stream;
+    const char *from = rows->source.kind == 1 ? rows->source.host : rows->source.device;
+    char *to = rows->target.kind == 1 ? rows->target.host : rows->target.device;
+    for (size_t i = 0; i < rows->height; i++)
+        memcpy(to + i * rows->target.pitch, from + i * rows->source.pitch, rows->width);
+    return 0;
+}
+R cuStreamSynchronize(H stream) { (void)stream; return 0; }
+R cuMemGetInfo_v2(size_t *left, size_t *all) { *left = *all = (size_t)1 << 30; return 0; }
+R cuDeviceGet(int *made, int ordinal) { *made = ordinal; return 0; }
+R cuDeviceGetName(char *made, int size, int device) {
+    snprintf(made, (size_t)size, "Model %d", device);
+    return 0;
+}
+R cuCtxPushCurrent_v2(H context) { (void)context; return 0; }
+R cuCtxPopCurrent_v2(H *made) { *made = NULL; return 0; }
+/* A patched kernel writes what FAKE_RECORDS has to where its buffer is. */
+static void record(H f) {
+    const char *path = getenv("FAKE_RECORDS");
+    FILE *file = path && cell && patched[NUMBER(f)] ? fopen(path, "rb") : NULL;
+    if (!file) return;
+    uint64_t to;
+    memcpy(&to, (const void *)(uintptr_t)cell, 8);
+    if (!fread((void *)(uintptr_t)to, 1, (size_t)1 << 26, file)) abort();
+    fclose(file);
+}
 R cuCtxSynchronize(void) { return broken ? ILLEGAL_ADDRESS : 0; }
 R cuDeviceGetCount(int *count) { *count = 1; return 0; }
 R cuDeviceGetUuid_v2(char *made, int device) {
@@ -480,6 +529,7 @@ R cuLaunchKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsign
     for (size_t i = 0; i < size; i++) SAY(i ? "%02x" : " given %02x", given[i]);
     SAY("\n");
     run(f, params, extra);
+    record(f);
     return 0;
 }
 typedef struct {

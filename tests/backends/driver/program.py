@@ -12,27 +12,21 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from ikp.backends import patched
 from ikp.backends.driver import _chip_cubins, launches
 from ikp.backends.driver import _hook as hooks
-from ikp.backends.driver import _taking as taking
 from ikp.backends.driver.launches import stepping_in
 from ikp.backends.labels import Labels
 from ikp.errors import PatchError
 from ikp.probes.patch import patch
 from ikp.sass.cubins.cubin import Cubin
 from ikp.session import leaving
-from ikp.session.known_launch import ask_torch
+from ikp.session.known_launch import ask_device
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
-
-patched._beside = lambda: None  # torch takes that for the stream that is current
-taking.launching_on = lambda *_: nullcontext()  # there is no GPU for torch
 
 
 def fake_driver() -> ctypes.CDLL:
@@ -72,8 +66,8 @@ class Session:
     def buffer(self, label: str, **options: object) -> Any:
         from ikp.core.segment import Spec
 
-        if label not in self.settled:  # what torch is asked, an earlier launch has asked it
-            ask_torch()
+        if label not in self.settled:  # what the device is asked, an earlier launch has asked it
+            ask_device()
             self.settled.add(label)
         self.asked.append({"label": label, **options})
         self.threads.append(threading.current_thread().name)

@@ -108,7 +108,7 @@ def test_what_is_not_chosen_or_cannot_be_runs_plain_and_is_told(said: dict) -> N
     assert said["PTX"] == ["launch 10 12x256 on 0"]
     assert said["plain"] == [
         (
-            "matmul: could not be marked: it runs in a CUDA context of its own, where torch's "
+            "matmul: could not be marked: it runs in a CUDA context of its own, where ikp's "
             "memory can't be used."
         ),
         (

@@ -1,0 +1,94 @@
+"""Devices, by their numbers as the driver counts: names, clocks, memory, their kernels' end."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ikp.driver import cuda
+from ikp.errors import PatchError
+
+_CLOCK_RATE: Final = 13
+"""The attribute of a device that is its clock in kHz."""
+_NAME_BYTES: Final = 256
+
+
+def count() -> int:
+    """Return how many devices there are; 0 where there is no driver, or it finds none."""
+    found = ctypes.c_int()
+    try:
+        cuda.call("cuInit", 0, to="begin")
+        cuda.call("cuDeviceGetCount", ctypes.byref(found), to="count devices")
+    except PatchError:
+        return 0
+    return found.value
+
+
+def name(ordinal: int) -> str:
+    """Return a device's name: ``NVIDIA H100 80GB HBM3``.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    text = ctypes.create_string_buffer(_NAME_BYTES)
+    cuda.call("cuDeviceGetName", text, _NAME_BYTES, _handle(ordinal), to="name a device")
+    return text.value.decode(errors="replace")
+
+
+def clock_rate_hz(ordinal: int) -> float:
+    """Return the advertised clock of a device's SMs, in Hz; 0 where the driver does not say."""
+    value = ctypes.c_int()
+    try:
+        asked = ctypes.byref(value), _CLOCK_RATE, _handle(ordinal)
+        cuda.call("cuDeviceGetAttribute", *asked, to="report a device's clock")
+    except PatchError:
+        return 0.0
+    return value.value * 1e3
+
+
+def free_bytes(ordinal: int) -> int:
+    """Return how much memory a device has left.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    with _within_primary(ordinal):
+        asked = ctypes.byref(free), ctypes.byref(total)
+        cuda.call("cuMemGetInfo_v2", *asked, to="report free memory")
+    return free.value
+
+
+def failure(ordinal: int) -> str:
+    """Wait for everything queued on a device; return the error, if some of it failed."""
+    with _within_primary(ordinal):
+        code = cuda.driver().cuCtxSynchronize()
+    if not code:
+        return ""
+    text = ctypes.c_char_p()
+    cuda.driver().cuGetErrorString(code, ctypes.byref(text))
+    return f"CUDA error: {text.value.decode() if text.value else cuda.error_name(code)}"
+
+
+def _handle(ordinal: int) -> ctypes.c_int:
+    device = ctypes.c_int()
+    cuda.call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
+    return device
+
+
+@contextmanager
+def _within_primary(ordinal: int) -> Iterator[None]:
+    """Make a device's primary context this thread's meanwhile."""
+    device, context, before = _handle(ordinal), ctypes.c_void_p(), ctypes.c_void_p()
+    find = "find a device's context"
+    cuda.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device, to=find)
+    try:
+        cuda.call("cuCtxPushCurrent_v2", context, to="use a device's context")
+        try:
+            yield
+        finally:
+            cuda.call("cuCtxPopCurrent_v2", ctypes.byref(before), to="use a context no more")
+    finally:
+        cuda.call("cuDevicePrimaryCtxRelease_v2", device, to="give a device's context back")

@@ -14,6 +14,8 @@ import struct
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -107,6 +109,8 @@ class NoCodeError(PatchError):
     """The loaded image has no machine code for the chip: the driver compiles its PTX."""
 
 
+_IMAGES: Final = 2
+"""The most images whose cubins are kept: each may be large."""
 _ELF = b"\x7fELF"
 _FATBIN = struct.pack("<I", 0xBA55ED50)
 
@@ -123,16 +127,44 @@ def cubin(image: bytes, name: str, chip: tuple[int, int]) -> bytes:
         NoCodeError: there is no cubin for this chip.
         PatchError: no tool reads the image.
     """
-    files = [image] if image.startswith(_ELF) else _unpacked(image, chip[0])
-    fitting = []
-    for each in files:
-        read = Cubin.read(each)
-        major, minor = divmod(read.sm, 10)
-        if name in read.kernels and major == chip[0] and minor <= chip[1]:
-            fitting.append((minor, read.suffix, each))
+    fitting = [
+        each
+        for each in _cubins(image, chip[0])
+        if name in each.kernels and each.major == chip[0] and each.minor <= chip[1]
+    ]
     if not fitting:
         raise NoCodeError(f"it was loaded without machine code for sm_{chip[0]}{chip[1]}")
-    return max(fitting)[2]
+    return max(fitting, key=lambda each: (each.minor, each.suffix, each.code)).code
+
+
+@dataclass(frozen=True, slots=True)
+class _ChipCubin:
+    """One cubin of an image: the chip that it is for, and its kernels."""
+
+    major: int
+    minor: int
+    suffix: str  # "a" of sm_90a
+    kernels: frozenset[str]
+    code: bytes
+
+    @classmethod
+    def of(cls, code: bytes) -> _ChipCubin:
+        read = Cubin.read(code)
+        return cls(*divmod(read.sm, 10), read.suffix, frozenset(read.kernels), code)
+
+
+@lru_cache(_IMAGES)
+def _cubins(image: bytes, major: int) -> tuple[_ChipCubin, ...]:
+    """Return the cubins of an image, as far as they may be for one generation of chips.
+
+    Kept of the latest images: a library has many kernels, and it takes half a second to unpack.
+
+    Raises:
+        NoCodeError: it is PTX.
+        PatchError: no tool reads the image.
+    """
+    files = [image] if image.startswith(_ELF) else _unpacked(image, major)
+    return tuple(map(_ChipCubin.of, files))
 
 
 def _unpacked(image: bytes, major: int) -> list[bytes]:

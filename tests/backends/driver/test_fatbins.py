@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
+from ikp.backends.driver import _chip_cubins
 from ikp.backends.driver._chip_cubins import NoCodeError
 from ikp.backends.driver._chip_cubins import cubin as chosen
 from tests.sass.assembled import cubin
@@ -39,3 +42,21 @@ def test_the_code_is_the_chips_or_an_older_ones_of_its_generation(
 def test_without_code_for_its_generation_the_driver_compiles_it() -> None:
     with pytest.raises(NoCodeError, match="without machine code for sm_120"):
         chosen(together(["80", "100"]), "does", (12, 0))
+
+
+def test_an_image_is_unpacked_once_for_all_of_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes half a second for a library of many kernels, and each launch of a new one asks."""
+    image, asked = together(["80", "90"]), list[object]()
+    run = _chip_cubins.children.run
+
+    def counted(*given: Any, **options: Any) -> Any:
+        asked.append(given)
+        return run(*given, **options)
+
+    monkeypatch.setattr(_chip_cubins.children, "run", counted)
+    for name in ("does", "does not", "does"):
+        with nullcontext() if name == "does" else pytest.raises(NoCodeError):
+            chosen(image, name, (9, 0))
+    assert len(asked) == 1
+    chosen(together(["86", "90"]), "does", (9, 0))
+    assert len(asked) == 2

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef int R;
@@ -228,7 +229,29 @@ R cuEventRecord(H event, H stream) {
     order_[(uintptr_t)event % 4096] = ++recorded_;
     return 0;
 }
-R cuEventQuery(H event) { (void)event; return fake_idle_ ? 0 : 600; }
+/* The device waits for a function of the host, which runs once somebody waits for the device. */
+static void (*held_by_)(void *);
+static void *held_with_;
+static int holds_ = 1, launch_waits_;
+void fake_holds(int on) { holds_ = on; }
+void fake_launch_waits(int on) { launch_waits_ = on; }
+R cuLaunchHostFunc(H stream, void (*function)(void *), void *with) {
+    if (!holds_) return 1;
+    SAY("held on %d\n", (int)(uintptr_t)stream);
+    held_by_ = function, held_with_ = with;
+    return 0;
+}
+/* Wait for the device; return for how many us it was held. */
+int fake_wait(void) {
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    if (held_by_) held_by_(held_with_);
+    held_by_ = NULL;
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    return (int)((to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000);
+}
+static int busy_(void) { return !fake_idle_ || held_by_; }
+R cuEventQuery(H event) { (void)event; return busy_() ? 600 : 0; }
 int fake_destroyed;
 R cuEventDestroy_v2(H event) { (void)event; fake_destroyed++; return 0; }
 R cuEventElapsedTime(float *took, H from, H to) {
@@ -360,7 +383,7 @@ R cuStreamCreate(H *made, unsigned flags) { (void)flags; *made = make(); return 
 R cuStreamDestroy_v2(H gone) { (void)gone; return 0; }
 R cuStreamQuery(H stream) {
     (void)stream;
-    return broken ? ILLEGAL_ADDRESS : hangs ? NOT_READY : 0;
+    return broken ? ILLEGAL_ADDRESS : hangs || (fake_events && busy_()) ? NOT_READY : 0;
 }
 /* Memory at chosen addresses: the host's. */
 R cuMemGetAllocationGranularity(size_t *size, const void *wish, int which) {
@@ -525,6 +548,7 @@ R cuLaunchKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsign
     if (size > sizeof given) return 1;
     if (packed) memcpy(given, packed, size);
     if (size && size < (size_t)known->end) return 1;
+    if (launch_waits_) fake_wait();
     SAY("launch %d %ux%u on %d", NUMBER(f), gx, bx, (int)(intptr_t)stream);
     for (size_t i = 0; i < size; i++) SAY(i ? "%02x" : " given %02x", given[i]);
     SAY("\n");

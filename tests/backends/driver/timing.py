@@ -38,7 +38,7 @@ def main(image: Path, name: str) -> None:
         """Return what a launch did but for the question whether the device is idle."""
         lines = launched(grid)
         modes = [line for line in lines if line.startswith("capture mode")]
-        assert modes in ([], ["capture mode 2", "capture mode 0"])
+        assert modes in ([], 2 * ["capture mode 2", "capture mode 0"])
         return [line for line in lines if line not in modes]
 
     with stepping_in(launcher):
@@ -51,7 +51,16 @@ def main(image: Path, name: str) -> None:
         launcher.on = False
         said["other grid"] = launched(13)
         library.fake_idle(1)
+        library.fake_holds(0)
         said["late"] = [made(12) for _ in range(3)]
+        library.fake_holds(1)
+        library.fake_launch_waits(1)
+        said["waits"] = [made(12)]
+        library.fake_launch_waits(0)
+        said["held"], said["held for"] = [], []
+        for _ in range(MOST - 3):
+            said["held"].append(made(12))
+            said["held for"].append(library.fake_wait())
         library.fake_idle(0)
         said["plain"] = [made(12) for _ in range(MOST + 2)]
     said["facts"] = {key: text for key, text in Session.facts.items() if key.startswith("timed")}

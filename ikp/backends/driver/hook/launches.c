@@ -1,5 +1,6 @@
 /* cuLaunchKernel and its variants: ask Python, launch the function it chose, with one argument more. */
 #include "stock.h"
+#include "timing.h"
 
 #define MOST_PARAMETERS 255
 #define MOST_BYTES 4096 /* of all parameters */
@@ -175,52 +176,6 @@ static Result refused(Launch *launch, Result chosen, Result plain) {
     launch->otherwise = (uint32_t)plain;
     ask(launch);
     return plain;
-}
-
-/* Events that are recorded in the stream right before and right after this thread's next launch. */
-static __thread Handle before, after;
-
-SEEN(ikp_time_next)(Handle first, Handle last) {
-    before = first;
-    after = last;
-    return 0;
-}
-
-static void mark(Handle event, Handle stream) {
-    static Result (*record)(Handle, Handle);
-    if (!event) return;
-    if (!record) *(void **)&record = dlsym(real, "cuEventRecord");
-    if (record) record(event, stream);
-}
-
-/* Return whether the GPU waited for the launch that was just made: what is before it is over, so the
-   time from there would be the host's, too. Captures of other threads forbid such a question, unless
-   this thread's are relaxed. */
-static int waited(Handle event) {
-    static Result (*query)(Handle), (*exchange)(int *);
-    int mode = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
-    if (!query) *(void **)&query = dlsym(real, "cuEventQuery");
-    if (!exchange) *(void **)&exchange = dlsym(real, "cuThreadExchangeStreamCaptureMode");
-    if (!query || !exchange || exchange(&mode)) return 1;
-    int over = !query(event);
-    exchange(&mode);
-    return over;
-}
-
-static Handle mark_begin(Handle stream) {
-    Handle first = before;
-    before = NULL;
-    mark(first, stream);
-    return first;
-}
-
-/* Record this thread's second event; where the GPU waited, the first one again, behind it: no time. */
-static void mark_end(Handle first, Handle stream) {
-    Handle last = after;
-    after = NULL;
-    int late = first && last && waited(first);
-    mark(last, stream);
-    if (late) mark(first, stream);
 }
 
 /* Note that a launch was made with a buffer of a stock; where it was refused, return whether to ask

@@ -5,9 +5,9 @@ both is what recording took: what an event takes is in both. Where recorded and 
 in turn, each is compared with its neighbour: how the program's launches change, or the GPU's clock,
 cancels. Else the medians of all are compared.
 
-A launch for which an idle GPU waited has no time: between its events is time of the host, of which
-recording takes more. The first launches that a program records are mostly such. If all were, the
-plain ones alone are reported.
+The hook holds an idle GPU until a timed launch is queued. Where it can't, as the launch itself
+waits for the GPU, between the events is time of the host: such a launch has no time. If that is so
+of all recorded ones, the plain ones alone are reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ikp.driver import cuda
 from ikp.errors import IkpError
 
 MOST: Final = 9
-"""Launches of each kind that are timed. The first one is left out: it may load code."""
+"""Launches of each kind that are timed. One that loads code waits for the GPU, and has no time."""
 ASKED: Final = 100
 """Plain launches of a function after which no more is timed, of any grid."""
 LEAST: Final = 3
@@ -230,12 +230,12 @@ def _apart(grid: _Shape, recorded: Sequence[_Time], plain: Sequence[_Time]) -> T
 def _has_place(events: list[_Events]) -> bool:
     """Return whether one more plain launch is to be timed.
 
-    Launches that an idle GPU waited for take no place: their events are destroyed, but the first's.
-    Each is taken out before it is looked at: several threads may launch at once.
+    Launches that an idle GPU waited for take no place: their events are destroyed. Each is taken
+    out before it is looked at: several threads may launch at once.
     """
-    for _ in range(len(events) - 1 if len(events) >= MOST else 0):
+    for _ in range(len(events) if len(events) >= MOST else 0):
         with suppress(IndexError):  # another thread has taken it
-            one = events.pop(1)
+            one = events.pop(0)
             took = cuda.elapsed_us(*one[:2])
             if took is not None and took <= 0:
                 _destroy(one[:2])
@@ -245,7 +245,7 @@ def _has_place(events: list[_Events]) -> bool:
 
 
 def _times(events: list[_Events]) -> list[_Time]:
-    """Return the times between events, less the first one's; destroy events that have happened.
+    """Return the times between events; destroy events that have happened.
 
     Launches that an idle GPU waited for have none.
     """
@@ -255,7 +255,7 @@ def _times(events: list[_Events]) -> list[_Time]:
         if took is not None:  # else another thread's launch may yet record them
             times.append(_Time(each.place, took))
             _destroy(each[:2])
-    return [each for each in times[1:] if each.us > 0]
+    return [each for each in times if each.us > 0]
 
 
 def _destroy(events: Iterable[int]) -> None:

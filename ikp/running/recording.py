@@ -461,6 +461,9 @@ class Recording:
                 lines += self._write(patience_s, root=root)
         except KeyboardInterrupt:
             say("interrupted: the trace may be lost.")
+        except Exception as error:  # noqa: BLE001 - limits or a root of the program's own hide files
+            pass_on(error)
+            lines += self._lost(error, root=root)
         if root and over:
             self._finish(lines, hasty=patience_s is not None)
         elif self.family is not None and self.name:
@@ -468,6 +471,13 @@ class Recording:
         elif self.family is not None and not root:
             off = "" if self.host is None else self.host.off
             without(self.family, off or "it launched no kernel that ikp records")
+
+    def _lost(self, error: Exception, *, root: bool) -> list[str]:
+        """Return the line on a trace that could not be written, printed in the first process."""
+        line = f"the trace is lost: {type(error).__name__}: {error}".removesuffix(": ")
+        if root:
+            say(line)
+        return [line]
 
     def _note(self, trace: Trace | None, path: str | None) -> None:
         """Keep what was recorded for the end of the run."""
@@ -575,7 +585,7 @@ class Recording:
                 lines.insert(0, str(fault))
             except Exception as lost:  # noqa: BLE001 - a broken GPU may raise any error
                 pass_on(lost)
-                lines.insert(0, f"the trace is lost: {lost}")
+                lines.insert(0, f"the trace is lost: {str(lost) or type(lost).__name__}")
         return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 import time
@@ -27,7 +28,7 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
         "ikp": __version__,
         "abi": str(abi.ABI_VERSION),
         "python": platform.python_version(),
-        "host": platform.platform(),
+        "host": _host(),
         "command": program_name(),
         MONOTONIC: str(time.time_ns() - time.monotonic_ns()),
         "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -41,6 +42,13 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return facts
+
+
+def _host() -> str:
+    """Return ``platform.platform()``, which starts ``uname -p`` as a child of the program."""
+    system, libc = os.uname(), "".join(platform.libc_ver())
+    name = f"{system.sysname}-{system.release}-{system.machine}"
+    return f"{name}-with-{libc}" if libc else name
 
 
 def program_name() -> str:

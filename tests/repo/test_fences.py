@@ -48,6 +48,19 @@ def test_one_place_starts_children() -> None:
     assert found == STARTS_CHILDREN.keys(), "use ikp.children.run"
 
 
+def test_no_function_of_python_s_starts_one_unseen() -> None:
+    """``platform`` asks ``uname -p``, ``ctypes.util`` a compiler: as children of the program."""
+    starts = {"platform.platform", "platform.processor", "ctypes.util.find_library", "os.popen"}
+    found = {
+        (name, ast.unparse(node))
+        for name, path in modules().items()
+        if not name.startswith(("ikp.cli", "ikp.analysis"))  # which run in processes of their own
+        for node in nodes(syntax(path))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in starts
+    }
+    assert found == set()
+
+
 def fences(tree: ast.Module) -> Iterator[tuple[str, ast.ExceptHandler]]:
     """Yield the handlers of any exception, each with the function that has it."""
     for function in nodes(tree):

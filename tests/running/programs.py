@@ -326,6 +326,12 @@ PROGRAMS = {
         files=SIBLING,
     ),
     # Streams.
+    "mocked-open": Program(
+        "import subprocess\nfrom unittest import mock\n"
+        "with mock.patch('builtins.open', mock.mock_open()) as opened:\n"
+        "    print(subprocess.run(['sh', '-c', 'echo x'], capture_output=True).stdout)\n"
+        "print(opened.mock_calls)\n"
+    ),
     "input": Program("print(input('? '), __import__('sys').stdin.read())\n", stdin="a\nb\nc"),
     "end-of-input": Program("input()\n"),
     "closed-stdin": Program("import sys\nprint(sys.stdin)\ninput()\n", redirect="<&-"),

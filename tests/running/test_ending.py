@@ -24,7 +24,7 @@ from tests.exporters.perfetto.examples import CYCLES, warp
 
 
 def options_of(path, **more):
-    plain = {"blocks": None, "warps": None, "explain": True, "folder": ""}
+    plain = {"blocks": None, "warps": None, "explain": True, "folder": "", "output": "text"}
     return SimpleNamespace(path=str(path), **plain | more)
 
 
@@ -77,6 +77,7 @@ def test_a_trace_that_is_there_is_called_new_only_if_it_is(wrote, tmp_path, capf
     [
         (FaultError("a kernel failed on the GPU."), "ikp: a kernel failed on the GPU.\n"),
         (RuntimeError("no memory"), "ikp: the trace is lost: no memory\n"),
+        (MemoryError(), "ikp: the trace is lost: MemoryError\n"),
     ],
 )
 def test_a_gpu_that_has_failed_is_told_and_nothing_is_raised(error, wanted, tmp_path, capfd):
@@ -92,6 +93,31 @@ def test_a_gpu_that_has_failed_is_told_and_nothing_is_raised(error, wanted, tmp_
     Recording(options, launcher, session=session, path=options.path).end()
     said = capfd.readouterr().err
     assert wanted in said and "k: 1 of 1 launches recorded" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (ModuleNotFoundError("No module named 'ikp.x'"), "ModuleNotFoundError: No module named"),
+        (OSError(24, "Too many open files"), "OSError: [Errno 24] Too many open files"),
+        (MemoryError(), "MemoryError\n"),
+    ],
+)
+def test_what_a_program_has_taken_from_itself_ends_in_a_line(
+    error, wanted, tmp_path, capfd, monkeypatch
+):
+    """As files by ``chroot``, descriptors or memory by limits: ikp has none of them either."""
+
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(Recording, "_write", fails)
+    options = options_of(tmp_path / "x.pftrace")
+    launcher = SimpleNamespace(
+        recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set(), session=None
+    )
+    Recording(options, launcher, path=options.path).end()
+    assert f"ikp: the trace is lost: {wanted}" in capfd.readouterr().err
 
 
 def test_blocks_and_warps_that_no_launch_has_are_told_what_there_is():

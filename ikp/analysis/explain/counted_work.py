@@ -170,11 +170,15 @@ def sectors(access: AccessFacts) -> float:
 
 
 def is_masked_off(access: AccessFacts) -> bool:
-    """Whether an access's addresses are known, and no thread of some blocks takes part in it."""
+    """Whether an access's addresses are known, and no thread of some blocks takes part in it.
+
+    Where most threads of whole blocks have an element in its line, other blocks do.
+    """
     known = access.together is not None and not {*access.depends} & _UNSURE
-    return known and access.cost is None
+    return known and access.cost is None and (access.own or 0.0) < _MOST
 
 
+_MOST: Final = 0.5
 _UNSURE: Final = frozenset("dp")
 """Letters of addresses by loaded data, and by parameters whose values are assumed."""
 

@@ -230,6 +230,7 @@ def test_accesses_that_no_thread_of_a_block_takes_part_in() -> None:
     assert masked(100) is None, "half of the tile"
     assert masked(300, depends="lwbd") is None, "addresses that data choose are not known"
     assert masked(300, together=None) is None
+    assert masked(300, own=0.99) is None, "other blocks than those of the margin take part"
 
 
 def test_requests_that_no_thread_takes_part_in_move_nothing() -> None:

@@ -105,20 +105,33 @@ class Aside(ctypes.Structure):
     left: int | None  # a function: its next launch takes a buffer nevertheless
 
 
-class _Wanted(threading.local):
-    launch: Any = None  # a WantedLaunch
-    left: Any = None  # a LeftLaunch (repeats.py) that is under way
-    others: int = 0
-    over: str = ""  # the kernel whose launch is under way, and which is recorded no more
+class Wanted:
+    """A thread's next launch to record; and how many calls of ikp's own are under way in it, inside
+    which no other launch is recorded.
+    """
+
+    __slots__ = ("aside", "launch", "left", "others", "over")
 
     def __init__(self) -> None:
+        self.launch: Any = None  # a WantedLaunch
+        self.left: Any = None  # a LeftLaunch (repeats.py) that is under way
+        self.others = 0
+        self.over = ""  # the kernel whose launch is under way, and which is recorded no more
         self.aside = _aside[-1]()
 
 
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.wanted = Wanted()
+
+
 _aside: list[Callable[[], Aside]] = [Aside]
-wanted = _Wanted()
-"""This thread's next launch to record; and how many calls of ikp's own are under way, inside which
-no other launch is recorded."""
+_thread = _Thread()
+
+
+def wanted() -> Wanted:
+    """Return this thread's: to be kept by who asks it often, as a launch does."""
+    return _thread.wanted
 
 
 def set_aside(cell: Callable[[], Aside]) -> None:
@@ -128,7 +141,7 @@ def set_aside(cell: Callable[[], Aside]) -> None:
         cell: returns a thread's reasons for that.
     """
     _aside.append(cell)
-    wanted.aside = cell()
+    wanted().aside = cell()
 
 
 def is_hooked() -> bool:
@@ -144,13 +157,14 @@ whether a driver's handle is one of them."""
 @contextmanager
 def others() -> Iterator[None]:
     """Record none of this thread's launches meanwhile, except the wanted one."""
-    wanted.others += 1
-    wanted.aside.value += 1
+    here = wanted()
+    here.others += 1
+    here.aside.value += 1
     try:
         yield
     finally:
-        wanted.others -= 1
-        wanted.aside.value -= 1
+        here.others -= 1
+        here.aside.value -= 1
 
 
 def pass_by(name: str, call: Callable[..., object], *args: object, **kwargs: object) -> object:
@@ -158,16 +172,17 @@ def pass_by(name: str, call: Callable[..., object], *args: object, **kwargs: obj
 
     Each launch of a program may come here, so this is no context manager, which takes 1 us.
     """
-    before = wanted.over
-    wanted.others += 1
-    wanted.aside.value += 1
-    wanted.over = name
+    here = wanted()
+    before, aside = here.over, here.aside
+    here.others += 1
+    aside.value += 1
+    here.over = name
     try:
         return call(*args, **kwargs)
     finally:
-        wanted.others -= 1
-        wanted.aside.value -= 1
-        wanted.over = before
+        here.others -= 1
+        aside.value -= 1
+        here.over = before
 
 
 @contextmanager
@@ -223,7 +238,8 @@ def taken(
 
 def take() -> RecordedLaunch | None:
     """Return the launch that this thread is to record now, once."""
-    launch, wanted.launch = wanted.launch, None
+    here = wanted()
+    launch, here.launch = here.launch, None
     made: RecordedLaunch | None = None if launch is None else launch.made()
     return made
 

@@ -203,7 +203,7 @@ class Launches:
 
     def _counted_as(self, launch: hooks.InterposedLaunch) -> Any:
         """Return the launched kernel, as its launcher counts it."""
-        left: LeftLaunch | None = patched.wanted.left
+        left: LeftLaunch | None = patched.wanted().left
         if left is not None and left.is_of(int(launch.function or 0)):
             return left.kernel
         return self._kernels.get(launch.id, _UNKNOWN)
@@ -246,12 +246,12 @@ class Launches:
         if launch.node:
             self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, count=True)
             return
-        left, function = patched.wanted.left, int(launch.function)
+        left, function = patched.wanted().left, int(launch.function)
         if left is not None and left.is_of(function):
             launch.instead = self._left(left, launch)
             return
         meant = patched.take()
-        if meant is None and patched.wanted.others:
+        if meant is None and patched.wanted().others:
             self._of_another(launch)
             return
         kernel = self._kernel(launch)
@@ -270,7 +270,7 @@ class Launches:
 
     def _of_another(self, launch: hooks.InterposedLaunch) -> None:
         """Launch what another launcher of ikp's has decided on; its own patched code at once."""
-        over = patched.wanted.over
+        over = patched.wanted().over
         if launch.function in loaded.functions:
             launch.decide()
         elif not self._timed(launch) and over:

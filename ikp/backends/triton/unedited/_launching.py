@@ -69,12 +69,12 @@ _tuning = trials = _Tuning()
 def tuning() -> Iterator[None]:
     """Run kernels plain: an autotuner compares their times, and marks would change them."""
     _tuning.depth += 1
-    wanted.aside.value += 1
+    wanted().aside.value += 1
     try:
         yield
     finally:
         _tuning.depth -= 1
-        wanted.aside.value -= 1
+        wanted().aside.value -= 1
 
 
 def _unheard(starts: bool) -> None:
@@ -378,11 +378,12 @@ class Launcher:
             PatchError: ikp can't insert probes into the compiler's output.
             CheckError: it failed the A/B check: it computes other results than the plain kernel.
         """
-        wanted.launch = launch = NextLaunch(launches)
+        here = wanted()
+        here.launch = launch = NextLaunch(launches)
         try:
             made = plain(*args, **kwargs)
         finally:
-            wanted.launch = None
+            here.launch = None
         if not launch.reached:
             self.count_plain(kernel, "launched by another runtime than Triton's")
         if launch.recorded is not None:

@@ -59,7 +59,8 @@ def launched(compiled: Untyped, plain: Callable[..., object]) -> Untyped:
         compiled: the kernel.
         plain: Triton's launcher of it.
     """
-    launch, wanted.launch = wanted.launch, None
+    here = wanted()
+    launch, here.launch = here.launch, None
     if launch is None:
         return plain
     if launch.reaches is not None:

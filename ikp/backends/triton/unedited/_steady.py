@@ -157,12 +157,13 @@ class SteadyLaunch:
         if not known or not known.is_of(compiled, plain):
             made = partial(pending, compiled, plain)
             return self._decide(made, function, x, y, z, stream, function, *rest)
-        aside, before = wanted.aside, wanted.left
-        wanted.left, aside.left = known.left, function
+        here = wanted()
+        aside, before = here.aside, here.left
+        here.left, aside.left = known.left, function
         try:
             return plain(x, y, z, stream, function, *rest)
         finally:  # a signal's handler may have launched this one, inside another launch
-            wanted.left = before
+            here.left = before
             aside.left = None if before is None else before.known.plain
 
     def _decide(

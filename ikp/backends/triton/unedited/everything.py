@@ -11,7 +11,7 @@ from types import ModuleType
 
 from ikp.after_import import stepping_into
 from ikp.backends.checked import REFUSED
-from ikp.backends.patched import pass_by, wanted
+from ikp.backends.patched import others, pass_by, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._clones import is_clone
@@ -196,27 +196,24 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
         if launcher.idle and not launcher.standing:
             return pass_by(self.__name__, original, self, *args, **kwargs)
         if (launch := steady.next(self, args, kwargs)) is not None:
-            wanted.others += 1
-            wanted.aside.value += 1
-            wanted.launch = launch
+            here = wanted()
+            aside = here.aside
+            here.others += 1
+            aside.value += 1
+            here.launch = launch
             try:
                 return original(self, *args, **kwargs)
             finally:
-                wanted.launch = None
-                wanted.others -= 1
-                wanted.aside.value -= 1
+                here.launch = None
+                here.others -= 1
+                aside.value -= 1
         if not kwargs.get("warmup") and over.counts(self, args, kwargs):
             shortcuts.passed(self)
             return pass_by(self.__name__, original, self, *args, **kwargs)
         if is_clone(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
-        wanted.others += 1
-        wanted.aside.value += 1
-        try:
+        with others():
             made = launcher.run(self, functools.partial(original, self), *args, **kwargs)
-        finally:
-            wanted.others -= 1
-            wanted.aside.value -= 1
         over.look(self, self, args, kwargs)
         steady.look(self, args, kwargs)
         return made

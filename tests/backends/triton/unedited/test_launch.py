@@ -320,14 +320,14 @@ def test_a_kernel_compiled_ahead_is_one_launch_to_the_drivers_hook(chosen: str) 
 
     class Counting(Compiled):
         def __getitem__(self, grid: Any) -> Any:
-            return lambda *_: seen.append(wanted.others)
+            return lambda *_: seen.append(wanted().others)
 
     launcher = recording(launches=span(chosen))
-    launcher.record = lambda *_: seen.append(wanted.others)
+    launcher.record = lambda *_: seen.append(wanted().others)
     options = {"n": 3, "grid": (1,), "warmup": True}
     warm = launcher.run(kernel(), lambda *_, **__: Counting(), "x", **options)
     warm[4, 1, 1]("x", 3)
-    assert seen == [1] and not wanted.others
+    assert seen == [1] and not wanted().others
 
 
 def test_a_warmup_that_compiles_nothing_returns_nothing() -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from ikp.errors import KernelError
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
+from ikp.probes.points.chosen_lines import LineChoice
+from ikp.probes.points.groups import ChosenLandmark
 from ikp.probes.points.probe_points import Level, ProbeRegions
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.disassembly.opcodes import Landmark
 from ikp.unedited.plan import plan
 from tests.probes.test_places import alternates, walk
 from tests.products import THOROUGH
@@ -203,3 +208,13 @@ def test_a_function_that_is_called_twice_says_which_call_it_is() -> None:
     )
     (name,) = names(ProbeRegions(Flow(code), "", (), ("softened",)))
     assert name == "softened() < kernels.py:66"  # the call of which there is more
+
+
+def test_a_wait_at_an_mbarrier_is_for_the_load_that_it_awaits() -> None:
+    """Where it awaits none that is known, it is a wait at an mbarrier."""
+    choice = cast("LineChoice", SimpleNamespace(origins=SimpleNamespace(awaited={5: (3,)})))
+    words = [
+        LineChoice._word(choice, cast("ChosenLandmark", event), Landmark.MBARRIER_WAIT)
+        for event in (SimpleNamespace(members=(5, 8)), SimpleNamespace(members=(6,)))
+    ]
+    assert words == ["load", "mbarrier"]

@@ -125,3 +125,11 @@ def test_a_batch_has_no_record_that_costs_more_than_it_would_alone() -> None:
     assert chooser(made).for_member(0, Shared(4, 0), Latest()) is None
     beside = chooser(made).for_member(0, Shared(2, 0), Latest())
     assert beside is not None and beside.in_a_row and beside.address == 2
+
+
+def test_a_predicate_is_found_behind_the_last_instruction_too() -> None:
+    """Where a jump's edge leads to the code's end."""
+    needs = [(f"@P{n} MOV R20, R2", None, None, 0) for n in range(7)]
+    made = chooser(replace(room(*needs, LEAVES), registers=16))
+    assert made.guard(0) == (6, True)
+    assert made.guard(len(needs)) == made.guard(len(needs) + 1) == made.guard(len(needs) + 9)

@@ -83,6 +83,24 @@ def test_no_load_begins_in_a_run_into_what_its_store_of_many_records_reads() -> 
     assert found == [1, 3]
 
 
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("@P2 MOV R20, R21", 0),  # it is needed up to there
+        ("ISETP.NE.AND P2, PT, R20, RZ, PT", 1),
+        ("@P3 MOV R20, R21", 3),
+        ("MOV R6, R21", 1),
+        ("MOV R20, R6", 0),
+        ("MOV R14, R21", 1),
+    ],
+)
+def test_no_instruction_runs_within_a_probe_that_uses_its_registers(text: str, runs: int) -> None:
+    """Its words, its predicate, and the start that it is made of."""
+    lines = [(each, None, None, 0) for each in ("NOP", text, "NOP", "EXIT")]
+    scratch = Scratch(4, 6, 8, predicate=2, scoreboard=0)
+    assert len(fillers(room(*lines), 0, 3, scratch, True, 1 << bit("R14"))) == runs
+
+
 @pytest.fixture(scope="module", params=KERNELS)
 def kernel(request: pytest.FixtureRequest) -> tuple[Patch, str]:
     made = code(request.param).compiled

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 
@@ -11,7 +15,7 @@ from ikp.probes.code import range_code
 from ikp.probes.code.reserved_registers import Scratch
 from ikp.probes.patch import patch
 from ikp.probes.placement.instrumentation import Instrumenter
-from ikp.probes.placement.probe_sites import StartSlot, start_slots
+from ikp.probes.placement.probe_sites import SiteCode, StartSlot, start_slots, written
 from ikp.probes.points.probe_points import Level, ProbeRegions, marks
 from ikp.probes.points.sese_regions import Point
 from ikp.sass.assembly.assembler import assemble, spread
@@ -127,3 +131,16 @@ def test_a_record_has_the_start_that_a_thread_kept(first: int, last: int) -> Non
     assert set(wanted.tolist()) <= set(words.tolist())
     assert int(warp.r[home][0]) == begun and ("R", home) not in warp.reading
     assert tag == abi.tag(Kind.RANGE, 0, INNER)
+
+
+def test_a_probe_writes_no_register_beside_its_own() -> None:
+    """That of its predicate where it saves one; what a store reads where it stores."""
+    scratch = Scratch(4, 6, 8, predicate=2, scoreboard=0)
+    for saved, stores, registers in (
+        (None, False, {6}),
+        (11, False, {6, 11}),
+        (None, True, {4, 5, 6, 7, 8, 9}),
+    ):
+        run = SimpleNamespace(scratch=replace(scratch, saved=saved), stores=stores)
+        found = written(cast("SiteCode", run))
+        assert {at for at in range(R.count) if found >> R.first + at & 1} == registers

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from ikp.probes.patch import patch
+from ikp.probes.placement import instrumentation
+from ikp.probes.placement.entry_and_exits import leaving
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.hazards import ScoreboardHazards
 from ikp.sass.disassembly.effects import UR, P, R, bit
@@ -231,3 +234,32 @@ def test_what_an_exit_s_predicates_say() -> None:
     assert ways("@!P0 EXIT") == [(1, "P0")]
     assert ways("@P0 EXIT P1") == ways("@P0 EXIT !P1") == [(1, "!?")]
     assert ways("@!PT EXIT") == [(1, "PT")]
+
+
+_EXITS = """
+.visible .entry k(.param .u64 p) .reqntid 128
+{{
+ .reg .u64 a; .reg .u32 t; .reg .pred q;
+ ld.param.u64 a, [p]; mov.u32 t, %tid.x; {}
+ st.global.u32 [a], t; ret;
+}}
+"""
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    ("early", "together"),
+    [("", [True]), ("setp.lt.u32 q, t, 5; @q ret;", [False, False])],
+)
+def test_a_warp_leaves_together_only_where_there_is_one_exit(
+    early: str, together: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[bool]()
+
+    def noting(*given: Any) -> Any:
+        told.append(given[3])
+        return leaving(*given)
+
+    monkeypatch.setattr(instrumentation, "leaving", noting)
+    patch(cubin(_EXITS.format(early), "sm_90a"), "k", detail="kernel")
+    assert told[-len(together) :] == together and {*told} == {*together}

@@ -215,3 +215,13 @@ def test_the_entry_waits_for_clocks_only_where_they_are_read_soon(before: int, w
     assert found is not None and [each.index for each in found] == [0, before + 3]
     reads, _ = found
     assert ((reads.words[-1] >> 105 & 15) > 2) == waits
+
+
+@pytest.mark.parametrize("registers", range(8, 48))
+def test_what_holds_clocks_until_then_is_used_for_nothing_else(registers: int) -> None:
+    for lines in (LOADS, LOADS[-1:]):
+        found = start_near(replace(room(*lines), registers=registers), 99, 8)
+        if found is not None and found.held:
+            taken = [*range(found.clocks, found.clocks + 4), found.ground.thread]
+            taken += [each + n for each in found.ground.quads for n in range(4)]
+            assert len({*taken}) == len(taken)

@@ -165,3 +165,13 @@ def test_another_chip_is_refused() -> None:
     code = compiled.code("matmul sm_80").compiled
     with pytest.raises(PatchError, match="sm_80"):
         trials(code.asm["cubin"], code.metadata.name, (256, 1, 1), 1)
+
+
+def test_of_a_block_only_its_threads_count() -> None:
+    """They decide how many registers leave an SM room for as many blocks."""
+    plain = assemble(HEAD + KERNEL.format(body=LOADS).replace(".reqntid 128 ", ""), "PTX")
+    made = [
+        [each.cubin for each in trials(plain, "k", block, 9)[0]]
+        for block in ((128, 1, 1), (1, 128, 1), (1, 1, 128), (4, 8, 4))
+    ]
+    assert made[0] and all(each == made[0] for each in made[1:])

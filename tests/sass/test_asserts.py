@@ -8,7 +8,7 @@ from ikp.errors import PatchError
 from ikp.probes.patch import patch
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.cubin import Cubin
-from ikp.sass.dataflow.idioms import _behind, asserts, called
+from ikp.sass.dataflow.idioms import _behind, _called, asserts, called
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.dataflow.reading import read
 from tests.sass import module
@@ -87,6 +87,25 @@ def test_a_call_by_symbol_says_what_it_calls(function: str) -> None:
     flow = Flow(sass(f"CALL.ABS.NOINC `({function})", "EXIT"))
     assert called(made, flow, 0) == function and not asserts(made, flow)
     assert Liveness(flow).leaving_calls == [0]
+
+
+@pytest.mark.parametrize(
+    ("between", "known"),
+    [
+        (("MOV R5, R9",), True),  # beside the register that holds the offset
+        (("MOV R4, R9",), False),
+        (("MOV R3, R9",), True),
+        (("@P0 MOV R4, 0x10",), False),
+    ],
+)
+def test_a_call_goes_to_the_address_that_was_loaded_last(
+    between: tuple[str, ...], known: bool
+) -> None:
+    lines = ("MOV R4, 0x10", *between, "LDC.64 R2, c[0x4][R4]", "CALL.ABS.NOINC R2", "EXIT")
+    flow = Flow(sass(*lines))
+    assert _called(flow, len(lines) - 2) == (0x10 if known else None)
+    late = (*lines[:-2], "MOV R3, R9", *lines[-2:])
+    assert _called(Flow(sass(*late)), len(late) - 2) is None, "half of it is another one"
 
 
 def test_a_kernel_that_asserts_is_recorded_and_one_that_prints_is_not() -> None:

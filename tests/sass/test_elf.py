@@ -99,3 +99,11 @@ def test_of_two_that_share_bytes_one_moves_out() -> None:
     again = Elf.read(plain.write())
     assert again.find(".nv.global.init").data == before + bytes(16)
     assert again.find(".nv.merc.nv.global.init").data == before
+
+
+def test_a_file_without_segments_has_no_size_of_one_either() -> None:
+    plain = bytearray(cubin())
+    for at, size in ((32, 8), (54, 2), (56, 2)):  # where the table is, an entry's size, how many
+        plain[at : at + size] = bytes(size)
+    elf = Elf.read(bytes(plain))
+    assert elf.segments == [] and elf.write() == bytes(plain)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ikp.core.code_facts import AccessFacts
@@ -23,8 +24,8 @@ from ikp.inspection._work import (
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.dataflow.idioms import slow_paths
-from ikp.sass.dataflow.lane_state import LaunchValues, Shape
-from ikp.sass.dataflow.lane_values import LaneValues
+from ikp.sass.dataflow.lane_state import DATA, GUESSED, LANE, LaunchValues, Shape, Value
+from ikp.sass.dataflow.lane_values import LaneValues, _met
 from ikp.sass.disassembly.listing import Instruction, Line, parse
 
 pytestmark = pytest.mark.any_pins
@@ -591,3 +592,13 @@ def test_where_ways_meet_each_thread_has_the_values_of_its_own() -> None:
     values = LaneValues(code, LaunchValues(shape, {0x210: 0x1000_0000, 0x214: 0}))
     (loop,) = code.loops
     assert values.trips(loop.header) == (0x40 + 0x10) / 2
+
+
+def test_where_ways_meet_with_equal_values_none_is_guessed() -> None:
+    """Of another number, it is known of no lane which it has."""
+    lanes = np.arange(32, dtype=np.int64).reshape(1, 32)
+    one, same, other = Value(lanes, LANE), Value(lanes + 0, LANE | DATA), Value(lanes + 1, LANE)
+    assert _met([{"R4": one}, {"R4": same}])["R4"].depends == LANE | DATA
+    assert _met([{"R4": one}, {"R4": other}])["R4"].depends == LANE | GUESSED
+    unknown = Value(None, LANE)
+    assert _met([{"R4": unknown}, {"R4": one}])["R4"].depends & GUESSED

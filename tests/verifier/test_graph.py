@@ -107,3 +107,16 @@ def test_registers_are_given_to_a_product_from_the_arrival_on(register: int, giv
         found = faults(lines, {place: clock(register)})
         late = [each for each in found if each.endswith(f"uses R{register}, which is in flight")]
         assert bool(late) == (given and 2 <= place < 4), (place, found)
+
+
+@pytest.mark.parametrize(("register", "needed"), [(4, True), (31, True), (40, False)])
+def test_arguments_of_a_call_that_leaves_the_code_are_needed(register: int, needed: bool) -> None:
+    """What the callee reads is not known: any of the first 32 that the kernel has set."""
+    lines = [
+        (f"MOV R{register}, R2", 0x7202 | register << 16 | 2 << 32 | _ALONE),
+        ("CALL.ABS.NOINC R6", 0x7343 | 6 << 24 | _ALONE),
+        LEAVES,
+    ]
+    found = faults(lines, {1: clock(register)})
+    lost = [each for each in found if f"overwrites R{register}, which original code" in each]
+    assert bool(lost) == needed, found

@@ -6,8 +6,7 @@ run`` makes this process before it becomes the program, and the program asks it 
 
 It is the program's child in name alone. Linux reports no end of a process that was cloned without a
 signal, and ``wait`` does not see it, as long as it never becomes another program. It ends with the
-program's first process. Each request has a process of its own, which waits for the tool, and kills
-it where the asking process closes its connection or dies.
+program's first process. It kills a tool where the asking process closes its connection or dies.
 """
 
 from __future__ import annotations
@@ -16,11 +15,13 @@ import fcntl
 import json
 import os
 import select
+import selectors
 import signal
 import socket
 import struct
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, Final, NoReturn, Self
 
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
@@ -32,6 +33,11 @@ _LENGTH: Final = struct.Struct("<Q")
 _CREDENTIALS: Final = struct.Struct("3i")
 _STDERR: Final = 2
 _MOST_FILES: Final = 16
+_ASKS_S: Final = 5
+"""Seconds in which a request has come whole."""
+_CANNOT: Final = 126
+_SIGNAL: Final = 128
+"""Exit codes, as a shell has them."""
 _WAITING: Final = 64
 """How many requests may wait to be taken."""
 _name = ""
@@ -55,6 +61,7 @@ def begin() -> str:
     """
     name, program = f"ikp-tools-{os.urandom(16).hex()}", os.getpid()
     try:
+        os.close(os.pidfd_open(program))  # since Linux 5.3
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             listening.bind(f"\0{name}")
             listening.listen(_WAITING)
@@ -188,16 +195,83 @@ def _place() -> list[Any]:
 def _serve(listening: socket.socket, program: int) -> NoReturn:
     """Start tools until the program ends."""
     try:
+        import subprocess  # noqa: F401 - before the first request
+
         _leave(program, listening.fileno())
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets requests that ended
-        while True:
-            connection, _ = listening.accept()
-            with connection:
-                if _is_own(connection) and not os.fork():
-                    listening.close()
-                    _start(connection.detach())
+        with selectors.DefaultSelector() as ready:
+            ready.register(listening, selectors.EVENT_READ, partial(_accept, listening, ready))
+            while True:
+                for key, _ in ready.select():
+                    key.data()
     finally:  # an error has no place to be seen in; the program starts its tools itself then
         os._exit(1)
+
+
+def _accept(listening: socket.socket, ready: selectors.BaseSelector) -> None:
+    """Take one request, and start its tool."""
+    connection, _ = listening.accept()
+    connection.settimeout(_ASKS_S)  # others wait meanwhile
+    try:
+        with ExitStack() as held:
+            about, files = _request(connection, held)
+            if max(files) > _STDERR:  # numbers that this process may use itself
+                pid = os.fork() or _start(about, files, connection)
+                wait = partial(_waited, pid)
+            else:
+                process = _popen(about, files)
+                pid, wait = process.pid, process.wait
+        _say(connection, "")
+    except (OSError, ValueError) as error:
+        with connection, suppress(OSError):
+            _say(connection, f"{type(error).__name__}: {error}")
+        return
+    _Started(pid, wait, connection, ready, lasts=about["lasts"])
+
+
+def _waited(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+class _Started:
+    """A tool that runs: its end is reported, and it ends with its asker."""
+
+    def __init__(
+        self,
+        pid: int,
+        wait: Callable[[], int],
+        asked: socket.socket,
+        ready: selectors.BaseSelector,
+        *,
+        lasts: bool,
+    ) -> None:
+        self._wait = wait
+        self._pid, self._asked, self._ready, self._lasts = pid, asked, ready, lasts
+        self._end, self._over = os.pidfd_open(pid), False
+        self._ready.register(self._end, selectors.EVENT_READ, self._ended)
+        self._ready.register(self._asked, selectors.EVENT_READ, self._left)
+
+    def _left(self) -> None:
+        """Kill it, and what it has started: who asked has closed the connection, or is gone."""
+        if not self._over:
+            self._ready.unregister(self._asked)
+            self._kill()
+            self._over = True
+
+    def _ended(self) -> None:
+        code = self._wait()
+        self._kill()
+        self._ready.unregister(self._end)
+        os.close(self._end)
+        if not self._over:
+            self._ready.unregister(self._asked)
+            self._over = True
+        with self._asked, suppress(OSError):
+            _say(self._asked, code)
+
+    def _kill(self) -> None:
+        if not self._lasts:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, signal.SIGKILL)
 
 
 def _leave(program: int, kept: int) -> None:
@@ -227,43 +301,34 @@ def _is_own(connection: socket.socket) -> bool:
     return bool(_CREDENTIALS.unpack(found)[1] == os.geteuid())
 
 
-def _start(asked: int) -> NoReturn:
-    """Start one tool, and wait for it; in a process of its own."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+def _start(about: Mapping[str, Any], files: Mapping[int, int], asked: socket.socket) -> NoReturn:
+    """Start a tool with files of any number, in a process of its own, and end as the tool does."""
     try:
-        with socket.socket(fileno=asked) as connection:
-            _answer(connection)
+        above = max(files) + 1
+        held = {n: fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for n, file in files.items()}
+        passed = [number for number in held if number > _STDERR]
+        asked.detach()
+        for number in passed:
+            os.dup2(held[number], number)
+        code = _popen(about, held, passed).wait()
+        os._exit(code if code >= 0 else _SIGNAL - code)
     finally:
-        os._exit(0)
-
-
-def _answer(connection: socket.socket) -> None:
-    try:
-        about, files = _request(connection)
-        connection = _moved(connection, about["files"])
-        process = _started(about, files)
-    except (OSError, ValueError) as error:
-        _say(connection, f"{type(error).__name__}: {error}")
-        return
-    _say(connection, "")
-    if about["lasts"]:
-        _say(connection, process.wait())
-        return
-    import threading
-
-    threading.Thread(target=_watch, args=(connection, process.pid), daemon=True).start()
-    code = process.wait()
-    _kill(process.pid)
-    _say(connection, code)
+        os._exit(_CANNOT)
 
 
 def _say(connection: socket.socket, what: str | int) -> None:
     connection.sendall(f"{json.dumps(what)}\n".encode())
 
 
-def _request(connection: socket.socket) -> tuple[dict[str, Any], dict[int, int]]:
-    """Return a request, and descriptors of its files, by the numbers that the tool gets."""
+def _request(connection: socket.socket, held: ExitStack) -> tuple[dict[str, Any], dict[int, int]]:
+    """Return a request, and descriptors of its files by the tool's numbers; ``held`` closes them.
+
+    Raises:
+        OSError: it is refused, or does not come whole.
+    """
     head, received, _, _ = socket.recv_fds(connection, _LENGTH.size, _MOST_FILES)
+    for each in received:
+        held.callback(os.close, each)
     length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
     text = b""
     while len(text) < length:
@@ -271,32 +336,20 @@ def _request(connection: socket.socket) -> tuple[dict[str, Any], dict[int, int]]
             break
         text += more
     about: dict[str, Any] = json.loads(text)
-    if about["place"] != _place():
-        raise OSError("files have other names there")
+    if not _is_own(connection) or about["place"] != _place():
+        raise OSError("another user asks, or files have other names there")
     return about, dict(zip(about["files"], received, strict=True))
 
 
-def _moved(connection: socket.socket, numbers: Sequence[int]) -> socket.socket:
-    """Return a connection under a number that none of a tool's files is to have."""
-    above = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, max(numbers, default=0) + 1)
-    connection.close()
-    return socket.socket(fileno=above)
-
-
-def _started(about: Mapping[str, Any], files: Mapping[int, int]) -> Any:
+def _popen(about: Mapping[str, Any], files: Mapping[int, int], passed: Sequence[int] = ()) -> Any:
     """Start a tool; return its ``subprocess.Popen``."""
     import subprocess  # not for the process that becomes the program
 
-    above = max(files, default=0) + 1
-    held = {n: fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for n, file in files.items()}
-    passed = [number for number in held if number > _STDERR]
-    for number in passed:
-        os.dup2(held[number], number)
     process = subprocess.Popen(  # noqa: S603 - what the same user asks for
         about["words"],
-        stdin=held[0],
-        stdout=held[1],
-        stderr=held[2],
+        stdin=files[0],
+        stdout=files[1],
+        stderr=files[2],
         pass_fds=passed,
         env=about["env"],
         cwd=about["cwd"],
@@ -304,8 +357,6 @@ def _started(about: Mapping[str, Any], files: Mapping[int, int]) -> Any:
     )
     for which, pair in about["limits"].items():
         limit(process.pid, int(which), pair)
-    for each in held.values():
-        os.close(each)
     return process
 
 
@@ -321,15 +372,3 @@ def limit(pid: int, which: int, pair: Sequence[int]) -> None:
 
     with suppress(OSError, ValueError):
         resource.prlimit(pid, which, (pair[0], pair[1]))
-
-
-def _watch(connection: socket.socket, group: int) -> None:
-    """Kill a tool, and what it has started, once its asker is gone."""
-    with suppress(OSError):
-        connection.recv(1)
-    _kill(group)
-
-
-def _kill(group: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)

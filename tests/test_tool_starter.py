@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,21 @@ def test_an_error_is_that_of_its_own_child() -> None:
     with pytest.raises(PermissionError):
         children.leave_behind([__file__], {}, dict(os.environ))
     assert children.run(["sh", "-c", "kill -TERM $$"], 30).code == -signal.SIGTERM
+
+
+@pytest.mark.usefixtures("asked")
+def test_many_at_once_have_their_own_ends_and_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some are given up: they are killed, and no other is."""
+    monkeypatch.setattr(children, "_CLOCK", 10)
+
+    def one(number: int) -> bool:
+        if number % 4 == 3:
+            with pytest.raises(children.TooLongError):
+                children.run(["sleep", "99"], 0.05)
+            return True
+        done = children.run(["sh", "-c", f"sleep 0.{number % 3}; echo {number}; exit {number}"], 30)
+        return (done.code, done.out) == (number, f"{number}\n")
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(one, range(48)))
+    assert parent_of_a_tool() != os.getpid(), "it is there"

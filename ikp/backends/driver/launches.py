@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,13 @@ from ikp.backends.argument import Argument
 from ikp.backends.checked import REFUSED, PlainLaunch, checked, report
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver import _taking as taking
-from ikp.backends.driver._chip_cubins import NoCodeError, compiled, cubin
 from ikp.backends.driver._hook import DriverObject, HandleKind, Hook, NodeKind
 from ikp.backends.driver._passed import shape, values, values_as_text
 from ikp.backends.driver._repeating import KnownLaunches, Stocks, look_after
+from ikp.backends.driver._seen_code import SeenCode
 from ikp.backends.driver._seen_kernels import (
     Chooser,
-    KernelMemory,
-    Same,
     SeenKernel,
-    digest,
     language_of,
     ptx_of,
 )
@@ -54,8 +50,6 @@ _LIBRARIES = re.compile(
     r"lib(torch|c10|cu(blas|dnn|fft|rand|solver|sparse|dss|tensor)|nccl|nvrtc|npp|nvjpeg|nvshmem)"
 )
 """Files of libraries whose kernels are recorded only where the user names kernels."""
-_MANY = 4
-"""The most entries from a launched function up to the module or library that has its image."""
 
 
 _NOTHING = DriverObject(0, 0, 0, "", "", 0, HandleKind.UNKNOWN)
@@ -70,12 +64,6 @@ _OVERLAPS = (
     "it may begin before the launch before it has ended (programmatic dependent launch), and where "
     "it records would be written between the two"
 )
-_IMAGES = 2
-"""The most images kept in memory: a program's kernels come by library, and each may be large."""
-_COMPILED = 64
-"""The most cubins kept that the driver compiled: each takes a process."""
-_GONE = 256
-"""After so many dropped handles, their kernels' patches and modules are released."""
 
 
 def _passes(kernel: SeenKernel, launch: hooks.InterposedLaunch) -> bool:
@@ -145,18 +133,13 @@ class Launches:
 
     hook: Hook
     launcher: Chooser
-    _kernels: dict[int, SeenKernel] = field(default_factory=dict)  # by the function's id
-    _same: Same = field(default_factory=Same)
-    _memory: dict[int, KernelMemory] = field(default_factory=dict)
-    _images: dict[int, bytes] = field(default_factory=dict)  # by the holder's id
-    _compiled: dict[tuple[int, str], bytes] = field(default_factory=dict)  # by holder and kernel
+    seen: SeenCode = field(init=False)
     _primaries: set[int] = field(default_factory=set)  # numbers of contexts
     _slots: dict[tuple[str, str], tuple[int, SeenKernel]] = field(default_factory=dict)
     _known: KnownLaunches = field(default_factory=KnownLaunches)
     stocks: Stocks = field(init=False)
     _bodies: set[int] = field(default_factory=set)
     """Numbers of captures under way into graphs that the program has made."""
-    _dropped: int = 0
     _reset_ones: set[int] = field(
         default_factory=set
     )  # numbers of devices that the program has reset
@@ -164,6 +147,7 @@ class Launches:
     _latest: _Latest = field(default_factory=_Latest)
 
     def __post_init__(self) -> None:
+        self.seen = SeenCode(self.hook, self.launcher.labels)
         self.stocks = Stocks(self.hook, self.launcher)
 
     def asked(self, launch: hooks.InterposedLaunch) -> None:
@@ -206,7 +190,7 @@ class Launches:
         left: LeftLaunch | None = patched.wanted().left
         if left is not None and left.is_of(int(launch.function or 0)):
             return left.kernel
-        return self._kernels.get(launch.id, _UNKNOWN)
+        return self.seen.known(launch.id) or _UNKNOWN
 
     def _not_launched(self, launch: hooks.InterposedLaunch) -> None:
         """Forget the latest launch, which the driver has refused: the plain kernel has run."""
@@ -244,7 +228,7 @@ class Launches:
             launch.decide()
             return
         if launch.node:
-            self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, count=True)
+            self._decide(launch, self.seen.kernel(launch) or _UNKNOWN, _NODE, count=True)
             return
         left, function = patched.wanted().left, int(launch.function)
         if left is not None and left.is_of(function):
@@ -254,7 +238,7 @@ class Launches:
         if meant is None and patched.wanted().others:
             self._of_another(launch)
             return
-        kernel = self._kernel(launch)
+        kernel = self.seen.kernel(launch)
         if kernel is None:
             self._decide(launch, _UNKNOWN, _UNSEEN, count=True)
         elif meant is not None:
@@ -274,7 +258,7 @@ class Launches:
         if launch.function in loaded.functions:
             launch.decide()
         elif not self._timed(launch) and over:
-            kernel = self._kernel(launch)
+            kernel = self.seen.kernel(launch)
             if kernel is not None and kernel.symbol == over:
                 launch.decide()
 
@@ -324,94 +308,6 @@ class Launches:
                 self._slots[key] = slot, kernel
             if key in self._slots:
                 launch.decide(self._slots[key][0])
-
-    def _let_go(self, launch: hooks.InterposedLaunch) -> None:
-        """Release patches and modules of kernels that are unloaded, and of ended contexts."""
-        dropped = self.hook.dropped()
-        if dropped - self._dropped < _GONE or cuda.capturing(launch.stream or 0):
-            return
-        with self._lock:
-            self._dropped = dropped
-            gone = {
-                number
-                for number, each in self._kernels.items()
-                if not self.hook.lives(each.launched.handle, number)
-            }
-            for number in gone:
-                del self._kernels[number]
-                self._memory.pop(number, None)
-        over = loaded.modules.drop(gone.__contains__, lambda *each: not self.hook.lives(*each))
-        for module in over:
-            if module.context[1] == cuda.context_number():
-                cuda_functions.unload(module.module)
-
-    def _kernel(self, launch: hooks.InterposedLaunch) -> SeenKernel | None:
-        """Return the launched kernel; None where its image was not seen."""
-        with self._lock:
-            if launch.id in self._kernels:
-                return self._kernels[launch.id]
-            above: list[DriverObject] = []
-            handle = int(launch.function)
-            while handle and len(above) < _MANY and (known := self.hook.about(handle)):
-                above.append(known)
-                handle = known.parent
-            symbol = next((each.name for each in above if each.name), "")
-            if not (symbol and above[-1].size and above[0].id == launch.id):
-                return None
-            holder = above[-1]
-            number = self._same.number(symbol, holder.id, partial(self._digest, symbol, holder))
-            made = SeenKernel(symbol, above[0], holder, self.launcher.labels, number)
-            self._kernels[launch.id] = made
-            return made
-
-    def _image(self, holder: DriverObject) -> bytes:
-        with self._lock:
-            if holder.id not in self._images:
-                while len(self._images) >= _IMAGES:
-                    del self._images[next(iter(self._images))]
-                self._images[holder.id] = self.hook.image(holder)
-            return self._images[holder.id]
-
-    def _digest(self, symbol: str, holder: DriverObject) -> bytes | None:
-        """Return the digest of a kernel's code; None where the code can't be read any more."""
-        try:
-            image = self._image(holder)
-        except PatchError:
-            return None
-        try:
-            return digest(cubin(image, symbol, cuda.chip()), symbol)
-        except PatchError:  # the driver compiles the code: only the image is at hand
-            return sha256(image).digest()
-
-    def _code(self, kernel: SeenKernel) -> bytes:
-        """Return the cubin with a kernel that the driver loaded.
-
-        Raises:
-            PatchError: it can't be obtained.
-        """
-        holder = kernel.holder
-        image, key = self._image(holder), (holder.id, kernel.symbol)
-        try:
-            return cubin(image, kernel.symbol, cuda.chip())
-        except NoCodeError as error:
-            lacking = str(error)
-        with self._lock:
-            code = self._compiled.get(key)
-        if code is None:
-            try:
-                code = compiled(
-                    *(image, kernel.symbol, kernel.function(), self.hook.options(holder)),
-                    library=holder.kind is HandleKind.LIBRARY,
-                )
-            except PatchError as error:
-                raise PatchError(
-                    f"{lacking}, and what the driver compiles of it: {error}"
-                ) from error
-            with self._lock:
-                while len(self._compiled) >= _COMPILED:
-                    del self._compiled[next(iter(self._compiled))]
-                self._compiled[key] = code
-        return code
 
     def _aside(self, kernel: SeenKernel) -> bool:
         """Return whether a kernel is a library's, and the user has named no kernels."""
@@ -479,7 +375,7 @@ class Launches:
                 return self._again(kernel, session, launch, known)
             except SlowError:
                 return self._with_new_buffer(left, session, launch)
-        seen = self._kernel(launch)
+        seen = self.seen.kernel(launch)
         if seen is None:
             raise PatchError(_UNSEEN)
         return self._recorded(seen, self._anew(left, session), launch)
@@ -538,7 +434,7 @@ class Launches:
         self, kernel: SeenKernel, meant: patched.RecordedLaunch, launch: hooks.InterposedLaunch
     ) -> int:
         """Return the patched function, with its buffer passed; the plain one if it gets none."""
-        self._let_go(launch)
+        self.seen.let_go(launch)
         self._check_context()
         self._check_capture(launch.stream or 0)
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
@@ -569,7 +465,7 @@ class Launches:
                 "all its blocks must run at once, and records take registers: an SM would have "
                 "room for fewer."
             )
-        if launch.overlaps and (made.patch.argument is None or self._memory[kernel.id].constants):
+        if launch.overlaps and (made.patch.argument is None or self.seen.memory(kernel).constants):
             raise _NotNow(_OVERLAPS)
         cuda_functions.like(made.function, kernel.function())
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
@@ -580,7 +476,7 @@ class Launches:
             return int(launch.function)
         self.hook.watch_exit()
         meant.patch = made.patch
-        parameters = self._memory[kernel.id].parameters
+        parameters = self.seen.memory(kernel).parameters
         read = partial(values_as_text, launch, parameters)
         patched.add_arguments(meant, read, kernel.function())
         queue = patched.beside(prof, stream, captured=captured)
@@ -614,7 +510,7 @@ class Launches:
     ) -> None:
         """Time a recorded launch, if it is one of the first; have later ones repeat it."""
         timed.recorded(int(launch.function), _grid(launch), meant.label, meant.facts)
-        if not self._memory[kernel.id].constants:
+        if not self.seen.memory(kernel).constants:
             self._known.keep(launch, meant, kernel.function(), repeat)
 
     def _check_context(self) -> None:
@@ -646,8 +542,8 @@ class Launches:
 
     def _launched(self, kernel: SeenKernel, launch: hooks.InterposedLaunch) -> PlainLaunch:
         """Return a launch of the plain kernel with its memory, for another process to repeat."""
-        memory, find = self._memory[kernel.id], kernel.find
-        code = self._code(kernel)
+        memory, find = self.seen.memory(kernel), kernel.find
+        code = self.seen.code(kernel)
         return PlainLaunch(
             kernel.symbol,
             shared(code, kernel.symbol, find),
@@ -669,10 +565,7 @@ class Launches:
         argue: bool,
         grid: LaunchGrid,
     ) -> Patch:
-        code = self._code(kernel)
-        read = partial(self._digest, kernel.symbol, kernel.holder)
-        self._same.seen(kernel.symbol, kernel.number, read)
-        self._memory[kernel.id] = KernelMemory.of(code, kernel.symbol)
+        code = self.seen.to_patch(kernel)
         return patched.made(
             shared(code, kernel.symbol, kernel.find),
             kernel.symbol,
@@ -701,5 +594,5 @@ class Launches:
                         cuda_functions.address_of(made.module, name), source, size, stream
                     )
 
-        if written := self._memory[kernel.id].constants:
+        if written := self.seen.memory(kernel).constants:
             queue(copy)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -141,6 +140,9 @@ class PlainRows:
         known, seen = codes.parts(), codes.seen  # held as long as threads read it
         task = self._task.ctypes.data, known.ctypes.data
         try:
+            # Not above: where Python is ending, its import raises what starting a thread does.
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(threads) as pool:
                 done = [*pool.map(partial(self._place, *task), ends, ends[1:], rows[at].tolist())]
         except RuntimeError:  # Python is ending: no thread can be started

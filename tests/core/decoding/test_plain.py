@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ikp import compiling
-from ikp.core import abi
+from ikp.core import abi, decoding
 from ikp.core.decoding import _batch, _plain, _records
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import SegmentSource
@@ -112,3 +115,14 @@ def test_where_nothing_can_be_compiled_numpy_does_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(compiling, "kept", refuse)
     assert_same(expected, decoded([busy(2).source()], ALL))
     assert _plain._compiled == [None]
+
+
+def test_all_that_decodes_can_be_imported_where_python_is_ending() -> None:
+    """A trace is written there, and no thread can be started, nor what starts any imported."""
+    names = [m.name for m in pkgutil.iter_modules(decoding.__path__, "ikp.core.decoding.")]
+    code = "import atexit, importlib, threading\n" + "".join(
+        f"atexit.register(lambda: print(importlib.import_module({name!r}).__name__))\n"
+        for name in names
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert sorted(done.stdout.split()) == sorted(names), done.stderr

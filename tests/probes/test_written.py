@@ -101,7 +101,17 @@ def test_ranges_are_between_the_statements_that_begin_and_end_them(tmp_path: Pat
     )
 
 
-@pytest.mark.parametrize("text", ["def k(:", "\0", "import ikp\n"])
+BESIDE = """\
+from .ikp import range
+from . import ikp
+
+def k():
+    with range("x"):
+        a = 1
+"""
+
+
+@pytest.mark.parametrize("text", ["def k(:", "\0", "import ikp\n", BESIDE])
 def test_a_source_without_them_has_none(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text(text)
@@ -184,3 +194,11 @@ def test_parts_of_a_range_are_of_the_call_whose_instructions_they_hold() -> None
     assert named._parted(parts, [2]) == ([first], [second, awaited])
     assert named._parted(parts, [5, 4]) == ([second, awaited], [first])
     assert named._parted(parts, [6]) == ([], parts)
+
+
+def test_a_range_may_be_one_instruction() -> None:
+    graph = SimpleNamespace(jumps=SimpleNamespace(leaving={9}), block=lambda at: at // 4)
+    named = Named(cast("LineChoice", SimpleNamespace(flow=SimpleNamespace(graph=graph))))
+    assert [*named._ends([5])] == [(Point(5), Point(5, after=True))]
+    assert [*named._ends([5, 6, 9])] == [(Point(5), Point(6, after=True))]
+    assert next(named._ends([2, 5])) == (Point(2), Point(5, after=True))

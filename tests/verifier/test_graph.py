@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from ikp.sass.cubins.instruction import BYTES, WIDE, branch
 from ikp.sass.disassembly.listing import parse
 from ikp.verifier.checked_flow import CheckedFlow
 from ikp.verifier.declared import Declared
@@ -29,6 +30,11 @@ def bssy(barrier: int, at: int, to: int) -> int:
 
 def bsync(barrier: int) -> int:
     return 0x7941 | barrier << 16
+
+
+def over_one(guard: int) -> int:
+    """Return a BRA over one instruction, by a predicate: plus 8 where it is negated."""
+    return branch(WIDE, BYTES) & ~0xF000 | guard << 12
 
 
 Line = tuple[str, int]
@@ -119,4 +125,37 @@ def test_arguments_of_a_call_that_leaves_the_code_are_needed(register: int, need
     ]
     found = faults(lines, {1: clock(register)})
     lost = [each for each in found if f"overwrites R{register}, which original code" in each]
+    assert bool(lost) == needed, found
+
+
+def test_code_may_begin_with_a_branch() -> None:
+    made = graph(over_one(0), NOP, NOP, EXIT)
+    assert made.blocks[0] == range(1)
+    assert {*made.to[0]} == {1, 2}
+    assert made.order()[0] == 0
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_call_that_leaves_the_code_loses_what_inserted_code_has_set(between: bool) -> None:
+    call = ("CALL.ABS.NOINC R6", 0x7343 | 6 << 24 | _ALONE)
+    lines = [("NOP", NOP | _ALONE), call if between else ("NOP", NOP | _ALONE), LEAVES]
+    copy = 0x7202 | 41 << 16 | 40 << 32 | _ALONE  # MOV R41, R40
+    found = faults(lines, {1: clock(40) & ~(63 << 116), 3: copy})
+    lost = [each for each in found if each.endswith("reads R40, which no inserted one has set")]
+    assert bool(lost) == between, found
+
+
+@pytest.mark.parametrize(("register", "needed"), [("UR4", True), ("UR5", False)])
+def test_what_threads_that_stay_need_is_not_overwritten_by_those_that_leave(
+    register: str, needed: bool
+) -> None:
+    """A uniform register is all threads': inserted code that only leaving ones run may not."""
+    lines = [
+        ("@P0 EXIT", 0x094D | _ALONE),
+        ("MOV R2, UR4", 0x7C02 | 2 << 16 | 4 << 32 | _ALONE),
+        LEAVES,
+    ]
+    sets = 0x7C82 | int(register[2:]) << 16 | 0x3F << 32 | _ALONE  # UMOV register, URZ
+    found = faults(lines, {0: over_one(8), 1: sets})
+    lost = [each for each in found if f"overwrites {register}, which original code" in each]
     assert bool(lost) == needed, found

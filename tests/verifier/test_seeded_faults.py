@@ -402,3 +402,18 @@ def test_what_is_cut_is_refused() -> None:
     for size in (0, 10, 64, 200, len(one.plain) // 2, len(one.plain) - 200):
         assert replace(one, patched=one.patched[:size]).faults
         assert replace(one, plain=one.plain[:size]).faults
+
+
+_LDC, _ULDC, _LDCU = 0xB82, 0xAB9, 0x7AC
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_constants_are_read_where_they_are_aligned(name: str) -> None:
+    """The hardware reads words at multiples of their size alone."""
+    one = case(name)
+    loads = [one.words[n] for n in one.ours if one.words[n] & 0xFFF in (_LDC, _ULDC, _LDCU)]
+    assert loads
+    for word in loads:
+        offset = word >> (37 if word & 0xFFF == _LDCU else 38) & 0xFFFF
+        size = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 8, 6: 16}[word >> 73 & 7]
+        assert offset % size == 0, hex(word)

@@ -7,11 +7,15 @@ import pytest
 
 from ikp.errors import PatchError
 from ikp.probes.code.entry_code import CELL
-from ikp.probes.suspects import Trial, trials
+from ikp.probes.suspects import Trial, _pair, trials
+from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.dataflow.liveness import Liveness
+from ikp.sass.dataflow.reading import code_of
 from ikp.sass.disassembly.tools import assemble
+from tests.probes.test_full import ptx
 from tests.sass import compiled
-from tests.sass.assembled import read
+from tests.sass.assembled import cubin, read
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -169,9 +173,10 @@ def test_another_chip_is_refused() -> None:
 
 def test_of_a_block_only_its_threads_count() -> None:
     """They decide how many registers leave an SM room for as many blocks."""
-    plain = assemble(HEAD + KERNEL.format(body=LOADS).replace(".reqntid 128 ", ""), "PTX")
-    made = [
-        [each.cubin for each in trials(plain, "k", block, 9)[0]]
-        for block in ((128, 1, 1), (1, 128, 1), (1, 1, 128), (4, 8, 4))
-    ]
-    assert made[0] and all(each == made[0] for each in made[1:])
+    file = Cubin.read(cubin(ptx(40, stored=False), "sm_90a"))
+    code = Liveness(Flow(code_of(file.elf.original, file, "k")))
+    one, *others = (
+        _pair(file, "k", code, block) for block in ((1024, 1, 1), (1, 1024, 1), (1, 1, 1024))
+    )
+    assert one is not None and all(each == one for each in others)
+    assert _pair(file, "k", code, (32, 1, 1)) is None, "more registers would cost blocks"

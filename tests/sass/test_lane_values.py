@@ -570,6 +570,7 @@ def test_a_way_that_no_thread_takes_leaves_addresses_known() -> None:
         values = LaneValues(code, LaunchValues(SHAPE, {0x210: 0x1000_0000, 0x214: 0}))
         last = max(code.code.of("LDG"))
         assert (values.address(last).bits is not None) == known
+        assert bool(values.address(last).depends & DATA) != known
 
 
 def test_where_ways_meet_each_thread_has_the_values_of_its_own() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.graph import Graph
 from ikp.sass.dataflow.free_registers import FreeRegisters
+from ikp.sass.dataflow.hazards import _entering
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly.effects import R, bit
 from ikp.sass.disassembly.listing import Code, parse
@@ -343,3 +347,11 @@ def test_the_first_register_is_unsafe_as_others_are() -> None:
     )
     assert ["R0" in each for each in late(made)] == [False, True, True, True, False, False, False]
     assert 0 not in made.at(2).registers and 0 in made.at(4).registers
+
+
+def test_what_a_block_leaves_pending_is_so_in_the_next_ones_for_as_long() -> None:
+    """For a single cycle, too; of two ways, for the longer one; around loops, until it is over."""
+    graph = SimpleNamespace(after=[[1, 2], [2], [2, 3], []])
+    own = [{0b01: 1, 0b10: 9}, {0b01: 3}, {}, {}]
+    found = _entering(cast("Graph", graph), own, [4, 2, 5, 1])
+    assert found == [{}, {0b01: 1, 0b10: 9}, {0b01: 3, 0b10: 9}, {0b10: 4}]

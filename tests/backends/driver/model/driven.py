@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from ikp.backends import loaded, patched
-from ikp.backends.driver import launches
+from ikp.backends.driver import _seen_code, launches
 from ikp.backends.driver._hook import Hook
+from ikp.backends.driver._seen_kernels import KernelMemory
 from ikp.core.segment import EVERYTHING
 from ikp.driver import cuda
 from ikp.probes.made_patch import Patch
@@ -174,9 +175,9 @@ def driven(built: Built, launcher: Launcher) -> Iterator[Driven]:
         made = Driven(built, launcher)
         patch.setattr(cuda, "driver", lambda: made.library)
         patch.setattr(cuda, "driver_at_once", lambda: made.library)
-        patch.setattr(launches, "cubin", lambda code, *_: code)
+        patch.setattr(_seen_code, "cubin", lambda code, *_: code)
         patch.setattr(launches, "shared", lambda code, *_: code)
-        patch.setattr(launches.KernelMemory, "of", lambda *_: launches.KernelMemory([], [], []))
+        patch.setattr(KernelMemory, "of", lambda *_: KernelMemory([], [], []))
         patch.setattr(patched, "made", _made)
         patch.setattr(loaded, "modules", loaded.Modules())
         made.hook.ask(made.launches.asked)

@@ -21,7 +21,6 @@ from ikp.core.trace import Launch, of_class
 from ikp.core.trace import Trace as Columns
 from ikp.errors import DecodeError, FaultError, IkpError, IkpWarning, UsageError
 from ikp.profiling.steps import Cycles
-from ikp.profiling.torch_profiler import HostRecording
 from ikp.profiling.writing import losses_of, lost_ranges, placed_on, save, with_code_facts
 from ikp.registry import check_target
 from ikp.session import current
@@ -35,6 +34,7 @@ from ikp.trace import Trace
 from ikp.warning import warn
 
 if TYPE_CHECKING:
+    from ikp.profiling.torch_profiler import HostRecording
     from ikp.session.copies import Copies
 
 
@@ -196,7 +196,11 @@ class Life(Session):
                 target = self._cycles.path(with_rank(self._path))
                 check_target(target, self._force, later=self.prepared_later)
                 self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
-            beside = HostRecording() if self._host and self._target is not None else None
+            beside = None
+            if self._host and self._target is not None:
+                from ikp.profiling.torch_profiler import HostRecording  # with readers of its traces
+
+                beside = HostRecording()
             opening = current.opened(self, self._origin, everywhere=everywhere)
             opening.recording = self._recording = recorded = Recorded(opening, self._wishes)
             recorded.beside = beside

@@ -12,7 +12,6 @@ from ikp.errors import DecodeError
 from ikp.session.device import Device, device_of, torch_of_program
 from ikp.session.harvest import Taken
 from ikp.session.lifting import copies_of
-from ikp.session.readback import read_back, waited
 from ikp.session.service import service_of
 
 _BYTES_AT_ONCE = 1 << 30
@@ -120,6 +119,8 @@ def sources_of(taken: Sequence[Taken]) -> Iterator[SegmentSource]:
 def _copied(device: Device, segments: Sequence[Segment]) -> list[SegmentSource]:
     """Copy segments of one GPU: by kernels of torch, which select records, where there is torch."""
     if torch_of_program() is not None:
+        from ikp.session.readback import read_back, waited  # with torch alone
+
         return waited(read_back(segments))
     service = service_of(device)
     return [

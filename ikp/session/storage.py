@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from ikp.core.segment import SegmentRows, Tensor
 from ikp.driver import cuda
 from ikp.driver.memory_pool import Pool
-from ikp.driver.stream_event import StreamEvent
 from ikp.errors import PatchError
 from ikp.session import _foreign as foreign
 from ikp.session.device import Device, device_of, torch_of_program
@@ -43,6 +42,8 @@ class GpuStream(NamedTuple):
             PatchError, RuntimeError: a kernel has failed.
         """
         if drives_cuda():
+            from ikp.driver.stream_event import StreamEvent  # most programs launch nothing
+
             return StreamEvent(self.number)
         import torch
 

@@ -11,7 +11,7 @@ import ikp
 from ikp.core.trace import Trace
 from ikp.errors import IkpWarning, UsageError
 from ikp.exporters.perfetto import PerfettoExporter
-from ikp.profiling import _life as life
+from ikp.profiling.torch_profiler import HostRecording
 from ikp.session import recorder
 from tests.kernels.relay import relay
 from tests.trace_processor.query import columns
@@ -86,14 +86,14 @@ def test_an_active_profiler_is_left_alone(tmp_path: Path) -> None:
 def test_a_profiler_that_fails_takes_nothing_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop = life.HostRecording.stop
+    stop = HostRecording.stop
 
-    def broken(recording: life.HostRecording, *, hasty: bool) -> None:
+    def broken(recording: HostRecording, *, hasty: bool) -> None:
         assert not hasty
         stop(recording)
         raise RuntimeError("gone")
 
-    monkeypatch.setattr(life.HostRecording, "stop", broken)
+    monkeypatch.setattr(HostRecording, "stop", broken)
     with pytest.warns(IkpWarning, match="what torch.profiler saw of the host is lost: gone"):
         made = recorded(tmp_path / "x.pftrace")
     assert ikp.load(tmp_path / "x.pftrace").launches == made.launches
@@ -102,10 +102,10 @@ def test_a_profiler_that_fails_takes_nothing_along(
 def test_a_kernel_that_does_not_end_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop = life.HostRecording.stop
-    stopped: list[life.HostRecording] = []
+    stop = HostRecording.stop
+    stopped: list[HostRecording] = []
     monkeypatch.setattr(recorder, "ended_or_failed", lambda *_: (False, {}))
-    monkeypatch.setattr(life.HostRecording, "stop", stopped.append)
+    monkeypatch.setattr(HostRecording, "stop", stopped.append)
     prof = ikp.profile(tmp_path / "x.pftrace", host=True).start()
     prof.patience_s = 0.1  # as a signal that ends the process sets it
     profiler = prof._recording.beside

@@ -21,7 +21,7 @@ from ikp.running.startup.sitecustomize import (
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
-    from ikp.running._watched import Watched
+    from ikp.running._watched import Counts, Watched
     from ikp.trace import Trace
 
 _ROWS = 10
@@ -81,7 +81,7 @@ def _about(trace: Trace, options: Options) -> Iterator[str]:
     yield from _chosen_nothing(trace, options)
 
 
-def report_of_child(launcher: Watched, path: str, *, wrote: bool) -> list[str]:
+def report_of_child(launcher: Counts, path: str, *, wrote: bool) -> list[str]:
     """Return the lines on a child: launches recorded, why others were not, and the file."""
     from ikp.analysis.evidence import plural
 
@@ -97,7 +97,7 @@ def report_of_child(launcher: Watched, path: str, *, wrote: bool) -> list[str]:
     return [*lines, *aside(launcher)]
 
 
-def aside(launcher: Watched) -> list[str]:
+def aside(launcher: Counts) -> list[str]:
     """Return the line on libraries whose kernels run plain; none where there are none."""
     if not launcher.aside:
         return []
@@ -206,7 +206,7 @@ def _of_kernel(name: str, facts: Mapping[str, str], launcher: Watched) -> list[s
     ]
 
 
-def count_replays(launcher: Watched, provenance: Mapping[str, str]) -> None:
+def count_replays(launcher: Counts, provenance: Mapping[str, str]) -> None:
     """Count the launches of CUDA graphs' replays: a launcher has counted captured ones."""
     for label, each in replays_of(provenance).items():
         kept = each.kept or min(each.made, each.captured)  # with none in the log, the last is left

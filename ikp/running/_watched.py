@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -14,16 +15,35 @@ if TYPE_CHECKING:
     from ikp.unedited.plan import Plan
 
 
-class Watched(Protocol):
+class Counts(Protocol):
+    """The launches that a launcher has counted."""
+
+    recorded: Counter[str]  # launches, by kernel
+    plain: Counter[tuple[str, str]]  # launches that are not recorded, by kernel and reason
+    aside: set[str]  # libraries whose kernels run plain, because ``--kernel`` does not name them
+
+
+@dataclass(slots=True)
+class WindowCounts:
+    """What a launcher had counted when a window ended: it counts anew with the next one."""
+
+    recorded: Counter[str]
+    plain: Counter[tuple[str, str]]
+    aside: set[str]
+
+    @classmethod
+    def of(cls, launcher: Counts) -> WindowCounts:
+        """Return a copy of what a launcher has counted."""
+        return cls(launcher.recorded.copy(), launcher.plain.copy(), launcher.aside.copy())
+
+
+class Watched(Counts, Protocol):
     """A launcher of a program's kernels, with probes or plain, which counts both."""
 
     session: Callable[[], profile | None]  # the session that records now
     plan: Plan
-    recorded: Counter[str]  # launches, by kernel
-    plain: Counter[tuple[str, str]]  # launches that are not recorded, by kernel and reason
     idle: bool  # nothing is recorded now
     standby: Callable[[], profile | None] | None  # gives captured launches buffers meanwhile
-    aside: set[str]  # libraries whose kernels run plain, because ``--kernel`` does not name them
     profiler: Callable[[bool], None]  # called at cudaProfilerStart (True) and cudaProfilerStop
     exits: Callable[[], None]  # called as the program calls C's exit()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging  # noqa: F401 - see where the hooks are registered
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -58,8 +59,12 @@ class Windowed(Protocol):
     def open_window(self, number: int) -> None:
         """Open the session of a window, and record from now on."""
 
-    def close_window(self, number: int) -> list[str]:
-        """Record no more, and write the window's trace; return what is to be said of it."""
+    def close_window(self, number: int) -> Callable[[], list[str]]:
+        """Record no more, and have the window's trace written.
+
+        Returns:
+            A function that waits for that, and returns what is to be said of the window.
+        """
 
 
 class Windows:
@@ -80,6 +85,7 @@ class Windows:
         self._open = self._started = False
         self._calls, self._woken = list[tuple[bool, threading.Event]](), threading.Event()
         self._over = threading.Event()
+        self._writing = list[threading.Thread]()  # that wait for traces of windows
         self._thread = threading.Thread(target=self._run, name="ikp: windows", daemon=True)
 
     def start(self) -> None:
@@ -87,11 +93,12 @@ class Windows:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; a window that is open stays so."""
+        """Look no more, and wait for traces that are being written; an open window stays so."""
         self._over.set()
         self._woken.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
+        self._wait()
 
     def called(self, starts: bool) -> None:
         """Open a window, or end it, as the program calls cudaProfilerStart or cudaProfilerStop.
@@ -118,6 +125,7 @@ class Windows:
                 self._open = not self._open
                 self._change()
             if call is not None:
+                self._wait()
                 call[1].set()
         if not self._open and self._wanted():
             text = "not recorded: the program ended before it was open"
@@ -129,16 +137,44 @@ class Windows:
 
     def _change(self) -> None:
         """Begin or end a window; no error of ikp may stop the program."""
-        lines = []
+        number, lines = self._number + self._open, list[str]()
+        self._number = number
         try:
             with installed():
                 if self._open:
-                    self._number += 1
-                    self._recording.open_window(self._number)
+                    self._recording.open_window(number)
                 else:
-                    lines = self._recording.close_window(self._number)
+                    self._wait_beside(number, self._recording.close_window(number))
         except Exception as error:  # noqa: BLE001 - the program goes on
             pass_on(error)
-            lines = [f"window {self._number} is not recorded: {error}"]
-        for line in lines:
-            say(f"process {os.getpid()}, window {self._number}: {line}")
+            lines = [f"window {number} is not recorded: {error}"]
+        _say(number, lines)
+
+    def _wait_beside(self, number: int, written: Callable[[], list[str]]) -> None:
+        """Have another thread wait for a window's trace: the next window opens meanwhile."""
+        waiting = threading.Thread(
+            target=self._say_end, args=(number, written), name="ikp: a window's trace", daemon=True
+        )
+        self._writing = [each for each in self._writing if each.is_alive()]
+        self._writing.append(waiting)
+        waiting.start()
+
+    @staticmethod
+    def _say_end(number: int, written: Callable[[], list[str]]) -> None:
+        try:
+            lines = written()
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            pass_on(error)
+            lines = [f"the trace is lost: {error}"]
+        _say(number, lines)
+
+    def _wait(self) -> None:
+        """Wait until all traces of windows are written."""
+        for each in tuple(self._writing):
+            if each is not threading.current_thread():
+                each.join()
+
+
+def _say(number: int, lines: list[str]) -> None:
+    for line in lines:
+        say(f"process {os.getpid()}, window {number}: {line}")

@@ -11,8 +11,10 @@ import os
 import pickle
 import resource
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ikp.analysis.kernel_times import KernelTime
@@ -52,16 +54,30 @@ def write(copies: Copies, target: str, *, force: bool) -> Written:
     return None if trace is None else Recorded.of(trace), lines
 
 
-def write_apart(copies: Copies, target: str, *, force: bool) -> Written:
-    """Decode and write a trace in a process of its own; in this one, where it can't be started."""
+def write_apart(copies: Copies, target: str, *, force: bool) -> Callable[[], Written]:
+    """Have a process of its own decode and write a trace.
+
+    Returns:
+        A function that waits for it; where it can't be started, or has died, this process writes.
+    """
+    otherwise = partial(write, copies, target, force=force)
     try:
-        return _answered(_asked(copies, target, force=force))
+        answer = _asked(copies, target, force=force)
     except (OSError, ValueError):
-        return write(copies, target, force=force)
+        return otherwise
+
+    def written() -> Written:
+        try:
+            with answer:
+                return _answered(answer.read())
+        except (OSError, ValueError):
+            return otherwise()
+
+    return written
 
 
-def _asked(copies: Copies, target: str, *, force: bool) -> bytes:
-    """Start the process, send it what was recorded, and return its answer.
+def _asked(copies: Copies, target: str, *, force: bool) -> IO[bytes]:
+    """Start the process, send it what was recorded, and return the file with its answer.
 
     Raises:
         OSError: it can't be started, or has died.
@@ -69,14 +85,14 @@ def _asked(copies: Copies, target: str, *, force: bool) -> bytes:
     buffers = list[pickle.PickleBuffer]()
     head = pickle.dumps((copies, target, force), protocol=5, buffer_callback=buffers.append)
     views = [each.raw() for each in buffers]
-    with ExitStack() as its, ExitStack() as ours:
+    with ExitStack() as its, ExitStack() as ours, ExitStack() as kept:
         files = dict[int, int]()
         read, write = os.pipe()
         files[0] = its.enter_context(os.fdopen(read, "rb")).fileno()
         into = ours.enter_context(os.fdopen(write, "wb"))
         read, write = os.pipe()
         files[1] = its.enter_context(os.fdopen(write, "wb")).fileno()
-        out = ours.enter_context(os.fdopen(read, "rb"))
+        answer = kept.enter_context(os.fdopen(read, "rb"))
         command = [sys.executable, "-I", "-S", "-c", _CODE]
         leave_behind(command, files, {**os.environ, "IKP_FOLLOW": "0"})
         its.close()
@@ -86,7 +102,8 @@ def _asked(copies: Copies, target: str, *, force: bool) -> bytes:
         for each in views:
             into.write(each)
         into.close()
-        return out.read()
+        kept.pop_all()
+        return answer
 
 
 def _answered(text: bytes) -> Written:

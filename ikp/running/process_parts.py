@@ -13,7 +13,7 @@ from ikp.analysis.kernel_times import KernelTime, kernel_times
 from ikp.core.run_figures import REPLAYED
 
 if TYPE_CHECKING:
-    from ikp.running._watched import Watched
+    from ikp.running._watched import Counts, Watched
     from ikp.trace import Trace
 
 
@@ -68,7 +68,7 @@ class Part:
         return cls.having(launcher, None if trace is None else Recorded.of(trace), path)
 
     @classmethod
-    def having(cls, launcher: Watched, recorded: Recorded | None, path: str | None) -> Part:
+    def having(cls, launcher: Counts, recorded: Recorded | None, path: str | None) -> Part:
         """Return the part of this process, with figures of what it recorded."""
         from ikp.session.provenance import program_name
 

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -26,6 +27,7 @@ from ikp.running._ending import aside, count_replays, report, report_of_child
 from ikp.running._following import claimed, ended, of_window, window_ended, without
 from ikp.running._installed import installed
 from ikp.running._process_host import ProcessHost
+from ikp.running._watched import WindowCounts
 from ikp.running._windows import Windows, importing
 from ikp.running.run_options import Options
 from ikp.running.startup.ikp_children import ROOT
@@ -322,34 +324,50 @@ class Recording:
         self.launcher.session = lambda: session
         self.launcher.idle = False
 
-    def close_window(self, number: int) -> list[str]:
-        """Record no more, and write the window's trace; return what is to be said of it."""
+    def close_window(self, number: int) -> Callable[[], list[str]]:
+        """Record no more, and have the window's trace written.
+
+        Returns:
+            A function that waits for that, and returns what is to be said of the window.
+        """
         session, self.session = self.session, None
         self.launcher.idle = True
         self.launcher.session = lambda: None
         if session is None:
-            return []
+            return list[str]
+        counts, written = WindowCounts.of(self.launcher), self._written(session)
+        return partial(self._window_ended, number, self.path, counts, written)
+
+    def _window_ended(
+        self, number: int, path: str, counts: WindowCounts, written: Callable[[], Written]
+    ) -> list[str]:
+        """Wait until a window's trace is written; note it, and return what is to be said of it."""
         from ikp.running.process_parts import Part
 
-        recorded, lines = self._written(session)
+        recorded, lines = written()
         if recorded is None:
-            self._disclaim()
+            if self.session is None:  # no other window is open
+                self._disclaim()
             return lines
-        count_replays(self.launcher, {REPLAYED: recorded.replays})
-        part = Part.having(self.launcher, recorded, self.path)
-        self.wrote = number
+        count_replays(counts, {REPLAYED: recorded.replays})
+        part = Part.having(counts, recorded, path)
+        self.wrote = max(self.wrote, number)
         family = self.family if self.family is not None and not self.family.is_root else None
         if family is None or not window_ended(family, self.name, number, part):
             self.parts.append(part)
-        return [*lines, *report_of_child(self.launcher, self.path, wrote=True)]
+        return [*lines, *report_of_child(counts, path, wrote=True)]
 
-    def _written(self, session: profile) -> Written:
-        """Write a window's trace, if it recorded anything: in a process of its own, if it can."""
+    def _written(self, session: profile) -> Callable[[], Written]:
+        """Have a window's trace written, if it recorded anything; return what waits for that.
+
+        A process of its own writes it, where it can.
+        """
         from ikp.running.apart import write_apart
         from ikp.running.process_parts import Recorded
 
         if not (self.launcher.recorded or self._has_replays()):
-            return None, self._close(session, None)
+            said = self._close(session, None)
+            return lambda: (None, said)
         lines = list[str]()
         try:
             found = session.end_with_copies()
@@ -362,7 +380,8 @@ class Recording:
         before = _state(self.path)
         lines += self._close(session, None)
         trace = _trace(session) if _state(self.path) != before else None
-        return None if trace is None else Recorded.of(trace), lines
+        made = None if trace is None else Recorded.of(trace)
+        return lambda: (made, lines)
 
     def _disclaim(self) -> None:
         """Give back the name of a process that has written no window: it may never record."""

@@ -43,7 +43,7 @@ from ikp.session.service import Each, Service, service_of
 from ikp.session.storage import DriverStorage
 from ikp.warning import warn
 
-LOG_BYTES: Final = 256 << 20
+LOG_BYTES: Final = 512 << 20
 """The most bytes of a session's log on one device."""
 REPLAYS: Final = 100
 """How many replays of each graph a session keeps, where the user does not say."""

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 import ikp
 from ikp.inspection import facts_of_trace
 from ikp.running import apart
+from ikp.running.process_parts import Recorded
 from ikp.running.recording import Recording
 from ikp.session.copies import Copies
 from tests.host import Host, work
@@ -55,7 +58,7 @@ def content(path: Path) -> Any:
 
 def test_another_process_writes_what_this_one_would(host: Host, tmp_path: Path) -> None:
     copies, target, force = copies_of(host, tmp_path / "x.pftrace")
-    assert apart._answered(apart._asked(copies, target, force=force)) == apart.write(
+    assert apart.write_apart(copies, target, force=force)() == apart.write(
         copies, str(tmp_path / "y.pftrace"), force=force
     )
     assert content(tmp_path / "x.pftrace") == content(tmp_path / "y.pftrace")
@@ -72,7 +75,7 @@ def test_where_no_process_starts_the_trace_is_written_here(
         path = tmp_path / f"{number}.pftrace"
         copies, target, force = copies_of(host, path)
         monkeypatch.setattr(sys, "executable", wrong)
-        recorded, lines = apart.write_apart(copies, target, force=force)
+        recorded, lines = apart.write_apart(copies, target, force=force)()
         assert recorded is not None and recorded.records == 21 and not lines
         assert len(ikp.load(path).launches) == 3
 
@@ -82,7 +85,7 @@ def test_a_file_that_is_there_is_not_replaced_and_a_line_says_so(
 ) -> None:
     copies, target, _ = copies_of(host, tmp_path / "x.pftrace")
     (tmp_path / "x.pftrace").write_text("mine")
-    recorded, lines = apart.write_apart(copies, target, force=False)
+    recorded, lines = apart.write_apart(copies, target, force=False)()
     assert recorded is None and "the trace is lost" in lines[-1], lines
     assert (tmp_path / "x.pftrace").read_text() == "mine"
 
@@ -99,7 +102,7 @@ from ikp.running import apart
 copies, target, force = pickle.load(open(sys.argv[1], "rb"))
 wait = f"open({sys.argv[2]!r}, 'w').close()\\nimport time; time.sleep(2)\\n"
 apart._CODE = apart._CODE.replace("os.setsid()\\n", "os.setsid()\\n" + wait)
-apart.write_apart(copies, target, force=force)
+apart.write_apart(copies, target, force=force)()
 """
 
 
@@ -135,7 +138,28 @@ def test_a_window_whose_records_can_not_be_passed_on_is_written_here(
     prof.end_with_copies = fails
     recording: Any = SimpleNamespace(launcher=SimpleNamespace(recorded={"k": 1}), path=str(path))
     recording._close = lambda session, _: [session.stop()][1:]
-    recorded, lines = Recording._written(recording, prof)
+    recorded, lines = Recording._written(recording, prof)()
     assert recorded is not None and recorded.records == 6
     assert lines == ["not written by another process: no copies."]
     assert len(ikp.load(path).launches) == 1
+
+
+def test_a_windows_counts_are_those_at_its_end(tmp_path: Path) -> None:
+    """The launcher counts the next one while its trace is written."""
+    launcher = SimpleNamespace(
+        recorded=Counter(k=3), plain=Counter({("k", "later"): 2}), aside=set()
+    )
+    path = str(tmp_path / "x.pftrace")
+    recording: Any = SimpleNamespace(
+        session=object(), launcher=launcher, path=path, family=None, parts=[], wrote=0
+    )
+    recording._written = lambda _: lambda: (Recorded(records=7), ["a line"])
+    recording._window_ended = partial(Recording._window_ended, recording)
+    end = Recording.close_window(recording, 1)
+    for each in (launcher.recorded, launcher.plain):
+        each.clear()
+    launcher.recorded["other"], recording.path, recording.session = 9, "y.pftrace", object()
+    wrote = f"3 of 5 launches recorded, of 1 kernel; 2 later. Wrote {path}"
+    assert end() == ["a line", wrote]
+    (part,) = recording.parts
+    assert (part.recorded, part.trace, part.records) == ({"k": 3}, path, 7)

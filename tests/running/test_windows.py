@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -112,10 +113,15 @@ def test_a_program_opens_windows_by_calls_and_each_returns_when_it_is_done() -> 
             time.sleep(0.1)
             done.append(f"opened {number}")
 
-        def close_window(self, number: int) -> list[str]:
+        def close_window(self, number: int) -> Any:
             time.sleep(0.1)
-            done.append("closed")
-            return []
+
+            def written() -> list[str]:
+                time.sleep(0.1)
+                done.append("closed")
+                return []
+
+            return written
 
     windows = Windows(Recording(), None)
     windows.start()
@@ -130,6 +136,48 @@ def test_a_program_opens_windows_by_calls_and_each_returns_when_it_is_done() -> 
     called(False)  # as the process ends, and nobody listens
     window = ["launch", "closed"]
     assert done == ["opened 1", *window, "opened 2", *window, "opened 3"]
+
+
+def test_a_window_opens_while_the_trace_of_the_one_before_is_written(tmp_path: Path) -> None:
+    """A large trace takes a minute: a window that was asked for meanwhile was not recorded."""
+    done, go, may_end = list[str](), tmp_path / "go", threading.Event()
+
+    class Recording:
+        launcher: Any = types.SimpleNamespace()
+        family = None
+
+        def prepare(self) -> None:
+            pass
+
+        def open_window(self, number: int) -> None:
+            done.append(f"opened {number}")
+
+        def close_window(self, number: int) -> Any:
+            def written() -> list[str]:
+                assert may_end.wait(60)
+                done.append(f"written {number}")
+                return []
+
+            done.append(f"closed {number}")
+            return written
+
+    def wait_for(what: str) -> None:
+        until = time.monotonic() + 60
+        while what not in done:
+            assert time.monotonic() < until, done
+            time.sleep(0.01)
+
+    windows = Windows(Recording(), str(go))
+    windows.start()
+    for number in (1, 2):
+        go.touch()
+        wait_for(f"opened {number}")
+        go.unlink()
+        wait_for(f"closed {number}")
+    assert len(done) == 4, "nothing is written yet"
+    threading.Timer(0.2, may_end.set).start()
+    windows.stop()
+    assert sorted(done[4:]) == ["written 1", "written 2"], "a program ends behind its traces"
 
 
 FORKS = """\

@@ -17,12 +17,14 @@ import os
 import select
 import selectors
 import signal
-import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+if TYPE_CHECKING:
+    import socket
 
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 """The number of the system call, by machine."""
@@ -59,6 +61,8 @@ def begin() -> str:
 
     For a process of one thread, which is about to become the program.
     """
+    import socket
+
     name, program = f"ikp-tools-{os.urandom(16).hex()}", os.getpid()
     try:
         os.close(os.pidfd_open(program))  # since Linux 5.3
@@ -123,6 +127,8 @@ class Tool:
     ) -> None:
         if not _name:
             raise OSError("this process starts its tools itself")
+        import socket  # a program that launches nothing needs no tool
+
         about = {
             "words": list(words),
             "files": list(files),
@@ -297,6 +303,8 @@ def _leave(program: int, kept: int) -> None:
 
 def _is_own(connection: socket.socket) -> bool:
     """Return whether the same user asks."""
+    import socket
+
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(found)[1] == os.geteuid())
 
@@ -326,6 +334,8 @@ def _request(connection: socket.socket, held: ExitStack) -> tuple[dict[str, Any]
     Raises:
         OSError: it is refused, or does not come whole.
     """
+    import socket
+
     head, received, _, _ = socket.recv_fds(connection, _LENGTH.size, _MOST_FILES)
     for each in received:
         held.callback(os.close, each)

@@ -101,6 +101,7 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
     launcher.wakers.append(hook.wake)
     asked = [Launches(hook, launcher)]
     hook.ask(asked[0].asked)
+    hook.watch_exit()  # a program that launches nothing has an end, too
     after_reading.append(hook.watch_exit)
 
     def in_child() -> None:

@@ -51,6 +51,8 @@ def main(image: Path, name: str) -> None:
     module, function, way = handle(), handle(), os.environ["WAY"]
     launcher = Ending() if way == "reset" else Told()
     with stepping_in(launcher):
+        if way == "exit at once":
+            ctypes.CDLL(None).exit(5)
         library.cuModuleLoadData(ctypes.byref(module), image.read_bytes())
         library.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
 
@@ -64,17 +66,15 @@ def main(image: Path, name: str) -> None:
             launch()
         library.fake_clear()
         run_in_thread(read)
-        if way == "exit":
-            ctypes.CDLL(None).exit(5)
-        elif way == "exit elsewhere":
-            run_in_thread(lambda: ctypes.CDLL(None).exit(5))
-        elif way == "quick exit":
-            ctypes.CDLL(None).quick_exit(5)
-        elif way == "thread ends":
-            run_in_thread(launch)
-            library.fake_clear()
-        elif way == "reset":
-            library.cuDevicePrimaryCtxReset_v2(0)
+        leave = ctypes.CDLL(None).exit
+        ends: dict[str, Callable[[], object]] = {
+            "exit": lambda: leave(5),
+            "exit elsewhere": lambda: run_in_thread(lambda: leave(5)),
+            "quick exit": lambda: ctypes.CDLL(None).quick_exit(5),
+            "thread ends": lambda: (run_in_thread(launch), library.fake_clear()),
+            "reset": lambda: library.cuDevicePrimaryCtxReset_v2(0),
+        }
+        ends.get(way, int)()
     print(library.fake_log().decode())
     if way == "exit late":
         ctypes.CDLL(None).exit(5)

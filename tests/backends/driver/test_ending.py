@@ -14,6 +14,7 @@ pytestmark = pytest.mark.any_pins
     ("way", "ends", "said"),
     [
         ("exit", 5, "told 11.0"),
+        ("exit at once", 5, "told 11.0"),
         ("exit elsewhere", 5, "told 11.0"),
         ("quick exit", 5, "told 11.0"),
         # Where recording has ended, and where Python itself ends, it is no news.

@@ -32,7 +32,7 @@ import ikp
 
 PATIENCE_S = 300.0
 GRACE_S = 30.0
-WRITTEN_S, QUIET_S = 60.0, 1.0
+WRITTEN_S, QUIET_S = 120.0, 15.0
 """The longest wait for traces, which other processes write, and for the next one."""
 
 
@@ -104,13 +104,14 @@ def free_ports() -> tuple[int, int]:
 
 def settled(folder: Path) -> list[Path]:
     """Return the traces of windows, once no further one has come for some seconds."""
-    until, found = time.monotonic() + WRITTEN_S, list[Path]()
-    while time.monotonic() < until:
-        time.sleep(QUIET_S)
-        now = sorted(folder.glob("*.window*.pftrace"))
-        if now == found and not list(folder.glob(".*-draft")):
-            break
-        found = now
+    began, found = time.monotonic(), list[Path]()
+    latest = began
+    while (now := time.monotonic()) < min(began + WRITTEN_S, latest + QUIET_S):
+        time.sleep(0.5)
+        there = sorted(folder.glob("*.window*.pftrace"))
+        if there != found or list(folder.glob(".*-draft")):
+            found, latest = there, now
+    print(f"{len(found)} traces, the last one {latest - began:.0f} s behind the end", flush=True)
     return found
 
 

@@ -11,6 +11,7 @@ The share of the warps' time that writing records took is an upper bound.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -162,15 +163,17 @@ def _measured(
         times: of plain and recorded launches, by grid.
         spans_us: how long recorded launches of each grid took, and how far they differ.
     """
-    whole = plain = error = 0.0
+    whole = plain = 0.0
+    errors: list[float] = []  # in us, independent of each other
     for each in times:
         span, differ = spans_us.get(each.grid, (0.0, 0.0))
         between = span + _EVENTS_US if each.recorded_us is None else each.recorded_us
         longer = between - each.plain_us
         if span > 0 and longer < _MOST_OF_IT * span:
             whole, plain = whole + span, plain + span - longer
-            error += each.error_us + (0.0 if each.in_turn else differ)
-            error += _EVENTS_ERROR_US if each.recorded_us is None else _STEP_US
+            errors += [each.error_us, 0.0 if each.in_turn else differ]
+            errors += [_EVENTS_ERROR_US if each.recorded_us is None else _STEP_US]
+    error = math.hypot(*errors)
     if not whole or error / plain >= found.error:
         return found
     return replace(found, ratio=whole / plain, error=error / plain, way=_MEASURED)

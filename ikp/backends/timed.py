@@ -26,7 +26,7 @@ from ikp.driver import cuda
 from ikp.errors import IkpError
 
 MOST: Final = 9
-"""Launches of each kind that are timed. One that loads code waits for the GPU, and has no time."""
+"""Launches of each kind that are timed. The first one is left out: its code is in no cache."""
 ASKED: Final = 100
 """Plain launches of a function after which no more is timed, of any grid."""
 LEAST: Final = 3
@@ -230,12 +230,12 @@ def _apart(grid: _Shape, recorded: Sequence[_Time], plain: Sequence[_Time]) -> T
 def _has_place(events: list[_Events]) -> bool:
     """Return whether one more plain launch is to be timed.
 
-    Launches that an idle GPU waited for take no place: their events are destroyed. Each is taken
-    out before it is looked at: several threads may launch at once.
+    Launches that an idle GPU waited for take no place: their events are destroyed, but the first's.
+    Each is taken out before it is looked at: several threads may launch at once.
     """
-    for _ in range(len(events) if len(events) >= MOST else 0):
+    for _ in range(len(events) - 1 if len(events) >= MOST else 0):
         with suppress(IndexError):  # another thread has taken it
-            one = events.pop(0)
+            one = events.pop(1)
             took = cuda.elapsed_us(*one[:2])
             if took is not None and took <= 0:
                 _destroy(one[:2])
@@ -245,7 +245,7 @@ def _has_place(events: list[_Events]) -> bool:
 
 
 def _times(events: list[_Events]) -> list[_Time]:
-    """Return the times between events; destroy events that have happened.
+    """Return the times between events, less the first one's; destroy events that have happened.
 
     Launches that an idle GPU waited for have none.
     """
@@ -255,7 +255,7 @@ def _times(events: list[_Events]) -> list[_Time]:
         if took is not None:  # else another thread's launch may yet record them
             times.append(_Time(each.place, took))
             _destroy(each[:2])
-    return [each for each in times if each.us > 0]
+    return [each for each in times[1:] if each.us > 0]
 
 
 def _destroy(events: Iterable[int]) -> None:

@@ -5,65 +5,40 @@ from __future__ import annotations
 import os
 import re
 import threading
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ikp.backends import loaded, patched
-from ikp.backends.argument import Argument
-from ikp.backends.checked import REFUSED, PlainLaunch, checked, report
+from ikp.backends.checked import REFUSED
 from ikp.backends.driver import _hook as hooks
-from ikp.backends.driver import _taking as taking
 from ikp.backends.driver._hook import DriverObject, HandleKind, Hook, NodeKind
-from ikp.backends.driver._passed import shape, values, values_as_text
-from ikp.backends.driver._repeating import KnownLaunches, Stocks, look_after
+from ikp.backends.driver._launch_recorder import LaunchRecorder, NotNow, grid_of
+from ikp.backends.driver._repeating import look_after
 from ikp.backends.driver._seen_code import SeenCode
-from ikp.backends.driver._seen_kernels import (
-    Chooser,
-    SeenKernel,
-    language_of,
-    ptx_of,
-)
-from ikp.backends.further_runs import run_further
+from ikp.backends.driver._seen_kernels import Chooser, SeenKernel
 from ikp.backends.labels import Labels
-from ikp.backends.launched_grid import LaunchGrid
-from ikp.backends.repeats import KnownLaunch, LeftLaunch, Repeat
+from ikp.backends.repeats import LeftLaunch
 from ikp.backends.timed import timed
-from ikp.core.segment import Selection
-from ikp.driver import cuda, cuda_functions, cuda_memory
+from ikp.driver import cuda
 from ikp.errors import CheckError, IkpError, PatchError
-from ikp.probes.made_patch import Patch
-from ikp.sass.cubins.module_memory import shared
 from ikp.session.current import Session
 from ikp.session.harvest import after_reading
-from ikp.session.known_launch import SlowError
 from ikp.session.replays import end_capture
 from ikp.signals import pass_on
-from ikp.unedited.plan import Plan, at_level
 from ikp.warning import warn
 
 _LIBRARIES = re.compile(
     r"lib(torch|c10|cu(blas|dnn|fft|rand|solver|sparse|dss|tensor)|nccl|nvrtc|npp|nvjpeg|nvshmem)"
 )
 """Files of libraries whose kernels are recorded only where the user names kernels."""
-
-
 _NOTHING = DriverObject(0, 0, 0, "", "", 0, HandleKind.UNKNOWN)
 _UNKNOWN = SeenKernel("unknown", _NOTHING, _NOTHING, Labels())
 _UNSEEN = "its machine code was not seen: the program got it from the driver in another way"
 _NODE = "put into a CUDA graph by the program itself, and not by capturing its launch"
-_BODY = (
-    "captured into a graph that the program has made (cuStreamBeginCaptureToGraph), such as the "
-    "body of a conditional node, which can't hold the write of a buffer's address"
-)
-_OVERLAPS = (
-    "it may begin before the launch before it has ended (programmatic dependent launch), and where "
-    "it records would be written between the two"
-)
 
 
 def _passes(kernel: SeenKernel, launch: hooks.InterposedLaunch) -> bool:
@@ -72,21 +47,9 @@ def _passes(kernel: SeenKernel, launch: hooks.InterposedLaunch) -> bool:
     return passes is not None and passes(int(launch.function))
 
 
-def _grid(launch: hooks.InterposedLaunch) -> tuple[int, int, int]:
-    return launch.grid[0], launch.grid[1], launch.grid[2]
-
-
 @cache
 def _file_of(path: str) -> str:
     return Path(path).name
-
-
-def _drop(launcher: Chooser, session: Session, label: str, data: Any) -> None:
-    patched.drop_buffer(launcher, session, label, Argument(data, 0, None))
-
-
-class _NotNow(Exception):  # noqa: N818 - the program never sees it
-    """The reason that one launch is not recorded; the next may be."""
 
 
 @contextmanager
@@ -106,7 +69,7 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
 
     def in_child() -> None:
         if asked:
-            asked[0].stocks.end_all()
+            asked[0].recorder.stocks.end_all()
             asked[0] = Launches(hook, launcher)
             hook.ask(asked[0].asked)
 
@@ -116,40 +79,24 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
     finally:
         hook.ask(None)
         after_reading.remove(hook.watch_exit)
-        asked[0].stocks.end_all()
+        asked[0].recorder.stocks.end_all()
         asked.pop().count()
-
-
-class _Latest(threading.local):
-    """This thread's latest recorded launch, until it launches again."""
-
-    launch: tuple[Any, Callable[[], None] | None] | None = None
-    """The kernel, and what forgets the launch's buffer. That holds the buffer until then."""
-    holds: object = None
 
 
 @dataclass(slots=True)
 class Launches:
-    """The recorder of this process's launches at the driver, and its tables of kernels and code."""
+    """Decides on this process's launches at the driver, one by one."""
 
     hook: Hook
     launcher: Chooser
     seen: SeenCode = field(init=False)
-    _primaries: set[int] = field(default_factory=set)  # numbers of contexts
+    recorder: LaunchRecorder = field(init=False)
     _slots: dict[tuple[str, str], tuple[int, SeenKernel]] = field(default_factory=dict)
-    _known: KnownLaunches = field(default_factory=KnownLaunches)
-    stocks: Stocks = field(init=False)
-    _bodies: set[int] = field(default_factory=set)
-    """Numbers of captures under way into graphs that the program has made."""
-    _reset_ones: set[int] = field(
-        default_factory=set
-    )  # numbers of devices that the program has reset
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    _latest: _Latest = field(default_factory=_Latest)
 
     def __post_init__(self) -> None:
         self.seen = SeenCode(self.hook, self.launcher.labels)
-        self.stocks = Stocks(self.hook, self.launcher)
+        self.recorder = LaunchRecorder(self.hook, self.launcher, self.seen)
 
     def asked(self, launch: hooks.InterposedLaunch) -> None:
         """Choose the function to launch. The program never sees an error of it.
@@ -178,7 +125,7 @@ class Launches:
             self.hook.revoke()
             self.launcher.count_plain(kernel, REFUSED)
             warn(str(error), stacklevel=2)
-        except _NotNow as reason:
+        except NotNow as reason:
             launch.instead = launch.function
             self.launcher.count_plain(self._counted_as(launch), str(reason))
         except Exception as error:  # noqa: BLE001 - at any error, the plain kernel is launched
@@ -195,13 +142,8 @@ class Launches:
 
     def _not_launched(self, launch: hooks.InterposedLaunch) -> None:
         """Forget the latest launch, which the driver has refused: the plain kernel has run."""
-        latest, self._latest.launch = self._latest.launch, None
-        if latest is None:
-            return
-        kernel, drop = latest
-        if drop is not None:
-            drop()
-        if not launch.otherwise:  # else the launch was the program's mistake
+        kernel = self.recorder.drop_latest()
+        if kernel is not None and not launch.otherwise:  # else the launch was the program's mistake
             name = cuda.error_name(launch.refused)
             self._fail(kernel, PatchError(f"the driver does not launch it with records: {name}."))
 
@@ -224,7 +166,7 @@ class Launches:
         self.launcher.count_plain(kernel, reason)
 
     def _answer(self, launch: hooks.InterposedLaunch) -> None:
-        self._latest.launch = self._latest.holds = None
+        self.recorder.forget_latest()
         if self.launcher.idle and not self.launcher.standing:
             launch.decide()
             return
@@ -243,13 +185,11 @@ class Launches:
         if kernel is None:
             self._decide(launch, _UNKNOWN, _UNSEEN, count=True)
         elif meant is not None:
-            launch.instead = self._recorded(kernel, meant, launch)
+            launch.instead = self.recorder.recorded(kernel, meant, launch)
         elif self._aside(kernel) or _passes(kernel, launch):
             launch.decide()
         elif (session := self._session(kernel, launch.stream or 0)) is not None:
-            launch.instead = self._repeated(kernel, session, launch) or self._recorded(
-                kernel, self._wanted(kernel, session), launch
-            )
+            launch.instead = self.recorder.of_session(kernel, session, launch)
         elif not self._timed(launch) and (reason := self.launcher.over(kernel)):
             self._decide(launch, kernel, reason)
 
@@ -267,12 +207,12 @@ class Launches:
         """Note that a CUDA graph's capture begins or ends; at the end, capture a node of ikp's."""
         stream = launch.stream or 0
         if launch.node == NodeKind.CAPTURE_ENDS:
-            self._bodies.discard(cuda.capture_number(stream))
+            self.recorder.bodies.discard(cuda.capture_number(stream))
             self.launcher.capture_ends()
             end_capture(stream)
             return
         if launch.node == NodeKind.CAPTURE_INTO:
-            self._bodies.add(cuda.capture_number(stream))
+            self.recorder.bodies.add(cuda.capture_number(stream))
         self.launcher.capture_begins()
 
     def _reset(self, ordinal: int) -> None:
@@ -280,17 +220,15 @@ class Launches:
         from ikp.session.leaving import leave  # few programs reset a GPU
 
         self.hook.revoke()
-        self.stocks.end_all()
-        if leave(ordinal):
-            self._reset_ones.add(ordinal)
+        self.recorder.stocks.end_all()
+        recorded = leave(ordinal)
         timed.report()
-        self._known = KnownLaunches()
-        self._latest.launch = self._latest.holds = None
+        self.recorder.forget(ordinal if recorded else None)
 
     @staticmethod
     def _timed(launch: hooks.InterposedLaunch) -> bool:
         """Time a plain launch of a kernel that was recorded with this grid; return whether."""
-        return timed.plain(int(launch.function), _grid(launch), launch.stream or 0)
+        return timed.plain(int(launch.function), grid_of(launch), launch.stream or 0)
 
     def _decide(
         self,
@@ -325,275 +263,17 @@ class Launches:
         capture = cuda.capture_number(stream) if self.launcher.captures else 0
         return self.launcher.chosen(kernel, capture)
 
-    def _repeated(
-        self, kernel: SeenKernel, session: Session, launch: hooks.InterposedLaunch
-    ) -> int:
-        """Return what ``_recorded`` does, where the launch repeats an earlier one; else 0."""
-        known = self._known.find(launch, session)
-        if known is None or cuda.capturing(launch.stream or 0):
-            return 0
-        try:
-            return self._again(kernel, session, launch, known)
-        except SlowError:
-            return 0
-
-    def _again(
-        self, kernel: Any, session: Session, launch: hooks.InterposedLaunch, known: KnownLaunch
-    ) -> int:
-        """Return what ``_recorded`` does for a launch that repeats another; it takes a buffer.
-
-        Raises:
-            SlowError: its buffer is to be taken as the first one's was.
-        """
-        stream = launch.stream or 0
-        repeat = known.repeat
-        cuda_functions.like(repeat.module.function, known.plain)
-        taken = repeat.take(stream)
-        if taken is None:
-            return int(launch.function)
-        function, grid = int(launch.function), _grid(launch)
-        if not timed.recorded(function, grid, known.label, session.facts):
-            self.stocks.renew(launch, kernel, session, known)  # later ones come without a question
-        data, words = taken
-        self.launcher.recorded[known.label] += 1
-        drop = partial(_drop, self.launcher, session, known.label, data)
-        self._latest.launch = kernel, drop
-        launch.append(known.argument, words, known.replaces)
-        return repeat.module.function
-
     def _left(self, left: LeftLaunch, launch: hooks.InterposedLaunch) -> int:
-        """Return what ``_recorded`` does for a launch that its launcher left to this one.
+        """Return the function to launch for a launch that its launcher left to this one.
 
         Where it repeats none any more, it is patched as if no launcher had seen it.
         """
-        kernel, known, stream = left.kernel, left.known, launch.stream or 0
-        session = self._session(kernel, stream)
+        session = self._session(left.kernel, launch.stream or 0)
         if session is None:
             return int(launch.function)
-        alike = known.session() is session and left.context == cuda.context_number()
-        if alike and launch.extensible and not cuda.capturing(stream):
-            try:
-                return self._again(kernel, session, launch, known)
-            except SlowError:
-                return self._with_new_buffer(left, session, launch)
+        if (made := self.recorder.left(left, session, launch)) is not None:
+            return made
         seen = self.seen.kernel(launch)
         if seen is None:
             raise PatchError(_UNSEEN)
-        return self._recorded(seen, self._anew(left, session), launch)
-
-    def _with_new_buffer(
-        self, left: LeftLaunch, session: Session, launch: hooks.InterposedLaunch
-    ) -> int:
-        """Return what ``_again`` does, with a buffer that is taken as the first one's was."""
-        known, stream = left.known, launch.stream or 0
-        module, (grid, warps, chosen) = known.repeat.module, known.repeat.shape
-        buffer = partial(left.anew().buffer, left.plan, grid, warps, module.patch.most, chosen)
-        prof = taking.take(buffer, stream, captured=False)
-        if prof is None:
-            return int(launch.function)
-        words = module.point(prof, grid, warps, stream, chosen, captured=False)
-        drop = partial(_drop, self.launcher, session, known.label, prof.data)
-        self._latest.launch = left.kernel, drop
-        launch.append(known.argument, words, known.replaces)
-        return module.function
-
-    def _anew(self, left: LeftLaunch, session: Session) -> patched.RecordedLaunch:
-        """Return a launch that its launcher left to this one, and that repeats none."""
-        meant = left.anew()
-        meant.report = partial(report, self.launcher, session, left.known.label)
-        return meant
-
-    def _wanted(self, kernel: SeenKernel, session: Session) -> patched.RecordedLaunch:
-        """Return a launch that ``session`` is to record."""
-        label, full = kernel.__name__, kernel.demangled
-        plan = at_level(self.launcher.plan, "machine")
-
-        def buffer(
-            how: Plan, grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
-        ) -> Any:
-            options = {**patched.shape(grid, warps, most, heeded), **self.launcher.buffer}
-            options |= {"backend": "driver", "kernel": full}
-            taken.append(patched.take_buffer(self.launcher, session, label, how, options))
-            return taken[0]
-
-        def drop() -> None:
-            patched.drop_buffer(self.launcher, session, label, taken[0])
-
-        taken: list[Any] = []
-        selection = patched.chosen(self.launcher.buffer)
-        return patched.RecordedLaunch(
-            *(plan, language_of(kernel), buffer, selection),
-            taken=taken,
-            report=partial(report, self.launcher, session, label),
-            drop=drop,
-            label=label,
-            facts=session.facts,
-            session=weakref.ref(session),
-        )
-
-    def _recorded(
-        self, kernel: SeenKernel, meant: patched.RecordedLaunch, launch: hooks.InterposedLaunch
-    ) -> int:
-        """Return the patched function, with its buffer passed; the plain one if it gets none."""
-        self.seen.let_go(launch)
-        self._check_context()
-        self._check_capture(launch.stream or 0)
-        stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
-        grid = launch.grid[0], launch.grid[1], launch.grid[2]
-        captured = cuda.capturing(stream)
-        # A graph's nodes keep arguments, and a program that changes a node passes the plain count.
-        argue = bool(launch.extensible) and not captured
-        if launch.overlaps and not argue:
-            raise _NotNow(_OVERLAPS)
-        blocks = LaunchGrid.of(grid, meant.selection, meant.plan.sample, captured=captured)
-        key = (
-            kernel.id,
-            str(meant.plan),
-            block,
-            argue,
-            blocks,
-        )
-        with cuda.relaxed() if captured else nullcontext():
-            made = loaded.modules.get(
-                key,
-                kernel.symbol,
-                stream,
-                partial(self._patch, kernel, meant, launch, argue, blocks),
-                kernel.shown,
-            )
-        if launch.cooperative and made.patch.fewer_blocks:
-            raise PatchError(
-                "all its blocks must run at once, and records take registers: an SM would have "
-                "room for fewer."
-            )
-        if launch.overlaps and (made.patch.argument is None or self.seen.memory(kernel).constants):
-            raise _NotNow(_OVERLAPS)
-        cuda_functions.like(made.function, kernel.function())
-        warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
-        chosen = meant.heeded(made.patch)
-        buffer = partial(meant.buffer, meant.plan, grid, warps, made.patch.most, chosen)
-        prof = taking.take(buffer, stream, captured=captured)
-        if prof is None:
-            return int(launch.function)
-        self.hook.watch_exit()
-        meant.patch = made.patch
-        parameters = self.seen.memory(kernel).parameters
-        read = partial(values_as_text, launch, parameters)
-        patched.add_arguments(meant, read, kernel.function())
-        queue = patched.beside(prof, stream, captured=captured)
-        self._copy_constants(kernel, made, stream, queue)
-
-        how = partial(self._launched, kernel, launch)
-        if meant.plan.check:
-            words = made.words(prof, grid, warps, chosen)
-            meant.verdict = checked(made, stream, prof, words, how, meant.session)
-        run_further(made, stream, prof, meant, partial(ptx_of, kernel), kernel.shown, how)
-        if meant.report is not None:
-            meant.report(meant)
-        if meant.verdict is not None and meant.verdict.refused:
-            return int(launch.function)  # its own launcher reports the verdict
-        words = made.point(prof, grid, warps, stream, chosen, queue, captured=captured)
-        if made.patch.argument is not None:
-            launch.append(made.patch.argument, words)
-        self._latest.launch, self._latest.holds = (kernel, meant.drop), meant
-        if not captured:
-            self._time(
-                kernel, meant, launch, Repeat(made, prof, (grid, warps, chosen), cuda.device())
-            )
-        return made.function
-
-    def _time(
-        self,
-        kernel: SeenKernel,
-        meant: patched.RecordedLaunch,
-        launch: hooks.InterposedLaunch,
-        repeat: Repeat,
-    ) -> None:
-        """Time a recorded launch, if it is one of the first; have later ones repeat it."""
-        timed.recorded(int(launch.function), _grid(launch), meant.label, meant.facts)
-        if not self.seen.memory(kernel).constants:
-            self._known.keep(launch, meant, kernel.function(), repeat)
-
-    def _check_context(self) -> None:
-        """Refuse a context in which ikp's memory can't be used.
-
-        Raises:
-            PatchError: it is another one than the CUDA runtime's.
-            _NotNow: the device was reset.
-        """
-        if self._reset_ones and cuda.device() in self._reset_ones:
-            from ikp.session.leaving import RESET
-
-            raise _NotNow(RESET)
-        context = cuda.context_number()
-        if context not in self._primaries and cuda.context() != cuda.primary():
-            raise PatchError(
-                "it runs in a CUDA context of its own, where ikp's memory can't be used."
-            )
-        self._primaries.add(context)
-
-    def _check_capture(self, stream: int) -> None:
-        """Refuse a launch that a graph of the program's own captures.
-
-        Raises:
-            _NotNow: it is one.
-        """
-        if self._bodies and cuda.capture_number(stream) in self._bodies:
-            raise _NotNow(_BODY)
-
-    def _launched(self, kernel: SeenKernel, launch: hooks.InterposedLaunch) -> PlainLaunch:
-        """Return a launch of the plain kernel with its memory, for another process to repeat."""
-        memory, find = self.seen.memory(kernel), kernel.find
-        code = self.seen.code(kernel)
-        return PlainLaunch(
-            kernel.symbol,
-            shared(code, kernel.symbol, find),
-            shape(launch, kernel.function()),
-            values(launch, memory.parameters),
-            [(name, at, size) for name, size in memory.variables if (at := find(name))],
-            {
-                name: cuda_memory.read(at, size)
-                for name, size in memory.constants
-                if (at := find(name))
-            },
-        )
-
-    def _patch(
-        self,
-        kernel: SeenKernel,
-        meant: patched.RecordedLaunch,
-        launch: hooks.InterposedLaunch,
-        argue: bool,
-        grid: LaunchGrid,
-    ) -> Patch:
-        code = self.seen.to_patch(kernel)
-        return patched.made(
-            shared(code, kernel.symbol, kernel.find),
-            kernel.symbol,
-            ptx_of(kernel),
-            meant,
-            shown=kernel.shown,
-            shared=launch.shared,
-            block=(launch.block[0], launch.block[1], launch.block[2]),
-            argue=argue,
-            grid=grid,
-        )
-
-    def _copy_constants(
-        self,
-        kernel: SeenKernel,
-        made: loaded.Module,
-        stream: int,
-        queue: Callable[[Callable[[], None]], None],
-    ) -> None:
-        """Copy the constants that the program has written to the patched kernel's module."""
-
-        def copy() -> None:
-            for name, size in written:
-                if (source := kernel.find(name)) is not None:
-                    cuda_memory.copy_within(
-                        cuda_functions.address_of(made.module, name), source, size, stream
-                    )
-
-        if written := self.seen.memory(kernel).constants:
-            queue(copy)
+        return self.recorder.recorded(seen, self.recorder.anew(left, session), launch)

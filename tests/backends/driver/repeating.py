@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver._launch_recorder import LaunchRecorder
 from ikp.backends.driver.launches import Launches, stepping_in
 from ikp.backends.loaded import Module
 from ikp.backends.patched import others
@@ -95,7 +96,7 @@ def driver() -> ctypes.CDLL:
     """Return the driver; count what it asks, and launches that repeat none."""
     hooks.install()
     library = fake_driver()
-    answer, real = Launches.asked, Launches._recorded
+    answer, real = Launches.asked, LaunchRecorder.recorded
 
     def asked(self: Launches, about: Any) -> None:
         counts["asked"] += 1
@@ -105,7 +106,7 @@ def driver() -> ctypes.CDLL:
         counts["anew"] += 1
         return real(*args)
 
-    Launches.asked, Launches._recorded = asked, recorded  # type: ignore[method-assign]
+    Launches.asked, LaunchRecorder.recorded = asked, recorded  # type: ignore[method-assign]
     return library
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ikp.backends import loaded, patched
-from ikp.backends.driver import _seen_code, launches
+from ikp.backends.driver import _launch_recorder, _seen_code, launches
 from ikp.backends.driver._hook import Hook
 from ikp.backends.driver._seen_kernels import KernelMemory
 from ikp.core.segment import EVERYTHING
@@ -176,7 +176,7 @@ def driven(built: Built, launcher: Launcher) -> Iterator[Driven]:
         patch.setattr(cuda, "driver", lambda: made.library)
         patch.setattr(cuda, "driver_at_once", lambda: made.library)
         patch.setattr(_seen_code, "cubin", lambda code, *_: code)
-        patch.setattr(launches, "shared", lambda code, *_: code)
+        patch.setattr(_launch_recorder, "shared", lambda code, *_: code)
         patch.setattr(KernelMemory, "of", lambda *_: KernelMemory([], [], []))
         patch.setattr(patched, "made", _made)
         patch.setattr(loaded, "modules", loaded.Modules())

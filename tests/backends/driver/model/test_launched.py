@@ -2,7 +2,7 @@
 
 import pytest
 
-from ikp.backends.driver import launches
+from ikp.backends.driver import _launch_recorder, launches
 from ikp.backends.driver._hook import InterposedLaunch, NodeKind
 from ikp.sass.cubins.extra_argument import ExtraArgument
 from tests.backends.driver.model import driven as driving
@@ -46,7 +46,7 @@ def test_a_dependent_launch_is_recorded_where_nothing_comes_between(
         function = _function(program)
         ran = program.launch_with(function, [OVERLAPS])
         assert bool(ran.patched) is argued and ran.attributes == 1 << OVERLAPS
-        told = [] if argued else [f"a: {launches._OVERLAPS}"]
+        told = [] if argued else [f"a: {_launch_recorder._OVERLAPS}"]
         assert launcher.plain == told and not launcher.failed
         assert program.launch_with(function, []).patched  # the next may be recorded
 
@@ -83,7 +83,7 @@ def test_a_launch_captured_into_a_graph_of_the_programs_is_plain_and_reported(
         monkeypatch.setattr(launches.cuda, "capturing", lambda _: captured[0])
         program.launches.asked(InterposedLaunch(node=NodeKind.CAPTURE_INTO, stream=5))
         assert not program.launch(function)[2]
-        assert launcher.plain == [f"a: {launches._BODY}"] and not launcher.failed
+        assert launcher.plain == [f"a: {_launch_recorder._BODY}"] and not launcher.failed
         program.launches.asked(InterposedLaunch(node=NodeKind.CAPTURE_ENDS, stream=5))
         captured[0] = False
         assert program.launch(function)[2]

@@ -4,9 +4,10 @@ A program may wait for any child (``os.wait()``), handle SIGCHLD, or ignore it, 
 compiler or disassembler of ikp's among its children would be taken for one of its own. So ``ikp
 run`` makes this process before it becomes the program, and the program asks it through a socket.
 
-It is the program's child in name alone. Linux reports no end of a process that was cloned without a
-signal, and ``wait`` does not see it, as long as it never becomes another program. It ends with the
-program's first process. It kills a tool where the asking process closes its connection or dies.
+It has left the program's tree. Where the program is the first process of a container, it can't: who
+loses the parent becomes that one's child. There it is a child that was cloned without a signal for
+its end: ``wait`` does not see it, as long as it does not become another program. It ends with the
+program's first process, and kills a tool whose asker closes the connection or dies.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 """The number of the system call, by machine."""
-_END_WITH_PARENT: Final = 1
+_FIRST: Final = 1
+"""The number of a container's first process."""
 _ADOPT_ORPHANS: Final = 36
-"""``PR_SET_PDEATHSIG`` and ``PR_SET_CHILD_SUBREAPER``."""
+"""``PR_SET_CHILD_SUBREAPER``."""
 _LENGTH: Final = struct.Struct("<Q")
 _CREDENTIALS: Final = struct.Struct("3i")
 _STDERR: Final = 2
@@ -69,11 +71,27 @@ def begin() -> str:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             listening.bind(f"\0{name}")
             listening.listen(_WAITING)
-            if not _cloned():
+            if _is_beside(program):
                 _serve(listening, program)
     except OSError:
         return ""
     return name
+
+
+def _is_beside(program: int) -> bool:
+    """Fork; return whether this is the new process.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    if program == _FIRST:
+        return not _cloned()
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        return False
+    if os.fork():
+        os._exit(0)
+    return True
 
 
 def _cloned() -> int:
@@ -205,6 +223,8 @@ def _serve(listening: socket.socket, program: int) -> NoReturn:
 
         _leave(program, listening.fileno())
         with selectors.DefaultSelector() as ready:
+            end = os.pidfd_open(program)
+            ready.register(end, selectors.EVENT_READ, partial(os._exit, 0))
             ready.register(listening, selectors.EVENT_READ, partial(_accept, listening, ready))
             while True:
                 for key, _ in ready.select():
@@ -281,15 +301,11 @@ class _Started:
 
 
 def _leave(program: int, kept: int) -> None:
-    """Leave the program's terminal, files and folder; end when it does."""
-    import ctypes
+    """Leave the program's terminal, files and folder."""
+    if program == _FIRST:  # what loses its parent would become a child of the program
+        import ctypes
 
-    control = ctypes.CDLL(None).prctl
-    control(_END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != program:
-        os._exit(0)
-    if program == 1:  # what lost its parent would become a child of the program
-        control(_ADOPT_ORPHANS, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
     os.setsid()
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -21,20 +20,6 @@ class Counts(Protocol):
     recorded: Counter[str]  # launches, by kernel
     plain: Counter[tuple[str, str]]  # launches that are not recorded, by kernel and reason
     aside: set[str]  # libraries whose kernels run plain, because ``--kernel`` does not name them
-
-
-@dataclass(slots=True)
-class WindowCounts:
-    """What a launcher had counted when a window ended: it counts anew with the next one."""
-
-    recorded: Counter[str]
-    plain: Counter[tuple[str, str]]
-    aside: set[str]
-
-    @classmethod
-    def of(cls, launcher: Counts) -> WindowCounts:
-        """Return a copy of what a launcher has counted."""
-        return cls(launcher.recorded.copy(), launcher.plain.copy(), launcher.aside.copy())
 
 
 class Watched(Counts, Protocol):

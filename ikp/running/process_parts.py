@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -83,6 +84,20 @@ class Part:
             plain=tuple(Plain(label, why, n) for (label, why), n in launcher.plain.items() if n),
             times=recorded.times,
         )
+
+
+@dataclass(slots=True)
+class WindowCounts:
+    """What a launcher had counted when a window ended: it counts anew with the next one."""
+
+    recorded: Counter[str]
+    plain: Counter[tuple[str, str]]
+    aside: set[str]
+
+    @classmethod
+    def of(cls, launcher: Counts) -> WindowCounts:
+        """Return a copy of what a launcher has counted."""
+        return cls(launcher.recorded.copy(), launcher.plain.copy(), launcher.aside.copy())
 
 
 def as_note(parts: Iterable[Part]) -> str:

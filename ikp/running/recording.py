@@ -27,7 +27,6 @@ from ikp.running._ending import aside, count_replays, report, report_of_child
 from ikp.running._following import claimed, ended, of_window, window_ended, without
 from ikp.running._installed import installed
 from ikp.running._process_host import ProcessHost
-from ikp.running._watched import WindowCounts
 from ikp.running._windows import Windows, importing
 from ikp.running.run_options import Options
 from ikp.running.startup.ikp_children import ROOT
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.running._watched import Watched
     from ikp.running.apart import Written
-    from ikp.running.process_parts import Part
+    from ikp.running.process_parts import Part, WindowCounts
     from ikp.running.startup.ikp_children import Family
     from ikp.trace import Trace
 
@@ -335,6 +334,8 @@ class Recording:
         self.launcher.session = lambda: None
         if session is None:
             return list[str]
+        from ikp.running.process_parts import WindowCounts
+
         counts, written = WindowCounts.of(self.launcher), self._written(session)
         return partial(self._window_ended, number, self.path, counts, written)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from ikp.probes.access_probes import (
     AddressPatch,
     _layout,
     _pair,
+    _reserved,
     patch_accesses,
 )
 from ikp.probes.code.reserved_registers import ConstantOffsets
@@ -25,7 +28,9 @@ from ikp.sass.assembly import lane_forms as lanes
 from ikp.sass.assembly.chips import HOPPER
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES
+from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.dataflow.reading import code_of
+from ikp.sass.disassembly.effects import UR
 from ikp.sass.disassembly.tools import assemble
 from ikp.verifier.verify import faults
 from tests.sass import compiled
@@ -228,7 +233,12 @@ def test_forms_are_what_the_assembler_makes() -> None:
 
 
 def test_uniform_registers_of_no_known_purpose_are_taken_by_no_probe() -> None:
-    for free, pair in (((*range(4), 6, 7), 6), ((3, 5, 6, 7, 8), 6), ((0, 1, 2, 3), None)):
+    for free, pair in (
+        ((*range(4), 6, 7), 6),
+        ((*range(6), 6, 7), 4),
+        ((3, 5, 6, 7, 8), 6),
+        ((0, 1, 2, 3), None),
+    ):
         assert _pair(free) == pair
 
 
@@ -249,3 +259,14 @@ def test_tables_are_as_large_as_the_buffer_and_an_offset_allow(
 def test_more_accesses_than_one_block_has_tables_for_are_refused() -> None:
     with pytest.raises(PatchError, match="warps do not fit in 48 MiB"):
         _layout(20_000, (4, 1, 1), (1024, 1, 1))
+
+
+@pytest.mark.parametrize("left", [(20, 21, 30), (20, 22, 23), (20, 21), (20,), (20, 30)])
+def test_a_warps_number_and_a_descriptor_have_registers_of_their_own(left: tuple[int, ...]) -> None:
+    """Where a pair is left beside one for the number; else the number alone has one."""
+    taken = list[int]()
+    free = SimpleNamespace(unused_uniform=left, reserve=taken.extend)
+    number, pair = _reserved(cast("FreeRegisters", free), "k")
+    kept = {number, *(() if pair is None else (pair, pair + 1))}
+    assert len(kept) == (3 if len(left) == 3 else 1) and kept <= {*left}
+    assert {each - UR.first for each in taken} == kept

@@ -81,6 +81,10 @@ def test_copies_to_shared_memory_are_redirected_at_their_source_alone() -> None:
     for a, b in changed:
         assert a.partition(",")[0] == b.partition(",")[0] and f"[{pair}.64]" in b
         assert a.rpartition(",")[2] == b.rpartition(",")[2]
+    words = [[word for text, word in each if "LDGSTS" in text] for each in (before, after)]
+    own = 0xFF << 24 | 0xFFF << 32  # the register and the constant of the address in global memory
+    assert all((a ^ b) & ~own == 0 for a, b in zip(*words, strict=True))
+    assert all(b >> 32 & 0xFFF == 0 for a, b in zip(*words, strict=True) if a != b)
 
 
 @pytest.mark.parametrize(

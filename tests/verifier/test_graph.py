@@ -11,8 +11,10 @@ from ikp.sass.cubins.instruction import BYTES, WIDE, branch
 from ikp.sass.disassembly.listing import parse
 from ikp.verifier.checked_flow import CheckedFlow
 from ikp.verifier.declared import Declared
+from ikp.verifier.inserted_code import decode
 from ikp.verifier.matched_code import MatchedCode
 from ikp.verifier.patched_graph import PatchedGraph
+from ikp.verifier.register_values import HIGH, LOW, NUMBER, OTHER, SIZE, Rules
 from tests.sass.texts import HEAD
 
 pytestmark = pytest.mark.any_pins
@@ -159,3 +161,14 @@ def test_what_threads_that_stay_need_is_not_overwritten_by_those_that_leave(
     found = faults(lines, {0: over_one(8), 1: sets})
     lost = [each for each in found if f"overwrites {register}, which original code" in each]
     assert bool(lost) == needed, found
+
+
+def test_a_constant_is_the_cells_only_within_it() -> None:
+    """What the module has behind it is anything: no offset of a store may be made of that."""
+    code, declared = matched(("NOP", NOP | _ALONE), LEAVES)
+    rules = Rules(PatchedGraph(code, {}, set()), declared, 0x210)
+    made = [
+        rules._constants(decode(0x7AB9 | 4 << 16 | bank << 54 | at << 38 | 4 << 73, 90))
+        for bank, at in ((3, 0), (3, 4), (3, 8), (3, 12), (3, 16), (2, 0))
+    ]
+    assert made == [[LOW], [HIGH], [SIZE], [NUMBER], [OTHER], [OTHER]]

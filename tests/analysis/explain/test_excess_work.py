@@ -98,9 +98,13 @@ def blocks(
     *,
     stores: bool = True,
     all_store: bool = False,
+    lost: int = 0,
     **more: Any,
 ) -> dict[str, Finding]:
-    """Return the findings of many blocks, of which every eighth comes to code that stores."""
+    """Return the findings of many blocks, of which every eighth comes to code that stores.
+
+    Those in the first ``lost`` eighths lose records.
+    """
     scene = Scene()
     for block in range(1056):
         start = block // 132 * (took + 10)
@@ -109,6 +113,9 @@ def blocks(
         work = [read, store] if block % 8 < ranges else [read]
         scene.add(*(Warp(block, w, block % 132, start, start + took, work) for w in range(4)))
     trace = scene.trace(device="NVIDIA H200", block=(threads, 1, 1))
+    slots = trace.slots
+    more_than_kept = slots.kept + (slots.block % 8 < lost)
+    trace = replace(trace, slots=replace(slots, attempted=more_than_kept))
     made = replace(access("store.global.4" if stores else "load.global.4"), **more)
     ranges_of = {"load": made, "read": access("load.global.4")}
     if all_store:
@@ -123,6 +130,12 @@ def test_blocks_that_do_nothing_but_end() -> None:
     assert "88 % of 1,056 blocks" in one.title and one.bound_share == pytest.approx(0.88, abs=0.02)
     assert "empty-blocks" not in blocks(1000, 6)
     assert "empty-blocks" not in blocks(1000, 1, stores=False), "where results go is not known"
+
+
+def test_blocks_that_lost_records_are_none_that_do_nothing() -> None:
+    one = blocks(1000, 1, lost=1)["empty-blocks"]
+    assert "88 % of 1,056 blocks" in one.title, "blocks that lost none say as much as before"
+    assert "empty-blocks" not in blocks(1000, 1, lost=6), "what these did is not known"
 
 
 def test_blocks_that_make_no_product_where_all_blocks_store() -> None:

@@ -169,3 +169,15 @@ def test_blocks_with_other_data_hold_no_other_roles() -> None:
     kinds = scene.trace().explain().groups
     assert len(kinds) == 2 and {one.by for one in kinds} == {"ranges"}
     assert {one.warps for one in kinds} == {8, 24}
+
+
+def test_warps_of_a_block_that_data_left_without_work_are_no_pipeline() -> None:
+    """One warp of eight goes round, and the others wait at the block's barrier: nobody is fed."""
+    scene = Scene()
+    for block in range(132):
+        for warp in range(8):
+            works = [("iteration @k.cu:55", 0, 9_500), ("barrier @k.cu:85", 9_500, 10_000)]
+            waits = [("load @k.cu:34", 0, 100), ("barrier @k.cu:85", 100, 10_000)]
+            scene.add(Warp(block, warp, block, 0, 10_000, waits if warp else works))
+    said = scene.trace().explain()
+    assert not {one.id for one in said.every} & {"late-consumer", "late-producer"}

@@ -290,7 +290,7 @@ def _busy_blocks(launch: Prepared) -> tuple[Bools, str] | None:
     """
     if not launch.every_block or len(launch.block_ids) < _SEVERAL or launch.facts is None:
         return None
-    if launch.launch.dropped or prod(launch.launch.grid) < 2 * launch.lanes.count:
+    if prod(launch.launch.grid) < 2 * launch.lanes.count:
         return None
     each = launch.by_warp
     facts = launch.facts.ranges
@@ -302,8 +302,16 @@ def _busy_blocks(launch: Prepared) -> tuple[Bools, str] | None:
         found = np.zeros(len(launch.block_ids), bool)
         found[launch.block_of[each.slot[made]]] = True
         if found.any():
-            return found, without
+            return found | _lost_records(launch), without
     return None
+
+
+def _lost_records(launch: Prepared) -> Bools:
+    """Return which blocks lost records: those that do so much are none without work."""
+    slots = launch.trace.slots
+    found = np.zeros(len(launch.block_ids), bool)
+    found[launch.block_of[slots.attempted > slots.kept]] = True
+    return found
 
 
 _LONG_CODE: Final = 64.0

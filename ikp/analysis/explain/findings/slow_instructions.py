@@ -254,7 +254,7 @@ def _looped_functions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         number=Number("lines with slow functions, of the time of their loops", part, "share"),
         at_stake=saved * launch.duration,
         without="with none of them",
-        confidence="likely",
+        confidence="possible",
         rationale=f"counted: instructions of lines that calculate {name}s, and of the loops around "
         "them, by how long they hold a warp up; measured: the warps' time is arithmetic, and no "
         "unit is busy. Refuted if nothing faster is as exact.",

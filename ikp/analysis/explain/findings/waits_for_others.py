@@ -133,7 +133,7 @@ def _late(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
         return None
     saved = min(wait.share, 1 - shares.limit(wait.late))
     at_stake = saved * _block_time(launch)
-    if not enough(launch, at_stake):
+    if not enough(launch, at_stake) or _is_of_any_block(launch, wait):
         return None
     producer = _copies(launch, shares, wait.late)
     names = launch.groups.names
@@ -162,6 +162,19 @@ def _late(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
         where=_where(launch, wait, busiest),
         suggestion=_faster(names[wait.late], producer, full),
     )
+
+
+def _is_of_any_block(launch: Prepared, wait: _Wait) -> bool:
+    """Whether warps that nothing gives a role wait for others of their block at its barrier.
+
+    They differ by the ranges that their data led them to, and do not feed each other.
+    """
+    at_barrier = launch.names[wait.region].startswith(_BLOCK)
+    return wait.connection is None and launch.groups.by != "role" and at_barrier
+
+
+_BLOCK: Final = "barrier @"
+"""How the mark of a block's barrier begins."""
 
 
 def _faster(late: str, producer: bool, full: bool) -> str:

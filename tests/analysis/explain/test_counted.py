@@ -618,9 +618,8 @@ def test_slow_functions_in_loops_that_nothing_counts() -> None:
     lines = (LineFacts("/src/k.cu:56", 2, {"division": 3.0}, 50),)
     facts = RangeFacts("compute", mix=mix, lines=lines)
     one = found(facts, "slow-arithmetic")
-    assert one is not None and one.confidence == "possible", "results may need them"
-    assert "divisions in loops" in one.title
-    assert one.bound_share == pytest.approx(50 / 120) and "__fdividef" in one.suggestion
+    assert one is not None and one.confidence == "likely" and "divisions in loops" in one.title
+    assert one.bound_share == pytest.approx(50 / 120 / 2) and "__fdividef" in one.suggestion
     few = replace(facts, lines=(replace(lines[0], looped=20),))
     assert found(few, "slow-arithmetic") is None, "other lines are most of the code"
     indices = replace(facts, lines=(replace(lines[0], slow={"integer division": 3.0}),))

@@ -145,15 +145,21 @@ class Worker:
             if again is not None:
                 waiting.append((time.monotonic() + again, job))
 
-        while self._open:
+        def run_due() -> float | None:
+            """Run what is to be called again now; return the seconds until the next, if any."""
             now = time.monotonic()
             due = [job for when, job in waiting if when <= now]
             waiting[:] = [each for each in waiting if each[0] > now]
             for job in due:
                 run(job)
-            left = [max(0.0, when - time.monotonic()) for when, _ in waiting]
+            return min((max(0.0, when - time.monotonic()) for when, _ in waiting), default=None)
+
+        while (
+            self._open
+        ):  # no variable of this frame holds a job, and a session's memory, meanwhile
+            left = run_due()
             with suppress(Empty):
-                run(self._jobs.get(timeout=min(left, default=None)))
+                run(self._jobs.get(timeout=left))
 
 
 class DeviceService(Worker):

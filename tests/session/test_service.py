@@ -146,6 +146,22 @@ def test_a_thread_that_has_ended_runs_no_job_and_keeps_no_caller_waiting(
     beside.end("again")
 
 
+@pytest.mark.parametrize("again", [None, 0.001])
+def test_a_thread_that_waits_holds_no_job_that_is_over(
+    beside: DeviceService, again: float | None
+) -> None:
+    """The latest one of a session holds all its memory."""
+    holds = Reused()
+    gone, results = weakref.ref(holds), [again]
+
+    def step(_: Any) -> float | None:
+        return results.pop() if results else None
+
+    beside.post(partial(step, holds))
+    del holds
+    until(lambda: not results and gone() is None)
+
+
 def test_a_job_that_fails_leaves_the_others(
     beside: DeviceService, capfd: pytest.CaptureFixture[str]
 ) -> None:

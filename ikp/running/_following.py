@@ -5,7 +5,7 @@ the first one's lines on all.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from glob import escape
 from pathlib import Path
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LOST: Final = "lost"
 _END: Final = "end of "
 _PARTS: Final = "parts of "
+_WRITING: Final = "writing of "
 _WITHOUT: Final = "nothing of rank "
 _WINDOW: Final = ", window "
 
@@ -91,6 +92,12 @@ def ended(family: Family, name: str, lines: list[str], parts: list[Part]) -> Non
             say(f"process {os.getpid()} ({program_name()}): {line}")
 
 
+def window_handed_on(family: Family, name: str, number: int, path: str) -> None:
+    """Leave word that another process writes a window's trace, as this one may be killed."""
+    with suppress(OSError):
+        family.put(f"{_WRITING}{name}{_WINDOW}{number}", path)
+
+
 def window_ended(family: Family, name: str, number: int, part: Part) -> bool:
     """Leave what a window recorded, as the process may be killed; return whether that is noted."""
     from ikp.running.process_parts import as_note
@@ -137,14 +144,13 @@ def report(family: Family, path: str, wrote: Sequence[str]) -> None:
             if f"rank{rank}" not in notes:
                 say(f"rank {rank}: nothing was recorded: {notes[name]}.")
             continue
-        if name.startswith((_END, _PARTS)) or name in (ROOT, SWITCH):
+        if name.startswith((_END, _PARTS, _WRITING)) or name in (ROOT, SWITCH):
             continue
         if name.startswith(LOST):
             say(f"not recorded: {notes[name]}.")
             continue
         pid, _, program = notes[name].partition("\n")
-        windows = sum(each.startswith(f"{_PARTS}{name}{_WINDOW}") for each in notes)
-        for line in notes.get(_END + name, _unfinished(int(pid or 0), windows)).splitlines():
+        for line in notes.get(_END + name, _unfinished(int(pid or 0), name, notes)).splitlines():
             say(f"process {pid} ({shown(program)}): {line}")
     _say_earlier(Path(path), wrote)
 
@@ -162,16 +168,25 @@ def _order(name: str) -> tuple[str, int]:
     return kind, int(name.removeprefix(kind) or 0)
 
 
-def _unfinished(pid: int, windows: int) -> str:
-    """Return the line on a process that has left no word of its end, and wrote some windows."""
+def _unfinished(pid: int, name: str, notes: Mapping[str, str]) -> str:
+    """Return the line on a process that has left no word of its end, by its notes of windows."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
     except OSError:
         state = "X"
-    if state in "XZ" and windows:
+    if state not in "XZ":
+        return "it still runs, and writes its trace when it ends."
+    written, writing = f"{_PARTS}{name}{_WINDOW}", f"{_WRITING}{name}{_WINDOW}"
+    done = {each.removeprefix(written) for each in notes if each.startswith(written)}
+    left = {each.removeprefix(writing): each for each in notes if each.startswith(writing)}
+    said = []
+    if done:
         from ikp.analysis.evidence import plural
 
-        return f"it was killed; what {plural(windows, 'window')} recorded was written before."
-    if state in "XZ":
-        return "it was killed before its trace was written."
-    return "it still runs, and writes its trace when it ends."
+        said.append(f"what {plural(len(done), 'window')} recorded was written before")
+    paths = [shown(notes[note]) for number, note in sorted(left.items()) if number not in done]
+    if paths:
+        said.append(f"another process writes {', '.join(paths)}")
+    if said:
+        return f"it was killed; {', and '.join(said)}."
+    return "it was killed before its trace was written."

@@ -24,7 +24,14 @@ from ikp.core.run_figures import REPLAYED
 from ikp.errors import FaultError, IkpError
 from ikp.running import _frames as frames
 from ikp.running._ending import aside, count_replays, report, report_of_child
-from ikp.running._following import claimed, ended, of_window, window_ended, without
+from ikp.running._following import (
+    claimed,
+    ended,
+    of_window,
+    window_ended,
+    window_handed_on,
+    without,
+)
 from ikp.running._installed import installed
 from ikp.running._process_host import ProcessHost
 from ikp.running._windows import Windows, importing
@@ -336,7 +343,7 @@ class Recording:
             return list[str]
         from ikp.running.process_parts import WindowCounts
 
-        counts, written = WindowCounts.of(self.launcher), self._written(session)
+        counts, written = WindowCounts.of(self.launcher), self._written(session, number)
         return partial(self._window_ended, number, self.path, counts, written)
 
     def _window_ended(
@@ -358,7 +365,7 @@ class Recording:
             self.parts.append(part)
         return [*lines, *report_of_child(counts, path, wrote=True)]
 
-    def _written(self, session: profile) -> Callable[[], Written]:
+    def _written(self, session: profile, number: int) -> Callable[[], Written]:
         """Have a window's trace written, if it recorded anything; return what waits for that.
 
         A process of its own writes it, where it can.
@@ -377,7 +384,10 @@ class Recording:
             found, lines = None, [f"not written by another process: {error}."]
         if found is not None:
             copies, target, force = found
-            return write_apart(copies, target, force=force)
+            written = write_apart(copies, target, force=force)
+            if self.family is not None and not self.family.is_root:
+                window_handed_on(self.family, self.name, number, self.path)
+            return written
         before = _state(self.path)
         lines += self._close(session, None)
         trace = _trace(session) if _state(self.path) != before else None

@@ -138,7 +138,7 @@ def test_a_window_whose_records_can_not_be_passed_on_is_written_here(
     prof.end_with_copies = fails
     recording: Any = SimpleNamespace(launcher=SimpleNamespace(recorded={"k": 1}), path=str(path))
     recording._close = lambda session, _: [session.stop()][1:]
-    recorded, lines = Recording._written(recording, prof)()
+    recorded, lines = Recording._written(recording, prof, 1)()
     assert recorded is not None and recorded.records == 6
     assert lines == ["not written by another process: no copies."]
     assert len(ikp.load(path).launches) == 1
@@ -153,7 +153,7 @@ def test_a_windows_counts_are_those_at_its_end(tmp_path: Path) -> None:
     recording: Any = SimpleNamespace(
         session=object(), launcher=launcher, path=path, family=None, parts=[], wrote=0
     )
-    recording._written = lambda _: lambda: (Recorded(records=7), ["a line"])
+    recording._written = lambda *_: lambda: (Recorded(records=7), ["a line"])
     recording._window_ended = partial(Recording._window_ended, recording)
     end = Recording.close_window(recording, 1)
     for each in (launcher.recorded, launcher.plain):

@@ -17,7 +17,10 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.cli.main import cli
+from ikp.running import _following
 from ikp.running._windows import Windows
+from ikp.running.process_parts import Part
+from ikp.running.startup.ikp_children import Family
 from tests.processes import use_slim_torch
 from tests.repo.tree import ROOT
 from tests.running.test_children import COMMAND, KERNEL
@@ -182,7 +185,10 @@ def test_a_window_opens_while_the_trace_of_the_one_before_is_written(tmp_path: P
 
 FORKS = """\
 import os, signal, sys, time, types
+from ikp.running import _following
 from ikp.running._windows import Windows
+from ikp.running.process_parts import Part
+from ikp.running.startup.ikp_children import Family
 class Recording:
     launcher, family = types.SimpleNamespace(), None
     def prepare(self): import slow
@@ -210,3 +216,28 @@ def test_attach_says_which_programs_it_can_record(tmp_path: Path) -> None:
     assert "was not started by `ikp run --idle`" in str(done.exception or done.output) + done.output
     none = CliRunner().invoke(cli, ["run", "--idle", "--follow", "none", "x.py"])
     assert "--idle needs --follow python or all" in none.output
+
+
+def test_what_is_said_of_a_killed_process_is_what_became_of_its_windows(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Another process may still write them: that was called lost."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    family = Family(os.getpid(), str(tmp_path), every=False)
+    for name in ("rank0", "rank1", "rank2"):
+        family.put(name, f"{gone.pid}\nserve.py")
+    for number in (1, 2):
+        _following.window_handed_on(family, "rank0", number, f"x.window{number}.pftrace")
+    _following.window_handed_on(family, "rank1", 1, "y.pftrace")
+    for name in ("rank0", "rank1"):
+        assert _following.window_ended(family, name, 1, Part(gone.pid, "serve.py", None))
+    _following.report(family, str(tmp_path / "x.pftrace"), [])
+    done, said = "what 1 window recorded was written before", capfd.readouterr().err
+    for what in (
+        f"it was killed; {done}, and another process writes x.window2.pftrace.",
+        f"it was killed; {done}.",
+        "it was killed before its trace was written.",
+    ):
+        assert f"ikp: process {gone.pid} (serve.py): {what}\n" in said, said
+    assert len(_following.parts_of(family)) == 2

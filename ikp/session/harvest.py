@@ -240,7 +240,7 @@ class Harvest:
         """Watch only some of the segments from now on; reading is paused."""
         with self._lock:
             every = [*self._group, *self._waiting]
-            self._group.clear()
+            self._group = deque()  # another one: what reads the old one must not read the next
             self._waiting = deque(each for each in every if wanted(each))
             self._unread = sum(each.segment.nbytes for each in self._waiting)
             self.crowded = self._unread > BEGIN_BYTES
@@ -323,15 +323,17 @@ class Harvest:
                 self._waiting.extendleft(reversed(self._group))
                 self._group.clear()
             return
-        self._service.post(partial(self._read, event))
+        self._service.post(partial(self._read, self._group, event))
 
-    def _read(self, event: Any) -> float | None:
-        """Read some segments of the group; return the seconds until the next call, or None.
+    def _read(self, group: deque[Taken], event: Any) -> float | None:
+        """Read some segments of a group; return the seconds until the next call, or None.
+
+        The event says that the group's launches are over, and of no other launches.
 
         Reading holds Python's lock for much of its time. Unless memory is short, it waits for a
         pause of launches, and leaves the program most of the time.
         """
-        if not self._group:
+        if not group or group is not self._group:
             return None
         if self._paused:
             return _POLL_S
@@ -344,19 +346,19 @@ class Harvest:
         try:
             if event is not None and not event.query():
                 return _POLL_S
-            together = min(_TOGETHER if self.crowded else _SHORTLY, len(self._group))
-            self._lift([self._group[at] for at in range(together)])
+            together = min(_TOGETHER if self.crowded else _SHORTLY, len(group))
+            self._lift([group[at] for at in range(together)])
         except Exception:  # noqa: BLE001 - no memory, a failed kernel: reported at the end
-            self._group.clear()
+            group.clear()
         for each in after_reading:
             each()
         with self._lock:
-            for _ in range(min(together, len(self._group))):
-                self._group.popleft()
+            for _ in range(min(together, len(group))):
+                group.popleft()
         self._found = now = time.monotonic()
         full = self._unread / self._most() if self.crowded else 0.0
         self._rests = now + _LEAVES * max(0.0, 1 - 2 * full) * (now - began)
-        return 0.0 if self._group else None
+        return 0.0 if group else None
 
     def _lift(self, some: list[Taken]) -> None:
         """Copy launches' segments to the host, and shelve their memory."""

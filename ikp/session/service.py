@@ -154,9 +154,8 @@ class Worker:
                 run(job)
             return min((max(0.0, when - time.monotonic()) for when, _ in waiting), default=None)
 
-        while (
-            self._open
-        ):  # no variable of this frame holds a job, and a session's memory, meanwhile
+        # While it waits, no variable of this frame holds a job, and a session's memory with it.
+        while self._open:
             left = run_due()
             with suppress(Empty):
                 run(self._jobs.get(timeout=left))

@@ -377,6 +377,27 @@ def test_while_there_is_memory_nothing_is_waited_for(
     assert "launches_waited_s" not in prof.trace.provenance
 
 
+def test_an_event_tells_of_the_launches_it_was_recorded_behind_alone(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A discarded buffer has the next launches grouped anew: some may run on at the old event."""
+    stream = Stream()
+    monkeypatch.setattr(harvest, "current_stream", lambda _: (stream, 0))
+    with ikp.profile() as prof:
+        truths = [launch(host, prof) for _ in range(24)]
+        prof.discard(prof.buffer("k", size=SIZE))
+        (place,) = prof._recording._places.values()  # type: ignore[union-attr]
+        place.harvest._begin(stream, 0, short=True)
+        first, second = stream.events
+        first.come = True
+        place.service.look()
+        assert len(held(prof)) == 24
+        second.come = True
+        place.service.look()
+        assert len(held(prof)) < 24
+    assert_holds(prof.trace, *truths)
+
+
 class Late(Event):
     """Comes when it has been asked for some times, as a kernel does that runs for a while."""
 

@@ -42,9 +42,21 @@ def device_of(named: Any) -> Device:
         return Device(kind, index)
     if isinstance(named, str):
         kind, colon, number = named.partition(":")
-        if kind.isalpha() and (not colon or number.isdecimal()):
+        if _is_a_kind(kind) and (not colon or number.isdecimal()):
             return Device(kind, int(number) if colon else None)
     raise UsageError(f"device={named!r} is no torch device: use 'cuda', 'cuda:1' or 'cpu'.")
+
+
+def _is_a_kind(name: str) -> bool:
+    """Return whether a program may mean a kind of devices: the CPU, GPUs, or another of torch's."""
+    torch = sys.modules.get("torch")
+    if name in ("cpu", "cuda") or torch is None:
+        return name in ("cpu", "cuda")
+    try:
+        torch.device(name)
+    except RuntimeError:
+        return False
+    return True
 
 
 def torch_of_program() -> Any | None:

@@ -211,7 +211,8 @@ def test_memory_that_a_late_launch_may_still_write_to_is_never_given_back(host: 
     del argument, prof
     gc.collect()
     assert gone() is None
-    assert handed._pinned.pop(address).untyped_storage().data_ptr() == address
+    kept = {each.untyped_storage().data_ptr(): key for key, each in handed._pinned.items()}
+    del handed._pinned[kept[address]]  # a segment may begin behind its memory's begin
 
 
 def test_a_failed_run_does_not_replace_a_good_trace_by_an_empty_one(

@@ -13,7 +13,8 @@ from ikp.errors import PatchError
 _NOT_READY: Final = 600
 _RELAXED: Final = 2
 """The mode of capture that forbids nothing."""
-_MPS_ENABLED: Final = 133
+_WITHOUT_TIME: Final = 2
+"""The flag of an event that keeps no time."""
 _ACTIVE: Final = 1
 """The status of a stream that is captured."""
 _LIMITS: Final = (0, 1, 2)
@@ -53,19 +54,18 @@ def hook_count(name: str) -> int | None:
     return value.value
 
 
-def shared_by_mps(ordinal: int) -> bool:
-    """Whether a GPU's contexts are those of an MPS server, so that processes run kernels at once.
+def handle(ordinal: int) -> ctypes.c_int:
+    """Return a device's handle, as the driver takes it.
 
-    False where the driver does not say, as one that is too old.
+    Args:
+        ordinal: the device's number, as the driver counts.
+
+    Raises:
+        PatchError: the driver refuses.
     """
-    device, value = ctypes.c_int(), ctypes.c_int()
-    try:
-        call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
-        which = ctypes.byref(value), _MPS_ENABLED, device
-        call("cuDeviceGetAttribute", *which, to="ask for MPS")
-    except PatchError:
-        return False
-    return bool(value.value)
+    device = ctypes.c_int()
+    call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
+    return device
 
 
 def use_primary_context(ordinal: int) -> int:
@@ -80,8 +80,7 @@ def use_primary_context(ordinal: int) -> int:
     Raises:
         PatchError: the driver refuses.
     """
-    device, context, mode = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int(_RELAXED)
-    call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
+    device, context, mode = handle(ordinal), ctypes.c_void_p(), ctypes.c_int(_RELAXED)
     # Kept for good, as torch keeps it.
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device, to="find a device's context")
     call("cuCtxSetCurrent", context, to="use a device's context")
@@ -233,14 +232,18 @@ def time_next(before: int, after: int) -> bool:
     return True
 
 
-def event() -> int:
+def event(*, timed: bool = True) -> int:
     """Return a new event of the current context.
+
+    Args:
+        timed: whether it keeps the time: recording one that does not costs less.
 
     Raises:
         PatchError: the driver refuses.
     """
     made = ctypes.c_void_p()
-    call("cuEventCreate", ctypes.byref(made), 0, to="make an event")
+    flags = 0 if timed else _WITHOUT_TIME
+    call("cuEventCreate", ctypes.byref(made), flags, to="make an event")
     return made.value or 0
 
 

@@ -1,4 +1,4 @@
-"""Devices, by their numbers as the driver counts: names, clocks, memory, their kernels' end."""
+"""Devices, by their numbers as the driver counts: names, clocks, memory, MPS, ends of kernels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ikp.errors import PatchError
 
 _CLOCK_RATE: Final = 13
 """The attribute of a device that is its clock in kHz."""
+_MPS_ENABLED: Final = 133
 _NAME_BYTES: Final = 256
 
 
@@ -33,19 +34,32 @@ def name(ordinal: int) -> str:
         PatchError: the driver refuses.
     """
     text = ctypes.create_string_buffer(_NAME_BYTES)
-    cuda.call("cuDeviceGetName", text, _NAME_BYTES, _handle(ordinal), to="name a device")
+    cuda.call("cuDeviceGetName", text, _NAME_BYTES, cuda.handle(ordinal), to="name a device")
     return text.value.decode(errors="replace")
 
 
 def clock_rate_hz(ordinal: int) -> float:
     """Return the advertised clock of a device's SMs, in Hz; 0 where the driver does not say."""
+    return _attribute(ordinal, _CLOCK_RATE, to="report a device's clock") * 1e3
+
+
+def shared_by_mps(ordinal: int) -> bool:
+    """Whether a GPU's contexts are those of an MPS server, so that processes run kernels at once.
+
+    False where the driver does not say, as one that is too old.
+    """
+    return bool(_attribute(ordinal, _MPS_ENABLED, to="ask for MPS"))
+
+
+def _attribute(ordinal: int, which: int, *, to: str) -> int:
+    """Return an attribute of a device; 0 where the driver does not say."""
     value = ctypes.c_int()
     try:
-        asked = ctypes.byref(value), _CLOCK_RATE, _handle(ordinal)
-        cuda.call("cuDeviceGetAttribute", *asked, to="report a device's clock")
+        asked = ctypes.byref(value), which, cuda.handle(ordinal)
+        cuda.call("cuDeviceGetAttribute", *asked, to=to)
     except PatchError:
-        return 0.0
-    return value.value * 1e3
+        return 0
+    return value.value
 
 
 def free_bytes(ordinal: int) -> int:
@@ -72,16 +86,10 @@ def failure(ordinal: int) -> str:
     return f"CUDA error: {text.value.decode() if text.value else cuda.error_name(code)}"
 
 
-def _handle(ordinal: int) -> ctypes.c_int:
-    device = ctypes.c_int()
-    cuda.call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
-    return device
-
-
 @contextmanager
 def _within_primary(ordinal: int) -> Iterator[None]:
     """Make a device's primary context this thread's meanwhile."""
-    device, context, before = _handle(ordinal), ctypes.c_void_p(), ctypes.c_void_p()
+    device, context, before = cuda.handle(ordinal), ctypes.c_void_p(), ctypes.c_void_p()
     find = "find a device's context"
     cuda.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device, to=find)
     try:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Final
 
 from ikp.driver import cuda
-
-_WITHOUT_TIME: Final = 2
-"""The flag of an event that keeps no time: recording it costs less."""
 
 
 class StreamEvent:
@@ -25,9 +21,7 @@ class StreamEvent:
 
     def __init__(self, stream: int) -> None:
         self._event = 0
-        made = ctypes.c_void_p()
-        cuda.call("cuEventCreate", ctypes.byref(made), _WITHOUT_TIME, to="make an event")
-        self._event = made.value or 0
+        self._event = cuda.event(timed=False)
         record = ctypes.c_void_p(self._event), ctypes.c_void_p(stream)
         cuda.call("cuEventRecord", *record, to="record an event")
 

@@ -49,9 +49,11 @@ def device_of(named: Any) -> Device:
 
 def _is_a_kind(name: str) -> bool:
     """Return whether a program may mean a kind of devices: the CPU, GPUs, or another of torch's."""
+    if name in ("cpu", "cuda"):
+        return True
     torch = sys.modules.get("torch")
-    if name in ("cpu", "cuda") or torch is None:
-        return name in ("cpu", "cuda")
+    if torch is None:
+        return False
     try:
         torch.device(name)
     except RuntimeError:

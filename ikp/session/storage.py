@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.segment import SegmentRows, Tensor
-from ikp.driver import cuda
+from ikp.driver import devices
 from ikp.driver.memory_pool import Pool
 from ikp.errors import PatchError
 from ikp.session import _foreign as foreign
@@ -196,7 +196,7 @@ def drives_cuda() -> bool:
 
 def shared_by_mps(device: Device) -> bool:
     """Whether kernels of other processes may run on a device at the same time, by MPS."""
-    return device.type == "cuda" and drives_cuda() and cuda.shared_by_mps(device.index or 0)
+    return device.type == "cuda" and drives_cuda() and devices.shared_by_mps(device.index or 0)
 
 
 class _PartByPart(Storage):

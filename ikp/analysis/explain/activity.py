@@ -52,6 +52,8 @@ class Known:
     by: str  # "machine code" | "mark" | "name" | "holds others" | ""
 
 
+MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
+"""Of warps that load, store, or wait for what they loaded."""
 FLAG_WAIT: Final = "flag wait @"
 """How the names of waits begin that read memory until another block changes it. Their machine code
 is that of a load."""

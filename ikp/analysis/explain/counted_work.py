@@ -24,7 +24,8 @@ from ikp.core.code_facts import AccessFacts, RangeFacts
 from ikp.core.excess_facts import ExtraWork
 from ikp.core.sorting import sum_by
 
-_LANES: Final = 32
+LANES: Final = 32
+"""Lanes of a warp."""
 _MAYBE: Final = 0.5
 """How often an instruction is taken to be executed that a condition guards."""
 GUESS: Final = 8.0
@@ -166,7 +167,7 @@ def sectors(access: AccessFacts) -> float:
         return 0.0
     if access.cost is not None:
         return access.cost if access.together is None else min(access.cost, access.together)
-    return max(lane_bytes(access.unit) * _LANES / SECTOR, 1.0)
+    return max(lane_bytes(access.unit) * LANES / SECTOR, 1.0)
 
 
 def is_masked_off(access: AccessFacts) -> bool:
@@ -192,7 +193,7 @@ def request_cycles(access: AccessFacts, *, least: bool = False) -> float:
     """
     cost = access.least if least and access.least is not None else access.cost
     if cost is None:
-        return max(lane_bytes(access.unit) * _LANES / _ROW, 1.0)
+        return max(lane_bytes(access.unit) * LANES / _ROW, 1.0)
     return max(cost if ".shared." in access.unit else cost / _SECTORS, 1.0)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ikp.analysis.explain.counted_work import (
+    LANES,
     SECTOR,
     CountedWork,
     RangeWork,
@@ -36,7 +37,6 @@ AGAIN: Final = "o"
 """The letter of accesses that an outer loop makes again, at the same addresses."""
 _ALIKE: Final = 0.05
 """Share of sectors in common up to which blocks ask for their own."""
-_LANES: Final = 32
 IMPOSSIBLE: Final = 1.15
 """From this share of a roof on, what was counted for it can't have been asked of it."""
 
@@ -167,7 +167,7 @@ def memory_bytes(work: CountedWork) -> float:
 
 def _used(access: AccessFacts) -> float:
     """Return the part of its sectors' bytes that a dense access needs."""
-    size = lane_bytes(access.unit) * (access.addresses or _LANES)
+    size = lane_bytes(access.unit) * (access.addresses or LANES)
     return min(size / ((access.least or 1.0) * SECTOR), 1.0)
 
 

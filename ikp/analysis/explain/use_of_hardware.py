@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.counted_work import counted_work
+from ikp.analysis.explain.counted_work import LANES, counted_work
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.products import Coverage, products
@@ -29,7 +29,6 @@ _PARTS: Final = 4
 _IN_A_PART: Final = 16384
 """Registers of each part of an SM: a warp's are all in one (all chips since sm_70)."""
 _PORTION: Final = 8
-_LANES: Final = 32
 _SHARED: Final = 228 << 10
 """Bytes of an SM (sm_90, sm_100): other chips have less."""
 _RESERVED: Final = 1 << 10
@@ -111,8 +110,7 @@ def _held(launch: Prepared) -> int | None:
 
 
 def _by_registers(registers: int, warps: int) -> int:
-    each = -(-registers // _PORTION) * _PORTION * _LANES
-    return max(_IN_A_PART // each * _PARTS // warps, 1)
+    return max(warps_by_registers(registers, warps) // warps, 1)
 
 
 def warps_by_registers(registers: int, warps: int) -> int:
@@ -122,7 +120,7 @@ def warps_by_registers(registers: int, warps: int) -> int:
         registers: of a thread.
         warps: of a block.
     """
-    each = -(-registers // _PORTION) * _PORTION * _LANES
+    each = -(-registers // _PORTION) * _PORTION * LANES
     return _IN_A_PART // each * _PARTS // warps * warps
 
 

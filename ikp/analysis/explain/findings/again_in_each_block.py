@@ -12,6 +12,7 @@ from typing import Final
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import (
+    LANES,
     Access,
     CountedWork,
     if_counted,
@@ -26,7 +27,6 @@ from ikp.analysis.explain.roofs import nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
-_LANES: Final = 32
 _HALO: Final = 0.35
 """Part of the loads that neighbours make, too, from which on tiles are small for their halo: one of
 a quarter of its tile on each side is a third."""
@@ -144,7 +144,7 @@ def _same(launch: Prepared, work: CountedWork, loads: list[Access]) -> Iterator[
     if not some or few or busy < _BUSY:
         return
     issued = work.issued
-    operations = _LANES * (issued.get("fma", 0.0) + 2 * issued.get("half", 0.0))
+    operations = LANES * (issued.get("fma", 0.0) + 2 * issued.get("half", 0.0))
     each = operations / max(moved_bytes(loads) / 4, 1.0)
     times = 1 / (1 - min(one[1].blocks_share or 0.0 for one in some) + 1e-3)
     left = max(nearest(launch, ("L1", "L2", "issue", "integer", "FMA", "XU")), 1 / times)

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.evidence import plural
-from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.activity import MEMORY, Activity
 from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.peaks import peak_of
@@ -235,7 +235,6 @@ _NEARLY_ALL: Final = 0.9
 """The same where the code needs the registers that leave room for so few."""
 _FAR_BELOW: Final = 0.7
 """Share of the nearest roof below which few warps are likely to be what keeps a kernel from it."""
-_MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
 
 
 def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
@@ -246,7 +245,7 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
         return
     if room.waves is None or room.fewest is None:
         return
-    regions = launch.regions(_MEMORY)
+    regions = launch.regions(MEMORY)
     share = launch.share_in(regions)
     full = room.warps / room.possible
     at_stake = share * (1 - room.fewest / room.waves) * launch.duration
@@ -314,7 +313,7 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
         return
     full = room.warps / room.possible
     most = max(full, asked_of_memory(launch) or 0.0, nearest(launch))
-    waits = launch.regions([*_MEMORY, Activity.WAIT_COPY])
+    waits = launch.regions([*MEMORY, Activity.WAIT_COPY])
     waiting = launch.share_in(waits)
     sure = counted_work(launch) is not None and nearest(launch) < _FAR_BELOW
     if launch.facts is None or full > _EMPTY or not enough(launch, (1 - most) * launch.duration):

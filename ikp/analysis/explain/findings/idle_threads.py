@@ -17,6 +17,7 @@ import numpy as np
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.copied_runs import RECORDED
 from ikp.analysis.explain.counted_work import (
+    LANES,
     Access,
     CountedWork,
     RangeWork,
@@ -32,7 +33,6 @@ from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
 from ikp.core.code_facts import AccessFacts, RangeFacts
 
-_LANES: Final = 32
 _MISSING: Final = 0.25
 """Part of the lanes that don't exist, from which on that is a finding."""
 _OWN: Final = 0.3
@@ -56,14 +56,14 @@ def idle_threads(launch: Prepared) -> Iterator[Finding]:
 
 def _missing_lanes(launch: Prepared) -> Iterator[Finding]:
     it = launch.launch
-    threads, lanes = prod(it.block), it.warps_per_block * _LANES
+    threads, lanes = prod(it.block), it.warps_per_block * LANES
     missing = 1 - threads / max(lanes, 1)
     saved = max(missing * (1 - nearest(launch, _FEWER)), 0.0)
     if _waits_for_starts(launch):
         saved = 1 - nearest(launch, _FEWER)
     if missing < _MISSING or not enough(launch, saved * launch.duration):
         return
-    last = "each warp" if threads < _LANES else "a block's last warp"
+    last = "each warp" if threads < LANES else "a block's last warp"
     yield finding(
         launch,
         "idle-threads",
@@ -105,7 +105,7 @@ _BULK: Final = "copy.bulk"
 @if_counted
 def _shared_elements(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on a kernel of which no access has an element for most of its threads."""
-    if prod(launch.launch.block) <= _LANES or not _knows_all(work):
+    if prod(launch.launch.block) <= LANES or not _knows_all(work):
         return
     some = work.global_accesses()
     known = [each for each in some if each[1].own is not None]
@@ -143,15 +143,15 @@ def _few_lanes(launch: Prepared) -> Iterator[Finding]:
     some = [each for each in every if RECORDED in each[1].depends and each[1].in_loop]
     requests = requests_of(some)
     lanes = sum(n * one.lanes for _, one, n in some) / max(requests, 1.0)
-    idle = 1 - lanes / _LANES
+    idle = 1 - lanes / LANES
     saved = min(idle, 1 - nearest(launch, _FEWER))
     few = requests < _REQUESTS * requests_of(every)
-    if not some or few or lanes > _LANES / 2 or not enough(launch, saved * launch.duration):
+    if not some or few or lanes > LANES / 2 or not enough(launch, saved * launch.duration):
         return
     yield finding(
         launch,
         "idle-threads",
-        title=f"of a warp's {_LANES} lanes {lanes:.0f} load at once in {some[0][0].name}: the "
+        title=f"of a warp's {LANES} lanes {lanes:.0f} load at once in {some[0][0].name}: the "
         "others have no element",
         number=Number("lanes of a request, in the mean", lanes, "count"),
         at_stake=saved * launch.duration,

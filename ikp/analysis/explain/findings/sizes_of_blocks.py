@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Final
 
-from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.counted_work import Access, CountedWork, if_counted
+from ikp.analysis.explain.activity import MEMORY
+from ikp.analysis.explain.counted_work import LANES, Access, CountedWork, if_counted
 from ikp.analysis.explain.places import where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_counted, nearest
@@ -21,10 +21,8 @@ from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.use_of_hardware import room_of, warps_by_registers
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
-_LANES: Final = 32
 _EXCESS: Final = 0.3
 """Part of the sectors that lanes in order would not ask for, from which on these are the cause."""
-_MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
 _SMALLEST: Final = 4
 """Warps of the smallest block that is tried: of smaller ones an SM holds 32 at most."""
 _MORE: Final = 1.2
@@ -49,20 +47,20 @@ _FREE: Final = ("driver",)
 
 def _split_rows(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     x, y, z = launch.launch.block
-    if y * z == 1 or x % _LANES == 0 or _LANES % x == 0:
+    if y * z == 1 or x % LANES == 0 or LANES % x == 0:
         return
     some = [each for each in work.global_accesses() if _is_known(each)]
     asked = sum(requests * (one.cost or 0.0) for _, one, requests in some)
     least = sum(requests * min(one.least or 0.0, one.cost or 0.0) for _, one, requests in some)
     excess = 1 - least / max(asked, 1.0)
-    waits = launch.share_in(launch.regions(_MEMORY))
+    waits = launch.share_in(launch.regions(MEMORY))
     saved = min(excess * waits, 1 - nearest(launch, ("L1", "L2")))
     if asked < 1 or excess < _EXCESS or not is_counted(launch):
         return
     if not enough(launch, saved * launch.duration):
         return
     some.sort(key=lambda each: -each[2])
-    rows = -(-_LANES // x) if x < _LANES else 2
+    rows = -(-LANES // x) if x < LANES else 2
     yield finding(
         launch,
         "block-shape",
@@ -96,7 +94,7 @@ def _large(launch: Prepared) -> Iterator[Finding]:
     sizes = [warps >> n for n in range(1, warps.bit_length()) if warps >> n >= _SMALLEST]
     best = max(sizes, key=lambda each: warps_by_registers(room.registers or 1, each), default=warps)
     most = min(warps_by_registers(room.registers, best), room.possible or held)
-    waits = launch.share_in(launch.regions(_MEMORY))
+    waits = launch.share_in(launch.regions(MEMORY))
     saved = min(1 - held / max(most, 1), 1 - nearest(launch)) * waits
     if not held or most < _MORE * held or waits < _IN_MEMORY or nearest(launch) >= _BUSY:
         return
@@ -105,18 +103,18 @@ def _large(launch: Prepared) -> Iterator[Finding]:
     yield finding(
         launch,
         "block-shape",
-        title=f"one block of {warps * _LANES:,} threads fits on an SM, with registers to spare: of "
+        title=f"one block of {warps * LANES:,} threads fits on an SM, with registers to spare: of "
         f"{room.registers} for each thread it holds {held} warps, and {most} in blocks of "
-        f"{best * _LANES:,}",
+        f"{best * LANES:,}",
         number=Number("warps on an SM over those with smaller blocks", held / most, "ratio"),
         at_stake=saved * launch.duration,
-        without=f"with blocks of {best * _LANES:,} threads, and memory as fast for each warp",
+        without=f"with blocks of {best * LANES:,} threads, and memory as fast for each warp",
         confidence="likely",
         rationale="counted: registers of a thread, which are given to whole blocks; measured: "
         f"{100 * waits:.0f} % of the warps' time is in memory, and more warps would hide some of "
         "it. Refuted if smaller blocks take as long.",
         where=Where(count=prod(launch.launch.grid)),
-        suggestion=f"smaller blocks ({best * _LANES} threads); or a limit on registers "
+        suggestion=f"smaller blocks ({best * LANES} threads); or a limit on registers "
         "(__launch_bounds__, maxrregcount) with which another block fits",
     )
 

@@ -171,9 +171,11 @@ class profile(Life):
         recording = self._now("prof.step")
         if self._cycles.ends:
             self._end_cycle(recording)
+        before = self._cycles.phase
         self._cycles.next_step()
-        self._plain = NO_LABELS
-        revoke()
+        if before is not Phase.WAIT or self._cycles.phase is not Phase.WAIT:
+            self._plain = NO_LABELS
+            revoke()
 
     def buffer(
         self,

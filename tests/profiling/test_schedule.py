@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import ikp
 from ikp.errors import IkpError, UsageError
 from ikp.profiling import _life
 from ikp.profiling.steps import Phase, Schedule
+from ikp.session import known_launch
 from tests.host import Host, work
 
 torch = pytest.importorskip("torch")
@@ -163,6 +165,18 @@ def test_options_that_want_another_are_refused(tmp_path: Path) -> None:
         wrong: dict[str, Any] = options
         with pytest.raises(UsageError, match=text.replace("{", "\\{")):
             ikp.profile(**wrong)
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.filterwarnings("ignore:nothing was recorded")
+def test_between_two_steps_that_wait_no_launch_is_decided_on_anew() -> None:
+    with ikp.profile(steps=ikp.schedule(wait=3, warmup=1, active=1)) as prof:
+        for before, after in itertools.pairwise(map(prof._cycles.schedule.phase, range(9))):
+            prof.buffer("k")
+            decided = known_launch.revocations[0]
+            prof.step()
+            anew = known_launch.revocations[0] > decided
+            assert anew == (not before is after is Phase.WAIT)
 
 
 @pytest.mark.usefixtures("host")

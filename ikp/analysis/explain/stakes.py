@@ -172,7 +172,7 @@ _TWICE: Final = 3.0
 """Times the least cost of a request up to which more is no fault for sure."""
 
 
-_SELDOM: Final = frozenset(["divergence", "few-warps", "imbalance", "repeated-work", "slow-memory"])
+_SELDOM: Final = frozenset(["divergence", "imbalance", "repeated-work", "slow-memory"])
 """Findings that count work, or time, which results may need: on kernels that others wrote, fewer
 than a third were right. They are causes where they are measured, or tried."""
 _ANY_GRID: Final = {"tail": 0.25, "block-switch": 0.25}
@@ -206,6 +206,7 @@ _EFFECTS: Final = {
     "no-tensor-cores": "bank-conflicts unstaged-loads",
     "low-occupancy": "exposed-load slow-memory",
     "narrow-loads": "local-memory low-occupancy slow-memory exposed-load",
+    "few-warps": "exposed-load slow-memory block-switch",
     "few-blocks": "exposed-load slow-memory low-occupancy",
     "few-stages": "exposed-load slow-memory barriers local-memory",
     "block-shape": "uncoalesced halo low-occupancy exposed-load slow-memory divergence",

@@ -184,6 +184,20 @@ def test_a_grid_that_leaves_sms_next_to_empty() -> None:
         assert "few-warps" not in {each.id for each in verdict.every}
 
 
+@pytest.mark.parametrize(("share", "is_cause"), [(0.95, True), (0.6, False)])
+def test_too_few_warps_are_a_cause_where_they_do_nothing_but_wait(
+    share: float, is_cause: bool
+) -> None:
+    """Then twice as many hide half of it at best: no more is promised."""
+    loads = {"load @k.py:1": RangeFacts("load", 0, 512, 0, 40, mix={"load.global.4": (4, 0, 0)})}
+    verdict = explained(waiting("load @k.py:1", share, warps=4), loads)
+    one = found(verdict, "few-warps")
+    assert (one.id in {each.id for each in verdict.findings}) == is_cause
+    assert one.confidence == ("likely" if is_cause else "possible")
+    if is_cause:
+        assert one.bound_share == pytest.approx(share / 2, abs=0.01)
+
+
 @pytest.mark.parametrize(("plain", "at_most"), [(96, 20), (128, None), (None, None)])
 def test_registers_are_the_plain_kernels_and_those_of_its_copy_are_told(
     plain: int | None, at_most: int | None

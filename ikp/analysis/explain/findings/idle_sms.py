@@ -233,6 +233,8 @@ _MOSTLY: Final = 0.45
 """Share of the warps' time in memory from which on more warps are likely to hide some of it."""
 _NEARLY_ALL: Final = 0.9
 """The same where the code needs the registers that leave room for so few."""
+_OF_TWICE: Final = 0.5
+"""Part of the waits that twice as many warps hide, at most: more may hide more, or need more."""
 _FAR_BELOW: Final = 0.7
 """Share of the nearest roof below which few warps are likely to be what keeps a kernel from it."""
 
@@ -316,7 +318,8 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
     waits = launch.regions([*MEMORY, Activity.WAIT_COPY])
     waiting = launch.share_in(waits)
     sure = counted_work(launch) is not None and nearest(launch) < _FAR_BELOW
-    if launch.facts is None or full > _EMPTY or not enough(launch, (1 - most) * launch.duration):
+    won = min(1 - most, waiting * _OF_TWICE) if waiting >= _NEARLY_ALL else 1 - most
+    if launch.facts is None or full > _EMPTY or not enough(launch, won * launch.duration):
         return
     yield finding(
         launch,
@@ -324,9 +327,9 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
         title=f"an SM has {room.warps:.0f} of the {room.possible} warps that it has room for: the "
         "grid has no more",
         number=Number("warps on an SM over those it has room for", full, "ratio"),
-        at_stake=(1 - most) * launch.duration,
+        at_stake=won * launch.duration,
         without=f"with the same work spread over {room.possible} warps of each SM",
-        confidence="likely" if sure else "possible",
+        confidence="likely" if sure and waiting >= _NEARLY_ALL else "possible",
         rationale="what a warp waits for, others could hide; that the work can be cut so fine is "
         "assumed, and that what a block does again and again needs no step before it."
         + (

@@ -56,8 +56,15 @@ def _family(pid: int) -> Family:
     """
     try:
         text = Path(f"/proc/{pid}/environ").read_bytes()
+    except FileNotFoundError:
+        raise UsageError(
+            f"there is no process {pid} on this machine, or in this container: give the number of "
+            "a process that `ikp run --idle` started."
+        ) from None
     except OSError as error:
-        raise UsageError(f"process {pid} can't be seen: {error.strerror}.") from error
+        raise UsageError(
+            f"process {pid} can't be read: {error.strerror}. Run `ikp attach` as its user."
+        ) from error
     pairs = (os.fsdecode(each).partition("=") for each in text.split(b"\0"))
     variables = {name: value for name, _, value in pairs}
     if FAMILY not in variables or '"idle": true' not in variables.get(WISH, ""):

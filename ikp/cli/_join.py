@@ -39,7 +39,7 @@ def command(
     """
     from ikp.exporters.perfetto import PerfettoExporter
     from ikp.host_traces import kineto, nsight
-    from ikp.host_traces.placing import place
+    from ikp.host_traces.placing import check_overlap, place
     from ikp.registry import check_target
 
     target = out or str(source.with_name(f"{source.stem}.joined.pftrace"))
@@ -56,6 +56,8 @@ def command(
                 f"{each} can only be placed by launches, which moves the trace onto its axis: then "
                 "no other file can be. Join one file, or record again with this version of ikp."
             )
+        if not placed.record:
+            check_overlap(placed.trace, placed.host)
         trace = placed.trace
         traces.append(placed.host)
         records.append(placed.record)

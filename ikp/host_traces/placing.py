@@ -135,22 +135,34 @@ def _by_monotonic(trace: AnyTrace, host: HostTrace, aligned: bool) -> Placed[Any
             f"{host.source} has times of CLOCK_MONOTONIC, and the trace {why}. Record again with "
             "this version of ikp."
         )
-    base = int(apart)
-    first, last = launch_bounds(trace)
-    begins = base + min((each.start_ns for each in host.slices), default=0)
-    ends = base + max((each.end_ns for each in host.slices), default=0)
-    if not np.any((first <= last) & (first < ends) & (last > begins)):
-        raise UsageError(
-            f"no launch ran between the first and the last function of {host.source}: the files "
-            "are of different runs or boots."
-        )
+    placed = replace(host, base_ns=int(apart), monotonic=False)
+    check_overlap(trace, placed)
     said = f"{host.source}: placed by the host's clocks, to some us."
     known = {
         **trace.provenance,
         "joined": " ".join(filter(None, [trace.provenance.get("joined"), said])),
     }
-    placed = replace(host, base_ns=base, monotonic=False)
     return Placed(replace(trace, provenance=known), placed, WAYS[0], {}, said)
+
+
+def check_overlap(trace: Trace, host: HostTrace) -> None:
+    """Refuse a file of another time, as of another boot: where no record shows that it fits.
+
+    Args:
+        trace: its launches have Unix times.
+        host: its base is known.
+
+    Raises:
+        UsageError: no launch ran between its first event and its last one.
+    """
+    base, (first, last) = host.base_ns or 0, launch_bounds(trace)
+    begins = base + min((each.start_ns for each in host.slices), default=0)
+    ends = base + max((each.end_ns for each in host.slices), default=0)
+    if not np.any((first <= last) & (first < ends) & (last > begins)):
+        raise UsageError(
+            f"no launch ran between the first and the last event of {host.source}: the files are "
+            "of different runs or boots. Record both over the same time."
+        )
 
 
 def _of_rank(trace: Trace, host: HostTrace) -> NDArray[np.bool_]:

@@ -34,6 +34,8 @@ _TAG = re.compile(r"v[24]\.b32 \[[\w+]+\], \{(0x[0-9a-f]+),")
 _TOTALS = re.compile(rf"^\s*{re.escape(SPEC_MARK)} .*\btotals=1\b", re.MULTILINE)
 _MACHINE = re.compile(rf"^{MACHINE_MARK} (.*)$", re.MULTILINE)
 _CONDITION = re.compile(r"setp\.ne\.u32 w,")
+_PLAN = "marks in "
+"""How facts of a trace begin that say where records of a kernel went: its label follows."""
 _RUN_TIME = "(id known at run time)"
 
 
@@ -187,11 +189,8 @@ def _of_trace(trace: Trace) -> Iterator[Image]:
         for path in paths.splitlines()
     ]
     if not kept:
-        raise InspectError(
-            "this trace names no machine code: its kernels were compiled with their records "
-            "(ikp.init in them) and lie in Triton's cache. "
-            "ikp inspect without a path looks there."
-        )
+        why, remedy = why_none(trace)
+        raise InspectError(f"this trace names no machine code: {why}. {remedy}")
     for name, path in kept:
         try:
             yield kept_image(path)
@@ -205,6 +204,20 @@ def _of_trace(trace: Trace) -> Iterator[Image]:
                 f"the machine code of {name} can't be read where this trace says that it is: "
                 f"{path}: {error.strerror or error}. Copy the trace again, or record again."
             ) from error
+
+
+def why_none(trace: Trace) -> tuple[str, str]:
+    """Return why a trace names no machine code that records went into, and what to do."""
+    if trace.launches and all(each.clock.kind == "host" for each in trace.launches):
+        return "its kernels ran in Triton's interpreter, which makes none", "Record on a GPU."
+    plans = [plan for name, plan in trace.provenance.items() if name.startswith(_PLAN)]
+    if any("level=machine" in plan or "level=ptx" in plan for plan in plans):
+        why = "where that was kept has been taken out of it, as of the traces that ship with ikp"
+        return why, "Record the kernel again."
+    why = (
+        "its kernels were compiled with their records (ikp.init in them) and lie in Triton's cache"
+    )
+    return why, "ikp inspect without a path looks there."
 
 
 def kept_image(path: str) -> Image:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ikp.core.trace import Trace
 from ikp.errors import IkpError, InspectError
+from ikp.inspection._images import why_none
 from ikp.probes.kept_code import DECLARED, KEPT, MACHINE_MARK, PLAIN
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.dataflow.reading import code_of
@@ -43,9 +44,7 @@ def verified(trace: Trace) -> list[Verified]:
     """
     found = list(_verified(trace))
     if not found:
-        raise InspectError(
-            "this trace names no patched kernel: its kernels were compiled with their records."
-        )
+        raise InspectError(f"this trace names no patched kernel: {why_none(trace)[0]}.")
     return found
 
 

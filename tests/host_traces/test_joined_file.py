@@ -200,6 +200,24 @@ def test_what_an_h100_recorded_is_joined(tmp_path: Path) -> None:
     assert inside["n"].tolist() == [40]
 
 
+@pytest.mark.parametrize("kept", [("cuda_driver",), ()])
+def test_a_file_without_records_of_launches_must_be_of_their_time(
+    kept: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A record of a launch shows that two files fit; without any, their times alone can."""
+    content = json.loads((RECORDED / "h100.json").read_text())
+    content["traceEvents"] = [e for e in content["traceEvents"] if e.get("cat") in kept]
+    path, out = tmp_path / "host.json", tmp_path / "out.pftrace"
+    path.write_text(json.dumps(content))
+    said = run("join", RECORDED / "h100.pftrace", path, "--out", out)
+    assert (said.exit_code == 0) is out.exists() is bool(kept), said.output
+    assert bool(kept) is ("launches without a kernel record there: 40" in said.output)
+    content["baseTimeNanoseconds"] -= 3_600_000_000_000
+    path.write_text(json.dumps(content))
+    said = run("join", RECORDED / "h100.pftrace", path, "--out", out, "--force")
+    assert said.exit_code == 1 and "of different runs or boots" in said.output
+
+
 @pytest.mark.tp
 def test_functions_that_viztracer_saw_are_around_the_launches(tmp_path: Path) -> None:
     """Its times are CLOCK_MONOTONIC's: the trace knows by how much Unix time differs."""

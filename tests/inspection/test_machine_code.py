@@ -18,6 +18,7 @@ from ikp.core.trace import of_class
 from ikp.errors import InspectError
 from ikp.inspection import _holding as holding
 from ikp.inspection.report import CodeRange, KernelReport, Report
+from ikp.inspection.verified import verified
 from ikp.probes import kept_code
 from ikp.probes.kept_code import KEPT
 from ikp.probes.made_patch import Patch
@@ -198,6 +199,24 @@ def test_a_trace_says_where_its_code_is(tmp_path: Path, monkeypatch: pytest.Monk
         ikp.inspect(recorded)
     with pytest.raises(InspectError, match="names no machine code"):
         ikp.inspect(plain)
+
+
+@pytest.mark.parametrize(
+    ("clock", "plan", "words"),
+    [
+        ("cycles", "", "compiled with their records"),
+        ("cycles", "level=machine detail=ops", "has been taken out of it"),
+        ("host", "level=source detail=ops", "interpreter, which makes none"),
+    ],
+)
+def test_a_trace_without_machine_code_is_told_why(clock: str, plan: str, words: str) -> None:
+    plain = of_class(ikp.Trace, block([]))
+    launches = [replace(each, clock=replace(each.clock, kind=clock)) for each in plain.launches]
+    known = {"marks in matmul": plan} if plan else {}
+    trace = replace(plain, launches=tuple(launches), provenance=known)
+    for refused in (ikp.inspect, verified):
+        with pytest.raises(InspectError, match=words):
+            refused(trace)
 
 
 def test_it_is_found_in_tritons_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

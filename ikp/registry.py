@@ -43,7 +43,7 @@ HOMES = {
     "csv": "ikp.exporters.csv_file:CsvExporter",
     "folded": "ikp.exporters.flame:FoldedExporter",
     "hatchet": "ikp.exporters.hatchet:HatchetExporter",
-    "parquet": "ikp.exporters.parquet_file:ParquetExporter",
+    "parquet": "ikp.exporters.parquet:ParquetExporter",
     "perfetto": "ikp.exporters.perfetto:PerfettoExporter",
     "speedscope": "ikp.exporters.flame:SpeedscopeExporter",
 }

@@ -361,7 +361,7 @@ def made(
         KernelError: the chosen code is not in it.
     """
     # A program that records no launch never imports this.
-    from ikp.sass.assembly.untested import untested_asked
+    from ikp.sass.assembly.chips import untested_asked
 
     if os.environ.get("IKP_PATCH") == "0":
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")

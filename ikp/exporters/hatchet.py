@@ -25,9 +25,8 @@ from ikp.core.stacks import opening
 from ikp.core.table import Categories, categories
 from ikp.core.trace import Events
 from ikp.exporters.files import FileExporter
-from ikp.exporters.timeline.batches import by_end, cuts
+from ikp.exporters.timeline.batches import Sums, by_end, cuts
 from ikp.exporters.timeline.blocks import slot_bounds
-from ikp.exporters.timeline.sums import Sums
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace

@@ -19,7 +19,7 @@ from ikp.inspection._serves import Uses
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.control_flow.graph import reached
-from ikp.sass.dataflow.elected_lanes import is_elected
+from ikp.sass.dataflow.idioms import is_elected
 from ikp.sass.dataflow.lane_state import (
     ASSUMED,
     BLOCK,

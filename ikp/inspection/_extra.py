@@ -14,13 +14,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.excess_facts import ExtraWork
+from ikp.core.code_facts import ExtraWork
 from ikp.inspection._chains import Serial, unpacked, written_back
-from ikp.inspection._cheaper import compared, converted, guarded, in_pieces, scaled_sums
-from ikp.inspection._held_up import BehindStores, own_calls, sleeps
-from ikp.inspection._nothing_gained import TimesZero, lane_sums, promoted
+from ikp.inspection._cheaper import (
+    TimesZero,
+    compared,
+    converted,
+    guarded,
+    in_pieces,
+    lane_sums,
+    promoted,
+    scaled_sums,
+)
+from ikp.inspection._held_up import BehindStores, own_calls, single_steps, sleeps, unpipelined
 from ikp.inspection._serves import Serves
-from ikp.inspection._steps_of_products import single_steps, unpipelined
 from ikp.inspection._work import Often, line_of
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ikp.analysis.tally import Lost
 from ikp.errors import ExportError, UsageError
-from ikp.exporters.parquet_dataset import check_folder, refuse_present, sweep, write_partition
+from ikp.exporters.parquet import check_folder, refuse_present, sweep, write_partition
 from ikp.many.over_files import Change
 from ikp.many.workers import Files, each, named
 from ikp.progress import track

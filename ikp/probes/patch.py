@@ -9,14 +9,15 @@ from typing import Final
 
 import numpy as np
 
+from ikp.core import abi
 from ikp.core.abi import Language
-from ikp.core.segment import Selection
+from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import KernelError, PatchError
 from ikp.probes.code.entry_code import CELL, CELL_BYTES
 from ikp.probes.code.reserved_registers import Cell, Frame
 from ikp.probes.code.selection_code import SELECTION_BYTES
 from ikp.probes.made_patch import Patch
-from ikp.probes.placement import occupancy, other_blocks
+from ikp.probes.placement import occupancy
 from ikp.probes.placement.by_role import ByRole, by_role
 from ikp.probes.placement.entry_and_exits import NoRoomError
 from ikp.probes.placement.frame_registers import frame
@@ -44,6 +45,70 @@ from ikp.sass.insertion.insert import OnEdge, PlainCode, insert
 from ikp.uncollected import uncollected
 from ikp.verifier.declared import Declared
 from ikp.verifier.verify import verify
+
+_TOGETHER = "So blocks that are not chosen run the code with records, and keep none."
+_ALL = "So all its blocks record: no sample is taken of them."
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The code of blocks that are not chosen, and whether the choice of blocks still holds.
+
+    Where a kernel can't be in the cubin twice, all its blocks run the code with probes. Those that
+    are not chosen keep no record then. But a sample is dropped: all blocks record.
+    """
+
+    chosen: Selection | None = None  # the choice, if the other blocks have code of their own
+    code: PlainCode | None = None
+    together: bool = False  # all blocks run one code, which heeds the choice
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> Selection:
+        """The choice, if it is a sample."""
+        chosen = self.chosen
+        return chosen if chosen is not None and chosen.others else EVERYTHING
+
+    def with_headers(
+        self, cubin: bytes, name: str, language: Language, instrumenter: Instrumenter | ByRole
+    ) -> Apart:
+        """Return the same with code in which each warp stores its header, if a sample is taken.
+
+        Args:
+            cubin: the file, as the compiler wrote it.
+            name: the kernel's.
+            language: the kernel language that it was written in.
+            instrumenter: that of the recording blocks; this code reserves the same registers.
+        """
+        if self.sample == EVERYTHING:
+            return self
+        beside = abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * instrumenter.margin
+        alone = instrumenter.alone(beside)
+        file = Cubin.read(cubin)
+        try:
+            insert(file, name, alone.insertions(name, language))
+            return replace(self, code=PlainCode.of(file, file.kernel(name)))
+        except PatchError as error:
+            return Apart(notes=(f"{error} {_ALL}",))
+
+
+def _other_blocks(file: Cubin, kernel: Kernel, chosen: Selection | None) -> Apart:
+    """Return the code of blocks that are not chosen, by a choice that is made once.
+
+    Args:
+        file: the plain cubin.
+        kernel: its kernel.
+        chosen: the blocks that record; None where there is no choice.
+    """
+    if chosen is None:
+        return Apart()
+    try:
+        return Apart(chosen, PlainCode.of(file, kernel))
+    except PatchError as error:
+        if chosen.others:
+            return Apart(notes=(f"{error} {_ALL}",))
+        return Apart(together=True, notes=(f"{error} {_TOGETHER}",))
+
 
 _MOST_CALLED: Final = 3
 """The most functions that a refusal names: a kernel compiled for a debugger (-G) calls dozens."""
@@ -115,7 +180,7 @@ def patch(
     unplaced = _unplaced(places, DETAILS[detail])
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
-    apart = other_blocks.apart(file, kernel, _worth_it(blocks, wanted))
+    apart = _other_blocks(file, kernel, _worth_it(blocks, wanted))
     select, blocks = select or apart.together, apart.chosen
     nbytes = CELL_BYTES + SELECTION_BYTES * select
     argument = _argument(file, code, nbytes, chip, argue, spare)

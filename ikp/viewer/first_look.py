@@ -15,7 +15,7 @@ from ikp.errors import ExportError, UsageError
 
 if TYPE_CHECKING:
     from ikp.exporters.perfetto.first_look import Place, Shown
-    from ikp.exporters.perfetto.head import Head
+    from ikp.exporters.perfetto.reader import Head
 
 
 @dataclass(frozen=True, slots=True)

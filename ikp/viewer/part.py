@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ikp.core.trace import Trace
     from ikp.exporters.columns.chunk import Chunk
-    from ikp.exporters.perfetto.head import Head
+    from ikp.exporters.perfetto.reader import Head
 
 MANY: Final = 3_000_000
 """Ranges that the UI takes about ten seconds to open; a file with more is large."""

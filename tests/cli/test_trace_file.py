@@ -112,7 +112,7 @@ def test_a_damaged_gzip_file_is_told(plain: Path, damage: str) -> None:
 def test_what_would_fill_the_disk_is_not_unpacked(
     plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ikp.exporters.perfetto._unpacked._LARGE", 1 << 20)
+    monkeypatch.setattr("ikp.exporters.perfetto._walk._LARGE", 1 << 20)
     path = Path("packed.pftrace.gz")
     path.write_bytes(gzip.compress(bytes(8 << 20)))
     result, _ = run(("stats", str(path)), "")

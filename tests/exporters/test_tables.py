@@ -26,7 +26,7 @@ from ikp.core.table import COLUMNS
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, PluginError
 from ikp.exporters.csv_file import CsvExporter, _numbers
-from ikp.exporters.parquet_file import ParquetExporter
+from ikp.exporters.parquet import ParquetExporter
 from ikp.exporters.text import join
 from ikp.plugins import EXPORTERS, load
 from ikp.registry import exporter_for_path
@@ -195,7 +195,7 @@ def test_without_pyarrow_the_extra_is_named_before_anything_runs(
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        "ikp.exporters.parquet_file.find_spec",
+        "ikp.exporters.parquet.find_spec",
         lambda name: None if name == "pyarrow" else real(name),
     )
     with pytest.raises(PluginError, match=r"pip install 'ikp\[parquet\]'"):

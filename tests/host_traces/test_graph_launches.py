@@ -9,8 +9,7 @@ import pytest
 
 from ikp.core.host_trace import REPLAY, HostSlice, HostTrace, HostTrack
 from ikp.exporters.perfetto import PerfettoExporter
-from ikp.host_traces.graph_launches import with_replays
-from ikp.host_traces.placing import place
+from ikp.host_traces.placing import place, with_replays
 from ikp.trace import Trace
 from tests.analysis.example import START
 from tests.host_traces.simulated import launches

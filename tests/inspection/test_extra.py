@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from ikp.core.code_facts import CodeFacts, RangeFacts, parse_facts
-from ikp.core.excess_facts import ExtraWork
+from ikp.core.code_facts import CodeFacts, ExtraWork, RangeFacts, parse_facts
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._extra import Extra
 from ikp.inspection._serves import Serves

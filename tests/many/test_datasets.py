@@ -21,7 +21,7 @@ import ikp
 from ikp.cli.main import cli
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, UsageError
-from ikp.exporters.parquet_dataset import folder_name, schema, write_partition
+from ikp.exporters.parquet import folder_name, schema, write_partition
 from ikp.paths import DRAFT, draft_prefix
 from tests.analysis.example import launch, trace
 from tests.exporters.test_tables import rows

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ikp.errors import PatchError
-from ikp.sass.assembly.chips import CHIPS, State, chip_of
-from ikp.sass.assembly.untested import UNTESTED, untested_asked
+from ikp.sass.assembly.chips import CHIPS, UNTESTED, State, chip_of, untested_asked
 from ikp.sass.cubins.attributes import Attribute, AttributeCode
 from ikp.sass.cubins.cubin import Cubin
 from tests.sass.module import cubin

@@ -344,9 +344,9 @@ def test_a_session_imports_the_exporter_it_needs_and_does_so_when_it_begins(
 ) -> None:
     pytest.importorskip("perfetto")
     others = {
-        ".pftrace": "chrome csv_file hatchet parquet_file",
+        ".pftrace": "chrome csv_file hatchet parquet",
         ".csv": "chrome hatchet perfetto",
-        ".json": "csv_file hatchet parquet_file",
+        ".json": "csv_file hatchet parquet",
     }
     run = [sys.executable, "-c", LOADED, *(str(tmp_path / f"k{suffix}") for suffix in others)]
     env = slim_environment(tmp_path)

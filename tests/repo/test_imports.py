@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "analysis": ("core",),
     "calibration": ("core", "session"),
     "trace": ("core", "registry", "plugins", "analysis", "viewer"),
-    "many": ("core", "analysis", "exporters.parquet_dataset", "trace"),
+    "many": ("core", "analysis", "exporters.parquet", "trace"),
     "profiling": (
         *("host_traces", "exporters.perfetto"),
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
@@ -99,8 +99,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.flame": EVERY_FORMAT,
     "exporters.hatchet": EVERY_FORMAT,
     "exporters.csv_file": EVERY_FORMAT,
-    "exporters.parquet_file": EVERY_FORMAT,
-    "exporters.parquet_dataset": (*EVERY_FORMAT, "exporters.parquet_file"),
+    "exporters.parquet": EVERY_FORMAT,
     "inspection": ("core", "verifier", *MACHINE_CODE, "ptx", "targets", "registry", "plugins"),
     "host_traces": ("core",),
     "viewer": ("core", "edit", "exporters.columns", "exporters.perfetto", "exporters.protobuf"),
@@ -389,7 +388,7 @@ def modules_loaded_by(code: str) -> set[str]:
 
 
 def test_writing_a_pftrace_loads_nothing_that_reads_one() -> None:
-    reading = {"reader", "column_file", "first_look", "head", "salvage", "_walk"}
+    reading = {"reader", "column_file", "first_look", "salvage", "_walk"}
     rooms = {f"ikp.exporters.perfetto.{each}" for each in reading}
     rooms |= {f"ikp.exporters.columns.{each}" for each in ("chunk", "event_chunks", "small_tables")}
     assert rooms <= parsed().keys()
@@ -409,8 +408,8 @@ def test_help_loads_only_the_command_line() -> None:
 NOT_FOR_A_SESSION = (
     *("ikp.exporters.chrome", "ikp.exporters.hatchet", "ikp.exporters.csv_file"),
     "ikp.exporters.flame",
-    *("ikp.exporters.parquet_file", "ikp.exporters.perfetto.reader"),
-    *("ikp.backends.triton.target_adapter", "ikp.backends.triton.unedited", "ikp.backends.cute"),
+    *("ikp.exporters.parquet", "ikp.exporters.perfetto.reader"),
+    *("ikp.backends.triton.unedited", "ikp.backends.cute"),
     *("ikp.analysis", "ikp.calibration", "ikp.cli", "ikp.edit", "ikp.inspection", "ikp.viewer"),
     *("pandas", "pyarrow", "rich", "click"),
 )

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from ikp.analysis._self_time import owned
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.moments import Moments
 from ikp.analysis.explain.prepared import Bools, Ints, Prepared, once
 from ikp.analysis.explain.verdict import Step
+from ikp.analysis.explain.warp_groups import Moments
 from ikp.core.args import arrows
 from ikp.core.sorting import order_by
 

@@ -20,8 +20,7 @@ from ikp.analysis.explain.copied_runs import with_recorded
 from ikp.analysis.explain.peaks import CYCLES, ISSUE, Peak, peak_of
 from ikp.analysis.explain.prepared import Prepared, once
 from ikp.analysis.explain.verdict import Finding
-from ikp.core.code_facts import AccessFacts, RangeFacts
-from ikp.core.excess_facts import ExtraWork
+from ikp.core.code_facts import AccessFacts, ExtraWork, RangeFacts
 from ikp.core.sorting import sum_by
 
 LANES: Final = 32

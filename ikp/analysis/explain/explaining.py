@@ -10,7 +10,6 @@ from ikp.analysis.explain.copied_runs import accesses_of, tried_of, with_tried
 from ikp.analysis.explain.findings import FINDINGS
 from ikp.analysis.explain.findings.needless_instructions import busy_lines
 from ikp.analysis.explain.findings.waits_for_others import connections
-from ikp.analysis.explain.hot_code import hot_code
 from ikp.analysis.explain.nesting import tree
 from ikp.analysis.explain.overview import (
     Chosen,
@@ -21,7 +20,7 @@ from ikp.analysis.explain.overview import (
     serves_of,
     uncounted_of,
 )
-from ikp.analysis.explain.places import with_line_of_blocks, with_lines
+from ikp.analysis.explain.places import hot_code, with_line_of_blocks, with_lines
 from ikp.analysis.explain.prepared import Prepared, prepare
 from ikp.analysis.explain.roofs import roofs
 from ikp.analysis.explain.stakes import below_roofs, decided, worth

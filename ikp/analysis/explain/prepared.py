@@ -18,9 +18,8 @@ from ikp.analysis._self_time import self_times, whole_slots
 from ikp.analysis.arrivals import Arrivals
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import Blocks, LaneTime, lane_time
-from ikp.analysis.explain.moments import Moments
 from ikp.analysis.explain.peaks import peak_of
-from ikp.analysis.explain.warp_groups import WarpGroups, WarpRegions, at_once, group_warps
+from ikp.analysis.explain.warp_groups import Moments, WarpGroups, WarpRegions, at_once, group_warps
 from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
 from ikp.core.rows import take_events

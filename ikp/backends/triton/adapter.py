@@ -1,4 +1,4 @@
-"""The adapter of Triton and Gluon kernels compiled for NVIDIA GPUs: the verbs become inline PTX."""
+"""Adapters of compiled Triton and Gluon kernels: verbs become PTX, or the assembly of a plugin."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import TypeGuard
 import triton.language as tl
 
 from ikp.backends.triton import _state as state
+from ikp.backends.triton import gpu_targets
 from ikp.backends.triton._context import Context, context
 from ikp.core import abi
-from ikp.core.abi import Language, PayloadType
+from ikp.core.abi import Kind, Language, PayloadType
 from ikp.core.segment import Spec
 from ikp.errors import KernelError
+from ikp.plugins import TritonTarget
 from ikp.probing import Untyped
 from ikp.targets import ptx, ptx_slot
+from ikp.targets.ptx import Asm
 from ikp.verbs.dsl import (
     DslValue,
     OpenRange,
     Payload,
+    Place,
     Region,
     Unrecorded,
     constant_payload,
@@ -28,7 +32,7 @@ from ikp.verbs.dsl import (
     not_a_region,
     signed,
 )
-from ikp.verbs.inline_ptx import PtxRecorder
+from ikp.verbs.inline_ptx import PtxRecorder, comment, record
 
 
 class Compiled(PtxRecorder):
@@ -226,3 +230,48 @@ def _spec(prof: DslValue) -> Spec:
             "kernel in Triton's interpreter (TRITON_INTERPRET=1 before triton is imported)."
         )
     return spec
+
+
+class ForTarget(Compiled):
+    """The ``Dsl`` whose verbs emit a target's assembly, with the operands that PTX takes."""
+
+    def __init__(self, semantic: Untyped, language: Language = Language.TRITON) -> None:
+        super().__init__(semantic, language)
+        self._options: Untyped = semantic.builder.options
+
+    @property
+    def _target(self) -> TritonTarget:
+        return gpu_targets.target(self._options.backend_name)
+
+    def store_range(self, region: Region, start: DslValue, payload: Payload, place: Place) -> None:
+        """Read the clock and store one range record."""
+        asm = self._target.end(record(region, Kind.RANGE, payload.type, place))
+        tag = self._tag(Kind.RANGE, payload.type, region, place)
+        self._emit(asm, [*tag, start, self._word(payload), *self._place(place)])
+
+    def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
+        """Read the clock and store one instant record."""
+        asm = self._target.instant(record(region, Kind.INSTANT, payload.type, place))
+        tag = self._tag(Kind.INSTANT, payload.type, region, place)
+        self._emit(asm, [*tag, self._word(payload), *self._place(place)])
+
+    def store_role(self, region: Region) -> None:
+        """Write the warp's role to its slot's header."""
+        self._emit(self._target.role(region.number or 0, comment(region)), [])
+
+    def store_whole(self, region: Region) -> None:
+        """Have the kernel's finish record a range from init to finish."""
+        self._emit(self._target.whole(comment(region)), [])
+
+    def finish(self) -> None:
+        """Write the counts and the second clock anchor."""
+        self._emit(self._target.finish(), [])
+
+    def _checked(self, spec: Spec) -> Spec:
+        return self._target.checked(spec, self._options.arch)
+
+    def _set_up(self, spec: Spec) -> Asm:
+        return self._target.init(spec, self._language)
+
+    def _read_clock(self, region: Region) -> DslValue:
+        return self._emit(self._target.start(comment(region)), [])

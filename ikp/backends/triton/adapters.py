@@ -28,7 +28,7 @@ def compiling(semantic: Untyped, language: Written = Written.TRITON) -> Compiled
 
         return Off(lambda: constexpr(0))
     if semantic.builder.options.backend_name != NVIDIA:
-        from ikp.backends.triton.target_adapter import ForTarget
+        from ikp.backends.triton.adapter import ForTarget
 
         return ForTarget(semantic, language)
     from ikp.backends.triton.adapter import Compiled

@@ -34,8 +34,7 @@ from ikp.exporters.text import (
     thousandths,
     where,
 )
-from ikp.exporters.timeline.batches import ARROW, Arrows, Batch, Batches
-from ikp.exporters.timeline.sums import NAME, Sums
+from ikp.exporters.timeline.batches import ARROW, NAME, Arrows, Batch, Batches, Sums
 from ikp.exporters.timeline.tracks import Layout, Track, TrackKind, lay_out, process_names
 from ikp.progress import track
 

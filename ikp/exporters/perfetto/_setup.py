@@ -56,7 +56,7 @@ from ikp.exporters.perfetto._tracks import annotate, descriptors, named
 from ikp.exporters.protobuf.shapes import Message
 from ikp.exporters.protobuf.varints import VARINT, VARINT_BITS, MessagePart, Numbers, tag, texts
 from ikp.exporters.text import some_at_once
-from ikp.exporters.timeline.sums import NAME, Sums
+from ikp.exporters.timeline.batches import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Reads a ``.pftrace`` file packet by packet: where chunks of columns are, and their seals.
+"""Reads a ``.pftrace`` file packet by packet, whether or not it is compressed: columns and seals.
 
 A chunk's seal has the size and checksums that the packets in front of it had when they were
 written. What is compressed is inflated piece by piece, and no further than the file's size
@@ -8,16 +8,80 @@ explains.
 from __future__ import annotations
 
 import os
+import tempfile
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import BinaryIO, Final
+from pathlib import Path
+from typing import BinaryIO, Final, cast
 
 from ikp.errors import ExportError
 from ikp.exporters.columns.chunk import Chunk
 from ikp.exporters.columns.packing import checksum
 from ikp.exporters.perfetto._schema import COLUMNS, Packet
 from ikp.exporters.protobuf.varints import BYTES, DamagedError, tag
+from ikp.paths import path_text
+
+_GZIP = b"\x1f\x8b"
+_INFLATED_AT_ONCE = 1 << 20
+_LARGE = 64 << 20
+_RATIO = 256
+"""Bounds of what is unpacked: columns are packed already, and packets of ranges by far less."""
+
+
+@contextmanager
+def unpacked(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file; one that gzip has packed is unpacked into a temporary file first.
+
+    Raises:
+        ExportError: it can't be read, or unpacked.
+    """
+    try:
+        file: BinaryIO = Path(path_text(path)).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise unreadable(path, error) from error
+    with file:
+        packed = file.read(len(_GZIP)) == _GZIP
+        file.seek(0)
+        if not packed:
+            yield file
+            return
+        with tempfile.TemporaryFile() as plain:
+            _unpack(path, file, cast("BinaryIO", plain))
+            plain.seek(0)
+            yield cast("BinaryIO", plain)
+
+
+def _unpack(path: str | PathLike[str], file: BinaryIO, plain: BinaryIO) -> None:
+    from isal import igzip
+
+    try:
+        with igzip.IGzipFile(fileobj=file, mode="rb") as content:
+            most = max(_LARGE, _RATIO * os.fstat(file.fileno()).st_size)
+            size = 0
+            while part := content.read(_INFLATED_AT_ONCE):
+                size += plain.write(part)
+                if size > most:
+                    raise ExportError(
+                        f"{path} unpacks to more than {most >> 20} MiB, which no trace does. Is it "
+                        "one? gunzip it, and give the file."
+                    )
+    except (EOFError, igzip.BadGzipFile, zlib.error) as error:
+        why = "it is cut short" if isinstance(error, EOFError) else f"{error}"
+        raise ExportError(
+            f"{path} is damaged as a gzip file: {why}. Copy it again; what gunzip can unpack of "
+            "it, `ikp convert --salvage` may save."
+        ) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: str | PathLike[str], error: OSError) -> ExportError:
+    """Return the error for a file that the system can't read."""
+    return ExportError(f"{path} can't be read: {error.strerror or error}.")
+
 
 _VARIABLE: Final = "IKP_INFLATE_MIB"
 """In the environment: read files that inflate to so many MiB, of any size themselves."""

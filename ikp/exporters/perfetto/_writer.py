@@ -45,9 +45,8 @@ from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descript
 from ikp.exporters.protobuf import joining
 from ikp.exporters.protobuf.shapes import Message, SubmessageGroup
 from ikp.exporters.protobuf.varints import BYTES, VARINT, Numbers, encoded_varint, in_field, tag
-from ikp.exporters.timeline.batches import Batches, by_track, cuts
+from ikp.exporters.timeline.batches import NAME, Batches, Sums, by_track, cuts
 from ikp.exporters.timeline.blocks import slot_bounds
-from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout, Track, lay_out
 from ikp.progress import progress
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.sorting import distinct
-from ikp.exporters.perfetto.head import Head
+from ikp.exporters.perfetto.reader import Head
 from ikp.exporters.timeline.tracks import group_names, launch_names, name_of_lane
 
 _MARGIN: Final = 0.05

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ikp.core.host_trace import HostSlice, HostTrace, HostTrack
 from ikp.exporters.perfetto._host import FIRST_SEQUENCE, OF_ONE_CALL, ROWS_OF_TRACK, SEPARATOR
 from ikp.exporters.perfetto._schema import EventType
-from ikp.exporters.perfetto._unpacked import unpacked
-from ikp.exporters.perfetto._walk import PACKET, ByteBudget, Bytes, inflated, number, walk
+from ikp.exporters.perfetto._walk import PACKET, ByteBudget, Bytes, inflated, number, unpacked, walk
 from ikp.exporters.perfetto.column_file import damaged
 from ikp.exporters.protobuf.varints import DamagedError
 from ikp.uncollected import uncollected

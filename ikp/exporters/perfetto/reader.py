@@ -1,16 +1,28 @@
-"""Reads the trace in a file that :mod:`ikp.exporters.perfetto._writer` wrote, now or earlier."""
+"""Reads the trace, or its ``Head`` alone, in a file that :mod:`ikp.exporters.perfetto._writer`
+wrote.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
 
-from ikp.core.trace import Trace
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.trace import Launch, Slots, Trace, no_slots
+from ikp.core.warps import ordered_warps
 from ikp.errors import ExportError
-from ikp.exporters.perfetto._unpacked import unpacked, unreadable
-from ikp.exporters.perfetto._walk import PACKET, Bytes, begins_with_columns, number
+from ikp.exporters.perfetto._walk import (
+    PACKET,
+    Bytes,
+    begins_with_columns,
+    number,
+    unpacked,
+    unreadable,
+)
 from ikp.exporters.perfetto.column_file import (
     Choose,
     ColumnFile,
@@ -20,9 +32,35 @@ from ikp.exporters.perfetto.column_file import (
     foreign,
 )
 from ikp.exporters.protobuf.varints import DamagedError
+from ikp.exporters.timeline.blocks import find_blocks
 
-if TYPE_CHECKING:
-    from ikp.exporters.perfetto.head import Head
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The launches, and when and where each warp of each block ran. Times are Unix ns.
+
+    Warps are in the order of slots, and behind them those that left no records.
+    """
+
+    launches: tuple[Launch, ...]
+    slots: int  # so many of the warps may have left records
+    launch: Ints
+    lane: Ints  # the CTA slot of a launch and an SM, where blocks follow each other: any numbers
+    block: Ints
+    sm: Ints
+    start_ns: Ints
+    end_ns: Ints
+
+    @classmethod
+    def of(cls, launches: tuple[Launch, ...], slots: Slots, others: Slots | None = None) -> Head:
+        """Return the head of a trace's slots, and of the warps that left no records."""
+        every, place = ordered_warps(slots, others or no_slots())
+        _, lane = find_blocks(every, every.start_ns, np.maximum(every.start_ns, every.end_ns))
+        columns = (every.launch, lane, every.block, every.sm, every.start_ns, every.end_ns)
+        return cls(launches, len(slots), *(column[place].astype(np.int64) for column in columns))
+
 
 __all__ = ["ForeignError", "open_columns", "read", "read_head", "salvage"]
 
@@ -61,7 +99,7 @@ def read_head(path: str | PathLike[str]) -> Head:
         ForeignError: it is a Perfetto trace, of another program or of a layout that isn't known.
         ExportError: the file can't be read, or is damaged.
     """
-    from ikp.exporters.perfetto.head import Head
+    from ikp.exporters.perfetto.reader import Head
 
     with open_columns(path) as columns:
         return Head.of(columns.launches, columns.slots, columns.others)

@@ -6,6 +6,7 @@ chips, bit for bit; ``Chip.fitted`` replaces the others by the chip's own, as ``
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -14,10 +15,18 @@ from typing import Final
 from ikp.errors import PatchError
 from ikp.sass.assembly.assembler import NEVER, PT, Resource, Step
 from ikp.sass.assembly.forms import RZ, URZ
-from ikp.sass.assembly.untested import UNTESTED
 from ikp.sass.cubins.attributes import AttributeCode
 from ikp.sass.cubins.cubin import Kernel
 from ikp.sass.cubins.instruction import NARROW, WIDE, DistanceField
+
+UNTESTED: Final = "IKP_UNTESTED_CHIPS"
+"""Environment variable; not 0: insert code also for chips on which it was never run."""
+
+
+def untested_asked() -> bool:
+    """Return whether the environment asks for chips on which records were never run."""
+    return os.environ.get(UNTESTED, "0") not in ("", "0")
+
 
 Change = Callable[[Step, Sequence[int]], list[Step]]
 """Returns a chip's own instructions for one of sm_90's, by it and the registers that are free."""

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
-from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, LineFacts, RangeFacts
-from ikp.core.excess_facts import ExtraWork
+from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, ExtraWork, LineFacts, RangeFacts
 from tests.analysis.explain.launches import Scene, Warp
 
 pytestmark = pytest.mark.any_pins

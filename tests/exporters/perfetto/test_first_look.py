@@ -14,8 +14,7 @@ from ikp.core.trace import Trace
 from ikp.errors import ExportError
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto.first_look import query, shown
-from ikp.exporters.perfetto.head import Head
-from ikp.exporters.perfetto.reader import ForeignError, read_head
+from ikp.exporters.perfetto.reader import ForeignError, Head, read_head
 from tests.exporters.perfetto.examples import START, launch, nothing, warps
 from tests.others import without_records
 

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ikp.analysis.explain.findings.again_in_each_block import again_in_each_block
 from ikp.analysis.explain.findings.contended_atomics import contended_atomics
 from ikp.analysis.explain.findings.excess_work import excess_work
-from ikp.analysis.explain.findings.held_up_warps import held_up_warps
+from ikp.analysis.explain.findings.held_up_warps import held_up_warps, narrow_accesses
 from ikp.analysis.explain.findings.idle_sms import idle_lanes, launch_gaps, occupancy_limits
 from ikp.analysis.explain.findings.idle_threads import divergence, idle_threads, serial_threads
 from ikp.analysis.explain.findings.kinds_of_memory import far_memory, local_memory
 from ikp.analysis.explain.findings.late_messages import late_messages
-from ikp.analysis.explain.findings.narrow_accesses import narrow_accesses
 from ikp.analysis.explain.findings.needless_instructions import (
     extra_instructions,
     serial_code,
@@ -28,7 +26,7 @@ from ikp.analysis.explain.findings.repeated_accesses import (
     repeated_loads,
     unstaged_loads,
 )
-from ikp.analysis.explain.findings.sizes_of_blocks import block_shapes
+from ikp.analysis.explain.findings.sizes_of_blocks import again_in_each_block, block_shapes
 from ikp.analysis.explain.findings.slow_accesses import costly_accesses, slow_memory
 from ikp.analysis.explain.findings.slow_instructions import slow_arithmetic, warp_wide_costs
 from ikp.analysis.explain.findings.tensor_cores import idle_products, no_pipeline, small_tiles

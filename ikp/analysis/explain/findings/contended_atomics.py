@@ -18,8 +18,7 @@ from ikp.analysis.explain.counted_work import (
     if_counted,
     requests_of,
 )
-from ikp.analysis.explain.hot_code import hot_ranges
-from ikp.analysis.explain.places import time_in, where_of_accesses
+from ikp.analysis.explain.places import hot_ranges, time_in, where_of_accesses
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import IMPOSSIBLE, is_counted, nearest
 from ikp.analysis.explain.stakes import enough, finding

@@ -25,8 +25,7 @@ from ikp.analysis.explain.counted_work import (
     moved_bytes,
     requests_of,
 )
-from ikp.analysis.explain.hot_code import laid_to
-from ikp.analysis.explain.places import where_of, where_of_accesses, where_of_rows
+from ikp.analysis.explain.places import laid_to, where_of, where_of_accesses, where_of_rows
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding

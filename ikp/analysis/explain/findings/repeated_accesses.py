@@ -29,8 +29,13 @@ from ikp.analysis.explain.counted_work import (
     requests_of,
 )
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.hot_code import laid_to
-from ikp.analysis.explain.places import share_of_time, short_line, where_of_accesses, where_of_extra
+from ikp.analysis.explain.places import (
+    laid_to,
+    share_of_time,
+    short_line,
+    where_of_accesses,
+    where_of_extra,
+)
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import is_own, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding

@@ -17,9 +17,8 @@ from typing import Final
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, if_counted
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.hot_code import Hot, hot_ranges, laid_to
 from ikp.analysis.explain.peaks import ISSUE
-from ikp.analysis.explain.places import share_of_time, where_of
+from ikp.analysis.explain.places import Hot, hot_ranges, laid_to, share_of_time, where_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import NEAR, REACHED, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding

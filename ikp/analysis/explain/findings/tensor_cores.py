@@ -33,10 +33,10 @@ from ikp.analysis.explain.counted_work import (
 from ikp.analysis.explain.findings.needless_instructions import extra_of
 from ikp.analysis.explain.places import short_line, where_of, where_of_extra, where_of_rows
 from ikp.analysis.explain.prepared import Ints, Prepared
-from ikp.analysis.explain.products import Products, products
 from ikp.analysis.explain.region_times import with_beside
 from ikp.analysis.explain.roofs import flop_of, nearest, roofs, share_of
 from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.use_of_hardware import Products, products
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.analysis.explain.warp_groups import at_once
 

@@ -1,10 +1,10 @@
-"""Partitioned Parquet data sets of many traces: a folder that DuckDB, Polars, Spark, Arrow read.
+"""Parquet: traces as files (``.parquet``, ``ParquetExporter``), or as a partitioned data set of
+many.
 
-::
+DuckDB, Polars, Spark and Arrow read such a data set as one table::
 
-    DIR/file=rank0.pftrace/kernel=gemm/part.parquet
-    DIR/file=rank0.pftrace/kernel=softmax/part.parquet
-    DIR/file=rank1.pftrace/kernel=gemm/part.parquet
+DIR/file=rank0.pftrace/kernel=gemm/part.parquet DIR/file=rank0.pftrace/kernel=softmax/part.parquet
+DIR/file=rank1.pftrace/kernel=gemm/part.parquet
 
 The folders' names are two more columns, as Hive has them, by which a reader leaves files unread.
 All files have one schema, also where a trace lacks some columns. A trace's folder appears whole or
@@ -22,22 +22,76 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import quote
 
 import numpy as np
 
-from ikp.core.args import ArgColumn, Args
-from ikp.core.table import COLUMNS, TOTAL_COLUMNS, trace_table
+from ikp.core.args import TEXT, ArgColumn, Args
+from ikp.core.table import COLUMNS, TOTAL_COLUMNS, Categories, trace_table
 from ikp.core.trace import Events, Trace, make_columns, no_totals
 from ikp.errors import ExportError
-from ikp.exporters.files import check
-from ikp.exporters.parquet_file import arrow_array
+from ikp.exporters.files import FileExporter, check
 from ikp.paths import DRAFT, draft_prefix, may_be_swept
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import pyarrow
+
+    from ikp.core.trace import Column
+
+
+class ParquetExporter(FileExporter):
+    """Writes the columns of ``Trace.to_pandas()``; needs ``pip install 'ikp[parquet]'``.
+
+    A column has one type in all files, also where a trace lacks it: many files make a data set.
+
+    The file's metadata holds, under ``ikp``, the evidence as JSON: launches with their losses and
+    clock fits, and the provenance.
+    """
+
+    suffixes = (".parquet",)
+
+    def __init__(self) -> None:
+        if find_spec("pyarrow") is None:  # raised before a kernel runs whose trace would be lost
+            raise ModuleNotFoundError("pyarrow is not installed", name="pyarrow")
+
+    def prepare(self) -> None:
+        """Import pyarrow, before there is a trace to write."""
+        from pyarrow import parquet  # noqa: F401
+
+    def _put(self, trace: Trace, file: BinaryIO, _name: str) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        columns = {key: arrow_array(pa, column) for key, column in trace_table(trace).items()}
+        table = pa.table(columns).replace_schema_metadata({"ikp": json.dumps(_evidence(trace))})
+        parquet.write_table(table, file, compression="zstd")
+
+
+def arrow_array(pa: ModuleType, column: Column | Categories | ArgColumn) -> Any:
+    """Return a column as an Arrow array, with null for missing values."""
+    if isinstance(column, Categories):
+        return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.names, pa.string()))
+    if isinstance(column, ArgColumn):
+        if not column.given.any() and column.values.dtype.kind == "b":
+            return pa.nulls(len(column))  # of no type: any other file's fits beside it
+        kind = pa.string() if column.values.dtype.kind == TEXT else None
+        return pa.array(column.values, kind, mask=~column.given)
+    if column.dtype.kind == "f":
+        return pa.array(column, mask=np.isnan(column))
+    return pa.array(column)
+
+
+def _evidence(trace: Trace) -> dict[str, object]:
+    return {
+        "launches": [{**asdict(one), "dropped": one.dropped} for one in trace.launches],
+        "provenance": trace.provenance,
+    }
+
 
 FILE, KERNEL = "file", "kernel"
 """The columns that are in folders' names."""
@@ -199,7 +253,7 @@ def _write_kernels(trace: Trace, folder: Path) -> int:
     for label, members in numbers.items():
         rows = np.flatnonzero(np.isin(launch, members))
         part = table if len(rows) == len(table) else table.take(pa.array(rows))
-        part = part.replace_schema_metadata({"ikp": json.dumps(_evidence(trace, members))})
+        part = part.replace_schema_metadata({"ikp": json.dumps(_evidence_of(trace, members))})
         kernel = folder / f"{KERNEL}={folder_name(label)}"
         kernel.mkdir()
         with (kernel / _PART).open("xb") as file:
@@ -264,7 +318,7 @@ def _texts(column: ArgColumn) -> pyarrow.Array:
     return array if array.type == pa.string() else array.cast(pa.string())
 
 
-def _evidence(trace: Trace, members: list[int]) -> dict[str, object]:
+def _evidence_of(trace: Trace, members: list[int]) -> dict[str, object]:
     """Return the evidence of some launches, each with its number in the trace, and provenance."""
     return {
         "launches": [

@@ -95,8 +95,8 @@ def command(
     from ikp.analysis.event_units import by_events
 
     joined = merge and len(files) > 1
-    if (workers or keep_going) and not merge:
-        raise UsageError("--workers and --keep-going are for many files in one table: add --merge.")
+    if not merge:
+        _refuse_unmerged(workers, keep_going)
     if histogram and joined:
         raise UsageError("--histogram is of the durations of one file: leave out --merge.")
     if addresses:
@@ -112,6 +112,11 @@ def command(
         table = partial(_table, by=by, sort=sort, top=top, choice=chosen, histogram=histogram)
         _print([((path,), table(path)) for path in files], output)
     next_command("ikp", "view", files[0], why="the timeline, in your browser")
+
+
+def _refuse_unmerged(workers: int | None, keep_going: bool) -> None:
+    if workers or keep_going:
+        raise UsageError("--workers and --keep-going are for many files in one table: add --merge.")
 
 
 def _print_addresses(files: tuple[Path, ...], output: str) -> None:

@@ -165,12 +165,7 @@ def misplaced(target: Target, own: Sequence[str], flags: Container[str] = ()) ->
         own: ikp's options, as ``--detail``.
         flags: those of them that take no value.
     """
-    text = ""
-    if not target.form and not target.missing:
-        try:
-            text = Path(target.name).read_text(encoding="utf-8", errors="replace")
-        except OSError:  # a folder, a pipe
-            text = ""
+    text = _text_of(target)
     for at, word in enumerate(target.args):
         option, equals, _ = word.partition("=")
         value = equals or not "".join(target.args[at + 1 : at + 2] or ["-"]).startswith("-")
@@ -185,3 +180,13 @@ def misplaced(target: Target, own: Sequence[str], flags: Container[str] = ()) ->
                 f"front: ikp run {option} ... {place}"
             )
     return ""
+
+
+def _text_of(target: Target) -> str:
+    """Return the text of a program's script; "" of another program, or where it can't be read."""
+    if target.form or target.missing:
+        return ""
+    try:
+        return Path(target.name).read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a folder, a pipe
+        return ""

@@ -7,7 +7,7 @@ and no file format is known here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -260,13 +260,12 @@ def faults(trace: Trace) -> list[str]:
     """Return the contradictions within a trace, in words."""
     events, slots, totals = trace.events, trace.slots, trace.totals
     count, rows, sums = len(events), len(slots), len(totals)
+    warps = slots, trace.others
     found = {
-        "a slot names a launch that there is not": any(
-            _outside(one.launch, 0, len(trace.launches)) for one in (slots, trace.others)
+        "a slot names a launch that there is not": _any_outside(
+            "launch", warps, len(trace.launches)
         ),
-        "a slot names a role that there is not": any(
-            _outside(one.role, 0, len(trace.roles)) for one in (slots, trace.others)
-        ),
+        "a slot names a role that there is not": _any_outside("role", warps, len(trace.roles)),
         "an event names a slot that there is not": _outside(events.slot, 0, rows),
         "an event names a region that there is not": _outside(events.region, 0, len(trace.regions)),
         "an event is neither range nor instant": _outside(
@@ -280,9 +279,7 @@ def faults(trace: Trace) -> list[str]:
         "an instant has a duration": bool(
             np.any((events.end_ns != events.start_ns) & (events.kind == Kind.INSTANT))
         ),
-        "a time is negative": any(
-            _outside(one.start_ns, 0, None) for one in (events, slots, trace.others)
-        ),
+        "a time is negative": _any_outside("start_ns", (events, *warps), None),
         **_faults_of_totals(trace),
         "an argument's column is not as long as the events": any(
             len(column) != count for column in trace.args.values()
@@ -312,6 +309,11 @@ def _faults_of_totals(trace: Trace) -> dict[str, bool]:
         ),
         "totals are not sorted by slot": bool(np.any(totals.slot[1:] < totals.slot[:-1])),
     }
+
+
+def _any_outside(column: str, tables: Iterable[object], high: int | None) -> bool:
+    """Return whether any of some tables has a number below 0, or not below ``high``."""
+    return any(_outside(getattr(one, column), 0, high) for one in tables)
 
 
 def _outside(values: Column, low: int, high: int | None) -> bool:

@@ -153,11 +153,14 @@ def unpipelined(uses: DefUse) -> list[int]:
             return []
         loads = [at for at in own if code[at].op == "LDG" and lane_bytes(code[at].opcode) >= _WIDE]
         every += len(loads)
-        for at in loads:
-            used = min((one for one in uses.users(at) if one > at and one in loop.body), default=at)
-            if used > at and not any(at < one < used for one in products):
-                found.append(at)
+        found += [at for at in loads if _is_used_before(products, uses, loop, at)]
     return found if len(found) >= _MOST * max(every, 1) else []
+
+
+def _is_used_before(products: list[int], uses: DefUse, loop: Loop, load: int) -> bool:
+    """Return whether an iteration uses what it loads before it makes its next product."""
+    used = min((one for one in uses.users(load) if one > load and one in loop.body), default=load)
+    return used > load and not any(load < one < used for one in products)
 
 
 _COPIES: Final = ("LDGSTS", "UTMALDG", "UBLKCP")

@@ -262,11 +262,7 @@ class Life(Session):
             current.closed(recording.opening)
             return []  # the process that opened it writes the trace
         if not (self.export or recording.segments):  # ``trace`` decodes nothing if it is asked
-            current.closed(recording.opening)
-            recording.close()
-            if recording.beside is not None and self.patience_s is None:
-                with suppress(Exception):  # what it has seen is in no file
-                    recording.beside.halt()
+            self._close_empty(recording)
             return []
         broken: Exception | None = None
         losses: list[str] = []
@@ -287,13 +283,17 @@ class Life(Session):
             if error is None:
                 raise
             broken = lost
-        if broken is not None:
-            if error is None:
-                raise broken
-            failed = isinstance(broken, FaultError)  # the program's error says so, too
-            text = str(broken) if failed else f"the session failed, and so did its trace: {broken}"
-            losses.insert(0, text)
-        return losses
+        if broken is not None and error is None:
+            raise broken
+        return [*_said_of(broken), *losses]
+
+    def _close_empty(self, recording: Recorded) -> None:
+        """Close a recording that no file gets."""
+        current.closed(recording.opening)
+        recording.close()
+        if recording.beside is not None and self.patience_s is None:
+            with suppress(Exception):  # what it has seen is in no file
+                recording.beside.halt()
 
     def _end_cycle(self, recording: Recorded) -> None:
         """Read back a cycle's launches, write them, and give their memory back.
@@ -398,6 +398,14 @@ def check_here(recording: Recorded, verb: str) -> None:
             f"{verb} was called in a process that was forked while the session was open: what is "
             "recorded is in the process that opened it. Open a session of its own here."
         )
+
+
+def _said_of(broken: Exception | None) -> Iterator[str]:
+    """Yield the message on what ended a trace, beside the error of the program itself."""
+    if isinstance(broken, FaultError):  # the program's error says so, too
+        yield str(broken)
+    elif broken is not None:
+        yield f"the session failed, and so did its trace: {broken}"
 
 
 def _of_host(recording: Recorded, *, hasty: bool = False) -> tuple[HostTrace | None, str]:

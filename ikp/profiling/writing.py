@@ -85,6 +85,13 @@ def save(
     if nothing and Path(target).exists():
         when = " before the program failed" if failed else ""
         return f"nothing was recorded{when}, so {target} stays as it was: it is of an earlier run."
+    _write(trace, target, force=force, placed=placed)
+    if nothing and not failed:
+        return f"nothing was recorded: {target} is a trace of no warp."
+    return ""
+
+
+def _write(trace: Trace, target: str, *, force: bool, placed: Placed[Trace] | None) -> None:
     try:
         if placed is None:
             trace.save(target, force=force)
@@ -97,9 +104,6 @@ def save(
         raise ExportError(
             f"{lost} What was recorded is still there: prof.trace.save(path) writes it elsewhere."
         ) from lost
-    if nothing and not failed:
-        return f"nothing was recorded: {target} is a trace of no warp."
-    return ""
 
 
 def placed_on(trace: Trace, host: HostTrace, target: str) -> tuple[Placed[Trace] | None, str]:

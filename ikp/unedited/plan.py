@@ -322,9 +322,9 @@ def span(text: str | None) -> range:
     Raises:
         UsageError: it names none.
     """
-    found = _SPAN.fullmatch(text.strip()) if text else None
-    if text is None or (found and found["colon"] and not (found["first"] or found["stop"])):
+    if text is None or text.strip() == ":":
         return ALL
+    found = _SPAN.fullmatch(text.strip())
     if found is not None and (found["first"] or found["colon"]):
         first = int(found["first"] or 0)
         stop = first + 1 if not found["colon"] else int(found["stop"] or ALL.stop)

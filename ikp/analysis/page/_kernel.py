@@ -124,9 +124,7 @@ def kernel_page(trace: Trace, table: Stats, tree: Stacks, label: str) -> KernelP
         heats=list(_heats(grid)),
         rows=[_row(row, spreads.get(row.region)) for row in rows],
         tree=_branch(tree, label),
-        iterations=[
-            one for name in top if (one := iteration_curve(trace, label, name)) is not None
-        ],
+        iterations=[*filter(None, (iteration_curve(trace, label, name) for name in top))],
     )
 
 

@@ -66,6 +66,10 @@ class ChromeThreads:
         for number, tracks in enumerate(layout.launches):
             yield from self._process(tracks.evidence, names[number], number)
             yield from self._thread(tracks.evidence, tracks.evidence, "ikp")
+        yield from self._lanes(layout, names)
+
+    def _lanes(self, layout: Layout, names: Sequence[str]) -> Iterator[bytes]:
+        """Make threads of CTA slots and of their warps, and processes of their SMs."""
         blocks = layout.blocks
         lanes, one = np.unique(blocks.track, return_index=True)  # by launch, SM and lane
         columns = (column[one].tolist() for column in (blocks.launch, blocks.sm, blocks.lane))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,15 +77,20 @@ def query(head: Head, number: int, place: Place | None = None) -> dict[str, str]
         expand.append(("ExpandTracksByRegex", rf"^SM {sm}( |$)"))
     commands = list[tuple[str, ...]](expand)
     if sum(one.top == launches[number].top for one in launches[:number]) > _MANY_ABOVE:
-        own = f"launch {number}: {launches[number].row}"
-        copied = f"{row}|{_COUNTERS}" if len({one.top for one in launches}) == 1 else row
-        commands.append(("CopyTracksToWorkspaceByRegexWithAncestors", copied, own))
-        commands += [("SwitchWorkspace", own), *expand]
+        commands += [*_in_workspace(launches, number), *expand]
     if place is not None:
         commands.append(("AddDebugSliceTrack", _slice_of(place), place.row))
         commands += _warp_of(head, mine, place, launches[number].row)
         return _startup(commands) | _with_margin(head, place.start_ns, place.end_ns)
     return _startup(commands) | (_window(head, mine) if mine.any() else {})
+
+
+def _in_workspace(launches: Sequence[Shown], number: int) -> Iterator[tuple[str, ...]]:
+    """Yield the commands that show a launch's rows in a workspace of its own."""
+    row, own = _exactly(launches[number].row), f"launch {number}: {launches[number].row}"
+    copied = f"{row}|{_COUNTERS}" if len({one.top for one in launches}) == 1 else row
+    yield "CopyTracksToWorkspaceByRegexWithAncestors", copied, own
+    yield "SwitchWorkspace", own
 
 
 def _slice_of(place: Place) -> str:

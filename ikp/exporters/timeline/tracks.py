@@ -21,7 +21,7 @@ launches of a device share its two counters, and so one scale.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import starmap
@@ -214,14 +214,10 @@ def _counters(
     for parent in dict.fromkeys(one.parent for one in launches):
         mine = [at for at, one in enumerate(launches) if one.parent == parent]
         known = [seen[at] for at in mine]
-        every = all(one.every_block for one in known), all(one.every_warp for one in known)
-        counts = (
-            (sum(one.blocks for one in known), sum(one.of_blocks for one in known)),
-            (sum(one.warps for one in known), sum(one.of_warps for one in known)),
-        )
         for i, (state, what) in enumerate((("resident", "blocks"), ("active", "warps"))):
-            name = f"{state} {what}" if every[i] else f"{state} recorded {what}"
-            about = _counts(what.capitalize(), every[i], *counts[i])
+            every, *counts = _all_seen(known)[i]
+            name = f"{state} {what}" if every else f"{state} recorded {what}"
+            about = _counts(what.capitalize(), every, *counts)
             counters.append(Counted(uuid, name, together([running[at][i] for at in mine])))
             rows.append(Track(uuid, name, parent, i - 1, TrackKind.COUNTER, about))
             uuid += 1
@@ -277,6 +273,18 @@ def _launch_rows(launches: tuple[Launch, ...], tracks: tuple[LaunchTracks, ...])
     names = launch_names(launches)
     for number, (launch, one, name) in enumerate(zip(launches, tracks, names, strict=True), 1):
         yield Track(one.evidence, name, one.parent, number, description=_describe(launch))
+
+
+def _all_seen(launches: Sequence[Seen]) -> tuple[tuple[bool, int, int], tuple[bool, int, int]]:
+    """Return of blocks, and of warps: whether all recorded, how many did, and how many ran."""
+    blocks = [(one.every_block, one.blocks, one.of_blocks) for one in launches]
+    warps = [(one.every_warp, one.warps, one.of_warps) for one in launches]
+    return _summed(blocks), _summed(warps)
+
+
+def _summed(rows: Sequence[tuple[bool, int, int]]) -> tuple[bool, int, int]:
+    every, recorded, there = zip(*rows, strict=True)
+    return all(every), sum(recorded), sum(there)
 
 
 def _counts(what: str, every: bool, known: int, there: int) -> str:

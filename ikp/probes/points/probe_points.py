@@ -325,12 +325,15 @@ def nested(judged: list[tuple[ProbeRegion, str]]) -> list[tuple[ProbeRegion, str
     for place, why in judged:
         while open_places and _ends_before(open_places[-1], place.start):
             open_places.pop()
-        around = open_places[-1] if open_places and not place.within else None
-        crossing = around and not why and _crosses(around, place)
-        verdict = f"it overlaps {around.name}" if around and crossing else why
-        if not verdict and not place.within:
+        if why or place.within:
+            found.append((place, why))
+            continue
+        around = open_places[-1] if open_places else None
+        if around is not None and _crosses(around, place):
+            found.append((place, f"it overlaps {around.name}"))
+        else:
             open_places.append(place)
-        found.append((place, verdict))
+            found.append((place, ""))
     return found
 
 

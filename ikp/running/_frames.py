@@ -12,7 +12,11 @@ _OURS = str(Path(__file__).parents[1]) + os.sep
 
 
 def hide() -> None:
-    """Have Python print a program's error as it would without ikp."""
+    """Have Python print a program's error as it would without ikp.
+
+    Python's own hook is replaced under both of its names: consoles and profilers compare the two, to
+    see whether the program has a hook of its own.
+    """
     shown = sys.excepthook
 
     def excepthook(
@@ -21,6 +25,8 @@ def hide() -> None:
         strip(error, set())
         shown(kind, error, _without_ours(trace))
 
+    if sys.excepthook is sys.__excepthook__:
+        vars(sys)["__excepthook__"] = excepthook
     sys.excepthook = excepthook
 
 

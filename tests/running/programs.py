@@ -254,6 +254,12 @@ PROGRAMS = {
     "excepthook": Program(
         f"import sys\nsys.excepthook = lambda *a: print('hook', a[1])\n{RAISED}f()"
     ),
+    # A console prints an error itself where the program has no hook of its own.
+    "excepthook-default": Program(
+        "import code, sys\nprint(sys.excepthook is sys.__excepthook__)\n"
+        "class Console(code.InteractiveInterpreter):\n    def write(self, data): print('console', data)\n"
+        "Console().runsource('1 / 0')\n"
+    ),
     "excepthook-fails": Program(f"import sys\nsys.excepthook = lambda *a: 1 / 0\n{RAISED}f()\n"),
     "excepthook-exits": Program(
         f"import sys\nsys.excepthook = lambda *a: sys.exit(9)\n{RAISED}f()"
@@ -351,8 +357,8 @@ PROGRAMS = {
 }
 
 WITH_TRITON = (
-    "limit annotations exit-7 interrupt interrupt-asyncio group context excepthook thread-error "
-    "thread-after-main atexit fork spawn closed-stderr recursion"
+    "limit annotations exit-7 interrupt interrupt-asyncio group context excepthook "
+    "excepthook-default thread-error thread-after-main atexit fork spawn closed-stderr recursion"
 )
 """Programs that run once more with an import that ikp waits for: then more of it is in them."""
 PROGRAMS |= {

@@ -20,6 +20,7 @@ from ikp.compiling import prebuilt_name
 from ikp.core.decoding._plain import PLAIN
 from ikp.driver.handshake import ASKING
 from ikp.exporters.protobuf.joining import JOIN
+from ikp.own_objects import OWN
 
 MACHINES: Final = ("x86_64", "aarch64")
 GLIBC: Final = "2.17"
@@ -54,7 +55,7 @@ def compile_all(folder: Path, machine: str, compiler: str) -> None:
     """
     os.environ["CC"] = compiler
     with tempfile.TemporaryDirectory() as scratch:
-        for file in (ASKING, JOIN, PLAIN):
+        for file in (ASKING, JOIN, OWN, PLAIN):
             name = prebuilt_name(file.name, file.source.read_bytes(), file.options, machine)
             file.make(Path(scratch)).rename(folder / name)
         name = prebuilt_name(_hook.DRIVER, _hook.source(), machine=machine)

@@ -14,8 +14,8 @@ _OURS = str(Path(__file__).parents[1]) + os.sep
 def hide() -> None:
     """Have Python print a program's error as it would without ikp.
 
-    Python's own hook is replaced under both of its names: consoles and profilers compare the two, to
-    see whether the program has a hook of its own.
+    Python's own hook is replaced under both of its names: consoles and profilers compare the two,
+    to see whether the program has a hook of its own.
     """
     shown = sys.excepthook
 

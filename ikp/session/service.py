@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ikp.errors import PatchError
+from ikp.own_objects import lie_apart
 from ikp.session.device import Device, device_of
 from ikp.session.storage import HostStorage, Storage, storage_of
 
@@ -138,6 +139,7 @@ class Worker:
 
         def run(job: Job) -> None:
             again = None
+            lie_apart()
             try:
                 again = job()
             except Exception:  # noqa: BLE001 - launches would wait for this thread for ever

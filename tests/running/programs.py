@@ -257,7 +257,8 @@ PROGRAMS = {
     # A console prints an error itself where the program has no hook of its own.
     "excepthook-default": Program(
         "import code, sys\nprint(sys.excepthook is sys.__excepthook__)\n"
-        "class Console(code.InteractiveInterpreter):\n    def write(self, data): print('console', data)\n"
+        "class Console(code.InteractiveInterpreter):\n"
+        "    def write(self, data): print('console', data)\n"
         "Console().runsource('1 / 0')\n"
     ),
     "excepthook-fails": Program(f"import sys\nsys.excepthook = lambda *a: 1 / 0\n{RAISED}f()\n"),

@@ -20,7 +20,7 @@ from ikp.compiling import prebuilt_name
 from ikp.core.decoding._plain import PLAIN
 from ikp.driver.handshake import ASKING
 from ikp.exporters.protobuf.joining import JOIN
-from ikp.own_objects import OWN
+from ikp.session.own_objects import OWN
 
 MACHINES: Final = ("x86_64", "aarch64")
 GLIBC: Final = "2.17"

@@ -19,8 +19,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ikp.errors import PatchError
-from ikp.own_objects import lie_apart
 from ikp.session.device import Device, device_of
+from ikp.session.own_objects import lie_apart
 from ikp.session.storage import HostStorage, Storage, storage_of
 
 _Result = TypeVar("_Result")

@@ -237,6 +237,8 @@ def _number(value: Any) -> float | None:
     return None if value is None else size(value)
 
 
+RECORDED: Final = "m"
+"""The letter of a cost that address probes recorded."""
 FACTS: Final = "ranges of "
 NO_FACTS: Final = "no ranges of "
 """Before a label: why the trace has no facts of its code, where finding them failed."""

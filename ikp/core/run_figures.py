@@ -84,6 +84,12 @@ class AccessFigures:
     blocks_share: float | None = None
     stride: int | None = None
 
+    @property
+    def executions(self) -> float:
+        """How often all sampled warps executed it, with those whose lanes had no room."""
+        kept = self.executed - self.dropped
+        return self.requests * self.executed / kept if kept else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class AddressFigures:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.address_tables import request_costs
-from ikp.core.code_facts import AccessFacts
+from ikp.core.code_facts import RECORDED, AccessFacts
+from ikp.core.run_figures import AccessFigures
 from ikp.inspection._serves import Uses
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow, Loop
@@ -56,6 +57,8 @@ _SOME_BLOCKS = 2
 """Blocks of which requests are looked at one by one."""
 _KEYS = 8
 """Addresses by which an access is known again."""
+_ALL_LANES = 31.5
+"""Lanes of one address, in the mean, from which on a request has one address."""
 _NONE = np.iinfo(np.int64).max
 """No address."""
 _MOST_BESIDE = 96
@@ -77,6 +80,7 @@ class Accesses:
         first_parameter: where parameters begin in the constant bank.
         parameters: their 32-bit values, by their offset in it, as far as they are known.
         ours: the instructions of records.
+        recorded: what address probes recorded of some accesses, by their instruction.
     """
 
     flow: Flow
@@ -84,6 +88,7 @@ class Accesses:
     first_parameter: int
     parameters: Mapping[int, int] = field(default_factory=dict)
     ours: Collection[int] = ()
+    recorded: Mapping[int, AccessFigures] = field(default_factory=dict)
 
     @cached_property
     def values(self) -> LaneValues:
@@ -317,6 +322,10 @@ class Accesses:
                 letters += "h" * self._is_far(int(value.bits[0]))
                 if active.any():
                     span = int(np.ptp(value.bits[active])) + int(unit.rsplit(".", 1)[1])
+        elif (figures := self.recorded.get(at)) is not None and figures.requests:
+            cost, least, lanes = figures.cost, figures.least, round(figures.active or lanes, 1)
+            addresses = 1 if (figures.same_address or 0) >= _ALL_LANES else None
+            letters += RECORDED
         line = f"{each.lines[-1].file}:{each.lines[-1].number}" if each.lines else ""
         return (
             unit,

@@ -30,6 +30,7 @@ import numpy as np
 from ikp import caches, registry
 from ikp.core.code_facts import FACTS, FAR, NO_FACTS, PARAMETERS, CodeFacts, RangeFacts, parse_facts
 from ikp.core.regions import region_id
+from ikp.core.run_figures import AddressFigures, read_addresses
 from ikp.core.trace import Launch, Trace
 from ikp.errors import IkpError
 from ikp.inspection._images import kept_image, read_marks
@@ -42,18 +43,21 @@ from ikp.signals import deferred, pass_on
 from ikp.version import __version__
 
 
-def cached_facts(image: Image, shape: Shape) -> list[CodeFacts]:
+def cached_facts(
+    image: Image, shape: Shape, figures: AddressFigures | None = None
+) -> list[CodeFacts]:
     """Return what is known of an image's kernels; see ``code_facts``, which raises the same."""
-    path, key = _place(image, shape)
+    path, key = _place(image, shape, figures)
     known = _read(path, key)
     if known is None:
-        known = list(code_facts(image, shape).values())
+        known = list(code_facts(image, shape, figures).values())
         _write(path, key, known)
     return known
 
 
-def _place(image: Image, shape: Shape) -> tuple[Path, bytes]:
-    said = f"{__version__}\0{image.shared}\0{shape}\0{image.ptx}".encode()
+def _place(image: Image, shape: Shape, figures: AddressFigures | None) -> tuple[Path, bytes]:
+    recorded = figures.text() if figures else ""
+    said = f"{__version__}\0{image.shared}\0{shape}\0{recorded}\0{image.ptx}".encode()
     key = image.cubin + said
     name = hashlib.sha256(key).hexdigest()[:16]
     return triton_cache() / f"ikp-facts-{name}.json", key
@@ -110,7 +114,8 @@ def _facts_of_trace(trace: Trace, until: float) -> dict[str, str]:
     answers: dict[object, tuple[str, str]] = {}  # thousands of labels may be of one kernel
     for label in sorted(recorded, key=_time_by_label(trace), reverse=True):
         kept = trace.provenance.get(f"{KEPT}{label}")
-        asked = kept, frozenset(recorded[label]), frozenset(warps[label]), shapes[label]
+        figures = read_addresses(trace.provenance, label)
+        asked = kept, frozenset(recorded[label]), frozenset(warps[label]), shapes[label], figures
         if asked not in answers:
             answers[asked] = _answer(trace, *asked, loaded, until)
         heading, text = answers[asked]
@@ -125,13 +130,14 @@ def _answer(
     names: frozenset[str],
     warps: frozenset[int],
     shape: Shape,
+    figures: AddressFigures | None,
     loaded: list[Image],
     until: float,
 ) -> tuple[str, str]:
     """Return what is known of a label's code, or why nothing is: under which heading, and what."""
     try:
         fitting = [each for each in loaded if _fits(each, warps)] or loaded
-        facts = _of_label(trace, kept, names, fitting, _Asked(shape, until))
+        facts = _of_label(trace, kept, names, fitting, _Asked(shape, until, figures))
     except Exception as error:  # noqa: BLE001 - a trace goes before what is said of its code
         pass_on(error)
         return NO_FACTS, f"{type(error).__name__}: {error}"
@@ -144,6 +150,7 @@ class _Asked:
 
     shape: Shape
     until: float
+    figures: AddressFigures | None = None  # of address probes
 
 
 _MOST_WARPS: Final = 4
@@ -280,7 +287,7 @@ def _facts(some: Iterable[Image], asked: _Asked, refused: list[IkpError]) -> Ite
         if time.monotonic() > asked.until:  # what a few say is not what all of them do
             raise TimeoutError(f"inspecting its kernels took over {_PATIENCE:.0f} s")
         try:
-            yield from cached_facts(image, asked.shape)
+            yield from cached_facts(image, asked.shape, asked.figures)
         except IkpError as error:  # no disassembler, or a file that is not understood
             refused.append(error)
 

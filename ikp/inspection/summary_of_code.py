@@ -15,11 +15,13 @@ from functools import cached_property
 from typing import Any
 
 from ikp.core.code_facts import CodeFacts, RangeFacts
+from ikp.core.run_figures import AddressFigures
 from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._barriers import has_own_shared, needless_barriers
 from ikp.inspection._excess import Excess
+from ikp.inspection._executed import Executed, figures_by_place
 from ikp.inspection._expansions import lines
 from ikp.inspection._extra import Extra
 from ikp.inspection._find_records import find
@@ -41,7 +43,7 @@ from ikp.inspection._work_of_range import (
 from ikp.inspection.inspector import lost_ranges
 from ikp.plugins import Image
 from ikp.probes.points.waits import LoadWait, load_waits
-from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.cubins.attributes import AttributeCode as Attributed
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.dataflow.idioms import reports
@@ -57,12 +59,16 @@ _NUMBERS = ("flop", "bytes", "shared", "issue", "lane_bytes")
 """Fields of ``RangeFacts`` that all copies of a range must agree on."""
 
 
-def code_facts(image: Image, shape: Shape | None = None) -> dict[str, CodeFacts]:
+def code_facts(
+    image: Image, shape: Shape | None = None, figures: AddressFigures | None = None
+) -> dict[str, CodeFacts]:
     """Return what is known of each kernel of an image that records, by name.
 
     Args:
         image: the image.
         shape: how its kernel was launched, by which addresses are computed.
+        figures: what address probes recorded of it, which tell the trips that data decide, and
+            what requests cost whose addresses they do.
 
     Raises:
         InspectError: there is no disassembler, or it refuses the file.
@@ -74,7 +80,7 @@ def code_facts(image: Image, shape: Shape | None = None) -> dict[str, CodeFacts]
     for code in codes(image, file):
         flow = Flow(code)
         first = _first_parameter(kernels[code.name]) if code.name in kernels else 0
-        summary = _Summary(flow, marks, shape or Shape(), first, reports(file, flow))
+        summary = _Summary(flow, marks, shape or Shape(), first, reports(file, flow), figures)
         if code.name in kernels and (summary.records or code.name == marks.kernel):
             shared = marks.shared if image.shared is None else image.shared
             facts = summary.facts(kernels[code.name].registers, shared)
@@ -101,6 +107,7 @@ class _Summary:
     shape: Shape
     first_parameter: int
     reports: frozenset[int] = frozenset()  # calls that report a failed check
+    figures: AddressFigures | None = None
 
     @property
     def code(self) -> Code:
@@ -231,6 +238,9 @@ class _Summary:
         if whole.looped:
             return whole
         times = whole.times
+        if (loop := self._counted_loop(at, starts)) is not None:
+            part = self._executed.part(at, loop)
+            return Often(times, maybe=True) if part is None else Often(times * part)
         if surely:
             return Often(times)
         if values.is_guessed(at):
@@ -240,9 +250,21 @@ class _Summary:
 
     def _trips(self, at: int, starts: Sequence[int]) -> list[float | None]:
         """Return the trips of the loops around an instruction that some others are not all in."""
+        return [self._executed.trips(each) for each in self._loops_between(at, starts)]
+
+    def _loops_between(self, at: int, starts: Sequence[int]) -> list[Loop]:
         around = self.flow.loops_around(at)
-        some = (each for each in around if not (starts and each.body.issuperset(starts)))
-        return [self._accesses.values.trips(each.header) for each in some]
+        return [each for each in around if not (starts and each.body.issuperset(starts))]
+
+    def _counted_loop(self, at: int, starts: Sequence[int]) -> Loop | None:
+        """Return the innermost of these loops, if counted requests alone tell its trips."""
+        inner = next(reversed(self._loops_between(at, starts)), None)
+        return inner if inner is not None and self._executed.is_counted(inner) else None
+
+    @cached_property
+    def _executed(self) -> Executed:
+        figures, warps = self._accesses.recorded, self.figures.warps if self.figures else 0
+        return Executed(self.flow, self._accesses.values, figures, warps)
 
     @cached_property
     def _chasing(self) -> frozenset[int]:
@@ -263,7 +285,9 @@ class _Summary:
     @cached_property
     def _accesses(self) -> Accesses:
         known = self.shape.parameters(self.first_parameter)
-        return Accesses(self.flow, self.shape, self.first_parameter, known, self._of_records)
+        recorded = figures_by_place(self.flow, self.figures, self._of_records)
+        records = self._of_records
+        return Accesses(self.flow, self.shape, self.first_parameter, known, records, recorded)
 
     @cached_property
     def _excess(self) -> Excess:

@@ -16,7 +16,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis.explain.copied_runs import with_recorded
 from ikp.analysis.explain.peaks import CYCLES, ISSUE, Peak, peak_of
 from ikp.analysis.explain.prepared import Prepared, once
 from ikp.analysis.explain.verdict import Finding
@@ -225,7 +224,7 @@ def counted_work(launch: Prepared) -> CountedWork | None:
         if name == facts.kernel and not executions:
             executions = float(launch.grid_warps)
         if one.mix and executions:
-            found.append(RangeWork(name, executions, with_recorded(launch, one)))
+            found.append(RangeWork(name, executions, one))
     rate, blocks = _cycles_per_ns(launch), prod(launch.launch.grid)
     return CountedWork(tuple(found), peak, rate, facts.kernel, blocks) if found else None
 

@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.copied_runs import RECORDED
 from ikp.analysis.explain.counted_work import (
     LANES,
     Access,
@@ -31,7 +30,7 @@ from ikp.analysis.explain.prepared import Bools, Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
-from ikp.core.code_facts import AccessFacts, RangeFacts
+from ikp.core.code_facts import RECORDED, AccessFacts, RangeFacts
 
 _MISSING: Final = 0.25
 """Part of the lanes that don't exist, from which on that is a finding."""

@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.copied_runs import RECORDED
 from ikp.analysis.explain.counted_work import (
     SECTOR,
     Access,
@@ -34,7 +33,7 @@ from ikp.analysis.explain.roofs import IMPOSSIBLE, is_counted, nearest, roofs, s
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.use_of_hardware import room_of
 from ikp.analysis.explain.verdict import Finding, Number, Where
-from ikp.core.code_facts import AccessFacts, RangeFacts
+from ikp.core.code_facts import RECORDED, AccessFacts, RangeFacts
 
 _COUNTED_TIMES: Final = 1.9
 """Times the least cost from which on a request is costly: rows that begin inside of a sector cost

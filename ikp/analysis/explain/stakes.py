@@ -126,15 +126,17 @@ def _of_a_part(launch: Prepared, one: Finding) -> Finding:
     lost = it.dropped / it.attempted if it.attempted else 0.0
     if lost < _MANY_LOST:
         return one
-    less = _LESS.get(one.confidence, one.confidence)
+    kept = one.id in _COUNTED or one.id in _BY_BLOCKS
     return replace(
         one,
-        confidence=one.confidence if one.id in _COUNTED else less,
+        confidence=one.confidence if kept else _LESS.get(one.confidence, one.confidence),
         rationale=f"{100 * lost:.0f} % of the records were lost, and this is of the others: "
         + one.rationale,
     )
 
 
+_BY_BLOCKS: Final = frozenset(["few-blocks", "imbalance", "late-start", "slow-block", "tail"])
+"""Findings by when blocks began and ended, which is kept of each, whatever records it lost."""
 _MANY_LOST: Final = 0.1
 """Share of lost records from which on findings are less sure."""
 

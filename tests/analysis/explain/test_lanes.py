@@ -131,6 +131,14 @@ def test_blocks_that_do_more_are_an_imbalance() -> None:
     )  # each has an SM of its own
 
 
+def test_what_blocks_times_show_is_as_sure_where_records_were_lost() -> None:
+    """When each block began and ended is kept, however few of its ranges."""
+    lossy = unequal([10, 20, 30, 40, 10, 20, 30, 40]).trace(attempted=400, kept=200)
+    (found,) = lossy.explain().findings
+    assert found.id == "imbalance" and found.confidence == "measured"
+    assert found.rationale.startswith("50 % of the records were lost")
+
+
 def test_a_long_block_that_ends_last_is_no_tail_though_a_wave_is_not_full() -> None:
     scene, free = Scene(), [0] * 8
     for block in range(17):  # the first SM gets a third one; the long one ends behind it

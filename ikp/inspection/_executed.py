@@ -21,7 +21,7 @@ def figures_by_place(
 ) -> dict[int, AccessFigures]:
     """Return the figures of accesses by the index of their instruction.
 
-    The kernel of the figures is the plain one, whose instructions stand in the same order. Where
+    The kernel of the figures is the plain one, whose instructions are in the same order. Where
     not each of those with one text has figures, none of these has.
 
     Args:

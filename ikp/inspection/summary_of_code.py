@@ -67,7 +67,7 @@ def code_facts(
     Args:
         image: the image.
         shape: how its kernel was launched, by which addresses are computed.
-        figures: what address probes recorded of it, which tell the trips that data decide, and
+        figures: what address probes recorded of it, which say the trips that data decide, and
             what requests cost whose addresses they do.
 
     Raises:
@@ -257,7 +257,7 @@ class _Summary:
         return [each for each in around if not (starts and each.body.issuperset(starts))]
 
     def _counted_loop(self, at: int, starts: Sequence[int]) -> Loop | None:
-        """Return the innermost of these loops, if counted requests alone tell its trips."""
+        """Return the innermost of these loops, if counted requests alone say its trips."""
         inner = next(reversed(self._loops_between(at, starts)), None)
         return inner if inner is not None and self._executed.is_counted(inner) else None
 

@@ -136,7 +136,7 @@ def _of_a_part(launch: Prepared, one: Finding) -> Finding:
 
 
 _BY_BLOCKS: Final = frozenset(["few-blocks", "imbalance", "late-start", "slow-block", "tail"])
-"""Findings by when blocks began and ended, which is kept of each, whatever records it lost."""
+"""Findings by when blocks began and ended, which is kept of all, with lost records, too."""
 _MANY_LOST: Final = 0.1
 """Share of lost records from which on findings are less sure."""
 

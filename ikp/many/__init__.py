@@ -15,8 +15,7 @@ from __future__ import annotations
 from ikp.analysis.tally import Lost, Tally
 from ikp.analysis.tallying import merge
 from ikp.many.datasets import Written, to_dataset
-from ikp.many.on_dask import tally_on_dask
-from ikp.many.over_files import table, tally, tally_files
+from ikp.many.over_files import table, tally, tally_files, tally_on_dask
 
 __all__ = [
     "Lost",

@@ -367,7 +367,7 @@ class K:
     assert not allowed("ikp.core.abi", "ikp.terminal.bare")
     assert allowed("ikp.session.memory", "ikp.core.abi.Kind")
     assert not allowed("ikp.exporters.timeline.tracks", "ikp.exporters.perfetto._schema")
-    assert not allowed("ikp.exporters.chrome._writer", "ikp.exporters.perfetto._schema")
+    assert not allowed("ikp.exporters.chrome", "ikp.exporters.perfetto._schema")
     assert not allowed("ikp.exporters.protobuf.varints", "ikp.exporters.perfetto._schema")
 
 

@@ -23,7 +23,6 @@ SHARED = {
     "trace": "what kernels left: its columns, and ikp.Trace around them",
     "tracks": "the rows of a timeline",
     "unedited": "kernels that nobody edited, in any language and in one",
-    "writer": "what is written in which order",
 }
 """Names that several rooms have, and the one thing that each means."""
 

@@ -19,8 +19,7 @@ from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import arg_column
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
-from ikp.exporters.chrome import ChromeExporter
-from ikp.exporters.chrome._writer import as_json
+from ikp.exporters.chrome import ChromeExporter, as_json
 from ikp.plugins import EXPORTERS, load
 from tests.exporters.perfetto.examples import START, launch, nothing, warp, warps
 from tests.strategies import traces

@@ -1,9 +1,10 @@
-"""Writer of Chrome JSON: launches, blocks, counters, sums and events of a trace, many lines at a
-time.
+"""``ChromeExporter``: Chrome JSON traces (``.json``), for ``chrome://tracing`` and Perfetto.
 
-The tree of :mod:`ikp.exporters.timeline.tracks` has two levels here: a launch is a process with its
-evidence, each SM of it another, and the counters of a device are one. Every CTA slot ("lane"), warp
-and overlap of an SM is a thread, named by its path from the SM.
+The format knows processes and threads and no more. So the tree of
+:mod:`ikp.exporters.timeline.tracks` has two levels here: a launch is a process with its evidence,
+each SM of it another, and the counters of a device are one. Every CTA slot ("lane"), warp and
+overlap of an SM is a thread, named by its path from the SM. Times are microseconds from the first
+event, with three decimals: exact nanoseconds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ikp.core.abi import PayloadType
 from ikp.core.args import TEXT, ArgColumn, coded
 from ikp.core.trace import Events as Table
 from ikp.core.trace import Launch, Trace
+from ikp.exporters.files import FileExporter, packed
 from ikp.exporters.text import (
     Part,
     Texts,
@@ -37,6 +39,17 @@ from ikp.exporters.text import (
 from ikp.exporters.timeline.batches import ARROW, NAME, Arrows, Batch, Batches, Sums
 from ikp.exporters.timeline.tracks import Layout, Track, TrackKind, lay_out, process_names
 from ikp.progress import track
+
+
+class ChromeExporter(FileExporter):
+    """Writes Chrome JSON traces; those with ``.gz`` at the end compressed."""
+
+    suffixes = (".json", ".json.gz", ".chrome_trace")
+
+    def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:
+        with packed(file, name) as out:
+            write(trace, out, name)
+
 
 _PER_LAUNCH: Final = 1 << 16
 """More SMs than any GPU has, to keep the processes of each launch together."""

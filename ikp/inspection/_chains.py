@@ -28,8 +28,8 @@ from ikp.core.code_facts import ExtraWork
 from ikp.inspection._work import Often, line_of
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.control_flow.graph import reached
-from ikp.sass.dataflow.def_use import DefUse, bits_of
-from ikp.sass.disassembly.effects import P, R, members, operand, span
+from ikp.sass.dataflow.def_use import DefUse
+from ikp.sass.disassembly.effects import P, R, bits_of, members, operand, span
 from ikp.sass.disassembly.listing import Instruction
 
 _REGISTERS: Final = span(R.first, R.count)

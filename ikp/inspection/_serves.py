@@ -16,8 +16,8 @@ from typing import Final
 
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.dataflow.def_use import DefUse, bits_of
-from ikp.sass.disassembly.effects import R, members, operand, span
+from ikp.sass.dataflow.def_use import DefUse
+from ikp.sass.disassembly.effects import R, bits_of, members, operand, span
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, unit_of, work_of
 

@@ -19,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.dataflow.def_use import bits_of
 from ikp.sass.dataflow.outstanding import Transfer, awaited, under_way
-from ikp.sass.disassembly.effects import members
+from ikp.sass.disassembly.effects import bits_of, members
 from ikp.sass.disassembly.listing import NONE, Instruction, once
 from ikp.sass.disassembly.opcodes import Landmark, landmark
 

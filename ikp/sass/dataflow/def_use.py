@@ -7,23 +7,13 @@ instructions are bits of one integer: joins along a path hold more and more of t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.liveness import Liveness
-from ikp.sass.disassembly.effects import members, operand
-
-
-def bits_of(instructions: Iterable[int]) -> int:
-    """Return a set of instructions as bits."""
-    found = bytearray(1)
-    for at in instructions:
-        if at >> 3 >= len(found):
-            found.extend(bytes((at >> 3) - len(found) + 1))
-        found[at >> 3] |= 1 << (at & 7)
-    return int.from_bytes(found, "little")
+from ikp.sass.disassembly.effects import bits_of, members, operand
 
 
 @dataclass

@@ -66,6 +66,16 @@ def span(first: int, count: int) -> int:
     return ((1 << count) - 1) << first
 
 
+def bits_of(numbers: Iterable[int]) -> int:
+    """Return a set of numbers as bits."""
+    found = bytearray(1)
+    for at in numbers:
+        if at >> 3 >= len(found):
+            found.extend(bytes((at >> 3) - len(found) + 1))
+        found[at >> 3] |= 1 << (at & 7)
+    return int.from_bytes(found, "little")
+
+
 def members(some: int) -> list[int]:
     """Return the bits of a set, by their numbers."""
     found = []

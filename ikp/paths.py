@@ -189,16 +189,24 @@ def _open_draft(folder: Path) -> tuple[Path, BinaryIO]:
 
 
 @cache
-def draft_prefix() -> str:
-    """Return the prefix of drafts' names of this boot of this host.
+def boot() -> str:
+    """Return the name of this boot of this host, which no other has: 12 hexadecimal digits.
 
-    Many file systems have locks that another host does not see.
+    Containers of one host have one, and one clock.
     """
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
         text = os.uname().nodename
-    return f".{hashlib.sha256(text.strip().encode()).hexdigest()[:12]}-"
+    return hashlib.sha256(text.strip().encode()).hexdigest()[:12]
+
+
+def draft_prefix() -> str:
+    """Return the prefix of drafts' names of this boot of this host.
+
+    Many file systems have locks that another host does not see.
+    """
+    return f".{boot()}-"
 
 
 def may_be_swept(draft: Path) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.args import arrows
+from ikp.core.host_clock import of_several_hosts
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
@@ -68,10 +69,18 @@ def shown_name(launch: Launch) -> str:
     return launch.label if launch.rank is None else f"rank {launch.rank}"
 
 
-def bound_ns(one: Launch, other: Launch) -> float | None:
-    """Return by how much the times of two launches may disagree; None where that is not known."""
+def bound_ns(trace: Trace, one: Launch, other: Launch) -> float | None:
+    """Return by how much the times of two launches may disagree; None where that is not known.
+
+    Args:
+        trace: both are of it; where its times are of several hosts, none of them is compared.
+        one: a launch.
+        other: another one.
+    """
     if (one.device, one.rank) == (other.device, other.rank):
         return 0.0
+    if of_several_hosts(trace.provenance):
+        return None
     bounds = one.clock.unix_bound_ns, other.clock.unix_bound_ns
     if one.clock.kind == other.clock.kind == "host":
         return 0.0
@@ -90,7 +99,7 @@ def by_ranks(trace: Trace, found: Arrivals) -> list[str]:
     lines = []
     for (sender, receiver), rows in sorted(pairs.items()):
         one, other = (trace.launches[each[rows[0]]] for each in (found.sender, found.receiver))
-        bound = bound_ns(one, other)
+        bound = bound_ns(trace, one, other)
         exactly = "clocks not aligned" if bound is None else f"clocks within {bound / 1e3:.2f} us"
         took = delay[rows]
         lines.append(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ikp.analysis.perturbation import Perturbation, perturbations
 from ikp.core import abi
+from ikp.core.host_clock import BOOT, of_several_hosts
 from ikp.core.warps import launch_bounds, seen_warps
 from ikp.terminal import printable
 
@@ -124,9 +125,16 @@ def about(trace: Trace) -> tuple[str, ...]:
         )
     lines += map(_aligned, *_by_device(trace.launches))
     lines += (line.format(facts[name]) for name, line in _LINES.items() if name in facts)
+    if of_several_hosts(facts):
+        lines.append(SEVERAL_HOSTS)
     return tuple(map(printable, lines))
 
 
+SEVERAL_HOSTS: Final = (
+    "times are of several hosts, or boots of one, with a clock each: they agree only as far as "
+    "these clocks did, and no bound holds between them."
+)
+"""The line on a trace whose launches have times of several clocks."""
 _LINES: Final = {
     "clock_steps": "the host's clock was set while this was recorded: {}.",
     "mps": "{}: shared by MPS, so that kernels of other processes may have run at the same time, "
@@ -140,14 +148,14 @@ _LINES: Final = {
 """Lines on a trace as a whole, by the provenance's fact that each is about."""
 
 
-def agreement(launches: Sequence[Launch]) -> str:
-    """Return in words how well the times of GPUs of one host agree; empty where that is not known.
+def agreement(trace: Trace) -> str:
+    """Return in words how well the times of several GPUs agree; empty where that is not known.
 
-    Each is within its bound of the host's clock: two differ by at most the sum of theirs.
+    Each is within its bound of one host's clock: two differ by at most the sum of theirs.
     """
-    devices, clocks = _by_device(launches)
+    devices, clocks = _by_device(trace.launches)
     bounds = [each.unix_bound_ns for of_one in clocks for each in of_one]
-    if len(devices) < 2 or None in bounds:
+    if len(devices) < 2 or None in bounds or " | " in trace.provenance.get(BOOT, " | "):
         return ""
     worst = sorted(max(each.unix_bound_ns or 0.0 for each in of_one) for of_one in clocks)[-2:]
     which = "both GPUs" if len(devices) == 2 else f"any two of {len(devices)} GPUs"

@@ -42,6 +42,8 @@ def command(
     \b
       ikp merge ikp-serve.pftrace ikp-serve.child*.pftrace all.pftrace
     """  # noqa: D301 - click's mark for lines to leave as they are
+    from ikp.analysis.evidence import SEVERAL_HOSTS
+    from ikp.core.host_clock import of_several_hosts
     from ikp.core.rows import row_count
     from ikp.profiling.merging import Merged
     from ikp.registry import check_target
@@ -59,6 +61,8 @@ def command(
         f"{count:,} {what}s.",
         err=True,
     )
+    if said := merged.within or SEVERAL_HOSTS * of_several_hosts(whole.provenance):
+        click.echo(said, err=True)
     next_command("ikp", "view", target, why="the timeline, in your browser")
 
 

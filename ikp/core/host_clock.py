@@ -11,7 +11,7 @@ first and the last by the uncertainty of the rate as well. ``CLOCK_REALTIME`` ma
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+BOOT: Final = "boot"
+"""The provenance of a trace that says of which boot of which host its Unix times are."""
 _STEADY: Final = 2e-8
 """How far from constant a rate commonly is, relative: where the line, not its bound, is at stake.
 
@@ -160,6 +162,11 @@ class _Chain:
         return low + ahead * slowest + behind * fastest, high + ahead * fastest + behind * slowest
 
 
+def of_several_hosts(provenance: Mapping[str, str]) -> bool:
+    """Whether a trace has times of several hosts, or boots, of which each has its own clock."""
+    return " | " in provenance.get(BOOT, "")
+
+
 class HostClock:
     """The offset of Unix time from one GPU's timer, a line from handshake to handshake.
 
@@ -168,6 +175,7 @@ class HostClock:
 
     Attributes:
         count: handshakes that the line goes through.
+        last_ns: the GPU's time of the last handshake.
         drift_ppm: mean change of the offset; None with fewer than two handshakes.
         steps: of ``CLOCK_REALTIME`` while the handshakes lasted.
     """
@@ -175,6 +183,7 @@ class HostClock:
     def __init__(self, handshakes: Sequence[Handshake]) -> None:
         ordered = _in_order(handshakes)
         self._zero, self._base = ordered[0].gpu_ns, ordered[0].before_ns - ordered[0].gpu_ns
+        self.last_ns = ordered[-1].gpu_ns
         every = self._chain(ordered)
         telling = every.telling(_WANDER, every.half, every.moved)
         fine = every.only(telling)

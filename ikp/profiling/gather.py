@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ikp.core.host_clock import BOOT, HostClock
 from ikp.edit.join import concat
 from ikp.errors import UsageError
+from ikp.paths import boot
+from ikp.profiling.hosts import compared, placed
 from ikp.session.current import distributed
 from ikp.trace import Trace
 from ikp.version import __version__
@@ -21,8 +25,9 @@ def gather(trace: Trace, group: Any = None, dst: int = 0) -> Trace | None:
 
     A collective call: every rank of the group makes it, each with its own trace. A rank that leaves
     it out lets the others wait until the group's timeout. Launches are in the order of ranks, each
-    with its ``rank``; those recorded before their process had a rank get it now. Times stay as they
-    are: see ``docs/ranks.md`` for how far those of different GPUs and hosts agree.
+    with its ``rank``; those recorded before their process had a rank get it now. Times are those of
+    the host of ``dst``: clocks of other hosts are compared with its own, and bounds grow by what is
+    not known of them (``docs/ranks.md``).
 
     Traces travel as pickled objects, so all ranks must trust each other, and with the ``nccl``
     backend each must have chosen its GPU with ``torch.cuda.set_device``.
@@ -43,6 +48,7 @@ def gather(trace: Trace, group: Any = None, dst: int = 0) -> Trace | None:
     mine = {
         "rank": rank,
         "host": platform.node(),
+        "boot": boot(),
         "ikp": __version__,
         "dst": dst,
         "got": _what_else(trace),
@@ -50,14 +56,26 @@ def gather(trace: Trace, group: Any = None, dst: int = 0) -> Trace | None:
     ranks: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(ranks, mine, group=group)
     _check(ranks)
+    clocks = compared(dist, group, {each["rank"]: each["boot"] for each in ranks}, dst)
     parts: list[Any] | None = [None] * len(ranks) if rank == dst else None
     dist.gather_object(_numbered(trace, rank), parts, dst=dst, group=group)
     if parts is None:
         return None
     order = sorted(range(len(ranks)), key=lambda i: ranks[i]["rank"])
-    whole: Trace = concat([parts[i] for i in order])
-    where = _told([ranks[i] for i in order])
+    here = [_on_own_clock(parts[i], ranks[i]["boot"], clocks) for i in order]
+    whole: Trace = concat([trace for trace, _ in here])
+    where = _told([{**ranks[i], "clock": said} for i, (_, said) in zip(order, here, strict=True)])
     return replace(whole, provenance={**whole.provenance, _RANKS: where})
+
+
+def _on_own_clock(trace: Trace, of: str, clocks: Mapping[str, HostClock]) -> tuple[Trace, str]:
+    """Return a rank's trace with times of this host, and what was found; "" for this host's own.
+
+    A trace that its rank did not record in this boot keeps its times.
+    """
+    if of not in clocks or trace.provenance.get(BOOT, of) != of:
+        return trace, ""
+    return placed(trace, clocks[of], boot())
 
 
 def _what_else(given: object) -> str:
@@ -135,9 +153,13 @@ def _numbered(trace: Trace, rank: int) -> Trace:
 
 
 def _told(ranks: list[dict[str, Any]]) -> str:
-    """Return which ranks ran on which hosts; with several hosts, how far their times agree."""
-    hosts = _by(ranks, "host")
-    where = "; ".join(f"{_ranks(found)} on {host}" for host, found in hosts.items())
-    if len(hosts) == 1:
-        return where
-    return f"{where}; times of different hosts agree only as far as the hosts' clocks do"
+    """Return which ranks ran on which hosts, and of other hosts than this one what clocks said."""
+    hosts: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in ranks:
+        hosts.setdefault((each["boot"], each["host"]), []).append(each)
+    said = []
+    for (_, host), members in hosts.items():
+        clocks = dict.fromkeys(each["clock"] for each in members if each["clock"])
+        where = f"{_ranks([each['rank'] for each in members])} on {host}"
+        said.append(", ".join([where, *(f"whose clock {one}" for one in clocks)]))
+    return "; ".join(said)

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
+from ikp.analysis.evidence import agreement
+from ikp.core.host_clock import BOOT
 from ikp.core.host_trace import HostTrace
 from ikp.edit.join import concat
 from ikp.errors import UsageError
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.host_traces.placing import place
 from ikp.trace import Trace
+
+_ONE_AXIS: Final = "one_axis"
+"""The provenance of how well times of several GPUs agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,12 @@ class Merged:
                 hosts.append(replace(beside, source=f"{host.source}, {path.stem}"))
                 records.append({first + launch: index for launch, index in record.items()})
             first += len(trace.launches)
-        return cls(concat(traces), tuple(hosts), tuple(records), tuple(lines))
+        return cls(_on_one_axis(concat(traces), traces), tuple(hosts), tuple(records), tuple(lines))
+
+    @property
+    def within(self) -> str:
+        """In words how well times of several GPUs agree; empty where that is not known."""
+        return self.trace.provenance.get(_ONE_AXIS, "")
 
     def save(self, target: Path, *, force: bool) -> None:
         """Write all to a file in the format of its suffix; hosts go into a ``.pftrace`` alone.
@@ -66,6 +76,14 @@ class Merged:
             PerfettoExporter().write_beside(self.trace, target, hosts, records, force=force)
         else:
             self.trace.save(target, force=force)
+
+
+def _on_one_axis(trace: Trace, parts: Sequence[Trace]) -> Trace:
+    """Return a trace that says how well times of its GPUs agree, and nothing of its parts' own."""
+    known = {name: text for name, text in trace.provenance.items() if name != _ONE_AXIS}
+    if all(BOOT in each.provenance for each in parts) and (within := agreement(trace)):
+        known[_ONE_AXIS] = within
+    return replace(trace, provenance=known)
 
 
 def is_picture(path: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -101,7 +100,6 @@ def _bytes(wrote: Sequence[str]) -> int:
 def _join(
     sources: Sequence[Path], into: Path, open_traces: Mapping[str, Trace], *, force: bool
 ) -> None:
-    from ikp.analysis.evidence import agreement
     from ikp.profiling.merging import Merged
     from ikp.registry import check_target
     from ikp.trace import load
@@ -111,11 +109,9 @@ def _join(
         open_traces[str(each)] if str(each) in open_traces else load(each) for each in sources
     ]
     merged = Merged.of(sources, traces)
-    within = agreement(merged.trace.launches)  # the processes are of one host, whose clock is one
-    known = merged.trace.provenance | ({"one_axis": within} if within else {})
-    replace(merged, trace=replace(merged.trace, provenance=known)).save(into, force=force)
+    merged.save(into, force=force)
     for line in merged.lines:
         say(line)
     size = f"{into.stat().st_size / 1024:,.0f} KiB"
-    exactly = f"; {within}" if within else ""
+    exactly = f"; {merged.within}" if merged.within else ""
     say(f"wrote {shown(into)} ({size}): {len(sources)} processes on one axis{exactly}.")

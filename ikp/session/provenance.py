@@ -11,9 +11,10 @@ from pathlib import Path
 
 from ikp import registry
 from ikp.core import abi
+from ikp.core.host_clock import BOOT
 from ikp.core.host_trace import MONOTONIC
 from ikp.core.segment import Segment
-from ikp.paths import shown
+from ikp.paths import boot, shown
 from ikp.session.device import device_of
 from ikp.session.storage import shared_by_mps
 from ikp.version import __version__
@@ -30,6 +31,7 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
         "python": platform.python_version(),
         "host": _host(),
         "command": program_name(),
+        BOOT: boot(),
         MONOTONIC: str(time.time_ns() - time.monotonic_ns()),
         "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "devices": ", ".join(sorted(devices)),

@@ -84,6 +84,44 @@ def test_less_than_the_clocks_know_is_no_finding() -> None:
     assert one.confidence == "possible" and "are not aligned" in one.rationale
 
 
+def booted(traces: list[Trace], *boots: str) -> list[Trace]:
+    known = [{"boot": each} if each else {} for each in boots]
+    return [replace(one, provenance=each) for one, each in zip(traces, known, strict=True)]
+
+
+def test_clocks_of_several_hosts_are_not_compared() -> None:
+    """Each launch is within its bound of its own host's clock: nothing is known between two."""
+    (one,) = found(booted(ranks(), "one", "other"))
+    assert one.confidence == "possible" and "are not aligned" in one.rationale
+    (one,) = found(booted(ranks(), "one", "one"))
+    assert one.confidence == "measured"
+
+
+@pytest.mark.parametrize(
+    ("boots", "said"),
+    [
+        (("one", "one"), "the times of both GPUs agree within 1.80 us, the sum of their bounds"),
+        (("one", "other"), "times are of several hosts, or boots of one, with a clock each"),
+        (("", "one"), ""),
+    ],
+)
+def test_merge_says_how_well_clocks_agree(
+    boots: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"x.rank{number}.pftrace" for number in (0, 1)]
+    for path, each in zip(paths, booted(ranks(), *boots), strict=True):
+        each.save(path)
+    shown = CliRunner().invoke(cli, ["merge", *map(str, paths), str(tmp_path / "all.pftrace")])
+    stats = CliRunner().invoke(cli, ["stats", str(tmp_path / "all.pftrace")]).output
+    for output in (shown.output, stats):
+        assert said in output
+        assert ("agree" in output) is bool(said)
+    again = CliRunner().invoke(
+        cli, ["merge", str(tmp_path / "all.pftrace"), str(tmp_path / "again.pftrace")]
+    )
+    assert said in again.output
+
+
 def test_messages_sent_in_time_are_no_finding() -> None:
     assert found(ranks(late_ns=0)) == []
     alone = ranks()[1]

@@ -4,6 +4,7 @@ Started as ``python ranks.py BACKEND DEVICE RANK SIZE FOLDER``; leaves its trace
 there.
 """
 
+import dataclasses
 import datetime
 import json
 import sys
@@ -16,7 +17,12 @@ import triton
 import triton.language as tl
 
 import ikp
+import ikp.paths
 import ikp.profiling.gather
+import ikp.profiling.hosts
+
+LATE_NS = 3_000_000
+"""By how much the last rank's clock is behind, where each rank is of another host."""
 
 
 @triton.jit
@@ -52,6 +58,14 @@ def told(call):
         return str(error)
 
 
+def of_another_host(trace, boot, late_ns):
+    """Return a trace as of a host whose clock is late, and have this process be of that host."""
+    ikp.profiling.gather.boot = lambda: boot
+    ikp.profiling.hosts._now_ns = lambda: time.time_ns() - late_ns
+    moved = ikp.edit.shift(trace, -late_ns)
+    return dataclasses.replace(moved, provenance={**trace.provenance, "boot": boot})
+
+
 def main(backend, device, rank, size, folder):
     """Do everything in one process group: starting one takes longer than all the rest."""
     found = {"early": told(lambda: ikp.gather(None))}
@@ -84,6 +98,12 @@ def main(backend, device, rank, size, folder):
             whole.save(folder / "group.pftrace")
     else:
         found["not in it"] = told(lambda: ikp.gather(trace, group))
+
+    for again in range(2):
+        whole = ikp.gather(of_another_host(trace, "abc"[min(rank, 2)], LATE_NS * (rank == last)))
+        if whole is not None:
+            whole.save(folder / f"hosts{again}.pftrace")
+    (ikp.profiling.gather.boot, ikp.profiling.hosts._now_ns) = (ikp.paths.boot, time.time_ns)
 
     off, _ = record(device, 1, 1, enabled=False)
     whole = ikp.gather(off if rank == last else trace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import pytest
 
 import ikp
+from ikp.core.host_clock import Handshake, HostClock
 from ikp.core.trace import Trace
 from ikp.errors import UsageError
-from ikp.profiling.gather import _listed, _numbered, _told
+from ikp.profiling.gather import _listed, _numbered, _on_own_clock, _told
+from ikp.profiling.hosts import placed
 from tests.edit.test_select import example
 from tests.exporters.perfetto.examples import launch
+from tests.host_traces.simulated import launches
 from tests.processes import run_ranks
 from tests.trace_processor import check_trace
 
@@ -136,12 +140,57 @@ def test_every_rank_is_told_what_is_wrong(
     assert len(set(told)) == 1
 
 
-def test_times_of_several_hosts_come_with_a_caution() -> None:
-    ranks = [{"rank": i, "host": "ab"[i // 2]} for i in range(4)]
-    assert _told(ranks) == (
-        "ranks 0, 1 on a; ranks 2, 3 on b; times of different hosts agree only as far as the "
-        "hosts' clocks do"
+@pytest.mark.parametrize("again", [0, 1])
+def test_ranks_of_other_hosts_are_placed_by_messages(
+    ranks: list[dict[str, Any]], folder: Path, again: int
+) -> None:
+    """The last rank's clock is 3 ms behind, and the one before it is in step, as far as is seen."""
+    whole = ikp.load(folder / f"hosts{again}.pftrace")
+    first, second, third = whole.provenance["ranks"].split("; ")
+    assert "whose" not in first
+    agrees = re.fullmatch(r"rank 1 on .*, whose clock agrees within ([\d.,]+) us", second)
+    late = re.fullmatch(
+        r"rank 2 on .*, whose clock was ([\d.,]+) us behind, which is put right within ([\d.,]+) "
+        "us",
+        third,
     )
+    assert agrees and late, whole.provenance["ranks"]
+    apart, within = (float(each.replace(",", "")) for each in late.groups())
+    true = [int(each.slots.start_ns.min()) for each in own(folder)]
+    found = [int(whole.slots.start_ns[whole.slots.launch == rank].min()) for rank in range(SIZE)]
+    assert found[:2] == true[:2]
+    assert abs(found[2] - true[2]) <= within * 1e3 < 3_000_000
+    assert abs(apart - 3_000) <= within
+    assert whole.provenance["boot"] == "a"
+
+
+def test_bounds_grow_by_what_is_not_known_of_another_hosts_clock() -> None:
+    """A clock that was asked once may have drifted since a launch, by 200 ppm at most."""
+    trace = launches([0, 1_000_000_000])
+    at = int(trace.slots.end_ns.max())
+    clock = HostClock([Handshake(at, at + 5_000_000, at + 5_020_000, 0, 1)])
+    moved, said = placed(trace, clock, "a")
+    assert said.startswith("was 5,010.0 us behind, which is put right within 2")
+    early, late = (each.clock.unix_bound_ns or 0.0 for each in moved.launches)
+    assert late == pytest.approx(1_000 + 10_000, abs=2)
+    assert early == pytest.approx(late + 200e-6 * 1e9, rel=0.01)
+    assert (moved.slots.end_ns[-1] - trace.slots.end_ns[-1]) == 5_010_000
+    near = HostClock([Handshake(at, at - 2_000, at + 18_000, 0, 1)])
+    kept, said = placed(trace, near, "a")
+    assert said.startswith("agrees within 2")
+    assert (kept.slots.start_ns == trace.slots.start_ns).all()
+    assert kept.launches[-1].clock.unix_bound_ns == pytest.approx(1_000 + 10_000 + 8_000, abs=2)
+
+
+def test_a_trace_of_another_boot_keeps_its_times() -> None:
+    trace = replace(example(), provenance={"boot": "before"})
+    clock = HostClock([Handshake(0, 10**9, 10**9 + 20, 0, 1)])
+    assert _on_own_clock(trace, "now", {"now": clock}) == (trace, "")
+
+
+def test_containers_of_one_host_have_one_clock() -> None:
+    ranks = [{"rank": i, "host": "ab"[i], "boot": "x", "clock": ""} for i in range(2)]
+    assert _told(ranks) == "rank 0 on a; rank 1 on b"
 
 
 def test_many_ranks_are_cut_short() -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ikp.analysis.diff._interval import mean_of
 from ikp.analysis.evidence import collect_warnings, plural
 from ikp.core.code_facts import FACTS, FAR, PARAMETERS
+from ikp.core.host_clock import BOOT
 from ikp.core.host_trace import MONOTONIC
 from ikp.core.run_figures import ADDRESSES, TIMED, TRIED
 
@@ -184,6 +185,7 @@ _NOT_COMPARED: Final = (
     "command",
     "recorded",
     "host",
+    BOOT,
     MONOTONIC,
     "copied_out_s",
     "decoded_s",

@@ -30,7 +30,8 @@ def late_messages(launch: Prepared) -> Iterator[Finding]:
     if got is None or not len(got.late):
         return
     bounds = {
-        each: bound_ns(got.launches[each], launch.launch) for each in set(got.sender.tolist())
+        each: bound_ns(launch.trace, got.launches[each], launch.launch)
+        for each in set(got.sender.tolist())
     }
     unsure = np.array([bounds[each] or 0.0 for each in got.sender.tolist()])
     late = np.where(got.late > unsure, got.late, 0)

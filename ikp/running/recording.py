@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from ikp import registry
 from ikp.core.run_figures import REPLAYED
 from ikp.errors import FaultError, IkpError
-from ikp.running import _frames as frames
 from ikp.running._ending import aside, count_replays, report, report_of_child
 from ikp.running._following import (
     claimed,
@@ -36,6 +35,7 @@ from ikp.running._installed import installed
 from ikp.running._process_host import ProcessHost
 from ikp.running._windows import Windows, importing
 from ikp.running.run_options import Options
+from ikp.running.startup import ikp_frames
 from ikp.running.startup.ikp_children import ROOT
 from ikp.running.startup.sitecustomize import driven, say
 from ikp.session.termination import PATIENCE_S, held_off, hold, on_termination
@@ -91,7 +91,7 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
         recording.step_in(beside=family is not None or not forked)
         undo.pop_all()  # no error: keep all contexts open
     os.register_at_fork(after_in_child=recording.forked)
-    frames.hide()
+    ikp_frames.hide()
     if recording.session is not None or recording.windows is not None:
         recording.unwatched.append(on_termination(recording.terminate))
     if recording.windows is not None:

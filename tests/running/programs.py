@@ -254,6 +254,15 @@ PROGRAMS = {
     "excepthook": Program(
         f"import sys\nsys.excepthook = lambda *a: print('hook', a[1])\n{RAISED}f()"
     ),
+    # Functions that start programs: what ikp puts in their place looks like them.
+    "exec-fails": Program("import os\nos.execv('/no/such', ['it'])\n"),
+    "exec-functions": Program(
+        "import inspect, os, pickle\nfor f in os.execv, os.execve, os.posix_spawn:\n"
+        "    print(f.__name__, f.__qualname__, f.__doc__, inspect.signature(f))\n"
+        "    print(pickle.loads(pickle.dumps(f)) is f)\n"
+        "try: os.execvp('no-such-program', ['it'])\nexcept FileNotFoundError as e: print(e)\n"
+        "os.posix_spawn('/no/such', ['it'], {})\n"
+    ),
     # A console prints an error itself where the program has no hook of its own.
     "excepthook-default": Program(
         "import code, sys\nprint(sys.excepthook is sys.__excepthook__)\n"

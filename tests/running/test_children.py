@@ -121,7 +121,7 @@ def test_a_child_without_an_environment_of_its_own_gets_ours(
 
     monkeypatch.setattr(os, "posix_spawn", spawn)
     passing = Passing(str(tmp_path), "IKP_OLD_PATH", {"IKP_TEST": "1"}, every=False)
-    starts = Starts(Family(os.getpid(), str(tmp_path), every=False), passing, lambda: None)
+    starts = Starts(Family(os.getpid(), str(tmp_path), every=False), passing, *[lambda: None] * 2)
     assert starts.posix_spawn(sys.executable, [sys.executable], None) == 7
     assert starts.posix_spawn("/bin/true", ["true"], None) == 7
     assert seen == [(None, True), (None, False)]

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator
 
 from ikp.core.regions import checked_name
-from ikp.running import _frames as frames
+from ikp.running.startup import ikp_frames as frames
 
 
 def through_ikp(function: Callable[[], object]) -> None:

@@ -165,10 +165,17 @@ class Starts:
         family: of this process.
         passing: what children get.
         leave: called before the process becomes another program by ``exec``.
+        hide: has Python print errors without frames of ikp.
     """
 
-    def __init__(self, family: Family, passing: Passing, leave: Callable[[], None]) -> None:
-        self._family, self._passing, self._leave = family, passing, leave
+    def __init__(
+        self,
+        family: Family,
+        passing: Passing,
+        leave: Callable[[], None],
+        hide: Callable[[], None],
+    ) -> None:
+        self._family, self._passing, self._leave, self._hide = family, passing, leave, hide
         self._module: Any = import_module("_posixsubprocess")
         self._fork_exec = self._module.fork_exec
         self._spawn: Any = os.posix_spawn
@@ -178,12 +185,28 @@ class Starts:
         """Have the Python children of this process recorded."""
         if self._family.every:
             self._passing.keep()
-        self._module.fork_exec = self.fork_exec
+        self._module.fork_exec = self._like(self._fork_exec, self.fork_exec)
         if "subprocess" in sys.modules:
-            sys.modules["subprocess"]._fork_exec = self.fork_exec  # type: ignore[attr-defined]  # noqa: SLF001
-        functions: Any = os
-        functions.posix_spawn, functions.execve = self.posix_spawn, self.execve
-        functions.execv = self.execv
+            sys.modules["subprocess"]._fork_exec = self._module.fork_exec  # type: ignore[attr-defined]  # noqa: SLF001
+        for original in (self._spawn, self._execve, self._execv):
+            function = self._like(original, getattr(self, original.__name__))
+            function.__module__ = "os"  # where a pickle finds it
+            setattr(os, original.__name__, function)
+
+    def _like(self, original: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls ours, and looks as Python's own where it can."""
+
+        def function(*args: Any, **options: Any) -> Any:
+            try:
+                return call(*args, **options)
+            except BaseException:
+                self._hide()
+                raise
+
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(function, name, getattr(original, name))
+        vars(function)["__wrapped__"] = original  # its signature
+        return function
 
     def fork_exec(self, words: Any, files: Any, *rest: Any) -> Any:
         """Start a child, as ``subprocess`` and ``multiprocessing`` do."""

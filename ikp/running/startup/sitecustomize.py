@@ -20,6 +20,7 @@ from importlib.machinery import PathFinder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
     from typing import Protocol
 
@@ -277,13 +278,17 @@ def _hide() -> None:
         os.environ.pop("PYTHONPATH", None)
 
 
-def _follow(wish: str, text: str) -> tuple[Family, ModuleType, object]:
-    """Return the family, the module that follows children, and what these get."""
-    module = import_module("ikp_children")
-    del sys.modules["ikp_children"]
+def _follow(wish: str, text: str) -> tuple[Family, Callable[[Callable[[], None]], None]]:
+    """Return the family, and a function that has its children recorded.
+
+    It takes what is called before the process becomes another program.
+    """
+    module, frames = import_module("ikp_children"), import_module("ikp_frames")
+    del sys.modules["ikp_children"], sys.modules["ikp_frames"]
     family = module.Family.parse(text)
     variables = {WISH: wish, FAMILY: text, STDERR: str(stderr), TOOLS: _tools}
-    return family, module, module.Passing(_FOLDER, OLD_PATH, variables, every=family.every)
+    passing = module.Passing(_FOLDER, OLD_PATH, variables, every=family.every)
+    return family, lambda leave: module.Starts(family, passing, leave, frames.hide).follow()
 
 
 def _wait(wish: str, family: Family | None) -> Wait:
@@ -305,7 +310,7 @@ if (_wish := os.environ.pop(WISH, None)) is not None:
     _hide()
     _waiting = _wait(_wish, None if _followed is None else _followed[0])
     if _followed is not None:
-        _followed[1].Starts(_followed[0], _followed[2], _waiting.leave).follow()
+        _followed[1](_waiting.leave)
     # If there is none, the error goes on to `site`, which expects it.
     del sys.modules["sitecustomize"]
     import_module("sitecustomize")

@@ -1,14 +1,21 @@
-"""Tracebacks without ikp's frames, for errors that pass through a launch under ``ikp run``."""
+"""Tracebacks without ikp's frames, for errors that pass through a launch under ``ikp run``, or
+through the start of a child.
+
+Like ``sitecustomize``, this module imports little.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from itertools import zip_longest
-from pathlib import Path
-from types import TracebackType
 
-_OURS = str(Path(__file__).parents[1]) + os.sep
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep  # noqa: PTH120
+_hidden = False
 
 
 def hide() -> None:
@@ -17,7 +24,10 @@ def hide() -> None:
     Python's own hook is replaced under both of its names: consoles and profilers compare the two,
     to see whether the program has a hook of its own.
     """
-    shown = sys.excepthook
+    global _hidden
+    if _hidden:
+        return
+    _hidden, shown = True, sys.excepthook
 
     def excepthook(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None

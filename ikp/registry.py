@@ -390,6 +390,21 @@ def exporter_for_path(path: str | PathLike[str]) -> Any:
     return _of_plugins(name, [plugin for plugin in names(EXPORTERS) if plugin not in SUFFIXES])
 
 
+def reads_back(path: str | PathLike[str]) -> bool:
+    """Return whether a file of this name, that an exporter wrote, can be read as a trace."""
+    try:
+        return hasattr(exporter_for_path(path), "read")
+    except ExportError:
+        return False
+
+
+def opens_in_viewer(path: str | PathLike[str]) -> bool:
+    """Return whether ``ikp view`` opens files of this name: Perfetto's, and Chrome's JSON."""
+    name = Path(path_text(path)).name
+    plugin = next((each for each, ends in SUFFIXES.items() if name.endswith(ends)), "")
+    return plugin in {"chrome", "perfetto"}
+
+
 def _of(home: str) -> Any:
     """Return the class that ``"module:class"`` names."""
     module, _, kind = home.partition(":")

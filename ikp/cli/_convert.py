@@ -15,7 +15,7 @@ from ikp.cli._options import Window, choosing, given, window_option
 from ikp.cli._reading import check_file, next_command, read_trace, salvage_trace
 from ikp.cli._trace_file import TRACE
 from ikp.errors import ExportError, UsageError
-from ikp.registry import SUFFIXES
+from ikp.registry import opens_in_viewer
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _next(source: Path, target: Path, trace: Trace) -> None:
             next_command("proton-viewer", "-m", "normalized_cycles", target, why="cycles of a warp")
         else:
             next_command("proton-viewer", "-m", "time/us", target, why="time of all warps")
-    elif name.endswith((*SUFFIXES["perfetto"], ".json", ".json.gz")):
+    elif opens_in_viewer(target):
         next_command("ikp", "view", target, why="the timeline, in your browser")
     else:
         next_command("ikp", "stats", source, why="the numbers, from the trace itself")

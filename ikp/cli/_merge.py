@@ -46,7 +46,7 @@ def command(
     from ikp.core.host_clock import of_several_hosts
     from ikp.core.rows import row_count
     from ikp.profiling.merging import Merged
-    from ikp.registry import check_target
+    from ikp.registry import check_target, opens_in_viewer
 
     check_target(target, force)  # before the work of reading
     pairs = [_pairs(each) for each in connected]
@@ -63,7 +63,8 @@ def command(
     )
     if said := merged.within or SEVERAL_HOSTS * of_several_hosts(whole.provenance):
         click.echo(said, err=True)
-    next_command("ikp", "view", target, why="the timeline, in your browser")
+    if opens_in_viewer(target):
+        next_command("ikp", "view", target, why="the timeline, in your browser")
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from ikp.cli._options import Window, window_option
 from ikp.cli._reading import check_file, next_command
 from ikp.cli._trace_file import TRACE
 from ikp.errors import UsageError
+from ikp.registry import reads_back
 from ikp.viewer.first_look import FirstLook, first_look
 from ikp.viewer.part import MANY, TracePart, opening, write_part
 from ikp.viewer.show import show
@@ -92,7 +93,8 @@ def command(
         page = Page.offline() if offline else Page.at(ui or UI)
         how = {"port": port, "page": page, "browser": browser, "once": once}
         _serve(file, view, part, place, how)
-    next_command("ikp", "stats", file, why="the same trace as numbers")
+    if reads_back(file):
+        next_command("ikp", "stats", file, why="the same trace as numbers")
 
 
 def _part(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ikp.analysis.explain.verdict import Verdict
 from ikp.json_schema import headed
+from ikp.registry import opens_in_viewer, reads_back
 from ikp.running.process_parts import Part, near
 from ikp.signals import pass_on
 from ikp.unedited.plan import NOT_NAMED
@@ -185,7 +186,12 @@ def _verdict(path: str, label: str, open_traces: Mapping[str, Trace]) -> Verdict
 
 
 def _next(part: Part, label: str, folder: str, *, finding: bool) -> tuple[Command, ...]:
-    """Return the commands that say more of a kernel; ``finding``: whether it has one to open on."""
+    """Return the commands that say more of a kernel; ``finding``: whether it has one to open on.
+
+    Each takes the file that was written: of formats for other tools, only viewers read some.
+    """
+    if not reads_back(str(part.trace)):
+        return _opening([part], folder)
     path = near(str(part.trace), folder)
     own = max(part.times, key=lambda one: (one.total_ns, one.label))
     # A label of digits would be a launch's number.
@@ -198,7 +204,7 @@ def _next(part: Part, label: str, folder: str, *, finding: bool) -> tuple[Comman
 
 
 def _opening(written: Sequence[Part], folder: str) -> tuple[Command, ...]:
-    if not written:
+    if not written or not opens_in_viewer(str(written[0].trace)):
         return ()
     path = near(str(written[0].trace), folder)
     return (Command(("ikp", "view", path), "the timeline, in your browser"),)

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from ikp import terminal
 from ikp.analysis.kernel_times import KernelTime, kernel_times
+from ikp.cli.main import cli
 from ikp.running import answer as module
 from ikp.running.answer import MOST, MOST_READ, Answer, answer
 from ikp.running.finishing import as_lines, finish
@@ -84,6 +86,38 @@ def test_the_first_findings_come_with_file_and_line_and_the_command_for_all() ->
         "next: ikp explain 'x y.pftrace'    (all of the verdict)",
         "next: ikp view --finding 1 'x y.pftrace'    (where the first finding is)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "commands"),
+    [
+        ("pftrace", ["explain", "view"]),
+        ("pftrace.gz", ["explain", "view"]),
+        ("json", ["view"]),
+        ("json.gz", ["view"]),
+        ("csv", []),
+        ("parquet", []),
+        ("speedscope.json", []),
+    ],
+)
+def test_a_command_named_next_takes_the_file_that_was_written(
+    suffix: str, commands: list[str], tmp_path: Path
+) -> None:
+    path, trace = tmp_path / f"x.{suffix}", skewed()
+    trace.save(path)
+    found = answer([part(trace, str(path))], {str(path): trace}, str(tmp_path))
+    assert [each.words[1] for each in found.next] == commands
+    for command in commands:
+        options = ["--print"] if command == "view" else []
+        done = CliRunner().invoke(cli, [command, *options, str(path)])
+        assert done.exit_code == 0, done.output
+        assert ("next: ikp stats" in done.stderr) is (
+            suffix.startswith("pftrace") and bool(options)
+        )
+    merged = tmp_path / f"y.{suffix}"
+    skewed().save(tmp_path / "z.pftrace")
+    said = CliRunner().invoke(cli, ["merge", str(tmp_path / "z.pftrace"), str(merged)])
+    assert said.exit_code == 0 and ("next: ikp view" in said.stderr) is ("view" in commands)
 
 
 def test_the_hottest_kernel_of_the_run_is_named_where_its_trace_has_a_hotter_one(

@@ -80,7 +80,7 @@ def convert_many(
 
 def _only_for_folders(target: str) -> UsageError:
     return UsageError(
-        f"{target} is a file: several files, --workers and --keep-going are for a data set. "
+        f"{target} names a file: several files, --workers and --keep-going are for a data set. "
         "Give a folder, with a slash at its end."
     )
 

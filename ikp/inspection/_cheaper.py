@@ -39,7 +39,7 @@ def compared(uses: DefUse) -> Found:
     Multiplying, or squaring, the other side decides the same.
     """
     found, parts = set[int](), list[int]()
-    for at, each in _each(uses, "MUFU"):
+    for at, each in uses.each("MUFU"):
         loop = uses.flow.loop_of(at)
         if loop is None or not each.opcode.startswith(_APPROXIMATES):
             continue
@@ -87,7 +87,7 @@ def scaled_sums(uses: DefUse) -> Found:
     The sum of all iterations can be multiplied once, and tensor cores keep it until then.
     """
     found, parts = set[int](), list[int]()
-    for at, each in _each(uses, "FFMA"):
+    for at, each in uses.each("FFMA"):
         loop = uses.flow.loop_of(at)
         if loop is None or each.guard or len(each.operands) < 4:
             continue
@@ -162,7 +162,7 @@ def in_pieces(uses: DefUse) -> Found:
 def _narrow_loads(uses: DefUse) -> Iterator[tuple[int, dict[int, int]]]:
     """Yield the loads of 8 or 16 bits that add offsets to one address: the width, and by offset."""
     groups: dict[tuple[int, str, int, int], dict[int, int]] = defaultdict(dict)
-    for at, each in _each(uses, "LDG"):
+    for at, each in uses.each("LDG"):
         width, place = _PIECE.search(each.opcode), _PLACE.fullmatch(each.operands[-1])
         if width and place:
             base = operand(each.operands[-1]).reads
@@ -199,7 +199,7 @@ def converted(uses: DefUse) -> Found:
     Bits that are put into a float's mantissa need no conversion, and two go at once.
     """
     found, parts = set[int](), list[int]()
-    for at, each in _each(uses, "I2F"):
+    for at, each in uses.each("I2F"):
         if each.opcode.startswith(_HALVES) and (made := _from_word(uses, at)):
             found |= {at, *made}
             parts.append(at)
@@ -237,7 +237,7 @@ hypotf, norm3df and others like them scale numbers by."""
 def guarded(uses: DefUse) -> Found:
     """Return what scales numbers so that the squares of a length don't overflow."""
     found, parts = set[int](), list[int]()
-    for at, each in _each(uses, "IADD3", "VIADD"):
+    for at, each in uses.each("IADD3", "VIADD"):
         if _SCALE not in each.operands:
             continue
         exponents = _those_of(uses, uses.sources(at), "LOP3")
@@ -253,11 +253,6 @@ def guarded(uses: DefUse) -> Found:
 def _those_of(uses: DefUse, some: Iterable[int], op: str) -> set[int]:
     """Return those of some instructions that have an operation."""
     return {at for at in some if uses.flow.code.instructions[at].op == op}
-
-
-def _each(uses: DefUse, *ops: str) -> Iterable[tuple[int, Instruction]]:
-    code = uses.flow.code
-    return ((at, code.instructions[at]) for at in code.of(*ops) if at not in uses.ours)
 
 
 _FACTORS: Final = {"FMUL": (1, 2), "FFMA": (1, 2), "HMUL2": (1, 2), "HFMA2": (1, 2)}

@@ -144,14 +144,10 @@ class Extra:
         made = {kind: find() for kind, find in kinds.items()}
         return {kind: (frozenset(a), frozenset(b)) for kind, (a, b) in made.items()}
 
-    def _each(self, *ops: str) -> Iterable[tuple[int, Instruction]]:
-        code = self.flow.code
-        return ((at, code.instructions[at]) for at in code.of(*ops) if at not in self.ours)
-
     def _unfused(self) -> tuple[list[int], list[int]]:
         """Return sums of a product that nothing else uses: one instruction could make both."""
         found = []
-        for at, each in self._each(*_SUMS.values()):
+        for at, each in self.uses.each(*_SUMS.values()):
             if each.guard:
                 continue
             for text in each.operands[1:3]:
@@ -178,7 +174,7 @@ class Extra:
 
         With it goes what makes 32-bit numbers of 16-bit ones for it, and back.
         """
-        some = [at for at, each in self._each("FMUL", "HMUL2") if self._scales(at, each)]
+        some = [at for at, each in self.uses.each("FMUL", "HMUL2") if self._scales(at, each)]
         beside = {other for at in some for other in (*self.uses.sources(at), *self.uses.users(at))}
         code = self.flow.code.instructions
         return {*some, *(at for at in beside if code[at].op in ("HADD2", "F2FP", "PRMT"))}, some
@@ -230,14 +226,18 @@ class Extra:
 
     def _ones(self) -> tuple[set[int], set[int]]:
         """Return products one of whose operands is a matrix of ones."""
-        found = {at for at, each in self._each("HMMA", "QMMA", "IMMA") if self._of_ones(at, each)}
-        if not found and any(self._stores_ones(at, each) for at, each in self._each("STS", "STSM")):
+        found = {
+            at for at, each in self.uses.each("HMMA", "QMMA", "IMMA") if self._of_ones(at, each)
+        }
+        if not found and any(
+            self._stores_ones(at, each) for at, each in self.uses.each("STS", "STSM")
+        ):
             found = self._narrow_groups()
         return found, found
 
     def _narrow_groups(self) -> set[int]:
         """Return the warpgroups' products with few columns, where others have more."""
-        shapes = {at: each.opcode.split(".")[1] for at, each in self._each("HGMMA", "QGMMA")}
+        shapes = {at: each.opcode.split(".")[1] for at, each in self.uses.each("HGMMA", "QGMMA")}
         narrow = {at for at, shape in shapes.items() if int(shape.split("x")[1]) <= _NARROW}
         return narrow if len(narrow) < len(shapes) else set()
 
@@ -297,7 +297,7 @@ class Extra:
 
     def _random(self) -> tuple[set[int], list[int]]:
         """Return the rounds of Philox where at most half of the words that these make are used."""
-        high = [at for at, each in self._each("IMAD") if _is_round(each)]
+        high = [at for at, each in self.uses.each("IMAD") if _is_round(each)]
         rounds = self._rounds(high)
         results = [
             at
@@ -322,7 +322,7 @@ class Extra:
     def _alike(self) -> tuple[list[int], list[int]]:
         """Return the arithmetic of loops that all lanes of a warp do with the same numbers."""
         found = []
-        for at, _ in self._each(*sorted(FLOATS)):
+        for at, _ in self.uses.each(*sorted(FLOATS)):
             loop = self.flow.loop_of(at)
             if loop is None or not self._by_many(at):
                 continue
@@ -341,7 +341,7 @@ class Extra:
     def _uncached(self) -> tuple[list[int], list[int]]:
         """Return loads past L1 that wait for no other thread's number."""
         found = []
-        for at, each in self._each("LDG"):
+        for at, each in self.uses.each("LDG"):
             loop = self.flow.loop_of(at)
             waits = loop is not None and self._serial.decides(at, loop.body)
             if ".STRONG" in each.opcode and not waits:
@@ -350,9 +350,9 @@ class Extra:
 
     def _private(self) -> tuple[set[int], list[int]]:
         """Return accesses to shared memory where each thread loads only what it stored itself."""
-        stores = [at for at, _ in self._each("STS")]
-        loads = [at for at, _ in self._each("LDS")]
-        others = [*self._each("LDSM", "STSM", "ATOMS", "LDGSTS", "LD", "ST")]
+        stores = [at for at, _ in self.uses.each("STS")]
+        loads = [at for at, _ in self.uses.each("LDS")]
+        others = [*self.uses.each("LDSM", "STSM", "ATOMS", "LDGSTS", "LD", "ST")]
         if others or not loads or not stores or self._multiplies_groups:
             return set(), []
         known = [own for at in loads if (own := self._stored_by(at, stores)) is not None]
@@ -389,7 +389,7 @@ class Extra:
         """
         stores, both = [], set[int]()
         barriers = {*self.flow.code.of("BAR", "SYNCS", "WARPSYNC")}
-        for at, each in self._each("STS", "STG"):
+        for at, each in self.uses.each("STS", "STG"):
             loop = self.flow.loop_of(at)
             if loop is None or not self._is_still(at, each, loop.body):
                 continue

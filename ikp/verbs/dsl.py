@@ -64,6 +64,11 @@ class OpenRange:
     payload: object
     opened: DslValue = None
 
+    @property
+    def parts(self) -> tuple[DslValue, DslValue, DslValue, DslValue]:
+        """The fields: in a value constants and run-time values, in a type their types."""
+        return self.region, self.start, self.payload, self.opened
+
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:

@@ -40,7 +40,7 @@ class CuteContext:
             OpenRange(
                 *(
                     type(part)(next(left)) if isinstance(part, cutlass.Numeric) else part
-                    for part in _parts(r)
+                    for part in r.parts
                 )
             )
             for r in self.ranges
@@ -56,7 +56,7 @@ def context(ranges: tuple[OpenRange, ...]) -> CuteContext:
     recorded there are no run-time values. So one class for each set of open ranges makes an
     unbalanced loop an error.
     """
-    kinds = tuple(tuple(map(_kind, _parts(each))) for each in ranges)
+    kinds = tuple(tuple(map(_kind, each.parts)) for each in ranges)
     made: CuteContext = _class_of(kinds, describe_context(ranges))(ranges)
     return made
 
@@ -75,12 +75,8 @@ def _kind(part: DslValue) -> object:
     return (kind_of(part),) if isinstance(part, cutlass.Numeric) else part
 
 
-def _parts(opened: OpenRange) -> tuple[DslValue, DslValue, DslValue, DslValue]:
-    return opened.region, opened.start, opened.payload, opened.opened
-
-
 def _dynamic(opened: OpenRange) -> list[DslValue]:
-    return [part for part in _parts(opened) if isinstance(part, cutlass.Numeric)]
+    return [part for part in opened.parts if isinstance(part, cutlass.Numeric)]
 
 
 _KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from ikp.backends.triton import foreign
 from ikp.probing import Untyped
-from ikp.verbs.dsl import DslValue, OpenRange, describe_context
+from ikp.verbs.dsl import OpenRange, describe_context
 
 _Value: Untyped
 _Type: Untyped
@@ -45,7 +45,7 @@ class Context(_Value, metaclass=_ContextClass):  # type: ignore[misc]
 
     def _flatten_ir(self, handles: list[object]) -> None:
         handles.extend(
-            part.handle for r in self.ranges for part in _parts(r) if isinstance(part, tl.tensor)
+            part.handle for r in self.ranges for part in r.parts if isinstance(part, tl.tensor)
         )
 
     def _set_name(self, builder: object, name: str) -> None:
@@ -78,7 +78,7 @@ class _ContextType(_Type):  # type: ignore[misc]
     def _unflatten_ir(self, handles: list[object], cursor: int) -> tuple[Context, int]:
         ranges = []
         for r in self.ranges:
-            parts = list(_parts(r))
+            parts = list(r.parts)
             for i, part in enumerate(parts):
                 if isinstance(part, tl.dtype):
                     parts[i], cursor = part._unflatten_ir(handles, cursor)
@@ -86,7 +86,7 @@ class _ContextType(_Type):  # type: ignore[misc]
         return context(tuple(ranges)), cursor
 
     def _dtypes(self) -> list[Untyped]:
-        return [part for r in self.ranges for part in _parts(r) if isinstance(part, tl.dtype)]
+        return [part for r in self.ranges for part in r.parts if isinstance(part, tl.dtype)]
 
 
 def context(ranges: tuple[OpenRange, ...]) -> Context:
@@ -106,11 +106,6 @@ def _class_of(types: tuple[OpenRange, ...]) -> _ContextClass:
 
 def _types(ranges: tuple[OpenRange, ...]) -> tuple[OpenRange, ...]:
     return tuple(
-        OpenRange(*(part.type if isinstance(part, tl.tensor) else part for part in _parts(r)))
+        OpenRange(*(part.type if isinstance(part, tl.tensor) else part for part in r.parts))
         for r in ranges
     )
-
-
-def _parts(opened: OpenRange) -> tuple[DslValue, DslValue, DslValue, DslValue]:
-    """Return the fields of an open range: in a value constants and tensors, in a type dtypes."""
-    return opened.region, opened.start, opened.payload, opened.opened

@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.host_trace import REPLAY, HostSlice, HostTrace
-from ikp.exporters.perfetto._packets import ARRIVING, LEAVING, TYPES
+from ikp.exporters.perfetto._packets import (
+    ARRIVING,
+    LEAVING,
+    TYPES,
+    serialized,
+    state_packet,
+)
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     EXPLICIT,
@@ -123,7 +129,7 @@ def _packets(
     """Yield the packets of one file."""
     lanes = _Lanes(_first_id(host))
     rows = _rows(host, lanes)
-    yield _serialized([_first_packet(sequence), *lanes.descriptors(host, sequence)])
+    yield serialized([_first_packet(sequence), *lanes.descriptors(host, sequence)])
     bodies, base_ns = _Bodies(host, goes_on, flows), host.base_ns or 0
     for low in range(0, len(rows), _AT_ONCE):
         some = rows.part(slice(low, low + _AT_ONCE))
@@ -231,14 +237,14 @@ class _Lanes:
             name: i for i, name in enumerate(dict.fromkeys(each.group for each in host.tracks))
         }
         for name, number in groups.items():
-            packet = _packet(sequence)
+            packet = state_packet(sequence)
             made = packet.track_descriptor
             made.uuid, made.name = self.first + number, f"{name}{SEPARATOR}{Path(host.source).name}"
             made.child_ordering = EXPLICIT
             made.sibling_merge_behavior = MERGE_NONE
             yield packet
         for (track, row), uuid in sorted(self.uuid.items()):
-            packet = _packet(sequence)
+            packet = state_packet(sequence)
             made, about = packet.track_descriptor, host.tracks[track]
             made.uuid, made.parent_uuid = uuid, self.first + groups[about.group]
             made.name = about.name if not row else f"{about.name} · {row + 1}"
@@ -305,19 +311,7 @@ def _row_for(open_: list[list[int]], one: HostSlice) -> int:
 
 
 def _first_packet(sequence: int) -> TracePacket:
-    packet = _packet(sequence, CLEARED_STATE)
+    packet = state_packet(sequence, CLEARED_STATE)
     packet.first_packet_on_sequence = True
     packet.trace_packet_defaults.timestamp_clock_id = REALTIME
     return packet
-
-
-def _packet(sequence: int, flags: int = NEEDS_STATE) -> TracePacket:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
-
-    return TracePacket(trusted_packet_sequence_id=sequence, sequence_flags=flags)
-
-
-def _serialized(packets: list[TracePacket]) -> NDArray[np.uint8]:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
-
-    return np.frombuffer(TraceMessage(packet=packets).SerializeToString(), np.uint8)

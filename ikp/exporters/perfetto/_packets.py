@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from ikp.exporters.protobuf.joining import join
 from ikp.exporters.protobuf.shapes import Message, Stream, SubmessageGroup, Times
 from ikp.exporters.protobuf.varints import BYTES, FIXED64, VARINT, WORD, MessagePart, Numbers, tag
 from ikp.exporters.timeline.batches import ARROW, Arrows
+
+if TYPE_CHECKING:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 Ints = NDArray[np.int64]
 
@@ -197,3 +200,17 @@ class Flows:
         most = np.maximum(np.maximum(self.leaving.count, self.arriving.count), 1)
         kind = np.ceil(np.log2(most)).astype(np.int64)
         return [np.flatnonzero(kind == one) for one in np.unique(kind).tolist()]
+
+
+def state_packet(sequence: int, flags: int = NEEDS_STATE) -> TracePacket:
+    """Return a packet for protobuf's own classes to fill: one of few, whose fields vary."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+
+    return TracePacket(trusted_packet_sequence_id=sequence, sequence_flags=flags)
+
+
+def serialized(packets: list[TracePacket]) -> NDArray[np.uint8]:
+    """Return the bytes of such packets, one after the other."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
+
+    return np.frombuffer(TraceMessage(packet=packets).SerializeToString(), np.uint8)

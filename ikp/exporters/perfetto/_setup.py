@@ -32,6 +32,8 @@ from ikp.exporters.perfetto._packets import (
     Ids,
     argument,
     packet,
+    serialized,
+    state_packet,
 )
 from ikp.exporters.perfetto._render_stages import render_stages
 from ikp.exporters.perfetto._schema import (
@@ -42,7 +44,6 @@ from ikp.exporters.perfetto._schema import (
     FORMAT_FOLDED,
     FORMAT_WITH_OTHERS,
     MAX_TRACKS,
-    NEEDS_STATE,
     REALTIME,
     SEQUENCE,
     STEPS,
@@ -128,8 +129,8 @@ def setup(
     calls: Ints | None = None,
 ) -> NDArray[np.uint8]:
     """Return the packets before all others; ``calls`` as in :func:`launch_slices`."""
-    begin = _serialized([_sequence_start(trace, ids, texts_of_args, sums), _clocks(clock, ids)])
-    summary = _serialized([_summary(trace, layout, sums)])
+    begin = serialized([_sequence_start(trace, ids, texts_of_args, sums), _clocks(clock, ids)])
+    summary = serialized([_summary(trace, layout, sums)])
     # The reader knows ikp's files by the first five.
     first_five = [begin, *descriptors(layout.tracks[:2]), summary]
     rest = [*descriptors(layout.tracks[2:]), *launch_slices(trace.launches, layout, clock, calls)]
@@ -137,22 +138,10 @@ def setup(
     return np.concatenate([*first_five, *rest])
 
 
-def _serialized(packets: list[TracePacket]) -> NDArray[np.uint8]:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
-
-    return np.frombuffer(TraceMessage(packet=packets).SerializeToString(), np.uint8)
-
-
-def _packet(flags: int = NEEDS_STATE) -> TracePacket:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
-
-    return TracePacket(trusted_packet_sequence_id=SEQUENCE, sequence_flags=flags)
-
-
 def _sequence_start(
     trace: Trace, ids: FirstIds, texts_of_args: tuple[str, ...], sums: Sums | None
 ) -> TracePacket:
-    packet = _packet(CLEARED_STATE)
+    packet = state_packet(SEQUENCE, CLEARED_STATE)
     packet.first_packet_on_sequence = True
     packet.trace_packet_defaults.timestamp_clock_id = STEPS
     for iid, region in enumerate(trace.regions, ids.region):
@@ -177,7 +166,7 @@ def _clocks(clock: Clock, ids: FirstIds) -> TracePacket:
     Perfetto wants time to ascend from one snapshot to the next of the same clocks. A further clock,
     which no packet is on, makes this file's clocks differ from those of any file joined with it.
     """
-    packet = _packet()
+    packet = state_packet(SEQUENCE)
     packet.clock_snapshot.primary_trace_clock = REALTIME
     packet.clock_snapshot.clocks.add(clock_id=REALTIME, timestamp=clock.now)
     packet.clock_snapshot.clocks.add(clock_id=STEPS, timestamp=clock.now, is_incremental=True)
@@ -186,7 +175,7 @@ def _clocks(clock: Clock, ids: FirstIds) -> TracePacket:
 
 
 def _summary(trace: Trace, layout: Layout, sums: Sums | None) -> TracePacket:
-    packet, facts = _packet(), _of_trace(trace, sums)
+    packet, facts = state_packet(SEQUENCE), _of_trace(trace, sums)
     packet.timestamp = 0  # no later than the first of all
     packet.track_event.type = EventType.INSTANT
     packet.track_event.track_uuid = layout.summary

@@ -7,13 +7,14 @@ instructions are bits of one integer: joins along a path hold more and more of t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly.effects import bits_of, members, operand
+from ikp.sass.disassembly.listing import Instruction
 
 
 @dataclass
@@ -42,6 +43,11 @@ class DefUse:
 
     flow: Flow
     ours: Collection[int] = ()
+
+    def each(self, *ops: str) -> Iterator[tuple[int, Instruction]]:
+        """Yield the instructions with some operations, and their indices; without ``ours``."""
+        code = self.flow.code
+        return ((at, code.instructions[at]) for at in code.of(*ops) if at not in self.ours)
 
     def source_bits(self, at: int, registers: int = -1) -> int:
         """Return the instructions that may have written what one reads, as bits.

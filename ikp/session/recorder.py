@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter, methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ikp.core.abi import OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
@@ -25,6 +25,7 @@ from ikp.progress import progress
 from ikp.session import launch_marks
 from ikp.session.arena import ReadySegments, SegmentKind, Shelf, checked_size
 from ikp.session.clocks import aligned, clock_of
+from ikp.session.copies import Copies, joined
 from ikp.session.current import Opening, closed
 from ikp.session.device import Device, device_of
 from ikp.session.ended_kernels import ended_or_failed, fault, lost, streams, wait, written
@@ -34,15 +35,12 @@ from ikp.session.known_launch import LASTS_S, ask_device, revoke
 from ikp.session.lifting import Drain
 from ikp.session.memory import BufferSize
 from ikp.session.provenance import provenance
-from ikp.session.replays import CapturedGraph, ReplayLog, joined, known
+from ikp.session.replays import CapturedGraph, ReplayLog, known
 from ikp.session.segment_sources import SourceReader, is_here, source_of, sources_of
 from ikp.session.service import DeviceService, service_of
 from ikp.session.stock import STOCK_BYTES, Stock
 from ikp.session.wishes import Settled, Wishes, device_facts
 from ikp.warning import warn
-
-if TYPE_CHECKING:
-    from ikp.session.copies import Copies
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -394,7 +392,9 @@ class Recording:
 
         ``facts`` gets those of the sessions that captured the graphs, and figures on the replays.
         """
-        logs = ((log.read(), log.graphs) for log in self._logs.values())
+        if not self._logs:
+            return taken
+        logs = ((log.read(), [g.facts for g in log.graphs]) for log in self._logs.values())
         launches, self.cut = joined(logs, facts)
         replayed = {id(segment) for segment, _ in launches}
         made = [
@@ -524,8 +524,6 @@ class Recording:
         None where a kernel has failed or does not end, or a stream is read as it runs: ``read``
         knows what to do. All kernels that were launched are waited for.
         """
-        from ikp.session.copies import Copies  # most programs have no windows
-
         self.collect(end=True)
         with self._still():
             every = self._in_order()

@@ -18,8 +18,9 @@ from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Segment
 from ikp.driver import replay_kernel
 from ikp.driver.replay_kernel import CONTROL, CONTROL_BYTES, LOG_HEADER_BYTES
-from ikp.session import replays
-from ikp.session.replays import CapturedGraph, Replayed
+from ikp.session import copies
+from ikp.session.copies import Replayed
+from ikp.session.replays import CapturedGraph
 from tests import segments as model
 from tests.core.decoding.checks import assert_same
 from tests.core.decoding.test_dense import densely
@@ -83,9 +84,9 @@ class Device:
         used = min(int(self.log[:8].view("<u8")[0]), self.room)
         buffers = [SimpleNamespace(segment=each) for each in self.segments]
         graph = CapturedGraph(1, None, cast("list[Any]", buffers), None)
-        found = replays._parts(self.log[LOG_HEADER_BYTES:][:used])
+        found = copies._parts(self.log[LOG_HEADER_BYTES:][:used])
         full = used == self.room
-        return replays._complete(graph, found, min(self.replays, self.most), full=full)
+        return copies._complete(graph, found, min(self.replays, self.most), full=full)
 
 
 def settled(source: SegmentSource, launch: model.Launch) -> SegmentSource:
@@ -235,9 +236,9 @@ def test_another_process_finds_the_same_in_a_copy_of_a_log() -> None:
     for seed in range(3):
         device.replay(sources, seed=seed)
     used = int(device.log[:8].view("<u8")[0])
-    graph = replays.CopiedGraph(1, device.segments, device.replays, {"a": "b"})
-    data = device.log[replays.LOG_HEADER_BYTES :][:used]
-    copy = replays.LogCopy(data, [graph], 2, Counter(), full=False)
+    graph = copies.CopiedGraph(1, device.segments, device.replays, {"a": "b"})
+    data = device.log[LOG_HEADER_BYTES:][:used]
+    copy = copies.LogCopy(data, [graph], 2, Counter(), full=False)
     there = pickle.loads(pickle.dumps(copy.bare()))  # noqa: S301 - our own
     (bare,) = there.graphs
     assert [each.nbytes for each in bare.segments] == [each.nbytes for each in device.segments]

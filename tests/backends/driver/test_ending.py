@@ -1,6 +1,6 @@
 """Ends that Python does not see: C's exit(), and a reset of the GPU."""
 
-from pathlib import Path
+import json
 
 import pytest
 
@@ -10,8 +10,15 @@ from tests.sass.compiled import code
 pytestmark = pytest.mark.any_pins
 
 
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """Exit code and output of a program for each way to end."""
+    folder = tmp_path_factory.mktemp("driver")
+    return json.loads(drive(folder, "ending", code("matmul").compiled.asm["cubin"], "matmul"))
+
+
 @pytest.mark.parametrize(
-    ("way", "ends", "said"),
+    ("way", "ends", "told"),
     [
         ("exit", 5, "told 11.0"),
         ("exit at once", 5, "told 11.0"),
@@ -24,16 +31,11 @@ pytestmark = pytest.mark.any_pins
     ],
 )
 def test_exit_of_c_is_told_while_launches_are_recorded(
-    way: str, ends: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: str, ends: int, told: str, said: dict
 ) -> None:
-    monkeypatch.setenv("WAY", way)
-    cubin = code("matmul").compiled.asm["cubin"]
-    assert drive(tmp_path, "ending", cubin, "matmul", ends=ends).strip() == said
+    assert said[way] == [ends, told]
 
 
-def test_no_event_is_asked_for_its_time_after_a_reset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WAY", "reset")
-    log = drive(tmp_path, "ending", code("matmul").compiled.asm["cubin"], "matmul")
-    assert "reset 0" in log and "gone" not in log
+def test_no_event_is_asked_for_its_time_after_a_reset(said: dict) -> None:
+    ends, log = said["reset"]
+    assert ends == 0 and "reset 0" in log and "gone" not in log

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
 from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, ExtraWork, LineFacts, RangeFacts
+from ikp.trace import Trace
 from tests.analysis.explain.launches import Scene, Warp
 
 pytestmark = pytest.mark.any_pins
@@ -16,6 +18,16 @@ pytestmark = pytest.mark.any_pins
 BLOCKS, WARPS, STEPS = 264, 8, 50
 TOOK = 1000
 """Nanoseconds of one step, 2,000 cycles; each SM has two blocks at once."""
+
+
+@cache
+def stepping(backend: str) -> Trace:
+    """Return a launch that is in one range all the time: a hundred thousand records, made once."""
+    scene = Scene()
+    ranges = [("step", TOOK * i, TOOK * (i + 1)) for i in range(STEPS)]
+    for block in range(BLOCKS):
+        scene.add(*(Warp(block, w, block % 132, 0, TOOK * STEPS, ranges) for w in range(WARPS)))
+    return scene.trace(device="NVIDIA H200", backend=backend)
 
 
 def verdict(
@@ -26,14 +38,9 @@ def verdict(
     **more: Any,
 ) -> Verdict:
     """Return the verdict on a launch that is in one range all the time."""
-    scene = Scene()
-    ranges = [("step", TOOK * i, TOOK * (i + 1)) for i in range(STEPS)]
-    for block in range(BLOCKS):
-        scene.add(*(Warp(block, w, block % 132, 0, TOOK * STEPS, ranges) for w in range(WARPS)))
     ranges_of = {"step": facts, **({"kernel": kernel} if kernel else {})}
     code = replace(CodeFacts("sm_90a", 64, 0, ranges=ranges_of, kernel=named), **more)
-    trace = scene.trace(device="NVIDIA H200", backend=language)
-    return replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    return replace(stepping(language), provenance={f"{FACTS}kernel": code.text()}).explain()
 
 
 def found(facts: RangeFacts, name: str, **more: Any) -> Finding | None:

@@ -118,6 +118,7 @@ if "RANK" not in os.environ:
 """
 
 
+@pytest.mark.any_pins
 def test_a_process_without_launches_has_what_its_host_did(tmp_path: Path) -> None:
     """A rank that launches nothing, or kernels of libraries alone, is in the picture."""
     done = run(tmp_path, WITHOUT_LAUNCHES)

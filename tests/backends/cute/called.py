@@ -1,9 +1,9 @@
-"""A kernel whose helpers are called at several places; compiled with its lines, or without.
+"""Kernels whose helpers are called at several places; compiled with their lines, or without.
 
-A process of its own compiles it, since CuTe looks at the environment as it is imported:
-``python -m tests.backends.cute.called lines`` prints a hash of the machine code and, of each
-instruction that reaches memory or waits for the block, the lines that it comes from; and the names
-of its regions. Another kernel's module may follow.
+A process of its own compiles them, since CuTe looks at the environment as it is imported:
+``python -m tests.backends.cute.called lines MODULE...`` prints, of each module's kernel, a hash of
+the machine code and, of each instruction that reaches memory or waits for the block, the lines that
+it comes from; and the names of its regions.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from tests.backends.cute.dump import dump_to_temporary_folder
 OPERATIONS = ("LDG", "STG", "BAR")
 
 
-def main() -> None:
+def main(how: str, *modules: str) -> None:
     dump_to_temporary_folder()
-    how, which, *_ = [*sys.argv[1:], *("", "called_kernel")[len(sys.argv) - 1 :]]
+    said = {}
     with with_lines() if how == "lines" else nullcontext():
         from tests.backends.cute import compiling
 
-        arguments = (compiling.floats(), compiling.number())
-        module = import_module(f"tests.backends.cute.{which}")
-        made = compiling.compile_cute(module.launch, *arguments)
-    json.dump(told(made.compiled.asm["cubin"], made.compiled.asm["ptx"]), sys.stdout)
+        for each in modules:
+            arguments = (compiling.floats(), compiling.number())
+            launch = import_module(f"tests.backends.cute.{each}").launch
+            made = compiling.compile_cute(launch, *arguments).compiled.asm
+            said[each] = told(made["cubin"], made["ptx"])
+    json.dump(said, sys.stdout)
 
 
 def told(cubin: bytes, ptx: str) -> dict[str, object]:
@@ -50,4 +52,4 @@ def told(cubin: bytes, ptx: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -29,11 +29,13 @@ ROOT = Path(__file__).parents[3]
 
 
 @cache
-def compiled(*how: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.backends.cute.called", *how]
+def compiled(how: str = "lines") -> dict[str, dict[str, Any]]:
+    """Return what the program found out of kernels' code, by their modules."""
+    modules = ("called_kernel", "waiting_kernel")
+    command = [sys.executable, "-m", "tests.backends.cute.called", how, *modules]
     ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    made: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    made: dict[str, dict[str, Any]] = json.loads(ran.stdout.splitlines()[-1])
     return made
 
 
@@ -44,15 +46,16 @@ def line(comment: str) -> int:
 
 
 def test_the_machine_code_is_the_same() -> None:
-    assert compiled("lines")["code"] == compiled()["code"]
-    assert not any(lines for _, lines in compiled()["lines"])
+    lines, plain = compiled(), compiled("plain")
+    assert all(lines[each]["code"] == plain[each]["code"] for each in lines)
+    assert not any(lines for each in plain.values() for _, lines in each["lines"])
 
 
 def test_each_call_of_a_helper_is_told_apart() -> None:
     """Branches and loops, which CuTe makes functions of, are no calls."""
     read, write, barrier, inner = map(line, ("read", "write", "barrier", "inner call"))
     even, odd, behind = map(line, ("even", "odd", "behind"))
-    made = compiled("lines")["lines"]
+    made = compiled()["called_kernel"]["lines"]
     found = {op: {tuple(lines) for which, lines in made if which == op} for op, _ in made}
     assert found["LDG"] == {(read, inner, even), (read, odd), (read, behind)}
     assert found["STG"] == {(write, even), (write, odd), (write, behind)}
@@ -71,7 +74,8 @@ def test_without_a_name_it_compiles_as_it_would(
 
 def test_a_wait_is_named_by_the_pipeline_that_its_source_waits_for() -> None:
     """CuTe's own names of barriers are in neither the PTX nor the machine code."""
-    waits = [each for each in compiled("lines", "waiting_kernel")["regions"] if "mbarrier" in each]
+    regions = compiled()["waiting_kernel"]["regions"]
+    waits = [each for each in regions if "mbarrier" in each]
     assert [re.sub(r"\d+", "", each) for each in waits] == [
         "mbarrier wait @waiting_kernel.py: (ring.producer_acquire)",
         "mbarrier wait @waiting_kernel.py: (ring.consumer_wait)",

@@ -1,6 +1,6 @@
 """Ends, or resets the GPU, in each of several ways; prints what came, and the exit codes.
 
-Run by ``test_ending.py`` in a process of its own, in which no driver has been loaded. That forks for
+Run by ``test_ending.py`` in a process of its own, in which no driver has been loaded. It forks for
 each way. To import torch takes seconds, so it does it before most of them.
 """
 

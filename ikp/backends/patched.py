@@ -110,13 +110,15 @@ class Wanted:
     which no other launch is recorded.
     """
 
-    __slots__ = ("aside", "launch", "left", "others", "over")
+    __slots__ = ("aside", "kernel", "launch", "left", "others", "over", "tries")
 
     def __init__(self) -> None:
         self.launch: Any = None  # a WantedLaunch
         self.left: Any = None  # a LeftLaunch (repeats.py) that is under way
         self.others = 0
         self.over = ""  # the kernel whose launch is under way, and which is recorded no more
+        self.kernel: Any = None  # the same, as its launcher knows it
+        self.tries = 0  # how many autotuners try kernels
         self.aside = _aside[-1]()
 
 
@@ -167,22 +169,31 @@ def others() -> Iterator[None]:
         here.aside.value -= 1
 
 
-def pass_by(name: str, call: Callable[..., object], *args: object, **kwargs: object) -> object:
+def pass_by(
+    name: str, call: Callable[..., object], kernel: object, *args: object, **kwargs: object
+) -> object:
     """Launch a kernel that is recorded no more by its own call, and record nothing inside it.
 
     Each launch of a program may come here, so this is no context manager, which takes 1 us.
+
+    Args:
+        name: the kernel's.
+        call: launches it, as ``call(kernel, *args, **kwargs)``.
+        kernel: as its launcher knows it.
+        args: of the launch.
+        kwargs: of the launch.
     """
     here = wanted()
-    before, aside = here.over, here.aside
+    before, known, aside = here.over, here.kernel, here.aside
     here.others += 1
     aside.value += 1
-    here.over = name
+    here.over, here.kernel = name, kernel
     try:
-        return call(*args, **kwargs)
+        return call(kernel, *args, **kwargs)
     finally:
         here.others -= 1
         aside.value -= 1
-        here.over = before
+        here.over, here.kernel = before, known
 
 
 @contextmanager
@@ -360,22 +371,27 @@ def made(
         PatchError: it can't be patched, or is not to be.
         KernelError: the chosen code is not in it.
     """
-    # A program that records no launch never imports this.
-    from ikp.sass.assembly.chips import untested_asked
-
     if os.environ.get("IKP_PATCH") == "0":
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
-    plan = launch.plan
-    options: dict[str, Any] = {"detail": plan.detail, "language": launch.language}
-    options |= {"block": block, "shared": shared, "select": grid.select}
+    plan, language = launch.plan, launch.language
     with in_words(name, shown):
         if assemble is not None:
+            options: dict[str, Any] = {"detail": plan.detail, "language": language}
+            options |= {"block": block, "shared": shared, "select": grid.select}
             patched = _marked(code, name, ptx, assemble, options)
         else:
-            options |= {"lines": plan.lines, "functions": plan.functions, "ranges": plan.ranges}
-            options |= {"max_overhead": plan.max_overhead, "argue": argue, "spare": spare}
-            options |= {"flat": grid.flat, "sure": grid.sure, "blocks": grid.blocks}
-            patched = _patched(code, name, options | {"ptx": ptx, "untested": untested_asked()})
+            # A program that records no launch never imports this.
+            from ikp.backends.patch_input import PatchInput
+
+            asked = PatchInput.of(
+                *(code, name, ptx, plan, language),
+                shared=shared,
+                block=block,
+                argue=argue,
+                spare=spare,
+                grid=grid,
+            )
+            patched = asked.patched()
     for each in patched.names:
         intern(each, shown if each == name else "")
     return patched
@@ -390,34 +406,6 @@ def _marked(
     made = mark(ptx, code, name, assemble, **options)
     plain = None if made.patch.declared is None else code
     return replace(made.patch, kept=keep(made.patch, name, made.text, options["shared"], plain))
-
-
-def _patched(code: bytes, name: str, options: dict[str, Any]) -> Patch:
-    """Insert probes into a kernel's machine code, and keep it; or return a patch kept before.
-
-    Raises:
-        PatchError: the kernel is refused, now or before.
-    """
-    from ikp.probes.kept_patch import KeptPatch
-
-    place = KeptPatch.of(code, name, options)
-    known = place.read() if place is not None else None
-    if isinstance(known, str):
-        raise PatchError(known)
-    if known is not None:
-        return known
-    from ikp.probes.patch import patch  # with all that patches: a tenth of a second
-
-    try:
-        made = patch(code, name, **options)
-    except PatchError as error:
-        if place is not None:
-            place.write(str(error))
-        raise
-    made = replace(made, kept=keep(made, name, options["ptx"], options["shared"], code))
-    if place is not None:
-        place.write(made)
-    return made
 
 
 def add_facts(session: Session, label: str, launch: RecordedLaunch) -> None:

@@ -70,6 +70,13 @@ class KeptPatch:
             caches.keep(self.path, self.key, json.dumps(facts).encode())
 
 
+def prepare() -> None:
+    """Find out what all entries' keys have in common, once in a process."""
+    with suppress(OSError, InspectError):
+        _own_sources()
+        _disassembler()
+
+
 def _facts(patch: Patch) -> dict[str, Any]:
     """Return a patch as JSON, but for its machine code.
 

@@ -22,15 +22,34 @@ class Counts(Protocol):
     aside: set[str]  # libraries whose kernels run plain, because ``--kernel`` does not name them
 
 
+class Patching(Protocol):
+    """The patches of kernels that run plain between windows, made by another process."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there are kernels to patch now."""
+
+    def go_on(self) -> None:
+        """Have them patched.
+
+        Raises:
+            OSError: no process can be started.
+        """
+
+
 class Watched(Counts, Protocol):
     """A launcher of a program's kernels, with probes or plain, which counts both."""
 
     session: Callable[[], profile | None]  # the session that records now
     plan: Plan
     idle: bool  # nothing is recorded now
+    ahead: Patching | None  # of kernels that run plain meanwhile
     standby: Callable[[], profile | None] | None  # gives captured launches buffers meanwhile
     profiler: Callable[[bool], None]  # called at cudaProfilerStart (True) and cudaProfilerStop
     exits: Callable[[], None]  # called as the program calls C's exit()
+
+    def look_ahead(self) -> None:
+        """Note kernels that run plain while nothing is recorded, to have them patched."""
 
     def begin_anew(self) -> None:
         """Count all launches from zero, and decide anew on each kernel."""

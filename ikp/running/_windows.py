@@ -56,6 +56,9 @@ class Windowed(Protocol):
     def prepare(self) -> None:
         """Import what sessions and traces need."""
 
+    def patch_ahead(self) -> None:
+        """Have another process patch kernels that ran plain, before a window opens."""
+
     def open_window(self, number: int) -> None:
         """Open the session of a window, and record from now on."""
 
@@ -124,6 +127,9 @@ class Windows:
             if not self._over.is_set() and self._wanted() != self._open:
                 self._open = not self._open
                 self._change()
+            if not self._open and call is None:
+                with suppress(Exception):  # a window patches what it needs
+                    self._recording.patch_ahead()
             if call is not None:
                 self._wait()
                 call[1].set()

@@ -78,6 +78,7 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
     with installed(), ExitStack() as undo:
         if options.is_idle:
             recording.windows = Windows(recording, options.while_file)
+            launcher.look_ahead()
             launcher.standby = _StandingBy(options) if options.replays else None
         elif family is not None and not family.is_root:
             launcher.session = _Child(recording)
@@ -310,6 +311,17 @@ class Recording:
         import ikp.running.apart  # noqa: F401
 
         registry.prepare(self.options.path)
+
+    def patch_ahead(self) -> None:
+        """Have another process patch kernels that ran plain, before a window opens.
+
+        Raises:
+            OSError: it can't be started.
+        """
+        ahead = self.launcher.ahead
+        if ahead is not None and ahead.is_due:
+            with importing, installed():
+                ahead.go_on()
 
     def open_window(self, number: int) -> None:
         """Open the session of a window, and record from now on.

@@ -152,6 +152,9 @@ def test_a_window_opens_while_the_trace_of_the_one_before_is_written(tmp_path: P
         def prepare(self) -> None:
             pass
 
+        def patch_ahead(self) -> None:
+            pass
+
         def open_window(self, number: int) -> None:
             done.append(f"opened {number}")
 
@@ -181,6 +184,50 @@ def test_a_window_opens_while_the_trace_of_the_one_before_is_written(tmp_path: P
     threading.Timer(0.2, may_end.set).start()
     windows.stop()
     assert sorted(done[4:]) == ["written 1", "written 2"], "a program ends behind its traces"
+
+
+def test_kernels_are_patched_between_windows_alone_and_no_window_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    done, go = list[str](), tmp_path / "go"
+
+    class Recording:
+        launcher: Any = types.SimpleNamespace()
+        family = None
+
+        def prepare(self) -> None:
+            pass
+
+        def patch_ahead(self) -> None:
+            done.append("patch")
+            raise OSError("no process can be started")
+
+        def open_window(self, number: int) -> None:
+            done.append(f"opened {number}")
+
+        def close_window(self, number: int) -> Any:
+            done.append(f"closed {number}")
+            return list[str]
+
+    def wait_for(what: str) -> None:
+        until = time.monotonic() + 60
+        while what not in done:
+            assert time.monotonic() < until, done
+            time.sleep(0.01)
+
+    windows = Windows(Recording(), str(go))
+    windows.start()
+    for number in (1, 2):
+        wait_for("patch")
+        go.touch()
+        wait_for(f"opened {number}")
+        time.sleep(0.2)
+        go.unlink()
+        wait_for(f"closed {number}")
+        opened, closed = done.index(f"opened {number}"), done.index(f"closed {number}")
+        assert closed == opened + 1
+        del done[:]
+    windows.stop()
 
 
 FORKS = """\

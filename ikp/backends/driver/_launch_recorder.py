@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ikp.backends import loaded, patched
 from ikp.backends.argument import Argument
@@ -31,6 +31,9 @@ from ikp.sass.cubins.module_memory import shared
 from ikp.session.current import Session
 from ikp.session.known_launch import SlowError
 from ikp.unedited.plan import Plan, at_level
+
+if TYPE_CHECKING:
+    from ikp.backends.patch_input import PatchInput
 
 _BODY = (
     "captured into a graph that the program has made (cuStreamBeginCaptureToGraph), such as the "
@@ -61,6 +64,10 @@ class _Latest(threading.local):
     launch: tuple[Any, Callable[[], None] | None] | None = None
     """The kernel, and what forgets the launch's buffer. That holds the buffer until then."""
     holds: object = None
+
+
+def _not_looked_up(symbol: str) -> int:
+    raise PatchError(f"{symbol} is not looked up in a module that may be gone.")
 
 
 @dataclass(slots=True)
@@ -360,6 +367,36 @@ class LaunchRecorder:
             argue=argue,
             grid=grid,
         )
+
+    def to_patch(
+        self, kernel: SeenKernel, launch: InterposedLaunch, grid: LaunchGrid
+    ) -> tuple[Hashable, Callable[[], PatchInput | None]]:
+        """Return a kernel as a recorded launch like this one has it: its key, and what makes it.
+
+        Any thread may make it, also when the kernel is gone. That returns None of a kernel whose
+        code the driver compiles, and raises ``PatchError`` where it refers to variables of its
+        module: they would have to be looked up in that.
+        """
+        plan, chip = at_level(self.launcher.plan, "machine"), cuda.chip()
+        block = launch.block[0], launch.block[1], launch.block[2]
+        nbytes, argue = launch.shared, bool(launch.extensible)
+
+        def made() -> PatchInput | None:
+            from ikp.backends.patch_input import PatchInput
+
+            code = self.seen.own_code(kernel, chip)
+            if code is None:
+                return None
+            return PatchInput.of(
+                *(shared(code, kernel.symbol, _not_looked_up), kernel.symbol, ptx_of(kernel)),
+                *(plan, language_of(kernel)),
+                shared=nbytes,
+                block=block,
+                argue=argue,
+                grid=grid,
+            )
+
+        return (kernel.id, nbytes, block, argue, grid), made
 
     def _copy_constants(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -130,6 +131,16 @@ class SeenCode:
                     del self._compiled[next(iter(self._compiled))]
                 self._compiled[key] = code
         return code
+
+    def own_code(self, kernel: SeenKernel, chip: tuple[int, int]) -> bytes | None:
+        """Return the cubin with a kernel that its image has for a chip; None where it has none.
+
+        Raises:
+            PatchError: the image is gone.
+        """
+        with suppress(NoCodeError):
+            return cubin(self._image(kernel.holder), kernel.symbol, chip)
+        return None
 
     def to_patch(self, kernel: SeenKernel) -> bytes:
         """Return the cubin with a kernel that is to be patched, and note what memory it refers to.

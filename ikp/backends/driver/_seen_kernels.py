@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ikp.backends.driver._hook import DriverObject, HandleKind
 from ikp.backends.driver._names import bare, demangled, labels, readable
 from ikp.backends.labels import Labels
+from ikp.backends.launched_grid import LaunchGrid
 from ikp.core.abi import Language
 from ikp.driver import cuda_functions
 from ikp.sass.cubins.attributes import Parameter
@@ -24,6 +25,10 @@ from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.module_memory import constants, variables
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
+
+if TYPE_CHECKING:
+    from ikp.backends.ahead import Ahead
+    from ikp.backends.patch_input import PatchInput
 
 Digest = bytes | None
 """The digest of a kernel's code; None where the code can't be read."""
@@ -101,6 +106,7 @@ class Chooser(Protocol):
     aside: set[str]  # libraries whose kernels run plain
     labels: Labels
     idle: bool  # nothing is recorded now
+    ahead: Ahead | None  # patches kernels that run plain meanwhile
     wakers: list[Callable[[], None]]  # called when it is to record again
     profiler: Callable[[bool], None]  # called at cudaProfilerStart (True) and cudaProfilerStop
     exits: Callable[[], None]  # called as the program calls C's exit()
@@ -118,6 +124,15 @@ class Chooser(Protocol):
         """Return whether a session is to record all later launches of a kernel.
 
         It holds until stocks are revoked (``ikp.session.known_launch``).
+        """
+
+    def to_patch(self, kernel: Any, function: int, grid: LaunchGrid) -> PatchInput | None:
+        """Return a kernel that another launcher launches, to patch ahead; None of none.
+
+        Args:
+            kernel: as that one knows it.
+            function: the driver's handle that was launched.
+            grid: of the launch.
         """
 
     def count_more(self, kernel: Any, number: int) -> None:

@@ -6,9 +6,9 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ikp.backends.driver._repeating import look_after
 from ikp.backends.driver._seen_code import SeenCode
 from ikp.backends.driver._seen_kernels import Chooser, SeenKernel
 from ikp.backends.labels import Labels
+from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.repeats import LeftLaunch
 from ikp.backends.timed import timed
 from ikp.driver import cuda
@@ -168,6 +169,8 @@ class Launches:
     def _answer(self, launch: hooks.InterposedLaunch) -> None:
         self.recorder.forget_latest()
         if self.launcher.idle and not self.launcher.standing:
+            with suppress(IkpError):  # a window says what is wrong
+                self._note_ahead(launch)
             launch.decide()
             return
         if launch.node:
@@ -192,6 +195,27 @@ class Launches:
             launch.instead = self.recorder.of_session(kernel, session, launch)
         elif not self._timed(launch) and (reason := self.launcher.over(kernel)):
             self._decide(launch, kernel, reason)
+
+    def _note_ahead(self, launch: hooks.InterposedLaunch) -> None:
+        """Note a kernel that is launched plain, and may be recorded in a later window."""
+        launcher, here, function = self.launcher, patched.wanted(), int(launch.function or 0)
+        ahead = launcher.ahead
+        if ahead is None or launch.node or here.tries or function in loaded.functions:
+            return
+        selection = patched.chosen(launcher.buffer)
+        grid = LaunchGrid.of(grid_of(launch), selection, launcher.plan.sample, captured=False)
+        if here.over:
+            another = partial(launcher.to_patch, here.kernel, function, grid)
+            ahead.note((function, grid), another)
+        elif not here.others:
+            kernel = self.seen.kernel(launch)
+            if kernel is not None and not self._aside(kernel) and self._is_named(kernel):
+                ahead.note(*self.recorder.to_patch(kernel, launch, grid))
+
+    def _is_named(self, kernel: SeenKernel) -> bool:
+        """Return whether the user has named a kernel, or none."""
+        kernels = self.launcher.kernels
+        return kernels is None or any(map(kernels.search, kernel.names))
 
     def _of_another(self, launch: hooks.InterposedLaunch) -> None:
         """Launch what another launcher of ikp's has decided on; its own patched code at once."""

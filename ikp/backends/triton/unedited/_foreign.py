@@ -45,9 +45,15 @@ def is_jitted(kernel: object) -> bool:
 
 def handles(kernel: Untyped) -> set[int]:
     """Return the driver's handles of a function's compiled kernels that are loaded."""
-    compiled = [each for cache in kernel.device_caches.values() for each in cache[0].values()]
-    found = (getattr(each, "function", None) for each in compiled)
-    return {each for each in found if isinstance(each, int)}
+    return set(loaded(kernel))
+
+
+def loaded(kernel: Untyped) -> dict[int, Untyped]:
+    """Return a function's compiled kernels that are loaded, by the driver's handle."""
+    caches = tuple(kernel.device_caches.values())
+    compiled = [each for cache in caches for each in tuple(cache[0].values())]
+    found = ((getattr(each, "function", None), each) for each in compiled)
+    return {handle: each for handle, each in found if isinstance(handle, int)}
 
 
 def set_own_launch(

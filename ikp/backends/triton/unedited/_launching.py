@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ikp.backends.checked import report
 from ikp.backends.labels import Labels
+from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.patched import (
     RecordedLaunch,
     chosen,
@@ -48,6 +49,10 @@ from ikp.session.storage import drives_cuda
 from ikp.signals import deferred, pass_on
 from ikp.unedited.plan import ALL, BEST, Plan, at_level, has_no_end
 
+if TYPE_CHECKING:
+    from ikp.backends.ahead import Ahead
+    from ikp.backends.patch_input import PatchInput
+
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 _CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
@@ -68,13 +73,16 @@ _tuning = trials = _Tuning()
 @contextmanager
 def tuning() -> Iterator[None]:
     """Run kernels plain: an autotuner compares their times, and marks would change them."""
+    here = wanted()
     _tuning.depth += 1
-    wanted().aside.value += 1
+    here.aside.value += 1
+    here.tries += 1
     try:
         yield
     finally:
         _tuning.depth -= 1
-        wanted().aside.value -= 1
+        here.aside.value -= 1
+        here.tries -= 1
 
 
 def _unheard(starts: bool) -> None:
@@ -113,6 +121,8 @@ class Launcher:
     """Called at the program's cudaProfilerStart (True) and cudaProfilerStop."""
     exits: Callable[[], None] = nothing
     """Called as the program calls C's exit()."""
+    ahead: Ahead | None = None
+    """Patches kernels that run plain while nothing is recorded; None where no window opens."""
     specials: Specials = field(init=False)
     _kernels: dict[str, KernelLaunches] = field(default_factory=dict)
     """The launches of each kernel in the latest session that recorded some."""
@@ -287,6 +297,32 @@ class Launcher:
         if self.plan.level != BEST or not takes_source(kernel):
             return self.plan
         return at_level(self.plan, "machine" if self.plan.needs_machine_code else "source")
+
+    def look_ahead(self) -> None:
+        """Note kernels that run plain while nothing is recorded, to have them patched."""
+        from ikp.backends.ahead import Ahead
+
+        self.ahead = Ahead()
+
+    def to_patch(
+        self, kernel: JittedFunction, function: int, grid: LaunchGrid
+    ) -> PatchInput | None:
+        """Return a kernel as a recorded launch like an earlier, plain one has it patched.
+
+        Args:
+            kernel: it.
+            function: the driver's handle that was launched.
+            grid: of the launch.
+
+        Returns:
+            It; None where no such launch has its machine code patched.
+        """
+        plan = self.way(kernel)
+        if not is_jitted(kernel) or plan.level not in ("machine", BEST):
+            return None
+        from ikp.backends.triton.unedited import _machine_code as machine_code
+
+        return machine_code.to_patch(kernel, function, at_level(plan, "machine"), grid)
 
     def record(
         self,

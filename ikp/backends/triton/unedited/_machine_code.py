@@ -17,11 +17,13 @@ from ikp.backends.checked import PlainLaunch, checked
 from ikp.backends.further_runs import run_further
 from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.loaded import Module, modules
+from ikp.backends.patch_input import PatchInput
 from ikp.backends.patched import RecordedLaunch, add_arguments, aside, made, taken, wanted
 from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _arguments as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited._repeated import KnownLaunch, NextLaunch, passing
+from ikp.core.abi import Language
 from ikp.driver import cuda, cuda_functions
 from ikp.errors import InspectError, PatchError
 from ikp.probing import Feature, Untyped
@@ -278,6 +280,30 @@ def _patch(
         return patch
     first, *notes = patch.notes
     return replace(patch, notes=(f"{why}{first}", *notes))
+
+
+def to_patch(kernel: Untyped, function: int, plan: Plan, grid: LaunchGrid) -> PatchInput | None:
+    """Return a compiled kernel as a recorded launch like an earlier, plain one has it patched.
+
+    Args:
+        kernel: the jitted function.
+        function: the driver's handle that was launched.
+        plan: of the machine code.
+        grid: of the launch.
+
+    Returns:
+        It; None where the function has no such kernel any more.
+    """
+    compiled = foreign.loaded(kernel).get(function)
+    if compiled is None:
+        return None
+    return PatchInput.of(
+        *(bytes(compiled.asm["cubin"]), compiled.name, str(compiled.asm.get("ptx", ""))),
+        *(plan, Language.TRITON),
+        shared=int(getattr(compiled.metadata, "shared", 0)),
+        spare=foreign.has_no_scratch(compiled.run),
+        grid=grid,
+    )
 
 
 def _assembled(compiled: Untyped, ptx: str) -> bytes:

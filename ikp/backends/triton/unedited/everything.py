@@ -8,9 +8,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ikp.after_import import stepping_into
 from ikp.backends.checked import REFUSED
+from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.patched import others, pass_by, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
@@ -32,6 +34,9 @@ from ikp.session.current import Session
 from ikp.signals import pass_on
 from ikp.unedited.plan import ALL, NOT_NAMED, has_no_end
 from ikp.warning import warn
+
+if TYPE_CHECKING:
+    from ikp.backends.patch_input import PatchInput
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 NO_ROOM = "no room left for recordings (--memory)"
@@ -84,6 +89,13 @@ class Everything(Launcher):
         """Return whether a session is to record all later launches of a kernel."""
         ends = full_name(kernel) in self.failed or session.held >= self.room // 2
         return not ends and Launcher.lasts(self, kernel, session)
+
+    def to_patch(
+        self, kernel: JittedFunction, function: int, grid: LaunchGrid
+    ) -> PatchInput | None:
+        """Return a kernel to patch ahead; None of one that is not chosen."""
+        named = self._chosen_by_name(kernel)
+        return Launcher.to_patch(self, kernel, function, grid) if named else None
 
     @property
     def goes_on(self) -> bool:
@@ -159,7 +171,7 @@ def stepping_in(launcher: Launcher) -> AbstractContextManager[None]:
         {
             foreign.JIT: lambda module: _compiled(module, launcher),
             foreign.INTERPRETER: lambda module: _interpreted(module, launcher),
-            foreign.AUTOTUNER: _trials,
+            foreign.AUTOTUNER: lambda module: _trials(module, launcher),
             foreign.HEURISTICS: lambda module: inductor.step_in(module, launcher),
         }
     )
@@ -226,8 +238,11 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
     return restore
 
 
-def _trials(module: ModuleType) -> Callable[[], None]:
-    """Have autotuners try plain kernels."""
+def _trials(module: ModuleType, launcher: Launcher) -> Callable[[], None]:
+    """Have autotuners try plain kernels.
+
+    Between windows, the driver's hook asks again about the kernel that is chosen.
+    """
     if not foreign.TRITON.has(foreign.TRIALS):
         return _nothing
     kind: Untyped = module.Autotuner
@@ -236,7 +251,10 @@ def _trials(module: ModuleType) -> Callable[[], None]:
     @functools.wraps(original)
     def bench(self: object, /, *args: object, **kwargs: object) -> object:
         with tuning():
-            return original(self, *args, **kwargs)
+            found = original(self, *args, **kwargs)
+        for wake in launcher.wakers if launcher.idle else ():
+            wake()
+        return found
 
     kind._bench = bench
     return lambda: setattr(kind, "_bench", original)

@@ -1,0 +1,128 @@
+"""Kernels that ran plain between windows are patched, by another process, when one opens."""
+
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ikp.backends import ahead
+from ikp.backends.ahead import MOST, Ahead
+from ikp.backends.patch_input import PatchInput
+from ikp.backends.patched import wanted
+from ikp.errors import PatchError
+from ikp.unedited.plan import plan
+from tests.backends.driver.driving import ROOT, fake_driver
+from tests.sass.compiled import code
+
+pytestmark = pytest.mark.any_pins
+
+
+def windowed(folder: Path, **env: str) -> dict:
+    """Return what the program printed that launches kernels between windows, and in one."""
+    fake_driver(folder)
+    image = folder / "kernel.cubin"
+    image.write_bytes(code("matmul").compiled.asm["cubin"])
+    program = "tests.backends.triton.unedited.windowing"
+    ran = subprocess.run(
+        [sys.executable, "-m", program, str(image), "matmul"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": str(folder),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "TRITON_CACHE_DIR": str(folder / "triton"),
+            **env,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not ran.returncode, ran.stderr
+    made: dict = json.loads(ran.stdout)
+    return made
+
+
+@pytest.mark.compiled
+def test_what_a_window_asks_for_is_patched_before_it_opens(tmp_path: Path) -> None:
+    """Of a Triton kernel and one of the driver's, with blocks that all record, or a sample."""
+    said = windowed(tmp_path)
+    assert said["asked"] == said["ahead"] and len(said["ahead"]) == 4
+    assert said["patched"] == [] and said["failed"] == {}
+    assert sum(said["recorded"].values()) == 4
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The names of kernels that each process was sent."""
+    found: list[list[str]] = []
+    monkeypatch.setattr(ahead, "_send", lambda each: found.append([one.name for one in each]))
+    monkeypatch.setattr(ahead, "QUIET_S", 0.0)
+    return found
+
+
+def kernel(name: str) -> PatchInput:
+    return PatchInput(b"sixsix", name, {"detail": "loops"})
+
+
+def gone() -> PatchInput | None:
+    raise PatchError("its module is gone.")
+
+
+def test_each_kernel_is_sent_once_and_what_is_gone_is_left_out(sent: list[list[str]]) -> None:
+    noted = Ahead()
+    assert not noted.is_due
+    for key, each in enumerate((lambda: kernel("a"), gone, lambda: None, lambda: kernel("b"))):
+        noted.note(key, each)
+        noted.note(key, each)
+    assert noted.is_due
+    noted.go_on()
+    noted.note(0, lambda: kernel("a"))
+    assert sent == [["a", "b"]] and not noted.is_due
+
+
+def test_a_process_is_sent_no_more_than_it_can_hold(
+    sent: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "_LARGE", 10)
+    noted = Ahead()
+    for name in "abcde":
+        noted.note(name, lambda name=name: kernel(name))
+    while noted.is_due:
+        noted.go_on()
+    assert sent == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_the_number_of_kernels_is_bounded(sent: list[list[str]]) -> None:
+    noted = Ahead()
+    for number in range(2 * MOST):
+        noted.note(number, lambda number=number: kernel(str(number)))
+        if number % 100 == 0:
+            noted.go_on()
+    noted.go_on()
+    assert sum(map(len, sent)) == MOST
+
+
+@pytest.mark.skipif("not __import__('importlib.util').util.find_spec('triton')")
+def test_between_windows_a_kernel_that_was_tried_out_is_asked_about_again() -> None:
+    """A trial is not noted, for it may be of a configuration that is not chosen."""
+    from ikp.backends.triton.unedited import everything
+
+    class Autotuner:
+        def _bench(self) -> int:
+            return wanted().tries
+
+    launcher = everything.Everything(plan("kernel"), lambda: None, idle=True)
+    woken: list[bool] = []
+    launcher.wakers.append(lambda: woken.append(launcher.idle))
+    module: Any = types.SimpleNamespace(Autotuner=Autotuner)
+    undo = everything._trials(module, launcher)
+    assert Autotuner()._bench() == 1 and woken == [True] and wanted().tries == 0
+    launcher.idle = False
+    assert Autotuner()._bench() == 1 and woken == [True]
+    undo()
+    assert Autotuner()._bench() == 0

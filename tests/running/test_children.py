@@ -237,13 +237,10 @@ def test_a_rank_that_recorded_nothing_is_named(option: str, why: str, tmp_path: 
 
 
 PAIR = """\
-import os, sys
+import subprocess, sys
 from kern import work
 work(1)
-if os.fork() == 0:
-    work(2)
-    os._exit(0)
-os.wait()
+subprocess.run([sys.executable, "-c", "from kern import work; work(2)"])
 """
 
 
@@ -251,12 +248,12 @@ def test_one_file_of_all_is_left_out_where_it_is_told_why(tmp_path: Path) -> Non
     """Each process's trace is there whatever comes of the one of all."""
     parts = {"x.pftrace": 1, "x.child1.pftrace": 2}
     whole = tmp_path / "x.all.pftrace"
-    done, launches = run(tmp_path, PAIR, "--out", "x.pftrace", "--no-merge", slim=False)
+    done, launches = run(tmp_path, PAIR, "--out", "x.pftrace", "--no-merge")
     assert launches == parts and not whole.exists()
     assert "not joined into one file: --no-merge.\n" in done.stderr
     assert "next: ikp merge x.pftrace x.child1.pftrace x.all.pftrace" in done.stderr
     mine = (tmp_path / "x.pftrace").rename(whole).read_bytes()
     (tmp_path / "x.child1.pftrace").unlink()
-    done, launches = run(tmp_path, PAIR, "--out", "x.pftrace", slim=False)
+    done, launches = run(tmp_path, PAIR, "--out", "x.pftrace")
     assert whole.read_bytes() == mine, done.stderr
     assert f"{whole} was not written: {whole} exists" in done.stderr

@@ -10,12 +10,15 @@ import numpy as np
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.copied_runs import not_found
+from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.overview import Chosen
+from ikp.analysis.explain.places import hot_ranges
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.use_of_hardware import room_of
 from ikp.analysis.explain.verdict import Unknown
 from ikp.analysis.perturbation import recording_share
 from ikp.core.code_facts import NO_FACTS
+from ikp.core.run_figures import ADDRESSES, NO_ADDRESSES
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
@@ -65,6 +68,7 @@ def unknowns(launch: Prepared, chosen: Chosen) -> Iterator[Unknown]:
     if launch.on_gpu:
         yield from _room(launch)
     yield from not_found(launch)
+    yield from _counts(launch)
     yield from _marks(launch)
     yield from _comparisons(launch, chosen)
 
@@ -90,6 +94,21 @@ def _times(launch: Prepared) -> Iterator[Unknown]:
         yield Unknown(
             "how well clocks of SMs fit each other",
             "there were no spare anchors: what compares SMs may be off by as much as it shows.",
+        )
+
+
+def _counts(launch: Prepared) -> Iterator[Unknown]:
+    """Yield that loops with much of the time are in no count, where a further run counts them."""
+    work = counted_work(launch) if launch.on_gpu else None
+    share = sum(one.share for one in hot_ranges(launch, work) if one.looped) if work else 0.0
+    label = launch.launch.label
+    asked = {f"{ADDRESSES}{label}", f"{NO_ADDRESSES}{label}"} & {*launch.trace.provenance}
+    if share >= _DARK and not asked:
+        yield Unknown(
+            "how much work the hottest loops do",
+            f"{100 * share:.0f} % of the warps' time is in loops that end as data decide: what "
+            "they do is in no count and no roof.",
+            "Record with --probe addresses, which counts them in one more run.",
         )
 
 

@@ -65,6 +65,15 @@ def test_the_mix_is_times_the_records() -> None:
     assert roof.share == pytest.approx(2 * WARPS * 110 / 4 / 2000)  # four a cycle
 
 
+@pytest.mark.parametrize(("loops", "is_open"), [(10.0, True), (0.0, False)])
+def test_hot_loops_in_no_count_are_an_unknown_with_the_run_that_counts_them(
+    loops: float, is_open: bool
+) -> None:
+    said = verdict(RangeFacts("load", mix={"integer": (10 - loops, 0, loops)}))
+    marks = [one.mark for one in said.unknown if "hottest loops" in one.what]
+    assert bool(marks) == is_open and all("--probe addresses" in mark for mark in marks)
+
+
 def test_strided_accesses_are_told_and_coalesced_ones_are_not() -> None:
     one = found(access("store.global.4", cost=32.0), "uncoalesced")
     assert one is not None and one.confidence == "likely" and "stores" in one.title

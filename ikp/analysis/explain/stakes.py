@@ -211,6 +211,7 @@ _EFFECTS: Final = {
     "few-warps": "exposed-load slow-memory block-switch",
     "few-blocks": "exposed-load slow-memory low-occupancy",
     "few-stages": "exposed-load slow-memory barriers local-memory",
+    "uncoalesced": "late-copy copy-issue",
     "block-shape": "uncoalesced halo low-occupancy exposed-load slow-memory divergence",
     "many-warps": "barriers barrier-skew needless-barrier block-switch small-blocks",
 }

@@ -232,6 +232,18 @@ def test_loads_that_hold_nobody_up_are_no_cause_however_many_sectors_they_ask_fo
     assert one.confidence == sure
 
 
+@pytest.mark.parametrize(("language", "is_cause"), [("cuda", True), ("triton", False)])
+def test_asynchronous_copies_in_pieces_are_the_cause_where_the_source_says_how_wide_they_are(
+    language: str, is_cause: bool
+) -> None:
+    """Of warps that copy all the time. How wide Triton's copies are, its compiler chooses."""
+    copies = access("copy.global.4", cost=16.0, least=4.0, together=4.0, align=16)
+    few = (replace(copies.accesses[0], count=4.0),)
+    one = found(replace(copies, activity="copy", accesses=few), "uncoalesced", language=language)
+    assert one is not None and "one wide access" in one.suggestion
+    assert one.confidence == ("likely" if is_cause else "possible")
+
+
 def test_pieces_of_rows_that_no_wide_access_may_have() -> None:
     pieces = access("load.global.2", cost=16.0, least=2.0, together=2.0, align=2)
     pieces = replace(pieces, accesses=(replace(pieces.accesses[0], count=20),))

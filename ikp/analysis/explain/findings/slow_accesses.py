@@ -85,7 +85,9 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
     sure &= felt is None or felt >= _UNFELT
     narrow = dense and bool(misaligned(worst))
     sure |= narrow and _SURELY_IN_PIECES <= share <= IMPOSSIBLE
-    decides = (felt or 0.0) >= _LONG and _ratio(worst) >= _FAR_APART
+    pieces = not _deals(launch) and _is_copied_in_pieces(worst)
+    far = _TWICE if pieces else _FAR_APART
+    decides = (felt or 0.0) >= _LONG and _ratio(worst) >= far
     decides &= not dense or share <= IMPOSSIBLE
     held = (felt or 0.0) * (1 - 1 / _ratio(worst)) if decides else 0.0
     sure |= decides
@@ -125,19 +127,32 @@ def _felt(launch: Prepared, one: RangeWork) -> float | None:
     if one.name not in launch.names:
         return None
     region = launch.names.index(one.name)
+    if launch.known[region].activity is Activity.COPY:
+        copies = launch.regions([Activity.COPY, Activity.WAIT_COPY])
+        return None if _deals(launch) else launch.share_in(copies)
     if launch.known[region].activity is not Activity.LOAD:
         return None
     waiting = _awaiting(launch, region)
     return _share(launch, region) + sum(_beyond_issue(launch, each) for each in waiting)
 
 
+def _is_copied_in_pieces(access: AccessFacts) -> bool:
+    """Whether a lane makes several asynchronous copies side by side, where one would do."""
+    width = lane_bytes(access.unit)
+    wider = width < _ALIGNED and (access.align or 0) >= 2 * width
+    return access.unit.startswith("copy.global") and wider and _is_dense(access)
+
+
 def _is_strided(launch: Prepared) -> bool:
     """Whether a stride that is a parameter is not 1: Triton makes a constant of one that is."""
-    return launch.launch.backend in _DEALS
+    return _deals(launch)
 
 
 _SURELY_IN_PIECES: Final = 0.1
 """Share of the launch from which on pieces are the cause where addresses allow no wide access."""
+_TWICE: Final = 2.0
+"""Times the least from which on copies in pieces are the cause: a copy costs its issue slots, and
+L1's cycles, for any width."""
 _FAR_APART: Final = 4.0
 """Times the least from which on requests are the cause where much of the time is in their code."""
 _UNFELT: Final = 0.1
@@ -208,9 +223,14 @@ def _counted_conflicts(launch: Prepared, some: list[Access], share: float) -> Fi
         "of the launch. Refuted if padded rows take as long.",
         where=where_of_accesses(launch, some),
         suggestion=_DEALT
-        if launch.launch.backend in _DEALS
+        if _deals(launch)
         else "pad rows by one element, or swizzle, so that the lanes of a warp meet all banks",
     )
+
+
+def _deals(launch: Prepared) -> bool:
+    """Whether a compiler lays numbers out, and no line of the kernel's source."""
+    return launch.launch.backend in _DEALS
 
 
 _DEALS: Final = ("triton", "gluon")

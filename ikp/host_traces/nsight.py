@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ikp.core.host_trace import KERNEL, HostSlice, HostTrace, HostTrack
+from ikp.core.host_trace import KERNEL, REPLAY, HostSlice, HostTrace, HostTrack
 from ikp.errors import UsageError
 from ikp.host_traces.kineto import OWN_KERNEL
 
@@ -22,11 +22,15 @@ HEAD: Final = b"SQLite format 3\0"
 _VERSION: Final = re.compile(r"_v\d+$")
 _CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
+_GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _ON_GPU: Final = {
     _KERNELS: KERNEL,
     "CUPTI_ACTIVITY_KIND_MEMCPY": "gpu_memcpy",
     "CUPTI_ACTIVITY_KIND_MEMSET": "gpu_memset",
+    _GRAPHS: REPLAY,
 }
+"""The category of each table's rows. A report has a graph's replays as one row each, without their
+kernels, unless ``--cuda-graph-trace=node`` was given."""
 _PROCESS: Final = ~0xFFFFFF
 """The bits of a thread's global number that are its process's."""
 
@@ -114,6 +118,8 @@ class _Export:
                 if table == _KERNELS:
                     name = texts.get(row["demangledName"], KERNEL)
                     args = {of: [row[f"{of}{axis}"] for axis in "XYZ"] for of in ("grid", "block")}
+                elif table == _GRAPHS:
+                    name = f"CUDA graph {row['graphId']}"
                 else:
                     args = {"bytes": row["bytes"]}
                 number = self._correlation(row["globalPid"], row["correlationId"])

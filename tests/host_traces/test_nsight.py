@@ -21,7 +21,14 @@ pytestmark = pytest.mark.any_pins
 
 BEGINS = [0, 50_000, 120_000, 160_000]
 PROCESS, OTHER = 12 << 24, 13 << 24
-TEXTS = (*KERNELS, "cuLaunchKernel", "cudaLaunchKernel_v7000", "ikp_handshake", "step 1")
+TEXTS = (
+    *KERNELS,
+    "cuLaunchKernel",
+    "cudaLaunchKernel_v7000",
+    "ikp_handshake",
+    "step 1",
+    "cudaGraphLaunch_v10000",
+)
 
 
 def export(path: Path, rows: Mapping[str, list[dict[str, Any]]]) -> None:
@@ -50,8 +57,11 @@ def tables() -> dict[str, list[dict[str, Any]]]:
     at = [5_000_000 + begin for begin in BEGINS]
     kernels = [kernel(n % 3, at[n], n + 1) for n in range(3)] + [kernel(0, at[3], 1, OTHER)]
     calls = [call(3 + n % 2, at[n], n + 1, PROCESS + 12) for n in range(3)]
+    calls += [call(7, at[2], 80, PROCESS + 12)]
     calls += [call(3, at[3], 1, OTHER + 13), call(3, 9000, 90, PROCESS + 99)]
     copy = {"deviceId": 0, "streamId": 8, "globalPid": PROCESS, "bytes": 64}
+    graph = {"deviceId": 0, "streamId": 7, "globalPid": PROCESS, "graphId": 2, "graphExecId": 3}
+    graph |= {"start": at[2] - 300, "end": at[2] + 2300, "correlationId": 80}
     nvtx = {"globalTid": PROCESS + 12, "start": 4_980_000, "end": 5_500_000}
     return {
         "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": START - 5_000_000}],
@@ -59,6 +69,7 @@ def tables() -> dict[str, list[dict[str, Any]]]:
         "CUPTI_ACTIVITY_KIND_KERNEL": [*kernels, kernel(5, 9000, 90)],
         "CUPTI_ACTIVITY_KIND_RUNTIME": [*calls, call(3, 9500, 91, PROCESS + 99)],
         "CUPTI_ACTIVITY_KIND_MEMCPY": [{**copy, "start": 1, "end": 5, "correlationId": 91}],
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": [graph],
         "NVTX_EVENTS": [
             {**nvtx, "text": None, "textId": 6},
             {**nvtx, "text": "here", "textId": None, "end": None},
@@ -86,7 +97,10 @@ def test_launches_lie_within_their_records(tmp_path: Path) -> None:
     groups = {each.group for each in host.tracks}
     assert groups == {"GPU 0", "process 12", "process 13"}
     of_call = {each.correlation for each in host.slices if each.category.startswith("cuda")}
-    assert len(of_call) == 4, "two processes may have one number"
+    assert len(of_call) == 5, "two processes may have one number"
+    (replay,) = (each for each in host.slices if each.category == "graph_replay")
+    (call,) = (each for each in host.slices if each.name == "cudaGraphLaunch")
+    assert replay.name == "CUDA graph 2" and replay.correlation == call.correlation
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -1,11 +1,16 @@
 """The blocks of a launch (``Blocks``), and its time over the CTA slots ("lanes") of its SMs
 (``LaneTime``).
 
-An SM has as many CTA slots as it ever held blocks at once: k. Take its starts ``s`` in order and,
-apart from that, its ends ``e`` in order: block i starts after at least i - k + 1 blocks have ended.
-So a slot's time is the time before its first block, the blocks, the time from each end to the next
-start, ``s[i] - e[i - k]``, and the time after its last block. Their mean over slots is the duration
-of the launch: nothing is estimated.
+An SM has as many CTA slots as it ever held blocks at once, but no more than its warps have room
+for: k. Take its starts ``s`` in order and, apart from that, its ends ``e`` in order: block i starts
+after at least i - k + 1 blocks have ended. So a slot's time is the time before its first block, the
+blocks, the time from each end to the next start, ``s[i] - e[i - k]``, and the time after its last
+block. Their mean over slots is the duration of the launch: nothing is estimated.
+
+A warp that ends leaves its place to a warp of the next block, before the last warp of its own block
+ends (seen on an H200: 28 blocks of four warps where an SM has room for 16; registers and shared
+memory are given back with the whole block). Such blocks are more than the slots, and no slot is
+empty meanwhile: what they overlap is taken from the time between blocks.
 """
 
 from __future__ import annotations
@@ -81,7 +86,7 @@ class LaneTime:
         return self.last_had_more and 2 * of_equal * self.duration >= self.mean(self.end)
 
 
-def lane_time(sm: Ints, start: Ints, end: Ints, duration: int) -> LaneTime:
+def lane_time(sm: Ints, start: Ints, end: Ints, duration: int, room: int | None = None) -> LaneTime:
     """Return the time of a launch over its CTA slots.
 
     Args:
@@ -89,23 +94,27 @@ def lane_time(sm: Ints, start: Ints, end: Ints, duration: int) -> LaneTime:
         start: each block's start, from the launch's first start.
         end: each block's end.
         duration: the launch's duration.
+        room: how many blocks the warps of an SM have room for; None where that is not known.
     """
     sms, number, blocks = np.unique(sm, return_inverse=True, return_counts=True)
     lanes = _most_at_once(number, start, end, len(sms))
+    lanes = lanes if room is None else np.minimum(lanes, room)
     first = np.cumsum(blocks) - blocks
     place = np.arange(len(sm)) - np.repeat(first, blocks)  # of each block among its SM's
     starts, ends = (column[np.lexsort((column, number))] for column in (start, end))
     lane_count = np.repeat(lanes, blocks)
     opening, closing = place < lane_count, place >= np.repeat(blocks, blocks) - lane_count
+    before, after = int(starts[opening].sum()), int((duration - ends[closing]).sum())
+    between = max(int(starts[~opening].sum() - ends[~closing].sum()), 0)
     return LaneTime(
         sms=sms,
         lanes=lanes,
         blocks=blocks.astype(np.int64),
         ends=ends[first + blocks - 1] if len(sms) else first,
-        busy=int((end - start).sum()),
-        start=int(starts[opening].sum()),
-        switch=int(starts[~opening].sum() - ends[~closing].sum()),
-        end=int((duration - ends[closing]).sum()),
+        busy=int(lanes.sum()) * duration - before - between - after,
+        start=before,
+        switch=between,
+        end=after,
         duration=duration,
     )
 

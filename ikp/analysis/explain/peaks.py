@@ -32,9 +32,22 @@ _DEVICES = {
 Memory is that of the A100 with 80 GB for PCIe."""
 
 
+MOST_BLOCKS: Final = 32
+"""Blocks that an SM has room for, however small they are."""
+
+
 def peak_of(device: str) -> Peak | None:
     """Return the peak figures of a device; None of an unknown one."""
     return next((peak for name, peak in _DEVICES.items() if name in device), None)
+
+
+def most_blocks(device: str, warps: int) -> int | None:
+    """Return how many blocks of so many warps an SM has room for, by the device alone.
+
+    None of an unknown device.
+    """
+    peak = peak_of(device)
+    return max(min(peak.warps // warps, MOST_BLOCKS), 1) if peak else None
 
 
 CYCLES: Final = {

@@ -18,7 +18,7 @@ from ikp.analysis._self_time import self_times, whole_slots
 from ikp.analysis.arrivals import Arrivals
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import Blocks, LaneTime, lane_time
-from ikp.analysis.explain.peaks import peak_of
+from ikp.analysis.explain.peaks import most_blocks, peak_of
 from ikp.analysis.explain.warp_groups import Moments, WarpGroups, WarpRegions, at_once, group_warps
 from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
@@ -115,8 +115,9 @@ class Prepared:
     @cached_property
     def lanes(self) -> LaneTime:
         """Its time over the CTA slots of SMs."""
-        ran = self.blocks
-        return lane_time(ran.sm, ran.start, ran.end, self.duration)
+        ran, of = self.blocks, self.launch
+        room = most_blocks(of.device, of.warps_per_block) if self.on_gpu else None
+        return lane_time(ran.sm, ran.start, ran.end, self.duration, room)
 
     @cached_property
     def names(self) -> list[str]:

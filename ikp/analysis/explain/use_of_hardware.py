@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import LANES, counted_work
-from ikp.analysis.explain.peaks import peak_of
+from ikp.analysis.explain.peaks import MOST_BLOCKS, most_blocks, peak_of
 from ikp.analysis.explain.prepared import Bools, Prepared, once
 from ikp.analysis.explain.roofs import roofs
 from ikp.analysis.explain.verdict import Hardware, RegionUse
@@ -180,7 +180,6 @@ _SHARED: Final = 228 << 10
 """Bytes of an SM (sm_90, sm_100): other chips have less."""
 _RESERVED: Final = 1 << 10
 """Bytes of each block that the system takes."""
-_MOST_BLOCKS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +229,6 @@ def room_of(launch: Prepared) -> Room:
     )
 
 
-def most_blocks(launch: Prepared) -> int | None:
-    """Return how many blocks an SM has room for, by the device alone; None of an unknown one."""
-    peak = peak_of(launch.launch.device)
-    return min(peak.warps // launch.launch.warps_per_block, _MOST_BLOCKS) if peak else None
-
-
 def room_for_blocks(launch: Prepared) -> int:
     """Return how many blocks an SM has room for, by its warps, registers and shared memory."""
     return max(min(blocks_without_shared(launch), _by_shared(launch)), 1)
@@ -245,7 +238,8 @@ def blocks_without_shared(launch: Prepared) -> int:
     """Return how many blocks an SM has room for, by its warps and registers alone."""
     facts, each = launch.facts, launch.launch.warps_per_block
     registers = (facts.plain_registers or facts.registers) if facts else None
-    some = [most_blocks(launch) or 1, *([_by_registers(registers, each)] if registers else [])]
+    most = most_blocks(launch.launch.device, each) or 1
+    some = [most, *([_by_registers(registers, each)] if registers else [])]
     return max(min(some), 1)
 
 
@@ -274,7 +268,7 @@ def warps_by_registers(registers: int, warps: int) -> int:
 def _by_shared(launch: Prepared) -> int:
     """Return how many blocks shared memory has room for, at most."""
     shared = launch.facts.shared if launch.facts else None
-    return _SHARED // (shared + _RESERVED) if shared else _MOST_BLOCKS
+    return _SHARED // (shared + _RESERVED) if shared else MOST_BLOCKS
 
 
 def _limit(blocks: int, by_warps: int, by_registers: int | None, by_grid: int) -> str | None:
@@ -287,7 +281,7 @@ def _limit(blocks: int, by_warps: int, by_registers: int | None, by_grid: int) -
         return None
     if blocks >= by_registers:
         return "registers"
-    return "CTA slots" if blocks >= _MOST_BLOCKS else "shared memory"
+    return "CTA slots" if blocks >= MOST_BLOCKS else "shared memory"
 
 
 BUSY: Final = 0.5

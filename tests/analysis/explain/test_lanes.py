@@ -31,6 +31,45 @@ def test_the_parts_of_lanes_add_up_to_the_launch(blocks: list[tuple[int, int, in
     assert found.busy == took.sum()
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(0, 50)),
+        min_size=1,
+        max_size=30,
+    ),
+    st.integers(1, 6),
+)
+def test_an_sm_has_no_more_slots_than_room(blocks: list[tuple[int, int, int]], room: int) -> None:
+    sm, start, took = (np.array(column, np.int64) for column in zip(*blocks, strict=True))
+    start -= start.min()
+    end = start + took
+    duration = int(end.max())
+    found = lane_time(sm, start, end, duration, room)
+    assert found.lanes.max() <= room
+    assert found.busy + found.start + found.switch + found.end == found.count * duration
+    assert min(found.start, found.switch, found.end) >= 0
+    if (lane_time(sm, start, end, duration).lanes <= room).all():
+        assert found.busy == took.sum()
+
+
+def test_blocks_that_start_where_warps_have_ended_leave_no_slot_empty() -> None:
+    """Three warps of each block end early, and the next block starts on their places: 28 blocks of
+    four warps were seen on an SM that has room for 16.
+    """
+    scene = Scene()
+    for block in range(64):
+        for sm in range(2):
+            begin = block * 250
+            for warp in range(4):
+                took = 6_000 if warp == 0 else 1_000
+                scene.add(Warp(block * 2 + sm, warp, sm, begin, begin + took))
+    verdict = scene.trace(device="NVIDIA H200").explain()
+    assert verdict.lanes is not None
+    assert verdict.lanes.blocks_at_once == 16  # 24 blocks of four warps seem to be on each SM
+    assert verdict.lanes.switch_share == 0.0
+    assert "block-switch" not in [one.id for one in verdict.every]
+
+
 def ids(scene: Scene, **changes: object) -> list[str]:
     return [one.id for one in scene.trace(**changes).explain().every]
 

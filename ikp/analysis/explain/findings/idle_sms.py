@@ -29,7 +29,6 @@ from ikp.analysis.explain.use_of_hardware import (
     Room,
     asked_of_memory,
     blocks_without_shared,
-    most_blocks,
     room_for_blocks,
     room_of,
 )
@@ -119,22 +118,12 @@ def _late_start(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     )
 
 
-def _not_busy(launch: Prepared, lanes: LaneTime) -> float:
-    """Return the time in which a CTA slot has no block, of as many as an SM has room for.
-
-    Where blocks seem to overlap, an SM seems to have more: clocks of SMs are fitted.
-    """
-    room = most_blocks(launch)
-    slots = lanes.count if not room else int(np.minimum(lanes.lanes, room).sum())
-    return max(launch.duration - lanes.busy / max(slots, 1), 0.0)
-
-
 def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     started = share_of(launch, "launches")
     if started >= _STARTS:
         yield from _small_blocks(launch, lanes, started)
         return
-    at_stake = min(lanes.mean(lanes.switch), _not_busy(launch, lanes))
+    at_stake = lanes.mean(lanes.switch)
     if not enough(launch, at_stake):
         return
     switches = max(int(lanes.blocks.sum()) - lanes.count, 1)

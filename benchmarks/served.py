@@ -4,14 +4,17 @@
 
 The command is any server with OpenAI's ``/v1/completions``, as vLLM, SGLang and LightLLM have it.
 It is started twice: as it is, and under ``ikp run``. Both are asked for the same tokens in turn,
-one request at a time, and several; then ``ikp attach`` opens windows. Printed are tokens a second
-of both, whether their tokens are equal, and what each process's trace of a window has.
+one request at a time, and several. Then each is kept busy with streams, while ``ikp attach`` opens
+windows of the second. Printed are tokens a second of both, whether their tokens are equal; of each
+window, its tokens a second over those before and behind it, and its longest pause between two
+tokens; and what each process's trace of a window has.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import re
 import shlex
@@ -20,12 +23,14 @@ import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import ikp
@@ -34,6 +39,8 @@ PATIENCE_S = 300.0
 GRACE_S = 30.0
 WRITTEN_S, QUIET_S = 120.0, 15.0
 """The longest wait for traces, which other processes write, and for the next one."""
+SETTLES_S, ENDS_S = 1.0, 1.0
+"""What is not measured of a server that gets busy, and how long the end of a window takes."""
 
 
 @dataclass(slots=True)
@@ -56,6 +63,20 @@ class Served:
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
             found = json.load(answer)
         return found["choices"][0]["text"], int(found["usage"]["completion_tokens"])
+
+    def stream(self, prompt: str, tokens: int) -> Iterator[str]:
+        """Yield the texts of tokens that continue a prompt, as they come."""
+        body = {"model": "default", "prompt": prompt, "max_tokens": tokens, "temperature": 0.0}
+        body |= {"ignore_eos": True, "stream": True, "do_sample": False}
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/v1/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    yield str(json.loads(line.removeprefix(b"data: "))["choices"][0]["text"])
 
     def wait(self) -> None:
         """Wait until it answers.
@@ -153,23 +174,91 @@ def equal(some: list[str], others: list[str]) -> str:
     return f"{sum(a == b for a, b in zip(some, others, strict=True))} of {len(some)}"
 
 
+@dataclass(slots=True)
+class Streams:
+    """A server that several clients keep busy: when its tokens came, and its answers."""
+
+    server: Served
+    prompts: list[str]
+    tokens: int  # of each answer
+    times: list[float] = field(default_factory=list)
+    answers: list[tuple[str, str]] = field(default_factory=list)  # prompts and texts
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def ask(self, first: int, step: int) -> None:
+        """Ask for one answer after the other, as one client of ``step``, until it is over."""
+        number = first
+        while not self.over.is_set():
+            prompt, texts = self.prompts[number % len(self.prompts)], list[str]()
+            for text in self.server.stream(prompt, self.tokens):
+                self.times.append(time.monotonic())
+                texts.append(text)
+            self.answers.append((prompt, "".join(texts)))
+            number += step
+
+    @contextlib.contextmanager
+    def kept_busy(self, at_once: int) -> Iterator[None]:
+        """Ask meanwhile; when the context is left, all has been answered."""
+        clients = [threading.Thread(target=self.ask, args=(n, at_once)) for n in range(at_once)]
+        for each in clients:
+            each.start()
+        try:
+            yield
+        finally:
+            self.over.set()
+            for each in clients:
+                each.join()
+            self.times.sort()
+
+    def rate(self, begin: float, end: float) -> float:
+        """Return tokens a second in a time."""
+        return sum(begin <= at < end for at in self.times) / (end - begin)
+
+    def pause(self, begin: float, end: float) -> float:
+        """Return the longest time without a token, in seconds, that ends in a time."""
+        both = itertools.pairwise(self.times)
+        return max((b - a for a, b in both if begin <= b < end), default=end - begin)
+
+
 def windowed(servers: tuple[Served, Served], asked: argparse.Namespace, prompts: list[str]) -> None:
-    """Open a window; ask both servers in turn while it is open, and while its end is written."""
-    attach = [sys.executable, "-m", "ikp", "attach", str(servers[1].process.pid)]
-    attached = subprocess.Popen([*attach, "--for", str(asked.window)])
-    until = time.monotonic() + asked.window + asked.behind
-    ratios = defaultdict[str, list[float]](list)
-    same = 0
-    while time.monotonic() < until:
-        one = driven(servers[0], prompts, asked.tokens, asked.at_once)
-        state = "open" if attached.poll() is None else "over"
-        other = driven(servers[1], prompts, asked.tokens, asked.at_once)
-        ratios[state].append(other[0] / one[0])
-        same += sum(a == b for a, b in zip(one[1], other[1], strict=True))
-    for state, some in ratios.items():
-        print(f"window {state}: ratios {', '.join(f'{each:.3f}' for each in some)}")
-    print(f"{same} of {len(prompts) * sum(map(len, ratios.values()))} equal", flush=True)
-    attached.wait(PATIENCE_S)
+    """Keep the plain server busy, then the other one, and open windows of that."""
+    plain, recorded = (Streams(each, prompts, asked.tokens) for each in servers)
+    with plain.kept_busy(asked.at_once):
+        began = time.monotonic()
+        time.sleep(SETTLES_S + asked.behind)
+    begin, end = began + SETTLES_S, began + SETTLES_S + asked.behind
+    pause = plain.pause(begin, end)
+    print(f"plain: {plain.rate(begin, end):.0f} tokens/s, longest pause {pause:.3f} s")
+    attach = [sys.executable, "-m", "ikp", "attach", str(recorded.server.process.pid)]
+    windows = list[tuple[float, float]]()
+    with recorded.kept_busy(asked.at_once):
+        time.sleep(SETTLES_S + asked.behind)
+        for _ in range(asked.windows):
+            attached = subprocess.Popen(
+                [*attach, "--for", str(asked.window)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            assert attached.stdout is not None
+            attached.stdout.readline()  # it is open
+            opened = time.monotonic()
+            attached.communicate()
+            windows.append((opened, time.monotonic()))
+            time.sleep(asked.behind)
+    for number, (opened, closed) in enumerate(windows, 1):
+        ends = closed + ENDS_S  # what is recorded is copied, and handed on
+        before, behind = (opened - asked.behind, opened - 0.5), (ends, closed + asked.behind)
+        apart = statistics.mean([recorded.rate(*before), recorded.rate(*behind)])
+        pauses = max(recorded.pause(*before), recorded.pause(*behind))
+        print(
+            f"window {number}: {recorded.rate(opened, closed) / apart:.3f} of the {apart:.0f} "
+            f"tokens/s before and behind it, its end {recorded.rate(closed, ends) / apart:.3f}; "
+            f"longest pause {recorded.pause(opened, closed):.3f} s, at its end "
+            f"{recorded.pause(closed, ends):.3f}, before and behind {pauses:.3f}"
+        )
+    texts = dict(plain.answers)
+    same = sum(texts[prompt] == text for prompt, text in recorded.answers)
+    print(f"{same} of {len(recorded.answers)} streams equal", flush=True)
 
 
 def replays(path: Path) -> str:
@@ -199,9 +288,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replays", default="100", help="of each graph in the window")
     parser.add_argument("--options", default="", help="more of ikp run's, as one text")
-    parser.add_argument("--windows", type=int, default=2, help="the first patches kernels")
+    parser.add_argument("--windows", type=int, default=3)
     parser.add_argument("--window", type=float, default=5.0, help="seconds of each")
-    parser.add_argument("--behind", type=float, default=5.0, help="seconds behind it")
+    parser.add_argument("--behind", type=float, default=5.0, help="seconds before and behind")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=128, help="of each answer")
@@ -227,8 +316,7 @@ def main() -> None:
         both = plain, recorded
         in_turn(both, prompts[:4], asked.tokens, 1, 2)
         in_turn(both, prompts, asked.tokens, asked.at_once, asked.rounds)
-        for _ in range(asked.windows):
-            windowed(both, asked, prompts)
+        windowed(both, asked, prompts)
         in_turn(both, prompts, asked.tokens, asked.at_once, asked.rounds)
     finally:
         ends = ", ".join(each.end() for each in (plain, recorded))

@@ -46,7 +46,7 @@ from ikp.exporters.protobuf import joining
 from ikp.exporters.protobuf.shapes import Message, SubmessageGroup
 from ikp.exporters.protobuf.varints import BYTES, VARINT, Numbers, encoded_varint, in_field, tag
 from ikp.exporters.timeline.batches import NAME, Batches, Sums, by_track, cuts
-from ikp.exporters.timeline.blocks import slot_bounds
+from ikp.exporters.timeline.blocks import BlockRows, slot_bounds
 from ikp.exporters.timeline.tracks import Layout, Track, lay_out
 from ikp.progress import progress
 
@@ -133,7 +133,7 @@ def _write(
     sums = Sums.of(trace) if len(trace.totals) else None
     encoder = Encoder(trace, ids)
     batches = Batches(trace, layout, EVENTS_AT_ONCE, by_track(trace, layout))
-    chunks, done = cuts(slot_bounds(trace), EVENTS_AT_ONCE), 0
+    chunks = cuts(slot_bounds(trace), EVENTS_AT_ONCE)
     threads = 0
     if len(batches) >= _WORTH_THREADS:
         joining.prepare()
@@ -146,28 +146,53 @@ def _write(
         out.packets(partial(np.asarray, first))
         for packets in () if beside is None else beside.packets():
             out.packets(partial(np.asarray, packets))
-        arrows, row = first_blocks(layout.blocks, calls), 0
-        for blocks in layout.blocks.parts(BLOCKS_AT_ONCE):
-            mine = None if arrows is None else arrows[row : row + len(blocks.block)]
-            out.packets(partial(block_slices, trace, blocks, clock.now, mine))
-            row += len(blocks.block)
-            clock.now = int(blocks.end[-1])
-            advance(len(blocks.slots))
+        _put_blocks(out, trace, layout.blocks, clock, first_blocks(layout.blocks, calls), advance)
         summed = () if sums is None else sum_slices(trace, sums, layout, clock, ids)
         for packets in chain(counter_steps(layout.counters, clock), summed):
             out.packets(partial(np.asarray, packets))
         for kind, table, rows in _parts(trace):
             out.chunk(kind, partial(pack_rows, table, rows))
-        for number, batch in enumerate(batches, 1):
-            if batch.new:
-                out.packets(partial(_announced, batch.new))
-            out.packets(partial(encoder.encode, batch, clock.now))
-            clock.now = int(batch.events.end_ns[-1])  # ranges close in order: no packet is later
-            # The last chunk is behind the last batch: it seals what is in front of it.
-            while (done + 1) * len(batches) <= number * len(chunks):
-                out.chunk("events", partial(encoder.packed, *chunks[done]))
-                done += 1
-            advance(len(batch.rows))
+        _put_events(out, encoder, batches, chunks, clock, advance)
+
+
+def _put_blocks(
+    out: Output,
+    trace: Trace,
+    every: BlockRows,
+    clock: Clock,
+    arrows: Ints | None,
+    advance: Callable[[float], None],
+) -> None:
+    """Put the slices of blocks, some at a time; ``arrows`` has the flow that ends at each."""
+    row = 0
+    for blocks in every.parts(BLOCKS_AT_ONCE):
+        mine = None if arrows is None else arrows[row : row + len(blocks.block)]
+        out.packets(partial(block_slices, trace, blocks, clock.now, mine))
+        row += len(blocks.block)
+        clock.now = int(blocks.end[-1])
+        advance(len(blocks.slots))
+
+
+def _put_events(
+    out: Output,
+    encoder: Encoder,
+    batches: Batches,
+    chunks: Sequence[tuple[int, int]],
+    clock: Clock,
+    advance: Callable[[float], None],
+) -> None:
+    """Put the packets of all events, and chunks of their columns between."""
+    done = 0
+    for number, batch in enumerate(batches, 1):
+        if batch.new:
+            out.packets(partial(_announced, batch.new))
+        out.packets(partial(encoder.encode, batch, clock.now))
+        clock.now = int(batch.events.end_ns[-1])  # ranges close in order: no packet is later
+        # The last chunk is behind the last batch: it seals what is in front of it.
+        while (done + 1) * len(batches) <= number * len(chunks):
+            out.chunk("events", partial(encoder.packed, *chunks[done]))
+            done += 1
+        advance(len(batch.rows))
 
 
 def _announced(tracks: Sequence[Track]) -> Bytes:

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from ikp.backends.driver import _hook
+from ikp.backends.driver import _library
 from ikp.compiling import prebuilt_name
 from ikp.core.decoding._plain import PLAIN
 from ikp.driver.handshake import ASKING
@@ -58,8 +58,8 @@ def compile_all(folder: Path, machine: str, compiler: str) -> None:
         for file in (ASKING, JOIN, OWN, PLAIN):
             name = prebuilt_name(file.name, file.source.read_bytes(), file.options, machine)
             file.make(Path(scratch)).rename(folder / name)
-        name = prebuilt_name(_hook.DRIVER, _hook.source(), machine=machine)
-        _hook.build(Path(scratch), _hook.ANY_DRIVER).rename(folder / name)
+        name = prebuilt_name(_library.DRIVER, _library.source(), machine=machine)
+        _library.build(Path(scratch), _library.ANY_DRIVER).rename(folder / name)
 
 
 if __name__ == "__main__":

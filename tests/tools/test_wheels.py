@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from ikp import compiling
-from ikp.backends.driver import _hook
+from ikp.backends.driver import _library
 from ikp.core.decoding._plain import PLAIN
 from ikp.driver.handshake import ASKING
 from ikp.exporters.protobuf.joining import JOIN
+from ikp.session.own_objects import OWN
 from tests.backends.driver.driving import fake_driver
 from tests.repo.tree import ROOT
 from tools.wheels import compile_all
@@ -36,18 +37,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_ikp_looks_for_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "PREBUILT", folder)
     monkeypatch.setenv("CC", "/nowhere/cc")
-    assert {each.library().parent for each in (ASKING, JOIN, PLAIN)} == {folder}
-    assert compiling.prebuilt(_hook.DRIVER, _hook.source()) is not None
-    assert len([*folder.iterdir()]) == 4
+    assert {each.library().parent for each in (ASKING, JOIN, OWN, PLAIN)} == {folder}
+    assert compiling.prebuilt(_library.DRIVER, _library.source()) is not None
+    assert len([*folder.iterdir()]) == 5
 
 
 STARTING = """
 import ctypes, sys
 from pathlib import Path
 from ikp import compiling
-from ikp.backends.driver import _hook
+from ikp.backends.driver import _library
 compiling.PREBUILT = Path(sys.argv[1])
-_hook.install()
+_library.install()
 library = ctypes.CDLL("libcuda.so.1")
 library.fake_log.restype = ctypes.c_char_p  # the driver's own
 library.cuModuleLoadData(ctypes.byref(ctypes.c_void_p()), b"// PTX")

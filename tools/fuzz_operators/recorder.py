@@ -37,7 +37,7 @@ def load_before_driver() -> None:
     Raises:
         PatchError: there is no driver, or it is in the process already.
     """
-    from ikp.backends.driver._hook import install
+    from ikp.backends.driver._library import install
 
     install()
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from ikp import children
-from ikp.backends.driver._hook import mapped
+from ikp.backends.driver._library import mapped
 from ikp.driver import cuda, cuda_functions
 from ikp.errors import InspectError, PatchError
 from ikp.sass.cubins.cubin import Cubin

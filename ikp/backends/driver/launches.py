@@ -17,6 +17,7 @@ from ikp.backends.checked import REFUSED
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver._hook import DriverObject, HandleKind, Hook, NodeKind
 from ikp.backends.driver._launch_recorder import LaunchRecorder, NotNow, grid_of
+from ikp.backends.driver._library import install
 from ikp.backends.driver._repeating import look_after
 from ikp.backends.driver._seen_code import SeenCode
 from ikp.backends.driver._seen_kernels import Chooser, SeenKernel
@@ -60,7 +61,7 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
     Raises:
         PatchError: the driver is in this process already, or there is none.
     """
-    hook = hooks.install()
+    hook = install()
     look_after(hook)
     launcher.wakers.append(hook.wake)
     asked = [Launches(hook, launcher)]

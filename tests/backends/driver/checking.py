@@ -18,7 +18,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from ikp.backends import loaded
-from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver._library import install
 from ikp.backends.driver.launches import stepping_in
 from ikp.checking.process import _processes, end_all
 from ikp.unedited.plan import plan
@@ -188,7 +188,7 @@ def stub_torch() -> Any:
 
 def main(image: Path, name: str) -> None:
     """Launch a kernel in many ways."""
-    hooks.install()
+    install()
     launcher, said = OneSession(), dict[str, Any]()
     stub = stub_torch()
     launcher.plan = plan("kernel", level="machine", check=True)

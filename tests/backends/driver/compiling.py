@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ikp.backends import patched
 from ikp.backends.driver import _chip_cubins
-from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver._library import install
 from ikp.backends.driver.launches import stepping_in
 from tests.backends.driver.program import Launcher
 
@@ -63,7 +63,7 @@ def main(image: Path, name: str) -> None:
     """Load and launch in many ways."""
     os.environ |= {"FAKE_COMPILED": str(image), "FAKE_OPTIONS": str(image.with_name("options"))}
     os.environ |= {"FAKE_PARENT": str(os.getpid())}
-    hooks.install()
+    install()
     fake = str(image.with_name("libcuda.so.1"))
     _chip_cubins.cupti = lambda: fake
     program = Program(image, name)

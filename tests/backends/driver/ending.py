@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver._library import install
 from ikp.backends.driver.launches import stepping_in
 from ikp.session.harvest import after_reading
 from tests.backends.driver.program import Launcher, fake_driver
@@ -54,7 +54,7 @@ WAYS = (
 
 def main(image: Path, name: str) -> None:
     """Fork for each way; each child ends as a program does."""
-    hooks.install()
+    install()
     said = dict[str, tuple[int, str]]()
     for way in WAYS:
         if said:

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from ikp.backends.driver import _chip_cubins, launches
-from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver._library import install
 from ikp.backends.driver.launches import stepping_in
 from ikp.backends.labels import Labels
 from ikp.errors import PatchError
@@ -162,7 +162,7 @@ def passed(library: ctypes.CDLL, function: ctypes.c_void_p, image: bytes, name: 
 
 def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after another
     """Launch a kernel in many ways."""
-    hooks.install()
+    install()
     library, handle = fake_driver(), ctypes.c_void_p
     library.fake_memory.restype = ctypes.c_void_p
     said: dict[str, object] = {}

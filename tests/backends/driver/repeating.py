@@ -11,8 +11,8 @@ import weakref
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver._launch_recorder import LaunchRecorder
+from ikp.backends.driver._library import install
 from ikp.backends.driver.launches import Launches, stepping_in
 from ikp.backends.loaded import Module
 from ikp.backends.patched import others
@@ -94,7 +94,7 @@ counts = {"anew": 0, "asked": 0}
 
 def driver() -> ctypes.CDLL:
     """Return the driver; count what it asks, and launches that repeat none."""
-    hooks.install()
+    install()
     library = fake_driver()
     answer, real = Launches.asked, LaunchRecorder.recorded
 

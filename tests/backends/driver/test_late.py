@@ -2,7 +2,7 @@
 
 import pytest
 
-from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver import _library
 from ikp.errors import PatchError
 
 pytestmark = pytest.mark.any_pins
@@ -27,7 +27,7 @@ DRIVER = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95"
 def test_who_has_loaded_it_is_told(
     files: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "mapped", lambda: files)
-    monkeypatch.setattr(hooks, "_loaded", [])
+    monkeypatch.setattr(_library, "mapped", lambda: files)
+    monkeypatch.setattr(_library, "_loaded", [])
     with pytest.raises(PatchError, match=words):
-        hooks.install()
+        _library.install()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver._library import install
 from ikp.backends.driver.launches import stepping_in
 from ikp.backends.timed import MOST
 from tests.backends.driver.program import Launcher, Session, fake_driver
@@ -23,7 +23,7 @@ class Ending(Launcher):
 
 
 def main(image: Path, name: str) -> None:
-    hooks.install()
+    install()
     library, handle = fake_driver(), ctypes.c_void_p
     library.fake_have_events(1)
     module, function = handle(), handle()

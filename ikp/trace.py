@@ -159,7 +159,14 @@ def load(path: str | PathLike[str]) -> Trace:
     Raises:
         ExportError: there is no such file, its format can't be read back, or it is not a trace.
     """
-    exporter = registry.exporter_for_path(path)
+    try:
+        exporter = registry.exporter_for_path(path)
+    except ExportError as unknown:
+        _, broken, plugins = str(unknown).partition(" Not loaded: ")
+        raise ExportError(
+            f"{fspath(path)} is no trace by its name: ikp reads .pftrace, .pftrace.gz, and what "
+            f"installed plugins read. If it is one, give it that suffix.{broken}{plugins}"
+        ) from unknown
     read = getattr(exporter, "read", None)
     if read is None:
         raise ExportError(

@@ -44,6 +44,16 @@ def test_a_format_that_can_only_be_written(tmp_path, monkeypatch):
         read_trace(path)
 
 
+@pytest.mark.parametrize("name", ["x.html", "trace", "x.sqlite"])
+def test_a_file_of_another_kind_is_told_what_is_read(name, tmp_path):
+    """Suffixes of formats that can only be written are no help to who wants to read."""
+    path = tmp_path / name
+    path.touch()
+    with pytest.raises(ExportError, match=r"is no trace by its name: ikp reads \.pftrace") as said:
+        read_trace(path)
+    assert ".csv" not in str(said.value)
+
+
 def test_the_next_command_is_quoted_for_the_shell_and_on_stderr(capsys):
     next_command("ikp", "view", "a b.pftrace", why="look")
     out, err = capsys.readouterr()

@@ -115,7 +115,9 @@ class Cycles:
     @property
     def ends(self) -> bool:
         """Whether the current step is the last recorded one of its cycle."""
-        return self.schedule is not None and self.schedule.ends(self.step)
+        if self.schedule is None or self.phase is not Phase.ACTIVE:  # as in most steps
+            return False
+        return self.schedule.ends(self.step)
 
     @staticmethod
     def has_place(path: str | os.PathLike[str]) -> bool:

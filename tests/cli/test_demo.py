@@ -217,7 +217,9 @@ def test_a_program_is_written_and_an_edited_one_is_not_replaced(tmp_path, monkey
 
 
 @pytest.mark.interp
-@pytest.mark.parametrize("order", [[], ["--longest-first"]])
+@pytest.mark.parametrize(
+    "order", [[], pytest.param(["--longest-first"], marks=pytest.mark.any_pins)]
+)
 def test_without_a_gpu_the_program_runs_right_and_no_time_is_called_a_gpus(tmp_path, order):
     assert run(tmp_path, "demo", "--program").returncode == 0
     done = run(tmp_path, "run", "--detail", "ops", PROGRAM.name, *order)

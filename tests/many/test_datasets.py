@@ -213,6 +213,7 @@ def test_a_full_disk_leaves_what_was_sound(
     assert written(folder) == named(files[:2])
 
 
+@pytest.mark.any_pins
 def test_a_worker_that_dies_leaves_what_was_sound(files: list[str], folder: Path) -> None:
     done = ikp.many.to_dataset(files, folder, workers=2, change=dies_at_rank_2, keep_going=True)
     assert [Path(one.file).name for one in done.lost] == ["rank2.pftrace"]

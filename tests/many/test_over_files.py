@@ -58,6 +58,7 @@ def test_a_damaged_file_is_an_error_or_told_as_lost(files: list[str], workers: i
     assert frame["launches"].tolist() == [RANKS - 1] * len(frame)
 
 
+@pytest.mark.any_pins
 def test_a_worker_that_dies_is_an_error_or_its_file_told_as_lost(files: list[str]) -> None:
     with pytest.raises(WorkerError, match=r"rank2\.pftrace: the process that worked on it died"):
         ikp.many.tally_files(files, workers=2, change=dies_at_rank_2)

@@ -22,6 +22,7 @@ from tests.repo.tree import ROOT
 pytestmark = pytest.mark.compiled
 
 
+@pytest.mark.any_pins
 def test_the_first_use_may_come_from_many_threads_at_once(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.backends.triton.cold_start"],

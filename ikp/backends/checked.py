@@ -75,8 +75,11 @@ def checked(
     return verdict
 
 
-def wait_for_earlier() -> None:
+def wait_for_earlier(patience: float = _PATIENCE_S) -> None:
     """Wait for earlier launches, which may be waiting for the launch that comes next.
+
+    Args:
+        patience: for how many seconds.
 
     Raises:
         PatchError: one failed, or has not ended in time.
@@ -87,8 +90,8 @@ def wait_for_earlier() -> None:
         cuda.use(context)
         cuda.wait()
 
-    if not ends_within(_PATIENCE_S, wait):
-        raise PatchError(f"what was launched before it has not ended in {_PATIENCE_S:g} s.")
+    if not ends_within(patience, wait):
+        raise PatchError(f"what was launched before it has not ended in {patience:g} s.")
 
 
 def _request(module: Module, prof: Any, words: Sequence[int], launch: PlainLaunch) -> Request:

@@ -26,6 +26,7 @@ from ikp.core.address_tables import RecordedAccess, figures
 from ikp.core.run_figures import AddressFigures, TriedSuspect, TriedSuspects
 from ikp.driver import cuda, cuda_memory
 from ikp.errors import IkpError, PatchError
+from ikp.unedited.plan import NEEDED
 
 if TYPE_CHECKING:
     from ikp.backends.loaded import Module
@@ -40,6 +41,10 @@ _Found = TypeVar("_Found")
 _WINDOW: Final = 1 << 32
 """Probes keep the upper half of an address: the buffer lies inside one such window."""
 _TRIES: Final = 4
+_PATIENCE_S: Final = 1.0
+_MOST_BYTES: Final = 512 << 20
+"""How long launches before it may take, and how much memory a launch may reach, where its kernel
+has address probes without having been asked for."""
 
 
 def run_once(
@@ -50,6 +55,7 @@ def run_once(
     shown: str,
     launched: Callable[[], PlainLaunch],
     run: Callable[[PlainLaunch], _Found],
+    patience: float | None = None,
 ) -> _Found | str | None:
     """Make a further run of a launch's kernel, if it is the first one of its kind in a session.
 
@@ -61,6 +67,7 @@ def run_once(
         shown: the kernel's name in traces, where that is not its symbol.
         launched: returns the launch of the plain kernel.
         run: makes the run, and returns what it found.
+        patience: seconds that launches before it may take to end; None for as long as a check's.
 
     Returns:
         What was found; why nothing was; None where an earlier launch had such a run.
@@ -71,7 +78,7 @@ def run_once(
         return "a CUDA graph captures its launch."
     module.further.add((kind, session))
     try:
-        wait_for_earlier()
+        wait_for_earlier(*([] if patience is None else [patience]))
         launch = launched()
         with in_words(launch.name, shown):
             return run(launch)
@@ -135,15 +142,21 @@ def probe_addresses(
     def run(launch: PlainLaunch) -> AddressFigures:
         return _run(launch, prof, plan, ptx)
 
-    return run_once(module, "addresses", session, stream, shown, launched, run)
+    patience = _PATIENCE_S if plan.probe == NEEDED else None
+    return run_once(module, "addresses", session, stream, shown, launched, run, patience)
 
 
 def _run(launch: PlainLaunch, prof: Any, plan: Plan, ptx: str) -> AddressFigures:
     from ikp.probes.access_probes import patch_accesses
 
     shape = launch.shape
+    needed = plan.probe == NEEDED
+    values = launch.values if needed else None
     made = patch_accesses(
-        launch.cubin, launch.name, shape.grid, shape.block, detail=plan.detail, ptx=ptx
+        *(launch.cubin, launch.name, shape.grid, shape.block),
+        detail=plan.detail,
+        ptx=ptx,
+        values=values,
     )
     found = reached(launch.values, launch.variables, prof.address, launch.names)
     plain = KernelForm(launch.cubin, *packed(launch.values), launch.constants)
@@ -154,7 +167,7 @@ def _run(launch: PlainLaunch, prof: Any, plan: Plan, ptx: str) -> AddressFigures
         probed = replace(plain, cubin=made.cubin, constants={**launch.constants, CELL: cell})
         beside = (tables, *found.scratch)
         request = Request(launch.name, shape, plain, probed, found.written, beside, tables)
-        verdict, content = run_apart(request)
+        verdict, content = run_apart(request, *([_MOST_BYTES] if needed else []))
     text = verdict.text if isinstance(verdict, CheckResult) else ""
     if not content:
         raise PatchError(f"with address probes: {text}.")
@@ -283,8 +296,8 @@ def run_further(
     """
     plan, session = launch.plan, launch.session
     if plan.probe:
-        launch.addresses = probe_addresses(
-            module, stream, prof, plan, ptx(), shown, launched, session
-        )
+        found = probe_addresses(module, stream, prof, plan, ptx(), shown, launched, session)
+        unasked = plan.probe == NEEDED and isinstance(found, str)
+        launch.addresses = None if unasked else found
     if plan.tries:
         launch.tried = try_suspects(module, stream, prof, plan.tries, shown, launched, session)

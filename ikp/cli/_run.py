@@ -83,10 +83,11 @@ from ikp.session.options import CLOCKS
 )
 @click.option(
     "--probe",
-    type=click.Choice(["addresses"]),
+    type=click.Choice(["addresses", "none"]),
     help="Also run each kernel once more, in another process, on copied memory, where warps of a "
     "few blocks record the addresses of their lanes: sectors for each request, bank conflicts, "
-    "active lanes, reuse (NVIDIA GPUs of sm_90).",
+    "active lanes, reuse, trips of loops (NVIDIA GPUs of sm_90). Without it, --detail ops does so "
+    "with kernels whose loops or addresses depend on data, and that reach 512 MiB at most.",
 )
 @click.option(
     "--try",

@@ -31,6 +31,8 @@ from ikp.sass.dataflow.free_registers import (
     Spare,
     aligned_pairs,
 )
+from ikp.sass.dataflow.lane_state import LaunchValues, Shape
+from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.dataflow.reading import code_of
 from ikp.sass.dataflow.register_handover import hands_over
 from ikp.sass.disassembly.effects import UR
@@ -47,6 +49,8 @@ _MOST_CAPACITY: Final = 32 * 64
 _MOST_OFFSET: Final = 1 << 23
 """The constant in an address is below this."""
 _ENTRY_REGISTERS: Final = 6
+_PARAMETERS: Final = 0x210
+"""Where parameters begin in the constant bank of sm_90."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ def patch_accesses(
     *,
     detail: str = "loops",
     ptx: str = "",
+    values: Sequence[tuple[int, bytes]] | None = None,
 ) -> AddressPatch:
     """Insert address probes into a kernel.
 
@@ -98,6 +103,8 @@ def patch_accesses(
         block: threads of a block.
         detail: which ranges the kernel is recorded with, for the names of those around accesses.
         ptx: the kernel's PTX, for the same names.
+        values: of the launch's parameters, by their offset: then a kernel is refused whose code
+            says all trips and addresses.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough; or it has no access that can
@@ -110,6 +117,8 @@ def patch_accesses(
             f"address probes are made for {HOPPER.name}, and {name} is for {chip.name}."
         )
     code = kernel_code(file, kernel, code_of(cubin, file, name))
+    if values is not None and not _leaves_open(code.flow, grid, block, values):
+        raise PatchError(f"the code of {name} says how often its loops go round, and where.")
     before = kernel.registers
     warps = warps_of(math.prod(block))
     counts = [before] if hands_over(code.flow) else register_counts(before, warps, chip)
@@ -148,6 +157,21 @@ def patch_accesses(
         for each in found
     )
     return AddressPatch(patched, sites, sample, tables, tuple(left_out), declared)
+
+
+def _leaves_open(
+    flow: Flow,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    values: Sequence[tuple[int, bytes]],
+) -> bool:
+    """Whether data decide how often some loop goes round, or where some access is."""
+    shape = Shape(block, grid, 1, 1, arguments=tuple(values))
+    known = LaneValues(flow, LaunchValues(shape, shape.parameters(_PARAMETERS), _PARAMETERS))
+    some = (at for at, each in enumerate(flow.code.instructions) if accesses(each))
+    return any(known.trips(each.header) is None for each in flow.loops) or any(
+        known.address(at).bits is None for at in some
+    )
 
 
 def _around(flow: Flow, detail: str, ptx: str, rows: bool) -> dict[int, str]:

@@ -184,11 +184,19 @@ class Options:
             *(self.detail, self.lines, self.level, self.functions, self.max_overhead),
             ranges=self.ranges,
             check=self.check_results,
-            probe=self.probe,
+            probe=self._probe(),
             tries=self.tries,
             sample=self.sample,
             buffer=of_launch(self.blocks, self.warps),
         )
+
+    def _probe(self) -> str | None:
+        """Return which kernels have address probes: in detail, those whose counts need them."""
+        from ikp.unedited.plan import NEEDED
+
+        if self.probe is None:
+            return NEEDED if self.detail == "ops" and self.level != "source" else None
+        return None if self.probe == "none" else self.probe
 
     def _check_path(self) -> None:
         """Check the path; in full, which imports numpy, where it may be unusable."""

@@ -24,6 +24,8 @@ _AFTERWARDS = ("machine", "ptx", BEST)
 
 _MOST_SAMPLE = 1 << 20
 
+NEEDED: Final = "needed"
+"""Address probes of those kernels alone whose code does not say all trips and addresses."""
 NOT_NAMED = "not among the chosen kernels"
 """Why a launch under ``ikp run`` is not recorded, where ``--kernel`` names others."""
 
@@ -83,7 +85,7 @@ class Plan:
     ranges: bool = False  # whether ranges that the source names are marked
     max_overhead: float | None = None  # the most time, as a ratio to the plain kernel's: 1.05
     check: bool = False  # compare results with the plain kernel's
-    probe: str = ""  # "addresses": also record those of a sample of warps, once for each kernel
+    probe: str = ""  # "addresses" of a sample of warps, too, once for each kernel; or ``NEEDED``
     tries: int = 0  # how many suspects are taken out of copies, to time these
     sample: int | None = 1  # of a launch with many blocks, one in how many records; None: by these
 
@@ -95,7 +97,7 @@ class Plan:
         named = " ranges" if self.ranges else ""
         budget = "" if self.max_overhead is None else f" max_overhead={self.max_overhead:g}"
         check = " check" if self.check else ""
-        probe = f" probe={self.probe}" if self.probe else ""
+        probe = f" probe={self.probe}" if self.probe == "addresses" else ""
         tries = f" tries={self.tries}" if self.tries else ""
         rest = f"{lines}{functions}{named}{budget}{check}{probe}{tries}"
         return f"level={self.level} detail={self.detail}{rest}"
@@ -109,7 +111,7 @@ class Plan:
     def needs_machine_code(self) -> bool:
         """Whether an option needs machine code: functions, ranges, check, waits, others."""
         asked = self.functions or self.ranges or self.check or self.max_overhead
-        apart = self.probe or self.tries
+        apart = self.probe == "addresses" or self.tries
         return bool(self.detail == "waits" or asked or apart)
 
     @property
@@ -170,7 +172,8 @@ def plan(
         max_overhead: such as 1.05, with level="machine".
         ranges: also mark the ranges that the kernel's source names, with level="machine".
         check: compare results with the plain kernel's, with level="machine" or "ptx".
-        probe: "addresses": also record the lanes' addresses, with level="machine" or "ptx".
+        probe: "addresses": also record the lanes' addresses, with level="machine" or "ptx";
+            ``NEEDED``: those of kernels whose code leaves trips or addresses open.
         tries: how many suspects are taken out of copies that are timed, with the same levels.
         sample: one block in how many records, where machine code is marked; 1 for all. None: 7 to
             31, by how many the launch has.
@@ -242,7 +245,7 @@ def _check_level(made: Plan) -> None:
             ),
         ),
         (
-            made.probe or made.tries,
+            made.probe == "addresses" or made.tries,
             _AFTERWARDS,
             (
                 f"{'probe' if made.probe else 'tries'} needs level='machine', not level={level!r}: "

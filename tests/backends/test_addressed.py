@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from ikp.backends import further_runs
 from ikp.backends.checked import PlainLaunch
-from ikp.backends.further_runs import probe_addresses
+from ikp.backends.further_runs import probe_addresses, run_further
 from ikp.backends.loaded import Module
 from ikp.backends.patched import RecordedLaunch, add_facts
 from ikp.backends.reached import Reached
@@ -25,7 +26,7 @@ from ikp.errors import UsageError
 from ikp.probes.code.entry_code import CELL
 from ikp.probes.made_patch import Patch
 from ikp.sass.disassembly.tools import assemble
-from ikp.unedited.plan import plan
+from ikp.unedited.plan import NEEDED, plan
 from tests.probes.test_access_probes import BLOCKS, LANES, PTX, WARPS
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -127,6 +128,17 @@ def test_where_it_fails_the_trace_has_the_reason(probing: Callable[..., list[obj
     empty = PTX.partition(" .reg")[0] + " ret;\n}\n"
     why, *_ = probing(EQUAL, one_lane, assemble(empty, "PTX"))
     assert str(why).startswith("shown has no access to memory by lane")
+
+
+@pytest.mark.parametrize(("probe", "kept"), [("addresses", "why"), (NEEDED, None)])
+def test_what_was_not_asked_for_leaves_no_reason(
+    probe: str, kept: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(further_runs, "probe_addresses", lambda *_: "why")
+    launch = RecordedLaunch(replace(PLAN, probe=probe), Language.TRITON, lambda *_: None)
+    module, unused = Module(Patch(b"", ("k",), WARPS, (32, 32)), 1, 2, 0), SimpleNamespace()
+    run_further(module, 0, unused, launch, str, "", lambda: pytest.fail("nothing runs"))
+    assert launch.addresses == kept
 
 
 def test_a_trace_keeps_the_figures_of_a_labels_first_kernel() -> None:

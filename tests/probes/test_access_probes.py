@@ -132,6 +132,19 @@ def test_what_has_no_room_is_counted_and_not_stored(monkeypatch: pytest.MonkeyPa
     assert (found[0].requests, found[0].cost) == (8 * 3, 12)
 
 
+@pytest.mark.parametrize(("said", "is_open"), [(True, False), (False, True)])
+def test_a_kernel_whose_code_says_trips_and_addresses_is_not_probed_unasked(
+    said: bool, is_open: bool
+) -> None:
+    values = [(0, BASE.to_bytes(8, "little")), *([(8, TURNS.to_bytes(4, "little"))] * said)]
+    grid, block, plain = (BLOCKS, 1, 1), (WARPS * LANES, 1, 1), assemble(PTX, "PTX")
+    if is_open:
+        assert patch_accesses(plain, "k", grid, block, values=values).sites
+    else:
+        with pytest.raises(PatchError, match="says how often its loops go round"):
+            patch_accesses(plain, "k", grid, block, values=values)
+
+
 @pytest.mark.parametrize("name", ["matmul", "attention", "gathered", "rms_norm", "matmul TMA"])
 def test_kernels_of_triton_are_probed_and_verified(name: str) -> None:
     code = compiled.code(name).compiled

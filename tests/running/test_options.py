@@ -6,7 +6,7 @@ import pytest
 
 from ikp.errors import UsageError
 from ikp.running.run_options import Options
-from ikp.unedited.plan import BEST
+from ikp.unedited.plan import BEST, NEEDED
 
 pytestmark = pytest.mark.any_pins
 
@@ -53,6 +53,24 @@ def test_options_reach_the_programs_process(other: dict[str, Any], level: str) -
     assert made.plan().ranges == other.get("ranges", False)
     text, _, path = str(made).partition("\n")
     assert Options.parse(text, path).plan() == made.plan()
+
+
+@pytest.mark.parametrize(
+    ("other", "probe"),
+    [
+        ({"detail": "ops"}, NEEDED),
+        ({"detail": "ops", "probe": "none"}, ""),
+        ({"detail": "ops", "level": "source"}, ""),
+        ({"detail": "waits"}, ""),
+        ({"probe": "addresses"}, "addresses"),
+    ],
+)
+def test_in_detail_kernels_are_probed_whose_counts_need_it(
+    other: dict[str, Any], probe: str
+) -> None:
+    made = options(**other).plan()
+    assert made.probe == probe and ("probe" in str(made)) == (probe == "addresses")
+    assert made.needs_machine_code == (probe == "addresses" or other.get("detail") == "waits")
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, 8), (3, 3)])

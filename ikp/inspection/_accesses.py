@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from ikp.core.address_tables import request_costs
 from ikp.core.code_facts import RECORDED, AccessFacts
 from ikp.core.run_figures import AccessFigures
+from ikp.inspection._bases import Bases
 from ikp.inspection._serves import Uses
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.control_flow.graph import reached
+from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.dataflow.idioms import is_elected
 from ikp.sass.dataflow.lane_state import (
     ASSUMED,
@@ -322,7 +324,10 @@ class Accesses:
                 letters += "h" * self._is_far(int(value.bits[0]))
                 if active.any():
                     span = int(np.ptp(value.bits[active])) + int(unit.rsplit(".", 1)[1])
-        elif (figures := self.recorded.get(at)) is not None and figures.requests:
+        elif ".global." in unit and self.shape.far:
+            letters += "h" * any(map(self._is_far, self._bases.of(at)))
+        figures = self.recorded.get(at)
+        if value.bits is None and figures is not None and figures.requests:
             cost, least, lanes = figures.cost, figures.least, round(figures.active or lanes, 1)
             addresses = 1 if (figures.same_address or 0) >= _ALL_LANES else None
             letters += RECORDED
@@ -340,6 +345,10 @@ class Accesses:
             lanes,
             span,
         ), key
+
+    @cached_property
+    def _bases(self) -> Bases:
+        return Bases(DefUse(self.flow, self.ours), self.parameters)
 
     def _is_far(self, address: int) -> bool:
         """Whether an address is of memory that is not the device's."""

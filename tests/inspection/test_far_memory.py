@@ -55,6 +55,29 @@ def depends(pointer: int, far: Any) -> str:
     return one.depends
 
 
+def behind_an_index(pointer: int, index: int, far: Any) -> str:
+    """Return the same of a load whose index another one brings, from memory of the device."""
+    words = [f"MOV R{at}, c[0x0][{0x210 + 4 * at - 16:#x}]" for at in range(4, 8)]
+    flow = Flow(
+        sass(
+            *(*words, "LDG.E R2, desc[UR4][R6.64]", "IMAD.WIDE R8, R2, 0x4, R4"),
+            *("LDG.E R9, desc[UR4][R8.64]", "EXIT"),
+        )
+    )
+    both = [pointer & 0xFFFF_FFFF, pointer >> 32, index & 0xFFFF_FFFF, index >> 32]
+    known = {0x210 + 4 * at: word for at, word in enumerate(both)}
+    shape = Shape((128, 1, 1), (8, 1, 1), 4, 8, far=far)
+    (one,) = Accesses(flow, shape, 0x210, known).of({6: Often(1.0)})
+    return one.depends
+
+
+def test_an_element_that_data_choose_is_of_the_memory_that_its_pointer_is_of() -> None:
+    far = facts_of_trace._far(json.dumps({"0": ["host", HOST, SIZE]}))
+    assert {*behind_an_index(HOST + 64, DEVICE, far)} >= {"d", "h"}
+    assert "h" not in behind_an_index(DEVICE, DEVICE, far)
+    assert "h" not in behind_an_index(DEVICE, HOST + 64, far), "the index is there, not this"
+
+
 def test_accesses_to_it_have_a_letter() -> None:
     far = facts_of_trace._far(json.dumps({"0": ["host", HOST, SIZE]}))
     assert "h" in depends(HOST + 64, far)

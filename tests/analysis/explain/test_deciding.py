@@ -11,7 +11,7 @@ import pytest
 from ikp.analysis.explain import screen
 from ikp.analysis.explain.stakes import decided
 from ikp.analysis.explain.verdict import Finding, Number, Tried, Verdict, Where
-from ikp.core.code_facts import FACTS, FAR, AccessFacts, CodeFacts, ExtraWork, RangeFacts
+from ikp.core.code_facts import FACTS, FAR, AccessFacts, CodeFacts, ExtraWork, Mix, RangeFacts
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import access, found
 
@@ -146,14 +146,17 @@ def test_a_tail_of_blocks_that_run_faster_loses_less() -> None:
     assert half.bound_share < 0.75 * whole.bound_share
 
 
-def of_host(kind: str, count: float, depends: str = "lwbih") -> Finding | None:
+def of_host(
+    kind: str, count: float, depends: str = "lwbih", mix: Mix | None = None, **more: Any
+) -> Finding | None:
     """Return the finding on a launch of 50 us whose parameter points to someone's memory."""
     scene = Scene()
     for block in range(264):
         ranges = [("step", 1000 * i, 1000 * (i + 1)) for i in range(50)]
         scene.add(*(Warp(block, w, block % 132, 0, 50_000, ranges) for w in range(8)))
     trace = scene.trace(device="NVIDIA H200")
-    ranges_of = {"step": few_loads(count, depends=depends)}
+    loads = few_loads(count, depends=depends, **more)
+    ranges_of = {"step": replace(loads, mix=mix or loads.mix)}
     text = CodeFacts("sm_90a", 32, 0, ranges=ranges_of, kernel="kernel").text()
     far = json.dumps({"0": [kind, 4096, 1 << 20]})
     said = replace(trace, provenance={f"{FACTS}kernel": text, f"{FAR}kernel": far}).explain()
@@ -169,6 +172,15 @@ def test_loads_of_memory_that_is_not_the_devices() -> None:
     assert of_host("host", 0.001) is None, "in no time"
     assert of_host("managed", 0.2) is not None
     assert of_host("managed", 10.0) is None, "its pages are on the device"
+
+
+def test_loops_in_no_count_that_load_from_there_are_known_by_their_time() -> None:
+    looped = {"load.global.4": (0.0, 0.0, 4.0), "integer": (0.0, 0.0, 6.0)}
+    one = of_host("host", 0.0, depends="lwdh", mix=looped, in_loop=True)
+    assert one is not None and "loops of step load from the host's memory" in one.title
+    assert one.confidence == "likely" and 0.5 < one.bound_share < 1
+    assert of_host("managed", 0.0, depends="lwdh", mix=looped, in_loop=True) is None
+    assert of_host("host", 0.0, depends="lwd", mix=looped, in_loop=True) is None
 
 
 def slow_wait(took: int, **more: Any) -> Finding | None:

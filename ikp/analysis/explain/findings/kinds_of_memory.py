@@ -25,7 +25,13 @@ from ikp.analysis.explain.counted_work import (
     moved_bytes,
     requests_of,
 )
-from ikp.analysis.explain.places import laid_to, where_of, where_of_accesses, where_of_rows
+from ikp.analysis.explain.places import (
+    hot_ranges,
+    laid_to,
+    where_of,
+    where_of_accesses,
+    where_of_rows,
+)
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
@@ -161,11 +167,12 @@ _LONG: Final = 0.15
 @if_counted
 def far_memory(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on accesses that go over a bus, or that take as long as if they did."""
-    some = [
-        each for each in work.accesses() if _FAR in each[1].depends and each[2] and not each[1].use
-    ]
-    found = list(_known(launch, some)) if some else list(_by_latency(launch, work))
-    yield from found
+    far = [each for each in work.accesses() if _FAR in each[1].depends and not each[1].use]
+    some = [each for each in far if each[2]]
+    if some:
+        yield from _known(launch, some)
+    else:
+        yield from _in_loops(launch, work, far) if far else _by_latency(launch, work)
 
 
 def _known(launch: Prepared, some: list[Access]) -> Iterator[Finding]:
@@ -178,12 +185,11 @@ def _known(launch: Prepared, some: list[Access]) -> Iterator[Finding]:
     if over_bus < _LONG or not enough(launch, saved * launch.duration):
         return
     some.sort(key=lambda each: -each[2])
-    owner = {"host": "the host's", "managed": "managed"}.get(whose, f"{whose}'s")
     yield finding(
         launch,
         "far-memory",
-        title=f"{some[0][0].name} accesses {owner} memory: {size / 1e6:,.1f} MB pass a bus, "
-        f"{size / launch.duration:,.0f} GB/s",
+        title=f"{some[0][0].name} accesses {_owner(launch)} memory: {size / 1e6:,.1f} MB pass a "
+        f"bus, {size / launch.duration:,.0f} GB/s",
         number=Number("their time at the rate of a bus, of the launch", over_bus, "share"),
         at_stake=saved * launch.duration,
         without="with these bytes in the device's memory",
@@ -192,9 +198,43 @@ def _known(launch: Prepared, some: list[Access]) -> Iterator[Finding]:
         f"a bus of {_BUS:.0f} GB/s takes {100 * min(over_bus, 9.99):.0f} % of the launch for. "
         "Refuted if a cache serves them.",
         where=where_of_accesses(launch, some),
-        suggestion="keep what the kernel reads and writes in the device's memory; copy it there "
-        "ahead (cudaMemcpyAsync, cudaMemPrefetchAsync), beside other work",
+        suggestion=_NEARER,
     )
+
+
+_NEARER: Final = (
+    "keep what the kernel reads and writes in the device's memory; copy it there ahead "
+    "(cudaMemcpyAsync, cudaMemPrefetchAsync), beside other work"
+)
+
+
+def _in_loops(launch: Prepared, work: CountedWork, far: list[Access]) -> Iterator[Finding]:
+    """Yield a finding on loops in no count that load from far memory, by their time."""
+    names = {one.name for one, access, _ in far if access.in_loop}
+    hot = [one for one in hot_ranges(launch, work) if one.looped and one.work.name in names]
+    share = sum(one.share * one.part(lambda unit: unit.startswith("load.global")) for one in hot)
+    saved = min(share, 1 - nearest(launch))
+    if _whose(launch) == "managed" or share < _LONG or not enough(launch, saved * launch.duration):
+        return
+    yield finding(
+        launch,
+        "far-memory",
+        title=f"loops of {hot[0].work.name} load from {_owner(launch)} memory, over a bus: "
+        f"{100 * share:.0f} % of the warps' time is in their loads",
+        number=Number("loads of these loops, of the warps' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with these bytes in the device's memory",
+        confidence="likely",
+        rationale="the driver says whose memory the parameters point to, and addresses begin "
+        "there; how many bytes the loops ask for is not counted. Refuted if a cache serves them.",
+        where=where_of_accesses(launch, [each for each in far if each[1].in_loop]),
+        suggestion=_NEARER,
+    )
+
+
+def _owner(launch: Prepared) -> str:
+    whose = _whose(launch)
+    return {"host": "the host's", "managed": "managed"}.get(whose, f"{whose}'s")
 
 
 def _whose(launch: Prepared) -> str:

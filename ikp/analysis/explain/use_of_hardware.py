@@ -216,7 +216,7 @@ def room_of(launch: Prepared) -> Room:
     if not known:
         return Room(None, by_warps * each, None, registers)
     limit = _limit(blocks, by_warps, by_registers, by_grid)
-    if limit == "shared memory" and launch.facts is not None and not launch.facts.shared:
+    if limit == "shared memory" and launch.facts is not None and not shared_of_block(launch):
         limit = "the grid"  # the median SM has one block less than others
     plain = None
     if limit == "registers" and registers:
@@ -267,8 +267,16 @@ def warps_by_registers(registers: int, warps: int) -> int:
 
 def _by_shared(launch: Prepared) -> int:
     """Return how many blocks shared memory has room for, at most."""
-    shared = launch.facts.shared if launch.facts else None
+    shared = shared_of_block(launch)
     return _SHARED // (shared + _RESERVED) if shared else MOST_BLOCKS
+
+
+def shared_of_block(launch: Prepared) -> int:
+    """Return the bytes of shared memory that a block has, by its launch and by its code."""
+    facts = launch.facts
+    if facts is None:
+        return 0
+    return (facts.shared or 0) + max((facts.static_shared or 0) - _RESERVED, 0)
 
 
 def _limit(blocks: int, by_warps: int, by_registers: int | None, by_grid: int) -> str | None:

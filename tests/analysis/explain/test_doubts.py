@@ -8,7 +8,7 @@ import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
 from ikp.analysis.perturbation import RECORD_CYCLES
-from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, RangeFacts
+from ikp.core.code_facts import CARVE_OUT, FACTS, AccessFacts, CodeFacts, RangeFacts
 from tests.analysis.explain.launches import Range, Scene, Warp
 
 pytestmark = pytest.mark.any_pins
@@ -196,6 +196,27 @@ def test_too_few_warps_are_a_cause_where_they_do_nothing_but_wait(
     assert one.confidence == ("likely" if is_cause else "possible")
     if is_cause:
         assert one.bound_share == pytest.approx(share / 2, abs=0.01)
+
+
+@pytest.mark.parametrize("carve_out", ["0", ""])
+def test_shared_memory_that_the_code_declares_limits_an_sm_as_a_launchs_does(
+    carve_out: str,
+) -> None:
+    """One block of eight runs on each SM: there is room for 23, were no carve-out in the way."""
+    scene = Scene()
+    for block in range(132 * 8):
+        begin = block // 132 * 10_000
+        ranges = [("load @k.py:1", begin, begin + 9_900)]
+        scene.add(Warp(block, 0, block % 132, begin, begin + 10_000, ranges))
+    loads = {"load @k.py:1": RangeFacts("load", 0, 512, 0, 40, mix={"load.global.4": (4, 0, 0)})}
+    code = CodeFacts("sm_90a", 32, 0, ranges=loads, static_shared=9728)
+    said = {f"{FACTS}kernel": code.text(), f"{CARVE_OUT}kernel": carve_out}
+    verdict = replace(scene.trace(device="NVIDIA H200"), provenance=said).explain()
+    one = found(verdict, "low-occupancy")
+    assert "for want of shared memory" in one.title and one in verdict.findings
+    assert ("a carve-out leaves 0 % of L1" in one.title) == bool(carve_out)
+    assert ("to the driver" in one.suggestion) == bool(carve_out)
+    assert "few-warps" not in {each.id for each in verdict.every}
 
 
 @pytest.mark.parametrize(("plain", "at_most"), [(96, 20), (128, None), (None, None)])

@@ -33,6 +33,7 @@ from ikp.analysis.explain.use_of_hardware import (
     room_of,
 )
 from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.core.code_facts import CARVE_OUT
 
 _PART: Final = 0.5
 """Part of the time of empty CTA slots, from which on it is that of empty SMs."""
@@ -257,6 +258,9 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     sure = alone or (share >= (_NEARLY_ALL if needed else _MOSTLY) and counted)
     rows = launch.of_region(regions)
     why = f", of {room.registers} registers for each thread" if room.registers else ""
+    carved = _carved_out(launch, room)
+    if carved:
+        why, sure = f", of which a carve-out leaves {carved} % of L1", share >= _MOSTLY
     yield finding(
         launch,
         "low-occupancy",
@@ -275,8 +279,22 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
         + "more warps hide latency as long as memory has bandwidth left, and where fewer "
         "registers don't spill.",
         where=where_of_rows(launch, rows, tuple(launch.names[r] for r in regions[:3].tolist())),
-        suggestion=_LIMITS[room.limited_by],
+        suggestion=_LEFT_TO_THE_DRIVER if carved else _LIMITS[room.limited_by],
     )
+
+
+_LEFT_TO_THE_DRIVER: Final = (
+    "leave the carve-out to the driver (no cudaFuncAttributePreferredSharedMemoryCarveout, or its "
+    "default), or ask for as much as the blocks take that an SM has room for"
+)
+
+
+def _carved_out(launch: Prepared, room: Room) -> str:
+    """Return the carve-out, in percent, that keeps blocks from an SM; empty where none does."""
+    text = launch.trace.provenance.get(f"{CARVE_OUT}{launch.launch.label}", "")
+    held = (room.warps or 0.0) / launch.launch.warps_per_block
+    keeps = room.counted and room.limited_by == "shared memory" and text.isdecimal()
+    return text if keeps and held < room_for_blocks(launch) else ""
 
 
 def _is_lone(launch: Prepared, room: Room) -> bool:

@@ -41,7 +41,7 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import cycles_of, group_shares
 from ikp.analysis.explain.roofs import nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
-from ikp.analysis.explain.use_of_hardware import blocks_without_shared
+from ikp.analysis.explain.use_of_hardware import blocks_without_shared, shared_of_block
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import CARVE_OUT, AccessFacts
 
@@ -104,7 +104,7 @@ def _shared(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 def _carved_out(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on L1 that a program gives to shared memory, which no block takes."""
     text = launch.trace.provenance.get(f"{CARVE_OUT}{launch.launch.label}", "")
-    taken = (launch.facts.shared or 0) + _SYSTEM if launch.facts else 0
+    taken = shared_of_block(launch) + _SYSTEM if launch.facts else 0
     given = int(text) / 100 * _SM if text.isdecimal() else 0.0
     idle = given - taken * max(_blocks(launch), 1)
     waits = launch.share_in(launch.regions(_LOADS))

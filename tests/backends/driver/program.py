@@ -94,6 +94,7 @@ class Launcher:
         self.labels = Labels()
         self.on = True
         self.captures, self.standing = 0, False
+        self.ahead = None  # of kernels that are patched before a window
         self.told: list[str] = []
 
     def exits(self) -> None:

@@ -86,11 +86,8 @@ class Extra:
             count = sum(how_often[at].weight for at in ats)
             if count:
                 number = sum(how_often[at].weight for at in parts if at in how_often)
-                found[kind] = ExtraWork(
-                    round(float(count), _DIGITS),
-                    round(float(number), _DIGITS),
-                    line_of(self.flow, ats),
-                )
+                size, things = round(float(count), _DIGITS), round(float(number), _DIGITS)
+                found[kind] = ExtraWork(size, things, line_of(self.flow, ats))
         if chain := self._serial.chain(how_often):
             found["chain"] = chain
         return found
@@ -244,12 +241,12 @@ class Extra:
     def _of_ones(self, at: int, each: Instruction) -> bool:
         return any(self._are_ones(at, text) for text in each.operands[1:3])
 
-    def _are_ones(self, at: int, text: str, count: int = 1) -> bool:
-        """Whether all that may have written an operand's registers set these to ones."""
+    def _are_ones(self, at: int, text: str) -> bool:
+        """Whether all that may have written an operand's first register set it to ones."""
         first = operand(text).first
         if first < 0:
             return False
-        some = self.uses.sources(at, ((1 << count) - 1) << first)
+        some = self.uses.sources(at, 1 << first)
         return bool(some) and all(self._sets_ones(one) for one in some)
 
     def _sets_ones(self, at: int) -> bool:

@@ -81,11 +81,11 @@ class CopiedGraph:
 
     def bare(self) -> CopiedGraph:
         """Return a copy whose segments have a size, and no memory: another process can have it."""
-        return replace(self, segments=[each.on(_Size(each.nbytes)) for each in self.segments])
+        return replace(self, segments=[each.on(_GoneMemory(each.nbytes)) for each in self.segments])
 
 
 @dataclass(frozen=True, slots=True)
-class _Size:
+class _GoneMemory:
     nbytes: int
 
     def numel(self) -> int:

@@ -44,14 +44,14 @@ def without_arguments(name: str) -> str:
     return _text(name, arguments=False)
 
 
-def hashed(text: str, name: str, digits: int = _DIGITS) -> str:
+def hashed(text: str, name: str) -> str:
     """Return a text, cut where it is too long, with a hash of the full name.
 
     Parts that a compiler makes of a file's name are not hashed: they change with each build.
     """
-    room = LONGEST - 1 - digits
+    room = LONGEST - 1 - _DIGITS
     text = text if len(text) <= room else f"{text[: room - 3]}..."
-    return f"{text}#{sha256(_OF_FILES.sub('', name).encode()).hexdigest()[:digits]}"
+    return f"{text}#{sha256(_OF_FILES.sub('', name).encode()).hexdigest()[:_DIGITS]}"
 
 
 def _text(name: str, *, whole: bool = True, arguments: bool = True) -> str:

@@ -67,10 +67,6 @@ class Sorted:
         high = self.pick(np.minimum(below + 1, np.maximum(self.count - 1, 0)))
         return np.asarray(low + (high - low) * (at - below), np.float64)
 
-    def ranks(self) -> Ints:
-        """Return the rank of each number of ``values`` in its group."""
-        return np.arange(len(self.values)) - np.repeat(self.first, self.count)
-
 
 def _sorted_rows(values: Column, count: Ints) -> Column:
     """Sort each of some groups of numbers, which are of about one size: as rows of a table."""

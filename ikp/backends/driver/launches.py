@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -170,9 +170,7 @@ class Launches:
     def _answer(self, launch: hooks.InterposedLaunch) -> None:
         self.recorder.forget_latest()
         if self.launcher.idle and not self.launcher.standing:
-            with suppress(IkpError):  # a window says what is wrong
-                self._note_ahead(launch)
-            launch.decide()
+            self._pass_idle(launch)
             return
         if launch.node:
             self._decide(launch, self.seen.kernel(launch) or _UNKNOWN, _NODE, count=True)
@@ -196,6 +194,14 @@ class Launches:
             launch.instead = self.recorder.of_session(kernel, session, launch)
         elif not self._timed(launch) and (reason := self.launcher.over(kernel)):
             self._decide(launch, kernel, reason)
+
+    def _pass_idle(self, launch: hooks.InterposedLaunch) -> None:
+        """Launch a function plain until a window opens; note its kernel."""
+        launch.decide()
+        try:
+            self._note_ahead(launch)
+        except Exception as error:  # noqa: BLE001 - a window patches what it needs
+            pass_on(error)
 
     def _note_ahead(self, launch: hooks.InterposedLaunch) -> None:
         """Note a kernel that is launched plain, and may be recorded in a later window."""

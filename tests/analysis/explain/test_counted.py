@@ -99,6 +99,15 @@ def test_atomics_of_all_blocks_on_the_same_addresses(
     assert one is not None and ("same addresses" in one.title) == expected
 
 
+@pytest.mark.parametrize("sums", [True, False])
+def test_blocks_that_have_summed_up_are_advised_to_be_fewer(sums: bool) -> None:
+    """To reduce in the block first is what they do already."""
+    facts = access("atomic.global.4", depends="l", addresses=32)
+    mix = {**facts.mix, **({"atomic.shared.4": (8.0, 0.0, 0.0)} if sums else {})}
+    one = found(replace(facts, mix=mix), "atomics")
+    assert one is not None and ("launch fewer blocks" in one.suggestion) == sums
+
+
 def test_one_atomic_of_each_block_is_no_cause() -> None:
     """Where a block operates once, it has reduced: what the finding suggests is done."""
     one = {"depends": "", "addresses": 1, "in_loop": False}

@@ -247,7 +247,21 @@ def _crowded(launch: Prepared, work: CountedWork, crowd: _Crowd) -> Iterator[Fin
         )
         + " Refuted if the kernel takes as long with plain stores to addresses of their own.",
         where=where_of_accesses(launch, sorted(crowd.some, key=lambda each: -each[2])),
-        suggestion="reduce within each warp (__reduce_add_sync, __shfl_xor_sync) and block first, "
-        "in registers or shared memory, then one atomic for each block; or partial results and a "
-        "second kernel",
+        suggestion=_FEWER_BLOCKS if crowd.same and _sums_in_blocks(work) else _SUM_FIRST,
     )
+
+
+def _sums_in_blocks(work: CountedWork) -> bool:
+    """Whether blocks operate atomically on shared memory: then they sum up there first."""
+    return any(unit.startswith("atomic.shared") for one in work.ranges for unit in one.facts.mix)
+
+
+_SUM_FIRST: Final = (
+    "reduce within each warp (__reduce_add_sync, __shfl_xor_sync) and block first, in registers or "
+    "shared memory, then one atomic for each block; or partial results and a second kernel"
+)
+_FEWER_BLOCKS: Final = (
+    "blocks sum up in shared memory first, and each adds all of its sums to the same addresses: "
+    "launch fewer blocks, no more than the SMs hold at once, with more of the data for each; or "
+    "partial results and a second kernel"
+)

@@ -298,6 +298,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("served"))
     parser.add_argument("command", nargs="+")
     asked = parser.parse_args()
+    if asked.behind <= ENDS_S:
+        parser.error(
+            f"--behind {asked.behind}: rates are taken from {ENDS_S} s behind a window on."
+        )
     asked.folder.mkdir(parents=True, exist_ok=True)
     prompts = [
         f"w{each} w{each * 7 + 3} w{each * each + 1}" for each in range(1, asked.prompts + 1)

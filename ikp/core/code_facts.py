@@ -119,7 +119,8 @@ class AccessFacts:
     lanes, ``w`` the warp, ``b`` the block, ``d`` loaded data, ``i`` the iteration of the innermost
     loop around, ``p`` a parameter whose value is assumed; ``h``: not the device's memory;
     ``o``: a loop around that one makes it again at the same addresses; ``s``: it loads what the
-    same block has stored; ``m``: addresses of lanes were recorded in a further run.
+    same block has stored; ``m``: addresses of lanes were recorded in a further run; ``v``: and
+    differ by another distance from lane to lane.
     """
 
     unit: str
@@ -239,6 +240,8 @@ def _number(value: Any) -> float | None:
 
 RECORDED: Final = "m"
 """The letter of a cost that address probes recorded."""
+SCATTERED: Final = "v"
+"""The letter of such accesses whose lanes are at no equal distances: data place each lane."""
 FACTS: Final = "ranges of "
 NO_FACTS: Final = "no ranges of "
 """Before a label: why the trace has no facts of its code, where finding them failed."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.address_tables import request_costs
-from ikp.core.code_facts import RECORDED, AccessFacts
+from ikp.core.code_facts import RECORDED, SCATTERED, AccessFacts
 from ikp.core.run_figures import AccessFigures
 from ikp.inspection._bases import Bases
 from ikp.inspection._serves import Uses
@@ -330,7 +330,7 @@ class Accesses:
         if value.bits is None and figures is not None and figures.requests:
             cost, least, lanes = figures.cost, figures.least, round(figures.active or lanes, 1)
             addresses = 1 if (figures.same_address or 0) >= _ALL_LANES else None
-            letters += RECORDED
+            letters += RECORDED + SCATTERED * (figures.stride is None)
         line = f"{each.lines[-1].file}:{each.lines[-1].number}" if each.lines else ""
         return (
             unit,

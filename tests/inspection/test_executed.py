@@ -8,7 +8,7 @@ import pytest
 import triton
 import triton.language as tl
 
-from ikp.core.code_facts import RECORDED, CodeFacts
+from ikp.core.code_facts import RECORDED, SCATTERED, CodeFacts
 from ikp.core.run_figures import AccessFigures, AddressFigures
 from ikp.inspection._executed import Executed, figures_by_place
 from ikp.inspection.summary_of_code import code_facts
@@ -126,6 +126,7 @@ def test_a_loop_that_data_end_is_counted_with_figures() -> None:
     once, maybe, _ = counted.mix[unit]
     assert once + maybe >= 11.0 * plain.mix[unit][2]
     gather = next(one for one in counted.accesses if RECORDED in one.depends)
+    assert SCATTERED in gather.depends, "its lanes are at no equal distances"
     assert gather.cost == 20.0 and gather.least == 4.0 and gather.count >= 12.0
     assert all(RECORDED not in one.depends for one in plain.accesses)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ikp.analysis.explain.verdict import Finding
-from ikp.core.code_facts import RECORDED
+from ikp.core.code_facts import RECORDED, SCATTERED
 from tests.analysis.explain import test_counted
 from tests.analysis.explain.test_counted import access
 
@@ -24,6 +24,20 @@ def test_a_look_ups_sectors_are_those_that_were_recorded() -> None:
     assert one is not None and "in 32 sectors a request" in one.title
     assert "as recorded (--probe addresses)" in one.rationale
     assert found("load.global.4", "uncoalesced", cost=4.0, least=4.0) is None
+
+
+def test_where_data_place_each_lane_no_layout_is_accused() -> None:
+    scattered = {"depends": "ld" + RECORDED + SCATTERED, "least": 4.0}
+    placed = found("load.global.4", "uncoalesced", cost=32.0, least=4.0)
+    one = found("load.global.4", "uncoalesced", cost=32.0, **scattered)
+    assert placed is not None and placed.confidence == "likely"
+    assert one is not None and one.confidence == "possible"
+
+
+@pytest.mark.parametrize(("cost", "is_told"), [(3.5, False), (16.0, True)])
+def test_lanes_that_meet_in_a_bank_by_chance_are_no_conflict(cost: float, is_told: bool) -> None:
+    scattered = {"depends": "ld" + RECORDED + SCATTERED, "least": 1.0}
+    assert (found("load.shared.4", "bank-conflicts", cost=cost, **scattered) is not None) == is_told
 
 
 def test_lanes_without_an_element_are_recorded_too() -> None:

@@ -33,7 +33,7 @@ from ikp.analysis.explain.roofs import IMPOSSIBLE, is_counted, nearest, roofs, s
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.use_of_hardware import room_of
 from ikp.analysis.explain.verdict import Finding, Number, Where
-from ikp.core.code_facts import RECORDED, AccessFacts, RangeFacts
+from ikp.core.code_facts import RECORDED, SCATTERED, AccessFacts, RangeFacts
 
 _COUNTED_TIMES: Final = 1.9
 """Times the least cost from which on a request is costly: rows that begin inside of a sector cost
@@ -62,7 +62,17 @@ def costly_accesses(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 
 
 def _is_costly(access: AccessFacts) -> bool:
-    return access.cost is not None and access.cost >= _COUNTED_TIMES * (access.least or 1.0)
+    least = _BY_CHANCE if _is_by_chance(access) else access.least or 1.0
+    return access.cost is not None and access.cost >= _COUNTED_TIMES * least
+
+
+def _is_by_chance(access: AccessFacts) -> bool:
+    """Whether data place each lane in shared memory: then several meet in a bank by chance."""
+    return ".shared." in access.unit and SCATTERED in access.depends
+
+
+_BY_CHANCE: Final = 3.5
+"""Cycles of a request of 32 lanes, each in any bank: the fullest bank has 3.5 of them."""
 
 
 def _excess(work: CountedWork, access: AccessFacts, requests: float) -> float:
@@ -91,6 +101,7 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
     decides &= not dense or share <= IMPOSSIBLE
     held = (felt or 0.0) * (1 - 1 / _ratio(worst)) if decides else 0.0
     sure |= decides
+    sure &= SCATTERED not in worst.depends
     saved = max((1.0 if dense else _LATENCY) * share, held)
     saved = min(1 - nearest(launch, ("L1", "L2")), saved)
     return finding(

@@ -1,29 +1,35 @@
 """``CheckedFlow``: follows all paths; yields inserted instructions that may change the kernel.
 
 A state says of each register what inserted code has put there, and which registers are in flight,
-for which scoreboard.
+for which scoreboard. Followed are inserted instructions, and original ones that change a state.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from functools import lru_cache
 from heapq import heappop, heappush
-from itertools import chain
-from operator import or_
+from itertools import chain, zip_longest
+from typing import TypeVar
 
 import numpy as np
 
-from ikp.sass.disassembly.effects import BITS, UP, UR, R
+from ikp.sass.disassembly.effects import BITS, UP, UR, P, R, members
+from ikp.verifier import register_values as rules
 from ikp.verifier.declared import Declared
-from ikp.verifier.in_flight import OURS, PRODUCTS, STARTED, Flight, Waits
+from ikp.verifier.in_flight import STARTED, Flight, Waits, begin
+from ikp.verifier.inserted_code import Inserted, decode
 from ikp.verifier.matched_code import MatchedCode, names
-from ikp.verifier.patched_graph import ENDS, PatchedGraph
-from ikp.verifier.register_values import HIGH, LOST, LOW, OTHER, Rules, Values, restores
+from ikp.verifier.patched_graph import ENDS, NOTHING, PatchedGraph
+from ikp.verifier.register_values import HIGH, LOST, LOW, MEMORY, MORE, OTHER, SAVED, Values
 
-_STAYS = UR.all | UP.all | ((1 << BITS) - 1) << BITS  # what threads read where others leave
-_NOTHING, _ADDRESS = (0, 0), (LOW, HIGH)
-State = tuple[Values, Flight]
-Does = tuple[int, int, int]  # a node, the registers that it reads, and those that it overwrites
+_EVERYTHING = (1 << BITS) - 1
+_STAYS = UR.all | UP.all | _EVERYTHING << BITS  # what threads read where others leave
+_ADDRESS, _DESCRIPTOR = {LOW, HIGH}, [MEMORY, MORE]
+_LOADS = (0xAB9, 0x7AC)  # of uniform registers, from constants
+State = tuple[Values, Flight, Flight]
+Key = TypeVar("Key")
 
 
 class CheckedFlow:
@@ -46,94 +52,153 @@ class CheckedFlow:
         base: int,
     ) -> None:
         self.graph = graph = PatchedGraph(code, tables, asserts)
-        self.code, self.ours, self.count = code, graph.ours, graph.count
-        self.rules = Rules(graph, declared, base)
-        self.waits = Waits(graph, declared.registers)
-        waiting = np.flatnonzero(code.text.controls.waits).tolist()
-        writing = (n for n, each in enumerate(graph.effects) if each.writes)
-        self.acting = {*waiting, *writing, *self.waits.starting, *self.waits.special}
-        self.wrong: dict[int, list[str]] = {}  # of nodes
-        self.seen: dict[int, tuple[bool, bool, bool]] = {}  # of inserted ones; see ``_through``
+        self.code, self.ours, self.effects = code, graph.ours, graph.effects
+        self.declared, self.base, self.waits = declared, base, Waits(graph)
+        self.saves = any(own.kind == "save" for own in self.ours.values())
+        self.loads, self.ends = {*code.having(*_LOADS)}, {*code.having(*ENDS)}
+        waiting = np.flatnonzero(code.text.controls.waits & self.waits.boards).tolist()
+        some = (
+            self.effects.keys() | {*waiting} | self.waits.starting | self.waits.special | self.ends
+        )
+        acting = sorted({*self.ours, *(places[n] for n in some for _, places in code.parts)})
+        self.nodes = {
+            head: acting[bisect_left(acting, block[0]) : bisect_left(acting, block[-1] + 1)]
+            for head, block in graph.blocks.items()
+        }
+        self.entered: dict[int, State] = {}  # by block
+        self.wrong: dict[int, list[str]] = {}  # of places
+        self.seen: dict[int, tuple[bool, bool, bool]] = {}  # of inserted ones; see ``_insert``
 
     def check(self) -> Iterator[str]:
         """Yield inserted instructions that may do something to the kernel or to its memory."""
-        self._follow()
+        self.entered[0], work = ({}, begin(self.declared.registers), {}), [0]
+        while work:  # until each block is entered in no further state
+            head = heappop(work)
+            values, flight, mine = self.entered[head]
+            state = self._through(head, {**values}, {**flight}, {**mine})
+            for to in self.graph.after(self.graph.blocks[head][-1]):
+                known = self.entered.get(to)
+                both = state if known is None else _merged(known, state)
+                if both != known:
+                    self.entered[to] = both
+                    if to not in work:
+                        heappush(work, to)
         yield from chain.from_iterable(self.wrong.values())
         yield from self._needed()
 
-    def _follow(self) -> None:
-        """Follow all paths until each block is entered in no further state."""
-        entered: dict[int, State] = {0: ({}, self.waits.begin())}
-        order, work = self.graph.order(), [0]
-        rank = {head: number for number, head in enumerate(order)}
-        while work:
-            head = order[heappop(work)]
-            state = dict(entered[head][0]), list(entered[head][1])
-            self._through(self.graph.blocks[head], *state)
-            for to in self.graph.to[head]:
-                both = _merged(entered[to], state) if to in entered else state
-                if to not in entered or both != entered[to]:
-                    entered[to] = both
-                    if rank[to] not in work:
-                        heappush(work, rank[to])
-
-    def _through(self, block: range, values: Values, flight: Flight) -> None:
-        """Follow a block; change the state in which it is entered to that in which it is left.
-
-        What its nodes do wrong, and what inserted ones do, is that of the last state: whether one
-        is before all original code, sets a predicate again, or makes an address.
-        """
-        waits, rules, origin, ours = self.waits, self.rules, self.code.origin, self.ours
-        for node in block:
-            if (own := ours.get(at := node % self.count)) is None:
-                if any(flight[OURS:PRODUCTS]):
-                    self.wrong[node] = [*waits.disturbed(node, flight)]
-                if (number := origin[at]) in self.acting:
-                    waits.issue(at, number, flight)
-                    rules.overwrite(number, values)
-                flight[STARTED] = 1
+    def _through(self, head: int, values: Values, flight: Flight, mine: Flight) -> State:
+        """Follow a block from a state, which is changed; return that in which it is left."""
+        block, begins = self.graph.blocks[head], self.code.behind[head]
+        for at in self.nodes[head]:
+            if (own := self.ours.get(at)) is not None:
+                early = at < begins and STARTED not in flight
+                wrong = self._insert(own, at, early, values, flight, mine)
+                self.wrong[at] = [f"{self._said(at)} {each}" for each in wrong] if wrong else wrong
                 continue
-            early, wrong = not flight[STARTED], [*rules.unsafe(own, at, values)]
-            wrong += waits.insert(own, at, flight)
-            self.wrong[node] = [f"{self.graph.said(at)} {each}" for each in wrong]
-            restored = own.kind == "test" and restores(own, values)
-            rules.insert(own, values, restored=restored)
-            address = [bit for bit, _ in own.sets if values[bit] in _ADDRESS]
-            self.seen[node] = early, restored, bool(address)
+            number = self.code.origin[at]
+            self.wrong[at] = self.waits.issue(at, number, flight, mine)
+            if number in self.effects and (writes := self.effects[number].writes):
+                self._overwrite(number, writes, values)
+        if begins in block:
+            flight[STARTED] = 1
+        if (stay := self.graph.stay.get(block[-1])) and mine:
+            left = self.code.said(self.code.origin[stay - 1])
+            self.wrong[head] = [f"{left} is left by threads whose store is in flight"]
+        return values, flight, mine
+
+    def _overwrite(self, number: int, writes: int, values: Values) -> None:
+        """Change values by an original instruction."""
+        values |= _lost(writes)
+        if self.saves and (saved := (writes & P.all) >> P.first << SAVED):
+            values |= {each: OTHER for each, value in values.items() if value & saved}
+        word = self.code.old(number) if number in self.loads else 0
+        if word and word >> 12 & 15 == 7:
+            own = decode(word, self.code.sm)
+            if (made := rules.constants(own, self.declared, self.base)) == _DESCRIPTOR:
+                values |= dict(zip(own.targets[0], made, strict=True))
+
+    def _insert(
+        self, own: Inserted, at: int, early: bool, values: Values, flight: Flight, mine: Flight
+    ) -> list[str]:
+        """Return what an inserted instruction may not do; change the state by it.
+
+        What is seen of it is that of the last state: whether it is before all original code
+        (``early``), whether it leaves what that has set, and whether it makes an address.
+        """
+        unknown, found = 0, list[str]()
+        for bit in own.asked:
+            unknown |= 1 << bit if values.get(bit, LOST) & LOST else 0
+        if unknown and self.declared.watches:
+            number = self.code.origin[self.code.behind[at]]
+            unknown &= ~self.effects.get(number, NOTHING).reads
+        if unknown:
+            found.append(f"reads {names(unknown)}, which no inserted one has set")
+        if own.kind == "store":
+            found += rules.astray(own, values)
+        targets = own.targets[0] if own.targets else ()
+        made = rules.result(own, values, self.declared, self.base) if targets else []
+        keeps = made == _DESCRIPTOR and made == [values.get(bit) for bit in targets]
+        found += self.waits.insert(own, flight, mine, same=keeps)
+        restored = own.kind == "test" and rules.restores(own, values)
+        for bit, value in zip_longest(own.written, made[: len(targets)], fillvalue=OTHER):
+            both = value | values.get(bit, LOST) if own.guard >= 0 else value
+            values[bit] = OTHER if both & LOST else both
+        if restored:
+            values |= {own.sources[0][0]: OTHER, targets[0]: LOST}
+        self.seen[at] = early, keeps or restored, not _ADDRESS.isdisjoint(made)
+        return found
 
     def _needed(self) -> Iterator[str]:
         """Yield inserted instructions that overwrite a live original value, or that nothing reads.
 
         Of a set of live registers, the lower half is for original code, the upper for inserted.
         """
-        used, does = dict.fromkeys((node % self.count for node in self.seen), 0), self._does()
+        used = dict.fromkeys(self.seen, 0)
+        does = {head: [*self._does(head)] for head in self.entered}
         for head, live in self._live(does).items():
             now = live
-            for node, reads, kills in does[head]:
-                if (own := self.ours.get(at := node % self.count)) is not None:
-                    early, restored, address = self.seen[node]
+            for at, reads, kills in does[head]:
+                if (own := self.ours.get(at)) is not None:
+                    early, keeps, address = self.seen[at]
                     # Where nothing is recorded, no store reads some parts of an address.
-                    used[at] |= own.writes if restored or address else now >> BITS
+                    used[at] = own.writes if keeps or address else now >> BITS
                     # Before all original code, threads' registers have no values.
                     lost = own.writes & now & (~R.all if early else -1)
-                    if lost and not restored and at not in self.graph.same:
+                    if lost and not keeps:
                         said = f"overwrites {names(lost)}, which original code needs"
-                        yield f"{self.graph.said(at)} {said}"
+                        yield f"{self._said(at)} {said}"
                 now = now & ~kills | reads
         for at in sorted(used):
             if (writes := self.ours[at].writes) and not writes & used[at]:
-                yield f"{self.graph.said(at)} sets {names(writes)}, which nothing reads"
+                yield f"{self._said(at)} sets {names(writes)}, which nothing reads"
 
-    def _live(self, does: dict[int, list[Does]]) -> dict[int, int]:
+    def _does(self, head: int) -> Iterator[tuple[int, int, int]]:
+        """Yield each place of a block that reads or overwrites registers, the last one first."""
+        for at in reversed(self.nodes[head]):
+            number = self.code.origin[at]
+            if (own := self.ours.get(at)) is not None:
+                kills = own.writes << BITS if own.guard < 0 else 0
+                yield at, own.reads << BITS, kills | own.writes * self.seen[at][1]
+            elif number in self.ends:  # behind it, all counts as read
+                yield at, self.effects.get(number, NOTHING).reads | _EVERYTHING << BITS, 0
+            elif (each := self.effects.get(number)) is not None:
+                yield at, each.reads, each.kills | each.kills << BITS
+
+    def _live(self, does: dict[int, list[tuple[int, int, int]]]) -> dict[int, int]:
         """Return the live registers behind each block, by backward dataflow."""
-        order, stay, changed = self.graph.order()[::-1], self.graph.stay, True
-        live, behind = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
-        whole = {head: _together(does[head]) for head in order}
+        live, behind, whole = dict.fromkeys(does, 0), dict[int, int](), {}
+        for head, some in does.items():
+            reads = kills = 0
+            for _, read, killed in some:
+                reads, kills = reads & ~killed | read, kills | killed
+            whole[head] = reads, kills
+        changed, order = True, sorted(does, reverse=True)
         while changed:
             changed = False
             for head in order:
-                now = live[stay[head]] & _STAYS if head in stay else 0
-                for to in self.graph.to[head]:
+                last = self.graph.blocks[head][-1]
+                now = live.get(self.graph.stay.get(last, -1), 0) & _STAYS
+                for to in self.graph.after(last):
                     now |= live[to]
                 behind[head], (reads, kills) = now, whole[head]
                 now = now & ~kills | reads
@@ -141,39 +206,25 @@ class CheckedFlow:
                 live[head] = now
         return behind
 
-    def _does(self) -> dict[int, list[Does]]:
-        """Return the registers that each block's nodes read and overwrite, the last node first."""
-        effects = [
-            (each.reads, each.kills | each.kills << BITS) if any(each) else _NOTHING
-            for each in self.graph.effects
-        ]
-        for number in self.code.having(*ENDS):  # behind it, all counts as read
-            reads, kills = effects[number]
-            effects[number] = reads | ((1 << BITS) - 1) << BITS, kills
-        found = {}
-        for head, block in self.graph.blocks.items():
-            found[head] = does = list[Does]()
-            for node in reversed(block):
-                if (own := self.ours.get(at := node % self.count)) is not None:
-                    kills = own.writes << BITS if own.guard < 0 else 0
-                    kills |= own.writes if self.seen[node][1] else 0
-                    does.append((node, own.reads << BITS, kills))
-                elif (each := effects[self.code.origin[at]]) is not _NOTHING:
-                    does.append((node, *each))
-        return found
-
-
-def _together(some: list[Does]) -> tuple[int, int]:
-    """Return what is read and overwritten by nodes, the last one first."""
-    reads = kills = 0
-    for _, read, killed in some:
-        reads, kills = reads & ~killed | read, kills | killed
-    return reads, kills
+    def _said(self, at: int) -> str:
+        """Return an inserted instruction's place, in words."""
+        number = self.code.origin[self.code.behind[at]]
+        before = "the end" if number < 0 else self.code.said(number).rstrip(",")
+        return f"inserted instruction {at} ({self.code.new(at):#034x}, before {before})"
 
 
 def _merged(one: State, other: State) -> State:
-    values, more = one[0].copy(), other[0]
-    for bit in {bit for bit, _ in one[0].items() ^ more.items()}:
-        left, right = values.get(bit, OTHER), more.get(bit, OTHER)
-        values[bit] = left if left == right else LOST if LOST in (left, right) else OTHER
-    return values, [*map(or_, one[1], other[1])]
+    """Return what holds where two paths meet; what neither has set may be anything."""
+    (values, flight, mine), (others, *more) = one, other
+    return _either(values, others, OTHER), _either(flight, more[0]), _either(mine, more[1])
+
+
+def _either(one: dict[Key, int], other: dict[Key, int], missing: int = 0) -> dict[Key, int]:
+    keys = [key for key, _ in one.items() ^ other.items()]
+    both = {key: one.get(key, missing) | other.get(key, missing) for key in keys}
+    return one | both if keys else one
+
+
+@lru_cache(1 << 12)
+def _lost(writes: int) -> Values:
+    return dict.fromkeys(members(writes), LOST)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, reduce
+from itertools import chain
+from operator import or_
 from typing import Final, NamedTuple
 
-from ikp.sass.disassembly.effects import FILES, P, members
+from ikp.sass.disassembly.effects import FILES, P
 
 FORMS: Final = {
     0x805: "clock|R16*|", 0x919: "number|R16|", 0x9C3: "number|UR16|",
@@ -32,60 +35,45 @@ FORMS: Final = {
 """Opcode -> the kind of its result | the fields that it writes | those that it reads. A field is a
 file and a first bit; ``+``: a pair, ``*``: as many as its size says. A digit: so many factors are
 multiplied, and all others added."""
+_FIELD: Final = re.compile(r"(U?[RP])(\d+)([+*]?)")
+Registers = tuple[int, ...]
+"""Bits of registers, as in ``ikp.sass.disassembly.effects``; none of RZ and PT."""
 
 
 class Inserted(NamedTuple):
-    """One inserted instruction, decoded; registers as (first bit, how many), -1 for none.
+    """One inserted instruction, decoded."""
 
-    ``asked`` are bits that it reads as values, ``sets`` those it writes, each with its place in the
-    first target; another target's have ``BESIDE``.
-    """
-
-    opcode: int
     word: int
     kind: str
-    targets: tuple[tuple[int, int], ...]
-    sources: tuple[tuple[int, int], ...]
-    guard: int
+    targets: tuple[Registers, ...]
+    sources: tuple[Registers, ...]
+    guard: int  # its predicate's bit; -1: none
+    written: Registers  # of all targets
     reads: int
     writes: int
-    asked: tuple[int, ...]
-    sets: tuple[tuple[int, int], ...]
-
-
-BESIDE: Final = 99
-_Field = tuple[int, int, int, str]  # first bit, number of none, the file's first bit, size
+    asked: Registers  # what it reads as values
 
 
 @cache
 def decode(word: int, sm: int) -> Inserted:
     """Return a decoded instruction; ValueError: a patch may not insert it."""
-    opcode, number = word & 0xFFF, word >> 12 & 7
-    kind, *fields = _fields(opcode, sm)
-    targets, sources = (tuple([_named(each, word) for each in some]) for some in fields)
-    guard = P.first + number if number != 7 else -1
-    reads = _registers([*sources, (guard, 1)])
-    if kind == "save":
-        reads |= (word >> 32 & 0x7F) << P.first
-    asked = reads if kind not in ("branch", "save") else 0
-    if kind == "store" and sources[1][1] == 4 and sources[1][0] >= 0:
-        asked &= ~(1 << sources[1][0] + 3)  # a record's last word is anything
-    sets = [
-        (first + n, BESIDE if second else n)
-        for second, (first, count) in enumerate(targets)
-        for n in range(count if first >= 0 else 0)
-    ]
-    return Inserted(
-        *(opcode, word, kind, targets, sources, guard, reads, _registers(targets)),
-        *(tuple(members(asked)), tuple(sets)),
-    )
+    kind, *fields = _fields(word & 0xFFF, sm)
+    targets, sources = (tuple(_registers(each, word) for each in some) for some in fields)
+    guard = P.first + (word >> 12 & 7) if word >> 12 & 7 != 7 else -1
+    asked = [each for some in sources for each in some] + [guard] * (guard >= 0)
+    reads = _bits(asked) | (word >> 32 & 0x7F) << P.first if kind == "save" else _bits(asked)
+    if kind == "store" and len(sources[1]) == 4:
+        asked.remove(sources[1][3])  # a record's last word is anything
+    values = () if kind in ("branch", "save") else tuple(asked)
+    written = tuple(chain.from_iterable(targets))
+    return Inserted(word, kind, targets, sources, guard, written, reads, _bits(written), values)
 
 
-def _registers(fields: Iterable[tuple[int, int]]) -> int:
-    found = 0
-    for first, count in fields:
-        found |= ((1 << count) - 1) << first if first >= 0 else 0
-    return found
+def _bits(some: Iterable[int]) -> int:
+    return reduce(or_, [1 << each for each in some], 0)
+
+
+_Field = tuple[int, int, int, str]  # first bit, number of none, the file's first bit, size
 
 
 @cache
@@ -94,29 +82,23 @@ def _fields(opcode: int, sm: int) -> tuple[str, list[_Field], list[_Field]]:
     if opcode not in FORMS:
         raise ValueError(f"opcode {opcode:#x} is none that is inserted")
     kind, *texts = FORMS[opcode].split("|")
-    targets, sources = ([_field(each, sm) for each in text.split()] for text in texts)
+    none = {"P": 7, "UP": 7, "R": 0xFF, "UR": 0x3F if sm < 100 else 0xFF}
+    targets, sources = (
+        [(int(at), none[file], FILES[file].first, size) for file, at, size in _FIELD.findall(text)]
+        for text in texts
+    )
     return kind, targets, sources
 
 
-def _field(text: str, sm: int) -> _Field:
-    name = text.rstrip("+*")
-    file = name.rstrip("0123456789")
-    none = 7 if "P" in file else 0x3F if file == "UR" and sm < 100 else 0xFF
-    return int(name[len(file) :]), none, FILES[file].first, text[len(name) :]
-
-
-def _named(field: _Field, word: int) -> tuple[int, int]:
-    """Return the first register that a field names, and how many it does."""
+def _registers(field: _Field, word: int) -> Registers:
+    """Return the registers that a field names."""
     at, none, first, size = field
     number = word >> at & (7 if none == 7 else 0xFF)  # a field of 6 bits: those beyond it, too
-    return (-1 if number == none else first + (number & none)), _count(size, at, word)
-
-
-def _count(size: str, at: int, word: int) -> int:
-    """Return how many registers a field at a bit names."""
-    opcode = word & 0xFFF
-    if size == "+" or (opcode == 0x986 and at == 24 and word >> 90 & 1):
-        return 2  # of 0x986, an offset of one register without a descriptor
-    if size != "*":
-        return 1
-    return 1 + (word >> 80 & 1) if opcode == 0x805 else {5: 2, 6: 4}.get(word >> 73 & 7, 1)
+    if number == none:
+        return ()
+    first, opcode = first + (number & none), word & 0xFFF
+    count = 1 + (size == "+" or (opcode == 0x986 and at == 24 and word >> 90 & 1))
+    if size == "*":
+        wide = {5: 2, 6: 4}.get(word >> 73 & 7, 1)
+        count = 1 + (word >> 80 & 1) if opcode == 0x805 else wide
+    return tuple(range(first, first + count))

@@ -6,13 +6,13 @@ integer, as in ``ikp.sass.disassembly.effects``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 import numpy as np
 
 from ikp.sass.cubins import instruction as enc
-from ikp.sass.cubins.instruction import DistanceField, Numbers, Words
+from ikp.sass.cubins.instruction import DistanceField, Words
 from ikp.sass.disassembly.effects import FILES, members
 from ikp.sass.disassembly.listing import Code as Text
 from ikp.verifier.declared import Declared
@@ -20,13 +20,7 @@ from ikp.verifier.declared import Declared
 TABLED = (enc.BRX, enc.BRX_UNIFORM)
 _RETURNED, _BEFORE = DistanceField(((0, 32, 32),), 1), 128  # a MOV of an address, before its call
 _BRANCHES = {enc.BRA, enc.BRA_UNIFORM, enc.CALL_REL, enc.RET, *TABLED, *enc.WARPSYNC}
-_DISTANT = (*_BRANCHES, enc.MOVE, enc.BSSY, enc.LEPC)
-_HALF, _TOGETHER = (1 << 64) - 1, 4096  # bits of half an instruction; how many are compared at once
-
-
-def _numbers(rows: Words) -> list[int]:
-    """Return instructions as numbers of 128 bits."""
-    return [low | high << 64 for low, high in rows.tolist()]
+_FIELDS = {enc.BSSY: enc.HALF, enc.LEPC: enc.AFTER_REGISTER}
 
 
 def conditions(word: int) -> set[int]:
@@ -57,11 +51,18 @@ def _bare(word: int, field: DistanceField) -> int:
     return word
 
 
+class _Words(list[bytes]):
+    """Instructions, compared as bytes; a call returns one as a number of 128 bits."""
+
+    def __init__(self, rows: Words) -> None:
+        super().__init__(np.ascontiguousarray(rows).view("V16").ravel().tolist())
+
+    def __call__(self, at: int) -> int:
+        return int.from_bytes(self[at], "little")
+
+
 class MatchedCode:
     """A patched kernel's code, and the original instruction at each place; -1: inserted.
-
-    All instructions are compared at once, as an array; only those with a distance in them, or with
-    inserted code behind them, are looked at one by one.
 
     Args:
         text: the plain code, as the disassembler prints it.
@@ -77,67 +78,57 @@ class MatchedCode:
         self, text: Text, old: Words, new: Words, sm: int,
         linked: set[int], functions: set[int], declared: Declared,
     ) -> None:  # fmt: skip
-        self.text, self.listed, self.labels, self.sm = text, text.instructions, text.labels, sm
-        self.linked, self.functions = linked, functions
-        self.rows, self.ops = (old, new), enc.opcodes(old)
-        self.old, self.new = (_numbers(each) for each in (old, new))
+        self.text, self.listed, self.labels = text, text.instructions, text.labels
+        self.linked, self.functions, self.far = linked, functions, enc.branches(sm)
+        self.sm, self.rows, self.old, self.new = sm, old, _Words(old), _Words(new)
+        self._opcodes, self._reached = enc.opcodes(old), dict[int, set[tuple[int, int]]]()
         self.calls = self.having(enc.CALL_REL)
-        found = ((n, self._of(self.old[n])) for n in self.having(*_DISTANT))
+        found = ((n, self._field(self.old(n))) for n in self.having(*_BRANCHES, *_FIELDS, enc.MOVE))
         self.fields = {n: field for n, field in found if field is not None}
-        self.parts = self._parts(declared)
+        inserted = np.zeros(len(new), bool)
+        for first, end in declared.inserted:
+            inserted[first // 16 : -(-end // 16)] = True
+        self.parts = [(0, self._places(np.flatnonzero(~inserted)[: len(old)].tolist()))]
+        if declared.beside is not None:  # the plain code again, for blocks that do not record
+            first, end = (each // 16 for each in declared.beside)
+            self.parts.append((first, self._places(range(first, min(end, len(new))))))
         origin, starts = np.full(len(new) + 1, -1), np.zeros(len(new), int)
         for start, places in self.parts:
             origin[places], starts[places] = range(len(places)), start
-        at_originals = np.where(origin >= 0, range(len(origin)), len(new))
+        at_originals = np.where(origin < 0, len(new), np.arange(len(new) + 1))
         behind = np.minimum.accumulate(at_originals[::-1])[::-1]
         self.origin, self.starts = origin.tolist(), starts.tolist()
         self.behind = behind.tolist()  # where the original instruction at or behind it is
-        self._reached: dict[int, set[tuple[int, int]]] = {}
 
     def having(self, *opcodes: int) -> list[int]:
         """Return the original instructions of some opcodes."""
         wanted = np.zeros(1 << 12, bool)
-        wanted[list(opcodes)] = True
-        return np.flatnonzero(wanted[self.ops]).tolist()
+        wanted[[*opcodes]] = True
+        return np.flatnonzero(wanted[self._opcodes]).tolist()
 
-    def _parts(self, declared: Declared) -> list[tuple[int, list[int]]]:
-        """Return the start of each part that has all original instructions, and their places."""
-        old, new = self.rows
-        ours = np.zeros(len(new), bool)
-        for first, end in declared.inserted:
-            ours[first // 16 : -(-end // 16)] = True
-        compared = np.full_like(old, -1 & _HALF)
-        for number, field in self.fields.items():
-            bare = _bare(-1, field)
-            compared[number] = bare & _HALF, bare >> 64 & _HALF
-        parts = [(0, self._places(np.flatnonzero(~ours), compared, skips=False))]
-        if declared.beside is not None:  # the plain code again, for blocks that do not record
-            first, end = (each // 16 for each in declared.beside)
-            places = np.arange(first, min(end, len(new)))
-            parts.append((first, self._places(places, compared, skips=True)))
-        return parts
-
-    def _of(self, word: int) -> DistanceField | None:
+    def _field(self, word: int) -> DistanceField | None:
+        """Return the field of an instruction that holds where it leads; None where none does."""
         opcode = word & 0xFFF
         if opcode == enc.MOVE:
             returns = (word >> 32 & 0xFFFFFFFF) // 16 - 1 in self.calls
             return _RETURNED if returns and not word >> 32 & 15 else None
-        if opcode not in _BRANCHES or (opcode in enc.WARPSYNC and not word >> 86 & 1):
-            return {enc.BSSY: enc.HALF, enc.LEPC: enc.AFTER_REGISTER}.get(opcode)
-        return None if opcode == enc.RET and word >> 85 & 1 else enc.branches(self.sm)
+        if opcode in enc.WARPSYNC and not word >> 86 & 1:
+            return None
+        return None if opcode == enc.RET and word >> 85 & 1 else _FIELDS.get(opcode, self.far)
 
-    def _places(self, candidates: Numbers, compared: Words, *, skips: bool) -> list[int]:
+    def _places(self, candidates: Iterable[int]) -> list[int]:
         """Return the places of the original instructions, in their order, as far as they match."""
-        (old, new), found = self.rows, list[int]()
-        while len(found) < len(old) and len(candidates):
-            at = slice(len(found), len(found) + min(len(candidates), _TOGETHER))
-            some = candidates[: len(old[at])]
-            differs = ((old[at] ^ new[some]) & compared[at]).any(axis=1)
-            count = int(differs.argmax()) if differs.any() else len(some)
-            found += some[:count].tolist()
-            if count < len(some) and not skips:
-                break
-            candidates = candidates[count + (count < len(some)) :]
+        found, old, new, number = list[int](), self.old, self.new, 0
+        for at in candidates:
+            if number < len(old) and (
+                old[number] == new[at]
+                or (
+                    (field := self.fields.get(number)) is not None
+                    and _bare(old(number), field) == _bare(new(at), field)
+                )
+            ):
+                found.append(at)
+                number += 1
         return found
 
     def said(self, number: int) -> str:
@@ -162,15 +153,17 @@ class MatchedCode:
 
     def after_inserted(self, at: int) -> list[int]:
         """Return the successors of an inserted instruction."""
-        word = self.new[at]
+        word = self.new(at)
         if word & 0xFFF != enc.BRA:
             return [at + 1]
-        to = led(word, at, enc.branches(self.sm))
+        to = led(word, at, self.far)
         return [to // 16 if to % 16 == 0 else -1, *([at + 1] if conditions(word) else [])]
 
     def check(self) -> Iterator[str]:
         """Yield the instructions that are missing, changed, or lead to other instructions."""
-        if not self._is_described():
+        places = [each.address for each in self.listed]
+        same = np.array_equal(self.text.controls.words, self.rows)
+        if not same or places != [*range(0, 16 * len(self.old), 16)]:
             yield "the disassembly is not that of the plain kernel's code"
             return
         missing = [len(places) for _, places in self.parts if len(places) < len(self.old)]
@@ -179,53 +172,47 @@ class MatchedCode:
             return
         if self.reached(0) != {(start, 0) for start, _ in self.parts}:
             yield "its entry does not lead to its first instruction"
-        self.named = {n: some for n, each in enumerate(self.listed) if (some := each.targets)}
+        named = self.text.naming
         ends = {n for _, at in self.parts for n in np.flatnonzero(np.diff(at) != 1).tolist()}
-        looked_at = sorted(ends | self.fields.keys() | self.named.keys())
+        looked_at = sorted(ends | self.fields.keys() | named.keys())
         for number, (start, places) in product(looked_at, self.parts):
-            wrong = self._wrong(number, start, places)
+            to = [self.labels[e] for e in named.get(number, ()) if e in self.labels]
+            wrong = self._wrong(number, start, places, to)
             yield from (f"{self.said(number)} {each}" for each in wrong)
 
-    def _is_described(self) -> bool:
-        """Whether the disassembly is that of the original instructions."""
-        places = [each.address for each in self.listed]
-        return np.array_equal(self.text.controls.words, self.rows[0]) and places == [
-            *range(0, 16 * len(self.old), 16)
-        ]
+    def _wrong(self, number: int, start: int, places: list[int], named: list[int]) -> Iterator[str]:
+        """Yield what is wrong with an original instruction in a part that has all of them.
 
-    def _wrong(self, number: int, start: int, places: list[int]) -> Iterator[str]:
-        """Yield what is wrong with an original instruction in a part that has all of them."""
-        field, at, opcode = self.fields.get(number), places[number], self.old[number] & 0xFFF
-        follows = number + 1 == len(places) or places[number + 1] == at + 1
-        if not follows and self.reached(at + 1) != {(start, number + 1)}:
+        Args:
+            number: the instruction.
+            start: where its part begins.
+            places: of the part's instructions.
+            named: the original instructions that its text names.
+        """
+        at, follows = places[number], places[number + 1 : number + 2]
+        field = self.fields.get(number)
+        if follows not in ([], [at + 1]) and self.reached(at + 1) != {(start, number + 1)}:
             yield "is not followed by the next one"
-        if opcode == enc.CALL_REL and not self._returns(number, start, places):
+        if number in self.calls and not self._returns(number, start, places):
             yield "has no address to return to"
-        if number in self.linked:
-            return
-        if field is not None:
-            yield from self._led_wrong(number, field, start, places)
-        elif self._named(number):
+        if field is not None and number not in self.linked:
+            yield from self._led_wrong(number, field, start, places, named)
+        elif named and number not in self.linked:
             yield "names a place in a way that is not known"
 
-    def _named(self, number: int) -> list[int]:
-        """Return the original instructions that the text of one names."""
-        return [self.labels[e] for e in self.named.get(number, ()) if e in self.labels]
-
     def _led_wrong(
-        self, number: int, field: DistanceField, start: int, places: list[int]
+        self, number: int, field: DistanceField, start: int, places: list[int], named: list[int]
     ) -> Iterator[str]:
-        word, at, named = self.old[number], places[number], self._named(number)
-        old, new, opcode = led(word, number, field), led(self.new[at], at, field), word & 0xFFF
-        base = 16 * start if field is _RETURNED else 0
+        at, word = places[number], self.old(number)
+        old, new, opcode = led(word, number, field), led(self.new(at), at, field), word & 0xFFF
         if opcode in (enc.RET, *TABLED):
             if (old, new) != (0, 16 * start):
                 yield "does not count from the code's start"
         elif named and old // 16 not in named:
             yield "does not hold the place where its text reads it"
-        elif field is _RETURNED and word == self.new[at]:
+        elif field is _RETURNED and word == self.new(at):
             return  # another number, by chance; see the call
-        elif self._elsewhere(old, new + base, start):
+        elif self._elsewhere(old, new + 16 * start * (field is _RETURNED), start):
             yield "leads elsewhere"
         elif opcode in enc.WARPSYNC and places[old // 16 - 1] - at != old // 16 - 1 - number:
             yield "has inserted code in what threads run together"
@@ -235,12 +222,12 @@ class MatchedCode:
 
     def _returns(self, call: int, start: int, places: list[int]) -> bool:
         """Whether a MOV before a call, or in its function, has the address to return to."""
-        target, value = led(self.old[call], call, enc.branches(self.sm)) // 16, (call + 1) * 16
-        if target not in self.functions:
-            return True  # a jump
-        return any(
-            self.old[at] >> 32 & 0xFFFFFFFF == value
-            and not self._elsewhere(value, led(self.new[places[at]], 0, field) + 16 * start, start)
+        target, value = led(self.old(call), call, self.far) // 16, (call + 1) * 16
+        moves = [
+            led(self.new(places[at]), 0, field) + 16 * start
             for at, field in self.fields.items()
-            if field is _RETURNED and (call - _BEFORE <= at < call or at >= target)
-        )
+            if field is _RETURNED and led(self.old(at), 0, field) == value
+            if call - _BEFORE <= at < call or at >= target
+        ]
+        jumps = target not in self.functions
+        return jumps or any(not self._elsewhere(value, each, start) for each in moves)

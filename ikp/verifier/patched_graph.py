@@ -1,29 +1,23 @@
-"""The control flow of a patched kernel: nodes, their successors, basic blocks."""
+"""The control flow of a patched kernel: its places, their successors, basic blocks."""
 
 from __future__ import annotations
 
-from bisect import bisect, bisect_left
-from collections.abc import Iterator
-from functools import reduce
-from itertools import pairwise
-from operator import or_
+from itertools import chain, pairwise
 
 from ikp.sass.cubins import instruction as enc
-from ikp.sass.disassembly.effects import EVERYTHING, Effects, P, effects
-from ikp.verifier.inserted_code import Inserted, decode
+from ikp.sass.disassembly.effects import EVERYTHING, Effects, P, effects_of
+from ikp.verifier.inserted_code import decode
 from ikp.verifier.matched_code import TABLED, MatchedCode, conditions, led
 
-_EXIT, _BSYNC, _MEETS = 0x94D, 0x941, (0x355, 0x356, 0x955, 0x956)
-_LEAVES, ENDS, LOADS = (0x343, 0x943), (0x95B, 0x95C), (0xAB9, 0x7AC)
+_EXIT, _BSYNC, _BARRIERS_MOVE = 0x94D, 0x941, (0x355, 0x356, 0x955, 0x956)
+_CALLS, ENDS = (0x343, 0x943), (0x95B, 0x95C)
 _BRANCHES = (enc.BRA, enc.BRA_UNIFORM, enc.CALL_REL)
 _TURNS = (*_BRANCHES, _EXIT, enc.RET, *ENDS, *TABLED, _BSYNC)
-_NOTHING = Effects(0, 0, 0)
-_DOES = (1 << 105) - 1  # an instruction's bits without its scheduling
+NOTHING = Effects(0, 0, 0)
 
 
 class PatchedGraph:
-    """The patched code as a graph. A node is a place; or, one code's length farther, the same place
-    for threads that surely leave at the EXIT behind it, which may run code that others skip.
+    """The patched code as a graph: basic blocks, by their first places.
 
     Args:
         code: the patched code, matched with the plain one's.
@@ -34,178 +28,108 @@ class PatchedGraph:
     def __init__(self, code: MatchedCode, tables: dict[int, list[int]], asserts: set[int]) -> None:
         self.code, self.count = code, len(code.new)
         self.ours = {
-            at: decode(code.new[at], code.sm) for at, n in enumerate(code.origin[:-1]) if n < 0
+            at: decode(code.new(at), code.sm) for at, n in enumerate(code.origin[:-1]) if n < 0
         }
         self.effects = self._effects(asserts)
-        branches = [at for at, own in self.ours.items() if own.opcode == enc.BRA]
-        self.ways = {at: to for at in branches if (to := code.after_inserted(at)) != [at + 1]}
+        branches = (at for at, own in self.ours.items() if own.kind == "branch")
+        ways = {at: code.after_inserted(at) for at in branches}
         for start, places in code.parts:
-            self.ways |= _PlainCopy(code, places, {} if start else tables, asserts).ways()
-        exits = [places[n] for n in code.having(_EXIT) for _, places in code.parts]
-        self.leaving = {at for leave in exits for at in self._skips(leave)}
-        self.same = self._same()
-        self._divide()
+            ways |= self._ways(places, {} if start else tables, asserts)
+        self.ways = {at: [to for to in tos if 0 <= to < self.count] for at, tos in ways.items()}
+        self.stay: dict[int, int] = {}
+        self._part()
+        ends = (at + 1 for at in self.ways)
+        heads = sorted({0, *chain(*self.ways.values()), *ends} - {self.count})
+        self.blocks = {head: range(head, end) for head, end in pairwise([*heads, self.count])}
 
-    def _effects(self, asserts: set[int]) -> list[Effects]:
-        """Return the effects of original instructions on registers that inserted ones name."""
-        found, named, written = list(map(effects, self.code.listed)), 0, 0
+    def after(self, at: int) -> list[int]:
+        """Return the successors of an instruction."""
+        return self.ways.get(at, [at + 1] if at + 1 < self.count else [])
+
+    def _effects(self, asserts: set[int]) -> dict[int, Effects]:
+        """Return the effects of original instructions that name registers of inserted ones."""
+        found, named, written = [*effects_of(self.code.text)], 0, 0
         for own in self.ours.values():
             named |= own.reads | own.writes
-        if leaves := self.code.having(*_LEAVES):  # these may read arguments
+        if leaves := self.code.having(*_CALLS):  # these may read arguments
             for each in found:
                 written |= each.writes if each.writes != EVERYTHING else 0
         for n in leaves:
             reads = found[n].reads | (1 << 32) - 1 & written
             found[n] = Effects(reads, 0 if n in asserts else EVERYTHING, 0)
-        return [
-            Effects(reads & named, writes & named, kills & named)
+        return {
+            n: Effects(reads & named, writes & named, kills & named)
+            for n, (reads, writes, kills) in enumerate(found)
             if (reads | writes) & named
-            else _NOTHING
-            for reads, writes, kills in found
-        ]
-
-    def _skips(self, leave: int) -> Iterator[int]:
-        """Yield the branches in front of an EXIT that none takes who surely leaves there."""
-        first, code, known = leave, self.code.new, set[int]()
-        while first - 1 in self.ours:
-            first -= 1
-        asked = conditions(code[leave])
-        own = sum({1 << P.first + (each & 7) for each in asked})
-        if any(self.ours[at].writes & own for at in range(first, leave)):
-            return
-        for at in range(first, leave):
-            if code[at] & 0xFFF == enc.BRA and (code[at] >> 12 & 15) ^ 8 in asked:
-                known.add((code[at] >> 12 & 15) ^ 8)
-                if known == asked:
-                    yield at
-
-    def _same(self) -> set[int]:
-        """Return what loads a constant, where original code sets its target only to this one."""
-        loads = {own for own in self.ours.values() if own.opcode == LOADS[0]}
-        code, found = self.code.old, set[Inserted]()
-        targets = reduce(or_, (own.writes for own in loads), 0)
-        writers = [n for n, each in enumerate(self.effects) if each.writes & targets]
-        for own in loads:
-            others = [n for n in writers if self.effects[n].writes & own.writes]
-            if others and all(code[n] & _DOES == own.word & _DOES for n in others):
-                found.add(own)
-        return {at for at, own in self.ours.items() if own in found}
-
-    def after(self, node: int) -> list[int]:
-        """Return the successors of a node."""
-        leaves, at = divmod(node, self.count)
-        tos, behind = self.ways.get(at, [at + 1]), self.code.behind
-        tos = [to for to in tos if 0 <= to < self.count]
-        if leaves and at not in self.ours:
-            return []
-        if at in self.leaving:
-            return [at + 1 + self.count, *(to for to in tos if not leaves and to != at + 1)]
-        return [to + self.count * (leaves and behind[to] == behind[at]) for to in tos]
-
-    def _divide(self) -> None:
-        """Find the basic blocks, by their first nodes, and what threads that stay go on with."""
-        self.turns = sorted({*self.ways, *self.leaving, self.count - 1})
-        tos, found, work = dict[int, list[int]](), {0}, [0]
-        while work:
-            if (end := self._end(work.pop())) not in tos:
-                tos[end] = self.after(end)
-                found.update(tos[end])
-                work += tos[end]
-        heads = sorted(found)
-        exits = {
-            node - self.count + 1: node for node in tos if node >= self.count and not tos[node]
         }
-        stay = {
-            node: to
-            for to, node in exits.items()
-            if to < self.count and self._end(heads[bisect(heads, to) - 1]) >= to
-        }
-        self.blocks, self.to, self.stay = dict[int, range](), dict[int, list[int]](), {}
-        for head, behind in pairwise([*sorted({*heads, *stay.values()}), 2 * self.count]):
-            last = min(self._end(head), behind - 1)
-            self.blocks[head] = range(head, last + 1)
-            self.to[head] = tos.get(last, [last + 1])
-            if last in stay:
-                self.stay[head] = stay[last]
 
-    def _end(self, node: int) -> int:
-        """Return the last of the nodes behind one, itself among them, that follow each other."""
-        leaves, at = divmod(node, self.count)
-        end = self.turns[bisect_left(self.turns, at)]
-        return node - at + (min(end, self.code.behind[at]) if leaves else end)
-
-    def order(self) -> list[int]:
-        """Return the blocks in reverse postorder: each before those behind it, but in loops."""
-        seen, found, path = {0}, list[int](), [(0, iter(self.to[0]))]
-        while path:
-            head, more = path[-1]
-            to = next((each for each in more if each not in seen), None)
-            if to is None:
-                found.append(head)
-                path.pop()
-            else:
-                seen.add(to)
-                path.append((to, iter(self.to[to])))
-        return found[::-1]
-
-    def said(self, at: int) -> str:
-        """Return an inserted instruction's place, in words."""
-        behind = self.code.origin[self.code.behind[at]]
-        before = "the end" if behind < 0 else self.code.said(behind).rstrip(",")
-        return f"inserted instruction {at} ({self.code.new[at]:#034x}, before {before})"
-
-
-class _PlainCopy:
-    """A part of the code that has all original instructions, and where each of these leads."""
-
-    def __init__(
-        self, code: MatchedCode, places: list[int], tables: dict[int, list[int]], asserts: set[int]
-    ) -> None:
-        self.code, self.places, self.tables, self.asserts = code, places, tables, asserts
-        self.returns = [places[call] + 1 for call in code.calls]
+    def _ways(
+        self, places: list[int], tables: dict[int, list[int]], asserts: set[int]
+    ) -> dict[int, list[int]]:
+        """Return the successors of a part's original instructions, where not the next one alone."""
+        code, found, met = self.code, dict[int, list[int]](), dict[int, list[tuple[int, int]]]()
         # Where BMOV copies barriers to registers and back, each may be that of any BSSY.
-        self.which = 0 if code.having(*_MEETS) else 15
-        self.met = self._met()
-
-    def _met(self) -> dict[int, list[tuple[int, int]]]:
-        """Return where threads meet behind each BSSY, in the plain and in the patched code."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        for number in self.code.having(enc.BSSY):
-            at, word = self.places[number], self.code.old[number]
-            old = led(word, number, enc.HALF) // 16
-            new = led(self.code.new[at], at, enc.HALF) // 16
-            found.setdefault(word >> 16 & self.which, []).append((old, new))
+        which = 0 if code.having(*_BARRIERS_MOVE) else 15
+        for number in code.having(enc.BSSY):
+            at, word = places[number], code.old(number)
+            meets = led(word, number, enc.HALF) // 16, led(code.new(at), at, enc.HALF) // 16
+            met.setdefault(word >> 16 & which, []).append(meets)
+        for number in {*code.having(*_TURNS), *asserts}:
+            at, each = places[number], code.listed[number]
+            word, skips = code.new(at), [at + 1] if each.guard else []
+            if (opcode := word & 0xFFF) in _BRANCHES:
+                sure = each.opcode == "BRA" and len(each.operands) == 1  # has no predicate in it
+                tos = skips if sure or opcode == enc.CALL_REL else [at + 1]
+                found[at] = [led(word, at, code.far) // 16, *tos]
+            elif opcode == _EXIT:
+                found[at] = [at + 1] if conditions(word) else []
+            elif opcode == enc.RET:
+                found[at] = [*(places[call] + 1 for call in code.calls), *skips]
+            elif opcode in TABLED:
+                found[at] = tables.get(number, [])
+            elif opcode != _BSYNC:
+                found[at] = skips
+            elif all(
+                old != number + 1 for old, _ in met.get(word >> 16 & which, [(number + 1, 0)])
+            ):
+                tos = [] if which else [at + 1]
+                found[at] = [*(new for _, new in met[word >> 16 & which]), *tos]
         return found
 
-    def ways(self) -> dict[int, list[int]]:
-        """Return the successors of each instruction, where not the next one alone."""
-        some = {*self.code.having(*_TURNS), *self.asserts}
-        found = ((self.places[number], self._ways(number, self.places[number])) for number in some)
-        return {at: ways for at, ways in found if ways is not None and ways != [at + 1]}
+    def _part(self) -> None:
+        """Lead threads that surely leave at an EXIT past the branches in front of it.
 
-    def _ways(self, number: int, at: int) -> list[int] | None:
-        word, skips = self.code.new[at], [at + 1] if self.code.listed[number].guard else []
-        opcode = word & 0xFFF
-        if opcode in _BRANCHES:
-            return self._branch(number, at, skips)
-        if opcode == _EXIT:
-            return [at + 1] if conditions(word) else []
-        if opcode == enc.RET:
-            return [*self.returns, *skips]
-        if opcode in ENDS or number in self.asserts:
-            return skips
-        if opcode in TABLED:
-            return self.tables.get(number, [])
-        return self._meeting(number, at)
+        Others take these branches, by the predicates that the EXIT has, negated. So code between
+        them and the EXIT is run by leaving threads alone.
+        """
+        sources: dict[int, list[int]] = {}
+        for at, tos in self.ways.items():
+            for to in tos:
+                sources.setdefault(to, []).append(at)
+        for leave in [places[n] for n in self.code.having(_EXIT) for _, places in self.code.parts]:
+            asked, first, known = conditions(self.code.new(leave)), leave, set[int]()
+            while first - 1 in self.ours:
+                first -= 1
+            own, skips = sum({1 << P.first + (each & 7) for each in asked}), list[int]()
+            if any(self.ours[at].writes & own for at in range(first, leave)):
+                continue
+            for at in range(first, leave):
+                some = conditions(self.code.new(at)) if self.ours[at].kind == "branch" else set()
+                if len(some) == 1 and (negated := some.pop() ^ 8) in asked:
+                    known.add(negated)
+                    skips += [at] * (known == asked)
+            inside = {*range(skips[0] + 1, leave)} - {*skips} if skips else set[int]()
+            into = [(source, to) for to in inside for source in sources.get(to, ())]
+            if all(at in inside or (at in skips and to == at + 1) for at, to in into):
+                for at in inside:
+                    self._leave(at, skips, leave)
 
-    def _branch(self, number: int, at: int, skips: list[int]) -> list[int]:
-        word, each = self.code.new[at], self.code.listed[number]
-        one = each.opcode == "BRA" and len(each.operands) == 1  # no predicate as an operand
-        goes_on = skips if word & 0xFFF == enc.CALL_REL or one else [at + 1]
-        return [led(word, at, enc.branches(self.code.sm)) // 16, *goes_on]
-
-    def _meeting(self, number: int, at: int) -> list[int] | None:
-        some = self.met.get(self.code.new[at] >> 16 & self.which, [(number + 1, 0)])
-        if any(old == number + 1 for old, _ in some):
-            return None
-        return [*(new for _, new in some), *([] if self.which else [at + 1])]
+    def _leave(self, at: int, skips: list[int], leave: int) -> None:
+        """Change where control goes on from an instruction that leaving threads alone run."""
+        tos = self.ways.get(at, [at + 1])
+        for skip in skips:
+            tos = [to + (to == skip) for to in tos]
+        if leave in tos:
+            self.stay[at] = leave + 1  # what threads that stay go on with
+        if (tos := [to for to in tos if to != leave]) != [at + 1]:
+            self.ways[at] = tos

@@ -1,167 +1,77 @@
-"""``Rules``: values that inserted code puts into registers, and its unsafe reads and stores.
+"""What inserted code has put into registers: numbers, the cell's size and address, a guard.
 
-Values are numbers, the cell's size and address, and a guard.
+A value is the set of what it may be, a bit each. Where paths meet, it may be what it is on either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Iterator
 from typing import Final
 
-from ikp.sass.disassembly.effects import UP, UR, P, members
+from ikp.sass.disassembly.effects import UP, UR, P
 from ikp.verifier.declared import Declared
-from ikp.verifier.inserted_code import Inserted, decode
-from ikp.verifier.matched_code import names
-from ikp.verifier.patched_graph import LOADS, PatchedGraph
+from ikp.verifier.inserted_code import Inserted
 
-ZERO, NUMBER, SIZE, LOW, HIGH, ROOM, OTHER, LOST, MEMORY, MORE = range(10)
-"""What inserted code has put into a register: a number; the cell's size or address; a predicate
-that there is room; anything; LOST, if original code has written it since; global memory's
-descriptor. A number below 0: the predicate of that number was saved."""
-_NUMBERS, _CELL = (ZERO, NUMBER, SIZE), (LOW, HIGH, SIZE)
+ZERO, NUMBER, SIZE, LOW, HIGH, ROOM, MEMORY, MORE, OTHER, LOST = (1 << n for n in range(10))
+"""A number; the cell's size, or a half of its address; a predicate that there is room; the two
+registers of global memory's descriptor; anything; what original code has left."""
+SAVED: Final = 16
+"""The first of bits that say which predicate was saved in a register."""
+_NUMBERS, _CELL = ZERO | NUMBER | SIZE, (LOW, HIGH, SIZE)
 _MEMORY_AT: Final = {0x160: 0x118, 0x210: 0x208, 0x380: 0x358}  # by where parameters are
-_PREDICATES: Final = P.all
 Values = dict[int, int]
 
 
-class Rules:
-    """How instructions change what registers hold, and which registers they may read or store to.
+def result(own: Inserted, values: Values, declared: Declared, base: int) -> list[int]:
+    """Return what an inserted instruction puts into its first target.
 
     Args:
-        graph: the patched code.
-        declared: the differences that the patch declares.
+        own: the instruction.
+        values: of registers, before it.
+        declared: where the cell is.
         base: where parameters begin in the constants.
     """
-
-    def __init__(self, graph: PatchedGraph, declared: Declared, base: int) -> None:
-        self.graph, self.code, self.effects = graph, graph.code, graph.effects
-        self.declared, self.base = declared, base
-        self._loaded: dict[int, list[int]] = {}
-
-    def overwrite(self, number: int, values: Values) -> None:
-        """Change values by an original instruction."""
-        writes, word = self.effects[number].writes, self.code.old[number]
-        values |= _lost(writes)
-        if writes & _PREDICATES and min(values.values()) < 0:
-            saved = [bit for bit, value in values.items() if value < 0 and writes >> -value & 1]
-            values |= dict.fromkeys(saved, OTHER)
-        if writes and word & 0xFFF in LOADS and word >> 12 & 15 == 7:
-            own = decode(word, self.code.sm)
-            if (made := self._constants(own)) == [MEMORY, MORE] and own.targets[0][0] >= 0:
-                values |= {own.targets[0][0] + n: each for n, each in enumerate(made)}
-
-    def unsafe(self, own: Inserted, at: int, values: Values) -> Iterator[str]:
-        """Yield what an inserted instruction reads or stores to and may not."""
-        unknown = sum([1 << bit for bit in own.asked if values.get(bit, LOST) == LOST])
-        if unknown and self.declared.watches:
-            number = self.code.origin[self.code.behind[at]]
-            unknown &= ~(self.effects[number].reads if number >= 0 else 0)
-        if unknown:
-            yield f"reads {names(unknown)}, which no inserted one has set"
-        if own.kind == "store":
-            yield from _astray(own, values)
-
-    def insert(self, own: Inserted, values: Values, *, restored: bool) -> None:
-        """Change values by an inserted instruction, which may set a predicate again."""
-        if restored:
-            values |= {own.sources[0][0]: OTHER, own.targets[0][0]: LOST}
-            return
-        made = self._made(own, values) if own.sets else []
-        for bit, n in own.sets:
-            value = made[n] if n < len(made) and made[n] != LOST else OTHER
-            same = own.guard < 0 or values.get(bit) == value
-            values[bit] = value if same else OTHER
-
-    def _made(self, own: Inserted, values: Values) -> list[int]:
-        """Return what an inserted instruction's first target holds."""
-        if own.kind == "load":
-            return self._constants(own)
-        if own.kind not in _RESULTS:
-            return [OTHER]
-        read = [_of(values, first) for first, _ in own.sources]
-        return [_RESULTS[own.kind](own, read)]
-
-    def _constants(self, own: Inserted) -> list[int]:
-        """Return what is in the constants that an instruction loads."""
-        if (known := self._loaded.get(own.word)) is not None:
-            return known
-        bank, at = own.word >> 54 & 31, own.word >> (37 if own.opcode == 0x7AC else 38) & 0xFFFF
-        cell, memory = self.declared.cell, _MEMORY_AT.get(self.base)
-        found = []
-        for here in range(at, at + 4 * own.targets[0][1], 4):
-            if bank == self.declared.bank and 0 <= here - cell < self.declared.nbytes:
-                found.append(_CELL[(here - cell) // 4] if here - cell < 12 else NUMBER)
-            elif bank or here >= self.base or memory is None:
-                found.append(OTHER)
-            else:
-                found.append({memory: MEMORY, memory + 4: MORE}.get(here & ~3, NUMBER))
-        return self._loaded.setdefault(own.word, found)
+    if own.kind == "load":
+        return constants(own, declared, base)
+    read = [values.get(some[0], OTHER) if some else ZERO for some in own.sources]
+    return [_made(own, read)]
 
 
-@lru_cache(1 << 12)
-def _lost(writes: int) -> Values:
-    return dict.fromkeys(members(writes), LOST)
+def _made(own: Inserted, read: list[int]) -> int:
+    word, opcode, made = own.word, own.word & 0xFFF, OTHER
+    if own.kind == "number":
+        made = OTHER if 0x50 <= word >> 72 & 0xFF <= 0x53 else NUMBER  # those are clocks
+    elif own.kind == "store":
+        made = NUMBER
+    elif own.kind == "save":
+        mask = word >> 32 & 0xFFFFFFFF
+        made = mask << SAVED if mask.bit_count() == 1 and mask < 128 else OTHER
+    elif own.kind == "test":  # whether a number is below a size
+        below = word >> 76 & 7 == 1 and opcode in (0x20C, 0xC0C) and read[-2] == SIZE
+        sure = word >> 64 & 0xE00 == 0 and not word >> 90 & 1  # unsigned, both hold
+        made = ROOM if sure and (below or read[-1] == ROOM) else OTHER
+    elif own.kind == "mixed":
+        words = [e for e, some in zip(read, own.sources, strict=True) if not _is_one(some)]
+        made = OTHER if any(each & ~_NUMBERS for each in words) else _sum(words)
+    elif own.kind == "copy":
+        made = _sum(read, whole=True)
+    elif own.kind.isdigit():
+        made = _multiplied(read[: int(own.kind)], read[int(own.kind) :])
+    return made
 
 
-def restores(own: Inserted, values: Values) -> bool:
-    """Whether an instruction sets a predicate again from a register that it was saved in."""
-    if own.opcode != 0x80C or own.word >> 76 & 7 != 5 or own.word >> 32 & 0xFFFFFFFF:
-        return False
-    plain = own.guard < 0 and own.word >> 87 & 15 == 7 and own.targets[0][0] >= 0
-    return plain and values.get(own.sources[0][0]) == -own.targets[0][0]
+def _multiplied(factors: list[int], addends: list[int]) -> int:
+    """Return the sum of a product of factors, and of other values."""
+    if ZERO in factors:
+        return _sum(addends, whole=True)
+    if any(each & ~_NUMBERS for each in factors):
+        return OTHER
+    return _sum([NUMBER, *addends] if factors else addends)
 
 
-def _astray(own: Inserted, values: Values) -> Iterator[str]:
-    """Yield what shows that an inserted store does not surely go to the cell's records."""
-    (address, _), _, (pair, _) = own.sources
-    near = own.opcode == 0x986 and not own.word >> 90 & 1
-    place, number = (pair, address) if near else (address, -1)
-    if values.get(own.guard) != ROOM or own.word >> 15 & 1:
-        yield "stores where no guard says that there is room"
-    if _pair(values, place) != [LOW, HIGH]:
-        yield "stores at an address that is not made of the cell's"
-    if _of(values, number) not in _NUMBERS:
-        yield "stores at an offset that is no number"
-    if not near and _pair(values, pair) != [MEMORY, MORE]:
-        yield "does not name global memory"
-
-
-def _pair(values: Values, first: int) -> list[int | None]:
-    return [values.get(first), values.get(first + 1)]
-
-
-def _is_one(bit: int) -> bool:
-    """Whether a register is a predicate, or none."""
-    return bit >= UP.first or P.first <= bit < UR.first
-
-
-def _of(values: Values, bit: int) -> int:
-    return ZERO if bit < 0 else values.get(bit, OTHER)
-
-
-def _saved(own: Inserted, _: list[int]) -> int:
-    """Return which predicate a register has, if just one was saved in it."""
-    mask = own.word >> 32 & 0xFFFFFFFF
-    one = mask.bit_count() == 1 and mask < 1 << 7
-    return -(P.first + mask.bit_length() - 1) if one else OTHER
-
-
-def _tested(own: Inserted, read: list[int]) -> int:
-    """Return whether a predicate says that there is room: a number is below a size."""
-    below = own.word >> 76 & 7 == 1 and own.opcode in (0x20C, 0xC0C) and read[-2] == SIZE
-    sure = own.word >> 64 & 0xE00 == 0 and not own.word >> 90 & 1  # unsigned, both hold
-    return ROOM if sure and (below or read[-1] == ROOM) else OTHER
-
-
-def _mixed(own: Inserted, read: list[int]) -> int:
-    """Return what is made of several registers in another way than as a sum."""
-    words = [each for each, (bit, _) in zip(read, own.sources, strict=True) if not _is_one(bit)]
-    return _sum(words) if all(each in _NUMBERS for each in words) else OTHER
-
-
-def _number(own: Inserted, _: list[int]) -> int:
-    return OTHER if 0x50 <= own.word >> 72 & 0xFF <= 0x53 else NUMBER  # those are clocks
+def _is_one(some: tuple[int, ...]) -> bool:
+    """Whether a source is a predicate."""
+    return bool(some) and (some[0] >= UP.first or P.first <= some[0] < UR.first)
 
 
 def _sum(addends: list[int], *, whole: bool = False) -> int:
@@ -169,30 +79,44 @@ def _sum(addends: list[int], *, whole: bool = False) -> int:
     some = [each for each in addends if each != ZERO]
     if len(some) == 1 and (whole or some[0] in (LOW, SIZE)):
         return some[0]
-    others = [each for each in some if each not in _NUMBERS]
-    if not others:
-        return NUMBER
-    return LOW if others == [LOW] else OTHER
+    others = [each for each in some if each & ~_NUMBERS]
+    return NUMBER if not others else LOW if others == [LOW] else OTHER
 
 
-def _multiplied(factors: list[int], addends: list[int]) -> int:
-    """Return the sum of a product and of other values."""
-    if ZERO in factors:
-        return _sum(addends, whole=True)
-    if any(each not in _NUMBERS for each in factors):
-        return OTHER
-    return _sum([NUMBER, *addends])
+def constants(own: Inserted, declared: Declared, base: int) -> list[int]:
+    """Return what is in the constants that an instruction loads."""
+    bank, at = own.word >> 54 & 31, own.word >> (37 if own.word & 0xFFF == 0x7AC else 38) & 0xFFFF
+    memory, found = _MEMORY_AT.get(base), list[int]()
+    for here in range(at, at + 4 * len(own.targets[0]), 4):
+        if bank == declared.bank and 0 <= here - declared.cell < declared.nbytes:
+            within = (here - declared.cell) // 4
+            found.append(_CELL[within] if within < 3 else NUMBER)
+        elif bank or here >= base or memory is None:
+            found.append(OTHER)
+        else:
+            found.append({memory: MEMORY, memory + 4: MORE}.get(here & ~3, NUMBER))
+    return found
 
 
-_RESULTS: Final[dict[str, Callable[[Inserted, list[int]], int]]] = {
-    "save": _saved,
-    "test": _tested,
-    "mixed": _mixed,
-    "number": _number,
-    "store": lambda _own, _read: NUMBER,
-    "copy": lambda _, read: _sum(read, whole=True),
-    "0": lambda _, read: _sum(read),
-    "1": lambda _, read: _multiplied(read[:1], read[1:]),
-    "2": lambda _, read: _multiplied(read[:2], read[2:]),
-}
-"""What the first target of each kind of instruction holds, by what it reads; others: anything."""
+def restores(own: Inserted, values: Values) -> bool:
+    """Whether an instruction sets a predicate again from a register that it was saved in."""
+    if own.word & 0xFFF != 0x80C or own.word >> 76 & 7 != 5 or own.word >> 32 & 0xFFFFFFFF:
+        return False
+    (target, _), (source, _) = own.targets, own.sources
+    plain = own.guard < 0 and own.word >> 87 & 15 == 7 and target and source
+    return bool(plain) and values.get(source[0]) == 1 << SAVED + target[0] - P.first
+
+
+def astray(own: Inserted, values: Values) -> Iterator[str]:
+    """Yield what shows that an inserted store does not surely go to the cell's records."""
+    address, _, pair = own.sources
+    near = own.word & 0xFFF == 0x986 and not own.word >> 90 & 1
+    place, number = (pair, address) if near else (address, ())
+    if values.get(own.guard) != ROOM or own.word >> 15 & 1:
+        yield "stores where no guard says that there is room"
+    if [values.get(each) for each in place] != [LOW, HIGH]:
+        yield "stores at an address that is not made of the cell's"
+    if any(values.get(each, OTHER) & ~_NUMBERS for each in number):
+        yield "stores at an offset that is no number"
+    if not near and [values.get(each) for each in pair] != [MEMORY, MORE]:
+        yield "does not name global memory"

@@ -151,7 +151,7 @@ def test_threads_leave_surely_only_by_a_predicate_that_inserted_code_leaves_alon
     for before, sure in (([], True), ([tests_p0], False)):
         words = [*before, skips, NOP, leaves, NOP, EXIT]
         made = code(plain, words, range(len(before) + 2))
-        assert bool(PatchedGraph(made, {}, set()).leaving) == sure
+        assert bool(PatchedGraph(made, {}, set()).stay) == sure
 
 
 def test_sections_and_symbols_that_are_not_declared_are_found() -> None:

@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ikp.sass.control_flow.graph import Graph, Ways, depth_first, reached
-from ikp.sass.disassembly.effects import Effects, effects
+from ikp.sass.disassembly.effects import Effects, effects_of
 from ikp.sass.disassembly.listing import Code
 
 
@@ -139,7 +139,7 @@ class Flow:
     @cached_property
     def effects(self) -> list[Effects]:
         """What each instruction reads and writes, as far as its operands say."""
-        return [effects(instruction) for instruction in self.code.instructions]
+        return effects_of(self.code)
 
     @cached_property
     def before(self) -> list[list[Edge]]:

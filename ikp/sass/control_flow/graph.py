@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TypeVar
 
 from ikp.sass.disassembly.listing import Code, Instruction
@@ -86,7 +87,7 @@ class Jumps:
     @cached_property
     def _named(self) -> set[int]:
         labels = self.code.labels
-        names = (name for i in self.code.instructions for name in i.targets)
+        names = chain.from_iterable(self.code.naming.values())
         return {0} | {labels[name] for name in names if name in labels}
 
     @cached_property

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.sass.disassembly.listing import Instruction, once
+from ikp.sass.disassembly.listing import Code, Instruction, once
 from ikp.sass.disassembly.widths import OperandWidths, known, shape
 
 
@@ -225,6 +225,12 @@ def effects(instruction: Instruction) -> Effects:
         if condition >= 0:
             return Effects(reads & EVERYTHING | 1 << condition, writes & EVERYTHING, 0)
     return Effects(reads & EVERYTHING, writes & EVERYTHING, kills)
+
+
+@once
+def effects_of(code: Code) -> list[Effects]:
+    """Return the effects of each instruction of some code, which keeps them."""
+    return [effects(each) for each in code.instructions]
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,6 +282,11 @@ class Code:
         return replace(self, instructions=tuple(every[at] for at in left), labels=labels)
 
     @cached_property
+    def naming(self) -> dict[int, tuple[str, ...]]:
+        """Instruction -> the labels that it names, of those that name any."""
+        return {at: some for at, each in enumerate(self.instructions) if (some := each.targets)}
+
+    @cached_property
     def controls(self) -> Controls:
         """The control bits of all instructions, as columns."""
         return Controls.of([i.bits for i in self.instructions])

@@ -192,7 +192,10 @@ def _declare_parameter(content: list[Any], base: int, declared: Declared) -> Non
 
 
 def _segments(elf: Elf, *, made: bool) -> list[Any]:
-    """Return the sections that each segment loads, but for the constants that the host writes."""
+    """Return the sections that each segment loads, but for the constants that the host writes.
+
+    A section without bytes in the file lies in a segment with more memory than bytes.
+    """
     some = [
         (each.name, each.offset, each.size, each.kind == SectionKind.NOBITS)
         for each in elf.sections
@@ -200,11 +203,12 @@ def _segments(elf: Elf, *, made: bool) -> list[Any]:
     ]
     found = []
     for each in elf.segments:
-        end, loaded = each.memory_size, min(each.memory_size, each.file_size)
+        loaded = min(each.memory_size, each.file_size)
+        extents = loaded, each.memory_size * (each.memory_size > each.file_size)
         names = [
             name
             for name, at, size, empty in some
-            if each.offset <= at and at + size - each.offset <= (end if empty else loaded)
+            if each.offset <= at and at + size - each.offset <= extents[empty]
         ]
         found += [(each.kind, each.flags, each.align, names)] if names or not made else []
     return found

@@ -361,6 +361,19 @@ def test_a_segment_that_loads_something_else_is_found(name: str, field: tuple[in
         assert one.with_bytes(place, new).faults, number
 
 
+def test_shared_memory_is_not_loaded_with_parameters_of_its_size() -> None:
+    """A section without bytes begins where the next one does, whose segment may grow beyond it."""
+    text = """.visible .entry k(.param .u64 p, .param .align 8 .b8 more[{0}]) {{
+    .reg .u64 %rd<2>; .reg .u32 %r<3>; .shared .align 16 .b8 s[1024];
+    ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x; st.shared.u32 [s], %r1; bar.sync 0;
+    ld.shared.u32 %r2, [s]; st.global.u32 [%rd1], %r2; ret; }}"""
+    one = made(cubin(text.format(2048 - 0x210 - 24), "sm_90a"), "k", detail="kernel", argue=True)
+    (bank,) = (each for each in Cubin.read(one.plain).elf.sections if "constant0" in each.name)
+    (shared,) = (each for each in Cubin.read(one.plain).elf.sections if "shared.k" in each.name)
+    assert len(bank.data) < shared.size <= len(bank.data) + one.declared.nbytes
+    assert not one.faults
+
+
 @pytest.mark.parametrize("name", ["TMA", "loop"])
 @pytest.mark.parametrize(
     "fault",

@@ -16,12 +16,14 @@
     each(cuCtxFromGreenCtx) each(cuGreenCtxDestroy) each(cuFuncSetCacheConfig)               \
     each(cuKernelSetCacheConfig) each(cuFuncSetSharedMemConfig) each(cuFuncSetAttribute)     \
     each(cuKernelSetAttribute) each(cuGraphNodeGetParams) each(cuProfilerStart)              \
-    each(cuProfilerStop)
+    each(cuProfilerStop) each(cuGraphGetNodes) each(cuGraphGetRootNodes)
 /* Functions with a second version, each with the first version of CUDA that has it. */
 #define SECOND(each)                                                                         \
     each(cuCtxDestroy, 4000) each(cuDevicePrimaryCtxRelease, 11000)                          \
     each(cuDevicePrimaryCtxReset, 11000) each(cuGraphAddKernelNode, 12000)                   \
-    each(cuGraphKernelNodeGetParams, 12000) each(cuGraphAddNode, 12030)
+    each(cuGraphKernelNodeGetParams, 12000) each(cuGraphAddNode, 12030)                      \
+    each(cuGraphGetEdges, 12030) each(cuGraphNodeGetDependencies, 12030)                     \
+    each(cuGraphNodeGetDependentNodes, 12030)
 
 /* Those with both. */
 #define ALL_FOUR(each) each(cuStreamBeginCapture, 10010)

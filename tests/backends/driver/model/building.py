@@ -82,7 +82,8 @@ def build(folder: Path, hook: Path = HOOK, *, old: bool = False, races: bool = F
     shared = [*common, "-shared", "-fPIC", "-D_GNU_SOURCE"]
     name = f"-Wl,-soname,{made.driver},-Bsymbolic"  # the driver calls its own functions
     version = ["-DOLD"] if old else []
-    _compile([*shared, *version, name, "-o", made.driver, HERE / "driver.c", "-lpthread"])
+    model = [HERE / "driver.c", HERE / "graphs.c"]
+    _compile([*shared, *version, name, "-o", made.driver, *model, "-lpthread"])
     # A context's end looks through all of them; of few, each thread looks at others' entries.
     few = f"-DBUCKETS={4 if races else 256}"
     own = ["-fvisibility=hidden", few, f'-DIKP_REAL="{made.driver}"', "-Wl,--no-as-needed"]

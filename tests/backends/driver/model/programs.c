@@ -110,12 +110,13 @@ static void *dlsym_once(void **at, void *library, const char *name) {
     each(cuLaunchCooperativeKernel) each(cuGraphAddKernelNode_v2)                                  \
     each(cuGraphKernelNodeGetParams_v2) each(ikp_about) each(ikp_copy) each(ikp_options)           \
     each(ikp_context) each(ikp_preferred) each(ikp_wake) each(ikp_stock) each(ikp_stock_end)       \
-    each(ikp_revoke) each(ikp_revoked) each(ikp_changes)
+    each(ikp_revoke) each(ikp_revoked) each(ikp_changes) each(cuGraphGetNodes)
 ALL(SLOTS_OF)
 
 static Ran *(*ran)(void);
 static Thing *(*current)(void);
 static void (*fail)(int);
+static void (*draw)(size_t, Thing **, int *, size_t, int *, int *, uint64_t *);
 
 static unsigned roll(unsigned below) { /* xorshift64* */
     uint64_t x = now->seed;
@@ -357,6 +358,13 @@ static void launch(void) {
         Thing *node = after.function, *shown[16] = {NULL};
         CALL(cuGraphKernelNodeGetParams_v2, &node, shown);
         if (shown[part->kind == KERNEL ? KERN : 0] != part) wrong("a node shows another function");
+        Thing *functions[] = {NULL, after.function}; /* a write of launch parameters comes first */
+        int types[] = {12, 0}, from = 0, to = 1;
+        uint64_t data = 0;
+        size_t nodes = 0;
+        draw(2, functions, types, 1, &from, &to, &data);
+        CALL(cuGraphGetNodes, NULL, NULL, &nodes);
+        if (nodes != 1) wrong("a graph shows a node of ikp's");
     }
 }
 
@@ -557,6 +565,7 @@ int main(int argc, char **argv) {
     model = dlopen(argv[2], RTLD_NOW);
     if (!hook || !model) return fprintf(stderr, "%s\n", dlerror()), 3;
     *(void **)&ran = dlsym(model, "model_ran");
+    *(void **)&draw = dlsym(model, "model_draw");
     *(void **)&current = dlsym(model, "model_current");
     *(void **)&fail = dlsym(model, "model_fail");
     first = strtoull(argv[3], NULL, 0), count = strtoull(argv[4], NULL, 0);

@@ -1,4 +1,4 @@
-"""Objects of ikp's own threads lie apart from the program's: a library may read freed ones.
+"""``lie_apart``: has Python objects of ikp's threads allocated apart from those of the program.
 
 CuPy passes cuFFT the text of a callback's name, frees it, and cuFFT reads it later, without
 Python's lock. Python's threads share one allocator, which gives a freed block out again at once: so

@@ -117,7 +117,10 @@ class Accesses:
             replace(
                 AccessFacts(str(unit), round(counts[unit, line, *rest], 3), str(line), *rest),  # type: ignore[arg-type]
                 keys=tuple(sorted({*keys} - {0}))[:_KEYS],
-                **self._side_by_side(str(unit), lines[str(unit), str(line)]),
+                **(
+                    self._side_by_side(str(unit), lines[str(unit), str(line)])
+                    or self._asked_again(str(unit), lines[str(unit), str(line)])
+                ),
                 **self._of_block(str(unit), lines[str(unit), str(line)]),
                 use=self._uses.of(lines[str(unit), str(line)]),
             )
@@ -145,6 +148,15 @@ class Accesses:
         ]
         together, align = _together([*own, *beside], int(unit.rsplit(".", 1)[1]))
         return {"together": together, "align": align}
+
+    def _asked_again(self, unit: str, ats: list[int]) -> dict[str, Any]:
+        """Return what recorded requests of one line ask for that its block had not asked for."""
+        some = [self.recorded[at] for at in ats if at in self.recorded]
+        made = sum(one.requests for one in some)
+        if ".global." not in unit or not made:
+            return {}
+        new = sum((one.cost or 0.0) * one.requests / max(one.reuse or 1.0, 1.0) for one in some)
+        return {"together": round(new / made, 2)}
 
     @cached_property
     def _alike(self) -> dict[tuple[str, Loop | None], list[int]]:

@@ -26,9 +26,16 @@ from ikp.inspection._cheaper import (
     promoted,
     scaled_sums,
 )
-from ikp.inspection._held_up import BehindStores, own_calls, single_steps, sleeps, unpipelined
+from ikp.inspection._held_up import (
+    BehindStores,
+    lone_loads,
+    own_calls,
+    single_steps,
+    sleeps,
+    unpipelined,
+)
 from ikp.inspection._serves import Serves
-from ikp.inspection._work import Often, line_of
+from ikp.inspection._work import Often, chasing_loads, line_of
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.dataflow.lane_state import LANE, LANES
@@ -125,6 +132,7 @@ class Extra:
             "called": lambda: twice(own_calls(self.flow)),
             "asleep": lambda: twice(sleeps(self.flow)),
             "behind stores": lambda: twice(BehindStores(self.uses, self.ours).loads()),
+            "lone": lambda: twice(lone_loads(self.uses, chasing_loads(self.uses))),
             "compared": lambda: compared(self.uses),
             "scaled sums": lambda: scaled_sums(self.uses),
             "pieces": lambda: in_pieces(self.uses),

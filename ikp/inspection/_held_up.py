@@ -126,6 +126,44 @@ def _is_plain(each: Instruction) -> bool:
     return each.op == "LDG" and ".STRONG" not in each.opcode and ".CONSTANT" not in each.opcode
 
 
+def lone_loads(uses: DefUse, chasing: Collection[int]) -> list[int]:
+    """Return the loads that each iteration of a loop waits for, and that it makes one of.
+
+    Loads of several iterations could be under way at once: none decides where the next one is, or
+    whether it is made, and no store, atomic or barrier lies between.
+
+    Args:
+        uses: definitions and uses of the kernel's registers.
+        chasing: loads whose address their last result decides.
+    """
+    flow, found = uses.flow, list[int]()
+    for loop in flow.loops:
+        own = [at for at in loop.body if at not in uses.ours]
+        brings = [at for at in own if flow.code.instructions[at].op in (*_BRINGS, *_ORDERS, *_PUTS)]
+        inner = any(flow.loop_of(at) != loop for at in own)
+        if inner or len(brings) != 1 or brings[0] in chasing:
+            continue
+        (load,) = brings
+        each = flow.code.instructions[load]
+        if each.op == "LDG" and ".STRONG" not in each.opcode and _is_used_here(uses, loop, load):
+            found.append(load)
+    return found
+
+
+_PUTS: Final = ("STG", "ST", "STS", "STL", "LDGSTS", "ATOMS", "UBLKCP", "UTMALDG")
+
+
+def _is_used_here(uses: DefUse, loop: Loop, load: int) -> bool:
+    """Whether an iteration uses what it loads, and no jump depends on that."""
+    users = {at for at in uses.users(load) if at in loop.body}
+    seen = reached(users, lambda at: [each for each in uses.users(at) if each in loop.body])
+    jumps = any(uses.flow.code.instructions[at].op in _JUMPS for at in seen)
+    return any(at > load for at in users) and not jumps
+
+
+_JUMPS: Final = ("BRA", "BRX", "EXIT", "BREAK")
+
+
 _MEETS: Final = ("BAR", "SYNCS", "DEPBAR")
 """Instructions by which an iteration waits for other warps, or for its copies."""
 

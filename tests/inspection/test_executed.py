@@ -30,7 +30,7 @@ WARPS = 8
 def access(text: str, times: float, *, dropped: int = 0, **more: object) -> AccessFigures:
     """Return the figures of an access that each sampled warp executed so often, all lanes."""
     lanes = round(times * WARPS * 32)
-    known = {"active": 32.0, "cost": 20.0, "least": 4.0, "same_address": 1.0, **more}
+    known = {"active": 32.0, "cost": 20.0, "least": 4.0, "same_address": 1.0, "reuse": 4.0, **more}
     return AccessFigures(
         *(text, "k.py:1", "", "global", "load", 4, lanes, dropped, (lanes - dropped) // 32),
         **known,  # type: ignore[arg-type]
@@ -126,6 +126,7 @@ def test_a_loop_that_data_end_is_counted_with_figures() -> None:
     once, maybe, _ = counted.mix[unit]
     assert once + maybe >= 11.0 * plain.mix[unit][2]
     gather = next(one for one in counted.accesses if RECORDED in one.depends)
+    assert gather.together == 20.0 / 4, "a block asks for each sector four times"
     assert SCATTERED in gather.depends, "its lanes are at no equal distances"
     assert gather.cost == 20.0 and gather.least == 4.0 and gather.count >= 12.0
     assert all(RECORDED not in one.depends for one in plain.accesses)

@@ -344,6 +344,26 @@ def test_loads_behind_stores_of_an_unrolled_loop(body: tuple[str, ...], loads: i
     assert not count("behind stores", *body)  # in no loop
 
 
+LOAD = "LDG.E.CONSTANT R20, desc[UR4][R10.64]"
+
+
+@pytest.mark.parametrize(
+    ("body", "loads"),
+    [
+        ((LOAD, "IADD3 R10, R10, 0x4, RZ", "FADD R3, R20, R20"), 1),
+        ((LOAD, LOAD.replace("R20", "R21"), "FADD R3, R20, R21"), 0),  # two are under way
+        ((LOAD, "FADD R3, R20, R20", STORED), 0),
+        (("FADD R3, R20, R20", LOAD), 0),  # the next iteration's
+        ((LOAD, "MOV R10, R20"), 0),  # where the next one is
+        ((LOAD, "ISETP.NE.AND P5, PT, R20, RZ, PT", "@P5 BRA `(.L_x_9)"), 0),  # whether it is
+        ((LOAD.replace(".CONSTANT", ".STRONG.SYS"), "FADD R3, R20, R20"), 0),
+    ],
+)
+def test_loads_that_each_iteration_makes_one_of(body: tuple[str, ...], loads: int) -> None:
+    assert count("lone", *loop(*body), ".L_x_9:", "EXIT") == loads
+    assert not count("lone", *[one for one in body if "BRA" not in one])
+
+
 PRODUCT = "HMMA.16816.F32 R40, R44, R48, RZ"
 
 

@@ -22,7 +22,7 @@ from ikp.analysis.explain.counted_work import (
 from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.prepared import Prepared, once
 from ikp.analysis.explain.verdict import Roof
-from ikp.core.code_facts import AccessFacts
+from ikp.core.code_facts import RECORDED, AccessFacts
 
 NEAR: Final = 0.8
 """Share of a roof from which on a kernel is at it: units and memory rarely do more."""
@@ -172,11 +172,15 @@ def _used(access: AccessFacts) -> float:
 
 
 def is_own(access: AccessFacts) -> bool:
-    """Whether each block, warp and iteration has addresses of its own in an access."""
+    """Whether each block, warp and iteration has addresses of its own in an access.
+
+    Where data choose them, other blocks may be at the same: what was recorded is of a few blocks.
+    """
     shared = max(access.blocks_share or 0.0, access.reused_share or 0.0)
     return (
         _global(access)
         and access.cost is not None
+        and RECORDED not in access.depends
         and "b" in access.depends
         and (not access.in_loop or "i" in access.depends)
         and AGAIN not in access.depends

@@ -98,7 +98,7 @@ _CAPPED: Final = (
     "repeated-stores serial-thread far-memory unfused-sums scaled-operands products-with-ones "
     "checks unused-random-numbers unpacked-numbers alike-lanes serial-sums linear-search "
     "unused-shared-memory single-warp-products unchanged-values private-staging "
-    "uncached-loads calls ordered-loads zeroed-loads promoted-sums "
+    "uncached-loads calls lone-loads ordered-loads zeroed-loads promoted-sums "
     "halo repeated-setup same-operands many-warps narrow-loads block-shape"
 )
 _COUNTED: Final = frozenset(_CAPPED.split())
@@ -203,6 +203,7 @@ _EFFECTS: Final = {
     "serial-thread": "barrier-skew barriers",
     "zeroed-loads": "exposed-load slow-memory epilogue",
     "ordered-loads": "exposed-load slow-memory",
+    "lone-loads": "exposed-load slow-memory",
     "same-operands": "bank-conflicts unstaged-loads exposed-load",
     "halo": "bank-conflicts exposed-load",
     "no-tensor-cores": "bank-conflicts unstaged-loads",

@@ -42,6 +42,19 @@ def test_loads_behind_stores_are_found_by_their_wait() -> None:
     assert found(with_extra(computes, "behind stores", 60), "ordered-loads") is None
 
 
+def test_one_load_an_iteration_is_found_by_its_wait_where_memory_is_idle() -> None:
+    few = replace(access("load.global.4").accesses[0], count=4)
+    loads = replace(access("load.global.4"), mix={"load.global.4": (4, 0, 0)}, accesses=(few,))
+    one = found(with_extra(loads, "lone", 4), "lone-loads")
+    assert is_likely(one) and one is not None and one.bound_share <= 0.75
+    assert found(with_extra(loads, "lone", 2), "lone-loads") is None, "a rest of a few"
+    unknown = replace(few, cost=None, least=None, depends="ld")
+    somewhere = replace(loads, accesses=(unknown,))
+    assert found(with_extra(somewhere, "lone", 4), "lone-loads") is None, "memory may be busy"
+    busy = replace(loads, mix={"load.global.4": (4, 0, 0), "fma": (9000, 0, 0)})
+    assert found(with_extra(busy, "lone", 4), "lone-loads") is None
+
+
 def test_loads_of_what_is_multiplied_by_zero_are_found_by_their_bytes() -> None:
     loads = access("load.global.4")
     one = found(with_extra(loads, "times zero", 8, parts=4), "zeroed-loads")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,6 +39,16 @@ def test_where_data_place_each_lane_no_layout_is_accused() -> None:
 def test_lanes_that_meet_in_a_bank_by_chance_are_no_conflict(cost: float, is_told: bool) -> None:
     scattered = {"depends": "ld" + RECORDED + SCATTERED, "least": 1.0}
     assert (found("load.shared.4", "bank-conflicts", cost=cost, **scattered) is not None) == is_told
+
+
+def test_memorys_roof_is_without_gathers_as_other_blocks_may_be_at_the_same_addresses() -> None:
+
+    def roofs(depends: str) -> set[str]:
+        loads = access("load.global.4", depends=depends)
+        few = replace(loads, accesses=(replace(loads.accesses[0], count=4.0),))
+        return {one.name for one in test_counted.verdict(few).roofs}
+
+    assert "DRAM" in roofs("lwbi") and "DRAM" not in roofs("lwbid" + RECORDED)
 
 
 def test_lanes_without_an_element_are_recorded_too() -> None:

@@ -179,5 +179,5 @@ IDS = (
     "flag-wait", "late-message", "late-launch", "block-order", "unstaged-loads",
     "dependent-loads", "fences", "constants", "shuffles", "busy-lines",
     "calls", "ordered-loads", "zeroed-loads", "halo", "repeated-setup", "same-operands",
-    "many-warps", "promoted-sums", "block-shape",
+    "lone-loads", "many-warps", "promoted-sums", "block-shape",
 )  # fmt: skip

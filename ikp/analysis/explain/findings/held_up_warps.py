@@ -27,9 +27,15 @@ from ikp.analysis.explain.counted_work import (
     requests_of,
 )
 from ikp.analysis.explain.findings.needless_instructions import extra_of, weighed
-from ikp.analysis.explain.places import share_of_time, short_line, where_of_accesses, where_of_extra
+from ikp.analysis.explain.places import (
+    hot_ranges,
+    share_of_time,
+    short_line,
+    where_of_accesses,
+    where_of_extra,
+)
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import NEAR, is_own, nearest, share_of
+from ikp.analysis.explain.roofs import NEAR, is_counted, is_own, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
@@ -53,6 +59,7 @@ def held_up_warps(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on calls, on loads behind stores, and on loads that are times zero."""
     yield from _calls(launch, work)
     yield from _ordered(launch, work)
+    yield from _lone(launch, work)
     yield from _zeroed(launch, work)
 
 
@@ -117,6 +124,45 @@ def _ordered(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         suggestion="__restrict__ (and const) on the pointers, so that loads may pass stores; or "
         "load into registers ahead of the stores",
     )
+
+
+def _lone(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on loops that make one load an iteration, and wait for it, many times."""
+    some = extra_of(work, "lone")
+    part = count_of(some) / max(sum(map(_loads, work.ranges)), 1.0)
+    names = {one.name for one, _ in some}
+    hot = [one for one in hot_ranges(launch, work) if one.work.name in names]
+    waits = sum(one.share * one.part(lambda unit: unit.startswith("load.global")) for one in hot)
+    saved = min(_OF_FOUR * waits, 1 - nearest(launch))
+    turns = max((each.count for _, each in some), default=0.0)
+    if part < _MOST or turns < _TURNS or waits < _TIME or not is_counted(launch):
+        return
+    if nearest(launch) > _IDLE or not enough(launch, saved * launch.duration):
+        return
+    place = short_line(some[0][1].line, some[0][0].name)
+    yield finding(
+        launch,
+        "lone-loads",
+        title=f"{place} loads once in each iteration and waits for it, {turns:.0f} times: "
+        f"{100 * waits:.0f} % of the warps' time, with no unit above "
+        f"{100 * nearest(launch):.0f} % of its rate",
+        number=Number("waits for such loads, of the warps' time", waits, "share"),
+        at_stake=saved * launch.duration,
+        without="with the loads of four iterations under way at once",
+        confidence="likely",
+        rationale="counted: such loads, and what all units have to do; the compiler did not unroll "
+        "the loop, though no load decides the next one. Refuted if an unrolled loop takes as long.",
+        where=where_of_extra(launch, some),
+        suggestion="unroll the loop (#pragma unroll 4, no unroll 1): a for loop whose end is known "
+        "ahead, several sums, and the loads of several iterations before the first is used",
+    )
+
+
+_OF_FOUR: Final = 0.75
+"""Part of the waits that goes where four loads are under way in place of one."""
+_TURNS: Final = 4.0
+_IDLE: Final = 0.6
+"""Share of the nearest roof from which on more loads under way would wait for it."""
 
 
 def _zeroed(launch: Prepared, work: CountedWork) -> Iterator[Finding]:

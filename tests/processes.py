@@ -36,18 +36,19 @@ def run_ranks(backend: str, device: str, size: int, folder: Path) -> list[dict[s
     """
     kept = {name: value for name, value in os.environ.items() if name not in UNSET}
     interpret = {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
+    ranks = ["all"] if device == "cpu" else [*map(str, range(size))]  # CUDA may not be forked
     started = [
         subprocess.Popen(
-            [sys.executable, PROGRAM, backend, device, str(rank), str(size), folder],
+            [sys.executable, PROGRAM, backend, device, rank, str(size), folder],
             env={**kept, **interpret, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(size)
+        for rank in ranks
     ]
     try:
-        for rank, process in enumerate(started):
+        for rank, process in zip(ranks, started, strict=True):
             output, _ = process.communicate(timeout=TIMEOUT_S)
             assert process.returncode == 0, f"rank {rank} of {size} failed:\n{output}"
     finally:

@@ -1,12 +1,13 @@
 """What each of several processes does in the tests of ranks: record, gather, and go wrong.
 
 Started as ``python ranks.py BACKEND DEVICE RANK SIZE FOLDER``; leaves its traces and ``RANK.json``
-there.
+there. As rank ``all``, it forks for each.
 """
 
 import dataclasses
 import datetime
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -122,5 +123,22 @@ def main(backend, device, rank, size, folder):
     (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 
 
+def fork(backend, device, size, folder):
+    """Be each rank in a child: to import torch takes longer than all that they do."""
+    children = []
+    for rank in range(size):
+        if (child := os.fork()) == 0:
+            main(backend, device, rank, size, folder)
+            return
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in children]
+    if any(codes):
+        sys.exit(f"exit codes of the ranks: {codes}")
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:3], *map(int, sys.argv[3:5]), Path(sys.argv[5]))
+    backend, device, rank, size, folder = sys.argv[1:]
+    if rank == "all":
+        fork(backend, device, int(size), Path(folder))
+    else:
+        main(backend, device, int(rank), int(size), Path(folder))

@@ -16,9 +16,11 @@ Listing names imports no plugin; loading one imports that one alone.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -85,8 +87,21 @@ def names(namespace: str) -> list[str]:
 def _points(namespace: str) -> list[Any]:
     from stevedore import NamedExtensionManager
 
-    manager: Any = NamedExtensionManager(namespace, names=[])
-    return list(manager.list_entry_points())
+    with _unheard():
+        manager: Any = NamedExtensionManager(namespace, names=[])
+        return list(manager.list_entry_points())
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Keep what stevedore logs, each entry point, from a program that logs all there is."""
+    logger = logging.getLogger("stevedore")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def load(namespace: str, name: str) -> Any:
@@ -160,7 +175,8 @@ def _found(namespace: str, name: str, *, made: bool) -> Any:
     from stevedore.exception import MultipleMatches, NoMatches
 
     def find() -> Any:
-        manager: Any = DriverManager(namespace, name, invoke_on_load=made)
+        with _unheard():
+            manager: Any = DriverManager(namespace, name, invoke_on_load=made)
         return manager.driver
 
     try:

@@ -165,7 +165,7 @@ def deferred(
     Returns:
         A context of a ``Deferral``; of None outside the main thread, and inside such a block.
     """
-    if _active or threading.current_thread() is not threading.main_thread():
+    if _active or threading.get_ident() != threading.main_thread().ident:
         return nullcontext()
     return Deferral(hand_over=hand_over, sparing=sparing, windows=windows)
 
@@ -176,7 +176,7 @@ def allowed() -> AbstractContextManager[None]:
     Raises:
         Interrupted: a handler raised. The work must be given up.
     """
-    if not _active or threading.current_thread() is not threading.main_thread():
+    if not _active or threading.get_ident() != threading.main_thread().ident:
         return nullcontext()
     return _active[0].window() if _active[0].windows else nullcontext()
 

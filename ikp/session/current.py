@@ -161,7 +161,7 @@ def _of_main_thread() -> Opening | None:
 
 
 def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+    return threading.get_ident() == threading.main_thread().ident
 
 
 KILL_SWITCH = "IKP"

@@ -8,6 +8,7 @@ is captured. The host's memory needs no thread: jobs run in the caller's.
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 import time
@@ -77,15 +78,20 @@ class Here:
 
 
 class Worker:
-    """A thread that runs jobs, one after another."""
+    """A thread that runs jobs, one after another.
 
-    def __init__(self, name: str) -> None:
+    It is no thread of Python's ``threading``: a program may count those, or ask that none is left.
+    """
+
+    def __init__(self) -> None:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._open = True
         self._over = ""  # why no job is taken any more
         self._gate = threading.RLock()  # a job that is taken is run
-        self._thread = threading.Thread(target=self._run, name=f"ikp: {name}", daemon=True)
-        self._thread.start()
+        self._runs = threading.Lock()  # held by the thread
+        self._runs.acquire()
+        self._ident = 0
+        _thread.start_new_thread(self._run, ())
 
     def stop(self) -> None:
         """End the thread after the jobs posted before."""
@@ -100,7 +106,13 @@ class Worker:
         with self._gate:
             self._over = self._over or why
         self.stop()
-        self._thread.join(_END_S)
+        if self._ident != threading.get_ident() and self._runs.acquire(timeout=_END_S):
+            self._runs.release()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._runs.locked()
 
     def call(self, job: Callable[[], _Result]) -> _Result:
         """Run a job in the thread, wait for it, and return its result or raise its error.
@@ -108,7 +120,7 @@ class Worker:
         Raises:
             PatchError: the thread has ended.
         """
-        if threading.current_thread() is self._thread:
+        if threading.get_ident() == self._ident:
             return job()
         answer: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
@@ -135,6 +147,13 @@ class Worker:
                 self._jobs.put(job)
 
     def _run(self) -> None:
+        self._ident = threading.get_ident()
+        try:
+            self._run_jobs()
+        finally:
+            self._runs.release()
+
+    def _run_jobs(self) -> None:
         waiting: list[tuple[float, Job]] = []  # the time of each job's next call, and the job
 
         def run(job: Job) -> None:
@@ -169,7 +188,7 @@ class DeviceService(Worker):
     storage: Storage
 
     def __init__(self, device: Device) -> None:
-        super().__init__(f"memory of {device}")
+        super().__init__()
         self._device = device
         try:
             self.call(self._begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -201,3 +202,14 @@ for name in plugins.__all__:
 print({"triton", "cutlass", "torch"} & set(sys.modules))
 """
     assert printed(script) == "set()\nset()"
+
+
+def test_what_is_looked_for_is_in_no_log_of_the_program(
+    install: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program that logs all there is finds its own there."""
+    caplog.set_level(logging.DEBUG)
+    assert registry.names(registry.BACKENDS)
+    with pytest.raises(PluginError):
+        registry.load(registry.EXPORTERS, "no such one")
+    assert not caplog.records

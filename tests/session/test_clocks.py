@@ -128,7 +128,7 @@ def test_handshakes_go_on_without_launches_while_a_session_records(
     """A graph that is replayed for a minute asks for none."""
     monkeypatch.setattr(clocks, "EVERY_S", 0.01)
     monkeypatch.setattr(GpuClock.launching, "__defaults__", (0.0,))
-    vars(clock)["_service"] = Worker("test")
+    vars(clock)["_service"] = Worker()
     first, second = Owner(), Owner()
 
     def more(than: int, within_s: float) -> bool:

@@ -21,7 +21,7 @@ def taken():
     kept = [b"%018d" % number for number in range(40_000)]
     grown = {number: [number] for number in range(9_000)}
     return kept, grown
-worker = Worker("of the test")
+worker = Worker()
 worker.call(lambda: None)
 del texts
 kept, grown = worker.call(taken)

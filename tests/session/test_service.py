@@ -23,8 +23,9 @@ from ikp.session import arena, harvest, recorder, service
 from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.device import Device
 from ikp.session.handed import is_made_ahead
-from ikp.session.service import DeviceService, Here
+from ikp.session.service import DeviceService, Here, Worker
 from ikp.session.storage import DriverStorage, HostStorage
+from ikp.signals import deferred
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
 from tests.session.test_harvest import SIZE, held, launch
@@ -177,10 +178,24 @@ def test_a_device_that_can_not_be_used_leaves_no_thread(monkeypatch: pytest.Monk
     def fail(*_: Any) -> None:
         raise RuntimeError("no such device")
 
+    made = list[DeviceService]()
     monkeypatch.setattr(service, "storage_of", fail)
+    monkeypatch.setattr(DeviceService, "stop", lambda self: (made.append(self), Worker.stop(self)))
     with pytest.raises(RuntimeError, match="no such device"):
         DeviceService("cuda:9")
-    until(lambda: not any("cuda:9" in each.name for each in threading.enumerate()))
+    until(lambda: not made[0].alive)
+
+
+def test_a_program_that_looks_for_threads_finds_its_own(storage: Reused) -> None:
+    """As test suites do that ask whether a test has left any."""
+    before = threading.enumerate()
+    beside = Worker()
+    with deferred():
+        assert beside.call(threading.get_ident) != threading.get_ident()
+        assert beside.call(lambda: beside.call(lambda: 5)) == 5
+    assert threading.enumerate() == before and beside.alive
+    beside.end("the test is over")
+    assert not beside.alive
 
 
 def test_segments_lie_ready_and_are_zero(beside: DeviceService, storage: Reused) -> None:
@@ -501,7 +516,7 @@ def test_the_threads_of_all_devices_can_be_ended(
 ) -> None:
     monkeypatch.setattr(service, "services", lambda: [("cuda:7", beside), (CPU, Here(Reused()))])
     service.end_services("the program has ended.")
-    assert not beside._thread.is_alive()
+    assert not beside.alive
     with pytest.raises(PatchError, match="the program has ended"):
         beside.call(int)
 

@@ -22,7 +22,7 @@ from ikp.session.known_launch import Launching
 from ikp.session.service import Each, Worker
 from ikp.signals import deferred
 
-_workers = Each[int, Worker](lambda device: Worker(f"buffers of cuda:{device}"))
+_workers = Each[int, Worker](lambda _: Worker())
 
 
 def take(make: Callable[[], Any], stream: int, *, captured: bool) -> Any:

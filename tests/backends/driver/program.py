@@ -70,7 +70,8 @@ class Session:
             ask_device()
             self.settled.add(label)
         self.asked.append({"label": label, **options})
-        self.threads.append(threading.current_thread().name)
+        known = {each.ident: each.name for each in threading.enumerate()}
+        self.threads.append(known.get(threading.get_ident(), "ikp's"))
         made = Prof(str(Spec()))
         self.made.append(weakref.ref(made))
         return made

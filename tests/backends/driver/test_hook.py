@@ -55,7 +55,7 @@ def test_a_reset_comes_after_what_python_reads_before_it(said: dict) -> None:
 
 def test_torch_is_not_asked_inside_of_the_programs_call(said: dict) -> None:
     """What it asks the CUDA runtime there makes CUPTI show the launch twice."""
-    assert said["threads"] == ["ikp: buffers of cuda:0", "MainThread", "MainThread"]
+    assert said["threads"] == ["ikp's", "MainThread", "MainThread"]
 
 
 def test_no_launch_but_the_latest_holds_its_buffer(said: dict) -> None:

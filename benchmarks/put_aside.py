@@ -24,8 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,10 +45,6 @@ TOLD = "waits"
 """The column of which it is measured how true a trace's own figure is."""
 DELIMITER = "spin_kernel"
 """torch.cuda._sleep's kernel, which no library launches."""
-AHEAD = 2_000_000
-"""Cycles that the GPU is busy while a call is queued: what an idle GPU waits for is not timed."""
-BESIDE = 32
-"""Calls, half of them recorded, that CUPTI times to judge by what a trace tells."""
 
 
 def main() -> None:
@@ -223,7 +221,10 @@ def attempt(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return run()
     except Exception as error:  # noqa: BLE001 - the next case may do
-        return {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:250]}"}
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(last.filename).name}:{last.lineno}"
+        said = " ".join(str(error).split())[:250]
+        return {"failed": f"{type(error).__name__} in {where}: {said}"}
 
 
 def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -251,18 +252,27 @@ def prepared(switch: Any, make: Callable[[], Any], modes: list[str]) -> dict[str
     return {"bits": "/".join(bits) if steady else "plain differs from itself", "modes": figures}
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Within the context, no other process times a call: it has the GPU for itself."""
+    with (folder / "lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def measured(
     switch: Any, make: Callable[[], Any], modes: list[str], rounds: int, folder: Path
 ) -> dict[str, Any]:
     """Return a case's plain time, and its ratios at each mode."""
     import torch
 
-    with (folder / "lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    from benchmarks.told import judged
+
+    with alone(folder):
         torch.manual_seed(0)
         case = make()
         found = timed(switch, case, modes, rounds)
-        said = attempt(partial(told, switch, case, TOLD)) if TOLD in modes else {}
+    said = attempt(partial(judged, switch, case, TOLD, folder)) if TOLD in modes else {}
     del case
     torch.cuda.empty_cache()
     order = [None, *modes]
@@ -282,82 +292,6 @@ def measured(
     if TOLD in modes:
         figures[TOLD]["told"] = said
     return {"us": us, "modes": figures}
-
-
-def told(switch: Any, case: Any, mode: str) -> dict[str, Any]:
-    """Return how many times as long recording made a call: as a trace says, and by CUPTI.
-
-    Launches are chosen as by ``ikp run``: some recorded ones come in turn with plain ones. CUPTI
-    times as many calls again, which are made alike, so that the GPU is in the same state.
-
-    Returns:
-        "measured" and "estimated" by the trace; the "true" one by CUPTI; the launches' "times".
-    """
-    from ikp.analysis.perturbation import perturbations
-    from ikp.backends.timed import MOST, timed
-    from ikp.core.run_figures import TIMED
-    from ikp.core.turns import IN_TURN
-    from ikp.session.known_launch import revoke
-
-    timed.report()  # of other details
-    revoke()  # of buffers taken ahead: launches with them are asked about no more
-    facts = switch.session.facts
-    for key in [each for each in facts if each.startswith(TIMED)]:
-        del facts[key]
-    in_turn(switch, case, [mode if each in IN_TURN else None for each in range(2 * MOST)])
-    without = longer(switch.session.trace, perturbations)
-    timed.report()
-    more = {"measured": longer(switch.session.trace, perturbations), "estimated": without}
-    times = {key: text for key, text in facts.items() if key.startswith(TIMED)}
-    switch.session.reset()
-    chosen = [mode if each.bit_count() % 2 else None for each in range(BESIDE)]  # Thue and Morse
-
-    def again() -> None:
-        for at in range(0, BESIDE, MOST - 1):  # no more records than before
-            in_turn(switch, case, chosen[at : at + MOST - 1])
-            switch.session.reset()
-
-    events = profiled(again)
-    switch.missing()
-    took: dict[str | None, list[float]] = {mode: [], None: []}
-    for way, one in zip(chosen, durations(events, len(chosen)), strict=True):
-        took[way].append(sum(us for _, us in one))
-    plain = statistics.median(took[None])
-    return {
-        "true": statistics.median(took[mode]) / plain,
-        **{way: 1 + us / len(IN_TURN) / plain for way, us in more.items()},
-        "times": times,
-    }
-
-
-def in_turn(switch: Any, case: Any, modes: list[str | None]) -> None:
-    """Make calls behind work, each at a mode."""
-    import torch
-
-    fresh, call = case
-    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
-    for mode in modes:
-        arguments = fresh()
-        flush.zero_()
-        torch.cuda.synchronize()
-        torch.cuda._sleep(AHEAD)  # noqa: SLF001
-        kept = record(switch, lambda arguments=arguments: call(*arguments), mode)
-        torch.cuda._sleep(100)  # noqa: SLF001
-        torch.cuda.synchronize()
-        del kept
-
-
-def longer(trace: Any, perturbations: Callable[[Any], dict[str, Any]]) -> float:
-    """Return by how many us recording made a trace's launches longer, as is said of each label."""
-    from ikp.core.warps import launch_bounds
-
-    found = perturbations(trace)
-    first, last = launch_bounds(trace)
-    return sum(
-        (end - begin) / 1000 * (1 - 1 / found[launch.label].ratio)
-        for launch, begin, end in zip(trace.launches, first.tolist(), last.tolist(), strict=True)
-        if launch.label in found
-    )
 
 
 def record(switch: Any, call: Callable[[], Any], mode: str | None) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 ALL = range(1 << 60)
@@ -44,6 +45,21 @@ class Switch:
             if why != NOT_NAMED:
                 self.plain[f"{kernel}: {why}"] += count
         return made
+
+    @contextmanager
+    def choosing(self, detail: str, launches: Sequence[int]) -> Iterator[None]:
+        """Within the context, record the chosen launches of each kernel, counted anew."""
+        from ikp.unedited.plan import plan
+
+        launcher = self.launcher
+        launcher.plan = plan(detail, level="machine", sample=self.sample)
+        launcher.begin_anew()
+        launcher.launches = launches
+        try:
+            yield
+        finally:
+            launcher.launches = NONE
+            launcher.begin_anew()
 
     def missing(self) -> str:
         """Say which launches were not recorded since this was asked last."""

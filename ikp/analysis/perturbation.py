@@ -100,7 +100,7 @@ _WAYS: Final = {
     _ESTIMATED: "by an estimate",
 }
 _STEP_US: Final = 0.5
-"""The resolution of events."""
+"""The resolution of events, of one launch: the launches of a median differ by parts of it."""
 _EVENTS_US: Final = 5.0
 _EVENTS_ERROR_US: Final = 0.7
 """What the time between two events holds beside the warps' own: 4.5 to 5.7 us on an H200."""
@@ -172,7 +172,8 @@ def _measured(
         if span > 0 and longer < _MOST_OF_IT * span:
             whole, plain = whole + span, plain + span - longer
             errors += [each.error_us, 0.0 if each.in_turn else differ]
-            errors += [_EVENTS_ERROR_US if each.recorded_us is None else _STEP_US]
+            step = _STEP_US / math.sqrt(max(min(each.launches), 1))
+            errors += [_EVENTS_ERROR_US if each.recorded_us is None else step]
     error = math.hypot(*errors)
     if not whole or error / plain >= found.error:
         return found

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ikp.backends.loaded import functions
 from ikp.backends.patched import PER_THREAD, RecordedLaunch
-from ikp.core.segment import Selection
+from ikp.core.segment import Selection, Tensor
 from ikp.session.known_launch import LASTS_S, SlowError, now, revocations
 
 if TYPE_CHECKING:
@@ -129,6 +130,38 @@ class Repeat:
             notice.launched(stream, captured=False)
         return held, (held.address, *self._words(held.nbytes, notice is not None))
 
+    def unread(self, stream: int) -> tuple[Tensor, tuple[int, ...]] | None:
+        """Take memory for launches that are timed alone, whose records the session does not read.
+
+        Args:
+            stream: the driver's handle.
+
+        Returns:
+            The memory, which no later launch may outlive, and the launch parameters in words of
+            64 bits; None where the session records no launch now.
+
+        Raises:
+            SlowError: the session has ended, or the device would have to be asked.
+        """
+        request = None if self._request is None else self._request()
+        if request is None or request.unread is None:
+            raise SlowError
+        before = now.device, now.stream
+        now.device, now.stream = self._device, 0 if stream == PER_THREAD else stream
+        try:
+            memory = request.unread(request)
+        finally:
+            now.device, now.stream = before
+        if memory is None:
+            return None
+        nbytes = int(memory.numel())
+        return memory, (int(memory.data_ptr()), *self._words(nbytes, True))
+
+    @property
+    def records(self) -> bool:
+        """Whether the session of the launch is open yet."""
+        return self._request is not None and self._request() is not None
+
     @property
     def shape(self) -> tuple[tuple[int, int, int], int, Selection]:
         """Blocks, warps of a block, and which of them record."""
@@ -178,6 +211,10 @@ class KnownLaunch:
     repeat: Repeat
     replaces: int = 0
     """How many of the kernel's own arguments the launch parameters replace, of a word each."""
+
+    def is_usable(self) -> bool:
+        """Return whether its session is open yet, and its patched code is loaded."""
+        return self.repeat.records and self.repeat.module.function in functions
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,11 @@
 The plain launches are the program's own, between the chosen ones or after them. The difference of
 both is what recording took: what an event takes is in both. Where recorded and plain launches came
 in turn, each is compared with its neighbour: how the program's launches change, or the GPU's clock,
-cancels. Else the medians of all are compared.
+cancels.
+
+A few pairs know a short kernel's difference within some points only. So once a kernel has no launch
+left to record, further ones have records in turn, until the difference is known well enough. They
+write to memory that nobody reads: such a launch is timed, and its records are not kept.
 
 The hook holds an idle GPU until a timed launch is queued. Where it can't, as the launch itself
 waits for the GPU, between the events is time of the host: such a launch has no time. If that is so
@@ -12,25 +16,33 @@ of all recorded ones, the plain ones alone are reported.
 
 from __future__ import annotations
 
-import math
-import statistics
 import threading
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ikp.core.run_figures import TIMED, TimedLaunches
+from ikp.backends._pairs import Time, compared
+from ikp.core.run_figures import TIMED
+from ikp.core.segment import Tensor
 from ikp.driver import cuda
 from ikp.errors import IkpError
+from ikp.session.known_launch import SlowError
+
+if TYPE_CHECKING:
+    from ikp.backends.repeats import KnownLaunch
 
 MOST: Final = 9
 """Launches of each kind that are timed. The first one is left out: its code is in no cache."""
-ASKED: Final = 100
-"""Plain launches of a function after which no more is timed, of any grid."""
-LEAST: Final = 3
-"""Launches of each kind without which they are not compared."""
+ASKED: Final = 160
+"""Launches of a function, recorded no more, after which none is timed, of any grid."""
+FURTHER: Final = 64
+"""Launches of a grid in turn, half of them with records that nobody reads."""
+_AT_ONCE: Final = 8
+"""Launches in turn after which it is looked whether the difference is known well enough."""
+WELL_KNOWN: Final = 0.01
+"""The error of the difference, in plain launches, at which no more launches are timed."""
 
 _Shape = tuple[int, int, int]
 
@@ -43,11 +55,12 @@ class _Events(NamedTuple):
     place: int
 
 
-class _Time(NamedTuple):
-    """How long a launch took, with what events take, and its place among all timed ones."""
+class _Further(NamedTuple):
+    """What further launches of a kernel and grid need to have records."""
 
-    place: int
-    us: float
+    known: KnownLaunch  # that they repeat
+    number: int  # of the plain function, which no other function ever has
+    block: _Shape | None  # threads; None where the function has one shape of blocks alone
 
 
 @dataclass(slots=True)
@@ -58,6 +71,29 @@ class _Launches:
     facts: MutableMapping[str, str]  # of the session that recorded it first
     recorded: list[_Events] = field(default_factory=list)
     plain: list[_Events] = field(default_factory=list)
+    further: _Further | None = None
+    unread: tuple[Tensor, tuple[int, ...]] | None = None
+    """The memory of further launches, and their launch parameters."""
+    turns: int = 0  # further launches, plain ones too
+    is_well_known: bool = False
+
+    def goes_on(self, *, further: bool) -> bool:
+        """Return whether a later launch is to be timed.
+
+        Args:
+            further: whether none is to be recorded any more, and some may have records.
+        """
+        if not further or self.further is None:
+            return _has_place(self.plain)
+        return self.turns < FURTHER and not self.is_well_known
+
+    def turn(self, grid: _Shape) -> None:
+        """Note that a further launch was timed."""
+        self.turns += 1
+        if self.turns % _AT_ONCE == 0:
+            made = compared(grid, _taken(self.recorded), _taken(self.plain))
+            if made is not None and made.in_turn:
+                self.is_well_known = made.error_us < WELL_KNOWN * made.plain_us
 
 
 @dataclass(slots=True)
@@ -111,8 +147,89 @@ class Timed:
         grids = self._functions.setdefault(key, _TimedFunction()).grids
         return self._time(grids.setdefault(grid, _Launches(label, facts)).recorded)
 
-    def plain(self, function: int, grid: _Shape, stream: int) -> bool:
+    def repeats(
+        self,
+        function: int,
+        grid: _Shape,
+        known: KnownLaunch,
+        number: int,
+        block: _Shape | None = None,
+    ) -> None:
+        """Have further launches of a function and grid repeat a recorded one, which is timed.
+
+        Args:
+            function: the plain function's handle.
+            grid: blocks.
+            known: the recorded launch.
+            number: of the plain function, which no other function ever has.
+            block: threads; None where the function has one shape of blocks alone.
+        """
+        here = self._functions.get((function, cuda.context_number()))
+        each = None if here is None else here.grids.get(grid)
+        if each is not None and each.further is None:
+            each.further = _Further(known, number, block)
+
+    def refused(self, function: int) -> None:
+        """Have no further launch of a function with records: the driver has refused one.
+
+        Args:
+            function: the plain function's handle.
+        """
+        known = self._functions.get((function, cuda.context_number()))
+        for each in () if known is None else known.grids.values():
+            each.further = None
+
+    def keep_plain(self, label: str) -> None:
+        """Have no further launch of a label with records: one with records has failed."""
+        for each in self._every():
+            if each.label == label:
+                each.further = None
+
+    def further(
+        self, function: int, number: int, grid: _Shape, block: _Shape, stream: int
+    ) -> tuple[KnownLaunch, tuple[int, ...]] | None:
+        """Time this thread's next launch, of a kernel that is recorded no more, with records.
+
+        Args:
+            function: the plain function's handle.
+            number: of the plain function.
+            grid: blocks.
+            block: threads.
+            stream: of the launch.
+
+        Returns:
+            The launch that it is to repeat, and its launch parameters, whose memory nobody reads;
+            None where it is to be plain.
+        """
+        here = None if self._off else self._functions.get((function, cuda.context_number()))
+        each = None if here is None else here.grids.get(grid)
+        if here is None or each is None or each.further is None or here.asked >= ASKED:
+            return None
+        known = each.further.known
+        turns = each.goes_on(further=True) and each.turns.bit_count() % 2  # Thue and Morse
+        alike = each.further.number == number and each.further.block in (None, block)
+        if not turns or not alike or not known.is_usable() or self._captured(stream):
+            return None
+        if each.unread is None:
+            with suppress(SlowError, IkpError):
+                each.unread = known.repeat.unread(stream)
+        if each.unread is None:
+            each.further = None
+            return None
+        here.asked += 1
+        if not self._time(each.recorded, MOST + FURTHER):
+            return None
+        each.turn(grid)
+        return known, each.unread[1]
+
+    def plain(self, function: int, grid: _Shape, stream: int, *, further: bool = False) -> bool:
         """Time this thread's next launch, of a plain kernel, if it is one of the first.
+
+        Args:
+            function: its handle.
+            grid: blocks.
+            stream: of the launch.
+            further: whether none is to be recorded any more, and some may have records.
 
         Returns:
             Whether a later one may be timed.
@@ -123,9 +240,12 @@ class Timed:
         if known is None or known.asked >= ASKED:
             return False
         known.asked += 1
-        if grid in known.grids and not self._captured(stream):
-            self._time(known.grids[grid].plain)
-        return any(_has_place(each.plain) for each in known.grids.values())
+        each = known.grids.get(grid)
+        if each is not None and each.goes_on(further=further) and not self._captured(stream):
+            turns = further and each.further is not None
+            if self._time(each.plain, MOST + FURTHER if turns else MOST) and turns:
+                each.turn(grid)
+        return any(each.goes_on(further=further) for each in known.grids.values())
 
     def stop(self) -> None:
         """Time no launch from now on: the program has launches that overlap (PDL).
@@ -140,8 +260,8 @@ class Timed:
         except IkpError:
             return True
 
-    def _time(self, events: list[_Events]) -> bool:
-        if len(events) >= MOST:
+    def _time(self, events: list[_Events], most: int = MOST) -> bool:
+        if len(events) >= most:
             return False
         made: list[int] = []
         try:
@@ -174,7 +294,8 @@ class Timed:
             _destroy(latest[:2])
 
     def _every(self) -> Iterator[_Launches]:
-        return (each for known in self._functions.values() for each in known.grids.values())
+        every = tuple(self._functions.values())
+        return (each for known in every for each in tuple(known.grids.values()))
 
     def report(self) -> None:
         """Add what launches of both kinds took to their sessions' facts; forget all launches."""
@@ -182,49 +303,14 @@ class Timed:
         self.reports += 1
         every = (each for function in found.values() for each in function.grids.items())
         for grid, each in every:
-            recorded, plain = _times(each.recorded), _times(each.plain)
-            made = _in_turn(grid, recorded, plain) or _apart(grid, recorded, plain)
+            made = compared(grid, _taken(each.recorded), _taken(each.plain))
             if made is not None:
                 key = f"{TIMED}{each.label}"
                 lines = [*each.facts.get(key, "").splitlines(), made.text()]
                 each.facts[key] = "\n".join(lines)
-
-
-def _in_turn(
-    grid: _Shape, recorded: Sequence[_Time], plain: Sequence[_Time]
-) -> TimedLaunches | None:
-    """Return recorded launches beside plain ones next to them; None where too few are."""
-    kinds = [(each, True) for each in recorded] + [(each, False) for each in plain]
-    pairs: list[tuple[float, float]] = []
-    left: tuple[_Time, bool] | None = None  # the one before, if it is in no pair
-    for time, is_recorded in sorted(kinds):
-        if left is None or left[1] == is_recorded:
-            left = time, is_recorded
-            continue
-        pairs.append((time.us, left[0].us) if is_recorded else (left[0].us, time.us))
-        left = None
-    if len(pairs) < LEAST:
-        return None
-    longer = [one - other for one, other in pairs]
-    with_records = statistics.median(one for one, _ in pairs)
-    without = with_records - statistics.median(longer)
-    counts = len(pairs), len(pairs)
-    return TimedLaunches(grid, with_records, without, _error(longer), counts, in_turn=True)
-
-
-def _apart(grid: _Shape, recorded: Sequence[_Time], plain: Sequence[_Time]) -> TimedLaunches | None:
-    """Return the medians of both kinds; None where too few plain launches have a time."""
-    some, others = [each.us for each in recorded], [each.us for each in plain]
-    if len(others) < LEAST:
-        return None
-    enough = len(some) >= LEAST
-    return TimedLaunches(
-        grid,
-        statistics.median(some) if enough else None,
-        statistics.median(others),
-        _error(others) + (_error(some) if enough else 0.0),
-        (len(some), len(others)),
-    )
+            over = [_destroyed(events) for events in (each.recorded, each.plain)]
+            if each.unread is not None and not all(over):
+                _pinned.append(each.unread[0])
 
 
 def _has_place(events: list[_Events]) -> bool:
@@ -244,18 +330,28 @@ def _has_place(events: list[_Events]) -> bool:
     return len(events) < MOST
 
 
-def _times(events: list[_Events]) -> list[_Time]:
-    """Return the times between events, less the first one's; destroy events that have happened.
+def _taken(events: Iterable[_Events]) -> list[Time]:
+    """Return the times between events that have happened, less the first one's.
 
     Launches that an idle GPU waited for have none.
     """
-    times = []
-    for each in events:
-        took = cuda.elapsed_us(*each[:2])
-        if took is not None:  # else another thread's launch may yet record them
-            times.append(_Time(each.place, took))
-            _destroy(each[:2])
+    every = [(each.place, cuda.elapsed_us(*each[:2])) for each in events]
+    times = [Time(place, us) for place, us in every if us is not None]
     return [each for each in times[1:] if each.us > 0]
+
+
+def _destroyed(events: Iterable[_Events]) -> bool:
+    """Destroy the events that have happened; return whether all have.
+
+    Others another thread's launch may yet record.
+    """
+    over = True
+    for each in events:
+        if cuda.elapsed_us(*each[:2]) is None:
+            over = False
+        else:
+            _destroy(each[:2])
+    return over
 
 
 def _destroy(events: Iterable[int]) -> None:
@@ -264,14 +360,7 @@ def _destroy(events: Iterable[int]) -> None:
             cuda.destroy_event(each)
 
 
-def _error(times: Sequence[float]) -> float:
-    """Return how far the median of some times is off at most, in 95 of 100 cases.
-
-    Of 3 to 9 normal ones it is 1.7 to 2.3 times their quartiles' distance over their number's root.
-    """
-    low, _, high = statistics.quantiles(times, n=4)
-    return float(2 * (high - low) / math.sqrt(len(times)))
-
-
+_pinned: list[Tensor] = []
+"""Memory that kernels may write to yet: never freed."""
 timed = Timed()
 """The timed launches of this process."""

@@ -232,6 +232,18 @@ def time_next(before: int, after: int) -> bool:
     return True
 
 
+def seen_number(handle: int) -> int:
+    """Return the number of an object that the hook library saw made; 0 where it did not.
+
+    The driver gives out handles again. No other object ever has the number.
+    """
+    ask = getattr(driver(), "ikp_about", None)
+    about = (ctypes.c_uint64 * 16)()  # ``About`` of known.h, which begins with the number
+    if ask is None or ask(ctypes.c_void_p(handle), ctypes.byref(about)):
+        return 0
+    return int(about[0])
+
+
 def event(*, timed: bool = True) -> int:
     """Return a new event of the current context.
 

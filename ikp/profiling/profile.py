@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from ikp.core.abi import OverflowMode
 from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_name, region_table
-from ikp.core.segment import Selection, select
+from ikp.core.segment import Selection, Tensor, select
 from ikp.core.trace import of_class
 from ikp.errors import UsageError
 from ikp.profiling._life import NO_LABELS, Life, check_here
@@ -261,6 +261,7 @@ class profile(Life):
                 recording.requests[key] = asked
                 asked.again = self._again if enabled else None
                 asked.ahead = self._ahead if enabled else None
+                asked.unread = self._unread if enabled else None
         enabled = enabled and phase is Phase.ACTIVE
         return recording.buffer(asked, enabled=enabled, rank=current_rank())
 
@@ -282,6 +283,15 @@ class profile(Life):
         if not self._records(recording):
             return None
         return recording.stock(asked, most, stream, current_rank())
+
+    def _unread(self, asked: BufferRequest) -> Tensor | None:
+        """Take memory that the session does not read; see ``BufferRequest.unread``."""
+        recording = self._recording
+        if recording is None:
+            raise SlowError
+        if self._cycles.phase is not Phase.ACTIVE or not self._records(recording):
+            return None
+        return recording.unread(asked, rank=current_rank())
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""

@@ -65,6 +65,8 @@ class BufferRequest:
     """Takes another buffer for a kernel without verbs, where the session keeps the request as long
     as it is open. Returns None where the session records no launch now, and raises a SlowError
     where it has ended."""
+    unread: Callable[[BufferRequest], Tensor | None] | None = None
+    """Returns memory like that of ``again``'s buffers, which the session does not read."""
 
     @property
     def launch(self) -> object:
@@ -228,6 +230,10 @@ class Recording:
         held = Held(segment.data, nbytes, asked.label, opening)
         self._keep_taken(segment, held, asked, found)
         return held
+
+    def unread(self, asked: BufferRequest, *, rank: int | None) -> Tensor:
+        """Return memory for launches whose records nobody reads: they are timed alone."""
+        return self._take(asked, True, rank)[0].data
 
     def stock(self, asked: BufferRequest, most: int, stream: int, rank: int | None) -> Stock | None:
         """Take segments for launches to come, at most so many; None where they can't be.

@@ -152,7 +152,7 @@ def test_plain_launches_of_the_run_measure_it() -> None:
     (one,) = perturbations(with_facts(launched(), timed(1050.0, 950.0, 4.5))).values()
     span = 400 / SMS * WARP_NS / 1000
     assert one.way == "measured" and one.ratio == pytest.approx(span / (span - 100))
-    assert one.error == pytest.approx(math.hypot(4.5, 0.5) / (span - 100))
+    assert one.error == pytest.approx(math.hypot(4.5, 0.5 / math.sqrt(8)) / (span - 100))
     assert "(measured against plain launches, +-0.01)" in one.sentence()
 
 
@@ -171,7 +171,7 @@ def test_launches_that_differ_measure_as_surely_as_they_agree() -> None:
     for differ in (0.0, 50.0):
         one = _measured(found, times, {(400, 1, 1): (1000.0, differ)})
         assert one.way == "measured" and one.error == pytest.approx(
-            math.hypot(4.5, 0.5, differ) / 900
+            math.hypot(4.5, 0.5 / math.sqrt(8), differ) / 900
         )
     assert _measured(found, times, {(400, 1, 1): (1000.0, 500.0)}) == found
     assert found.way == "compared" and found.error > 55 / 900
@@ -182,7 +182,7 @@ def test_launches_in_turn_measure_though_launches_differ() -> None:
     (found,) = perturbations(launched()).values()
     in_turn = TimedLaunches((400, 1, 1), 1050.0, 950.0, 4.5, (4, 4), in_turn=True)
     one = _measured(found, [in_turn], {(400, 1, 1): (1000.0, 500.0)})
-    assert one.way == "measured" and one.error == pytest.approx(math.hypot(4.5, 0.5) / 900)
+    assert one.way == "measured" and one.error == pytest.approx(math.hypot(4.5, 0.25) / 900)
     assert read_timed({"timed k": in_turn.text()}, "k") == (in_turn,)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ikp.backends.timed import ASKED, LEAST, MOST, Timed, _error
+from ikp.backends._pairs import LEAST, error, middle
+from ikp.backends.timed import ASKED, FURTHER, MOST, Timed
 from ikp.core.turns import IN_TURN
 from ikp.driver import cuda
 from ikp.errors import PatchError
@@ -145,14 +144,25 @@ def test_what_changes_from_launch_to_launch_is_not_laid_to_recording(
     assert drift or made["error_us"] == 0
 
 
-@pytest.mark.parametrize("number", [4, 6, 8])
-@pytest.mark.parametrize("spread", ["normal", "exponential"])
+@pytest.mark.parametrize("number", [4, 6, 8, 16, 36])
+@pytest.mark.parametrize("spread", ["normal", "exponential", "two heaps"])
 def test_the_stated_error_holds_in_95_of_100(number: int, spread: str) -> None:
-    """The rule: the median of a few differences is within its error of what many would say."""
-    drawn = getattr(np.random.default_rng(7), "standard_" + spread)((2000, number))
-    true = {"normal": 0.0, "exponential": math.log(2)}[spread]
-    held = [abs(statistics.median(each) - true) <= _error(each) for each in drawn.tolist()]
-    assert 0.95 <= sum(held) / len(held) < 0.99
+    """The rule: the middle of a few differences is within its error of what many would say."""
+    random, shape = np.random.default_rng(7), (1000, number)
+    drawn, true = {
+        "normal": (random.standard_normal(shape), 0.0),
+        "exponential": (random.standard_exponential(shape), 0.839),
+        "two heaps": (random.standard_normal(shape) / 4 + 4 * random.integers(0, 2, shape), 2.0),
+    }[spread]
+    held = [abs(middle(each) - true) <= error(each) for each in drawn.tolist()]
+    few = number < 6 and spread != "normal"
+    assert sum(held) / len(held) >= (0.85 if few else 0.94)
+
+
+def test_the_middle_of_a_few_times_spreads_less_than_their_median() -> None:
+    drawn = np.random.default_rng(7).standard_normal((1000, 16)).tolist()
+    assert np.std([middle(each) for each in drawn]) < 0.9 * np.std(np.median(drawn, axis=1))
+    assert middle([1.0, 1.1, 1.2, 1.1, 90.0]) < 1.2, "a launch that is far off moves it little"
 
 
 @pytest.mark.parametrize("launches", range(5, 14))
@@ -170,6 +180,88 @@ def test_a_few_launches_in_turn_are_enough(
     assert made["in_turn"] == (launches >= 11)
     if launches >= 11:
         assert made["launches"] == [3 + (launches == 13)] * 2
+
+
+class Repeated:
+    """A recorded launch that further ones repeat."""
+
+    def __init__(self) -> None:
+        self.repeat, self.taken = self, 0
+
+    def is_usable(self) -> bool:
+        return True
+
+    def unread(self, stream: int) -> tuple[object, tuple[int, ...]]:
+        self.taken += 1
+        return object(), (1, 2)
+
+
+@pytest.mark.parametrize(("spread", "number"), [(0.1, 8), (12.0, FURTHER)])
+def test_further_launches_have_records_until_the_difference_is_well_known(
+    events: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, spread: float, number: int
+) -> None:
+    """The rule: short or unsteady kernels are timed more often, none of them without end."""
+    took: dict[int, float] = {}
+    monkeypatch.setattr(cuda, "elapsed_us", lambda first, _: took.get(first))
+    random, timed, facts, known = np.random.default_rng(3), Timed(), dict[str, str](), Repeated()
+
+    def us(recorded: bool) -> float:
+        return float(100 + 10 * recorded + spread * random.standard_normal())
+
+    for each in range(13):
+        chosen = each in IN_TURN
+        timed.recorded(4, GRID, "k", facts) if chosen else timed.plain(4, GRID, 0)
+        took.setdefault(events[-1][0], us(chosen))
+    timed.repeats(4, GRID, known, 44, (256, 1, 1))  # type: ignore[arg-type]
+    made = ""
+    for turn in range(2 * ASKED):
+        with_records = timed.further(4, 44, GRID, (256, 1, 1), 0) is not None
+        goes_on = with_records or timed.plain(4, GRID, 0, further=True)
+        took.setdefault(events[-1][0], us(with_records))
+        made += ".R"[turn.bit_count() % 2 if goes_on or with_records else 0]
+        assert with_records == (made[-1] == "R")
+        if not goes_on:
+            break
+    assert number <= len(made) <= number + 1 and known.taken == 1
+    timed.report()
+    said = json.loads(facts["timed k"])
+    assert said["in_turn"] and said["launches"][0] >= number // 2
+    assert said["recorded_us"] - said["plain_us"] == pytest.approx(10, abs=said["error_us"])
+
+
+def test_a_launch_that_has_failed_or_is_another_has_no_records(
+    events: list[tuple[int, int]],
+) -> None:
+    timed = Timed()
+    for each in range(13):
+        chosen = each in IN_TURN
+        timed.recorded(4, GRID, "k", {}) if chosen else timed.plain(4, GRID, 0)
+    timed.repeats(4, GRID, Repeated(), 44)  # type: ignore[arg-type]
+    timed.plain(4, GRID, 0, further=True)
+    assert timed.further(4, 45, GRID, (256, 1, 1), 0) is None, "the handle is another function's"
+    assert timed.further(4, 44, GRID, (256, 1, 1), 9) is None, "a graph captures it"
+    assert timed.further(4, 44, GRID, (256, 1, 1), 0) is not None
+    timed.keep_plain("k")
+    assert timed.further(4, 44, GRID, (256, 1, 1), 0) is None
+
+
+def test_memory_that_a_kernel_may_write_to_yet_is_not_freed(
+    events: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule: at the report, further launches may run yet."""
+    pinned: list[object] = []
+    monkeypatch.setattr("ikp.backends.timed._pinned", pinned)
+    for happened in (True, False):
+        monkeypatch.setattr(cuda, "elapsed_us", lambda *_: 7.0)
+        timed = Timed()
+        timed.recorded(4, GRID, "k", {})
+        timed.repeats(4, GRID, Repeated(), 44)  # type: ignore[arg-type]
+        timed.plain(4, GRID, 0, further=True)
+        assert timed.further(4, 44, GRID, (256, 1, 1), 0) is not None
+        if not happened:
+            monkeypatch.setattr(cuda, "elapsed_us", lambda *_: None)
+        timed.report()
+        assert len(pinned) == (not happened)
 
 
 def test_launches_that_do_not_come_in_turn_are_told_apart_as_wholes(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +14,11 @@ import pytest
 import torch
 from torch.autograd import DeviceType
 
-from benchmarks import put_aside
+from benchmarks import put_aside, told
 from benchmarks.calls import case, develop, judge
 from benchmarks.calls.figures import spread
-from ikp.backends.timed import MOST
+from ikp.analysis import perturbation
+from ikp.backends.timed import FURTHER
 from ikp.core.turns import IN_TURN
 
 
@@ -63,26 +66,57 @@ def test_kernels_between_two_delimiters_are_a_calls() -> None:
         put_aside.durations(events[1:], 2)
 
 
+@dataclass
+class Told:
+    """A trace of no launch."""
+
+    provenance: dict[str, str]
+
+
 def test_what_traces_say_is_judged_of_launches_that_are_queued_behind_others(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The rule: no call that is to be timed meets an idle GPU, which would wait for the host."""
     made: list[str] = []
-    session = SimpleNamespace(facts={}, trace=None, reset=lambda: None)
-    switch = SimpleNamespace(session=session, missing=lambda: None)
+    session = SimpleNamespace(facts={}, trace=Told({}), reset=lambda: None)
+    switch = SimpleNamespace(
+        session=session, missing=lambda: None, choosing=lambda *_: nullcontext()
+    )
+    event = SimpleNamespace(record=lambda: None, elapsed_time=lambda _: 0.01)
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: event)
     flush = SimpleNamespace(zero_=lambda: made.append("flush"))
     monkeypatch.setattr(torch, "empty", lambda *_, **__: flush)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: made.append("idle"))
     monkeypatch.setattr(torch.cuda, "_sleep", lambda _: made.append("busy"))
-    monkeypatch.setattr(put_aside, "record", lambda *_: made.append("call"))
-    monkeypatch.setattr(put_aside, "longer", lambda *_: 9.0)
-    monkeypatch.setattr(put_aside, "profiled", lambda run: run())
-    monkeypatch.setattr(put_aside, "durations", lambda _, count: [[("k", 10.0)]] * count)
-    said = put_aside.told(switch, (tuple, lambda: None), put_aside.TOLD)
-    longer = 1 + 9.0 / len(IN_TURN) / 10.0
-    assert said == {"true": 1.0, "measured": longer, "estimated": longer, "times": {}}
-    assert made.count("call") == 2 * MOST + put_aside.BESIDE
+    monkeypatch.setattr(told, "record", lambda *_: made.append("call"))
+    monkeypatch.setattr(told, "launches", lambda *_: [])
+    monkeypatch.setattr(told, "spans_us", lambda _: {})
+    monkeypatch.setattr(told, "longer_us", lambda *_: 2.5)
+    monkeypatch.setattr(told, "profiled", lambda run: run())
+    monkeypatch.setattr(told, "durations", lambda _, count: [[("k", 10.0)]] * count)
+    monkeypatch.setattr(perturbation, "perturbations", lambda _: {})
+    said = told.judged(switch, (tuple, lambda: None), put_aside.TOLD, tmp_path)
+    assert said["true"] == said["by events"] == 1.0
+    assert said["measured"] == said["estimated"] == 1.25
+    assert made.count("call") == IN_TURN[-1] + 1 + FURTHER + 2 * told.BESIDE
     assert {before for before, each in pairwise(made) if each == "call"} == {"busy"}
+
+
+def test_a_drift_is_in_recorded_and_plain_calls_alike() -> None:
+    chosen = ["waits" if each.bit_count() % 2 else None for each in range(told.BESIDE)]
+    us = [100.0 + 0.2 * at + (10 if each else 0) for at, each in enumerate(chosen)]
+    ratio, error = told.paired(us, chosen, 100.0)
+    assert ratio == pytest.approx(1.1, abs=0.003) and error < 0.003
+
+
+def test_what_a_call_took_is_the_sum_of_what_is_said_of_its_launches() -> None:
+    """The rule: a launch counts as often as the call makes it, with its own grid's time."""
+    in_call = [{"label": "a", "grid": [n, 1, 1], "span_ns": 4000} for n in (1, 2, 2)]
+    in_call.append({"label": "unknown", "grid": [1, 1, 1], "span_ns": 4000})
+    spans = {("a", (1, 1, 1)): 10.0, ("a", (2, 1, 1)): 20.0}
+    found = {"a": SimpleNamespace(ratio=1.25)}
+    assert told.longer_us(in_call, spans, found) == pytest.approx(50 * 0.2)
+    assert told.longer_us(in_call, {}, found) == pytest.approx(12 * 0.2)
 
 
 SCRIPT = '''

@@ -10,7 +10,9 @@ import pytest
 pytest.importorskip("triton")
 
 import ikp
+from ikp.backends.timed import FURTHER, WELL_KNOWN
 from ikp.core.run_figures import TIMED
+from ikp.core.turns import IN_TURN
 
 pytestmark = pytest.mark.gpu
 
@@ -27,15 +29,25 @@ def awaited(x, y, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + at, tl.load(x + at) + 2)
 
+@triton.jit
+def short(x, y, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at) + 3)
+
 x = torch.ones(1 << 24, device="cuda")
 y = torch.empty_like(x)
-for kernel in (queued, awaited):
-    for _ in range(40):
-        kernel[(1 << 14,)](x, y, BLOCK=1024)
+right = []
+for kernel, size in ((queued, 1 << 24), (awaited, 1 << 24), (short, 1 << 20)):
+    for number in range(110):
+        kernel[(size // 1024,)](x, y, BLOCK=1024)
         if kernel is awaited:
             torch.cuda.synchronize()
             time.sleep(0.001)
+        if kernel is short:
+            right.append((y[:size] == 4).all())
+            y.zero_()
 torch.cuda.synchronize()
+assert all(map(bool, right)), "a launch computed something else"
 """
 
 
@@ -49,13 +61,23 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> ikp.Trace:
     return ikp.load(folder / "ikp-prog.pftrace")
 
 
-@pytest.mark.parametrize("label", ["queued", "awaited"])
+@pytest.mark.parametrize("label", ["queued", "awaited", "short"])
 def test_launches_are_timed_in_turn_whether_the_gpu_is_idle_or_not(
     trace: ikp.Trace, label: str
 ) -> None:
     made = json.loads(trace.provenance[TIMED + label])
     assert made["in_turn"] and made["recorded_us"] is not None
     assert 0.9 < made["recorded_us"] / made["plain_us"] < 1.5
+
+
+@pytest.mark.parametrize("label", ["queued", "awaited", "short"])
+def test_further_launches_are_timed_and_not_kept(trace: ikp.Trace, label: str) -> None:
+    """The rule: some pairs more are timed where a few don't know the difference well enough."""
+    made = json.loads(trace.provenance[TIMED + label])
+    pairs, well = made["launches"][0], made["error_us"] < WELL_KNOWN * made["plain_us"]
+    assert 6 <= pairs <= FURTHER, made
+    assert well or pairs >= FURTHER // 2, made
+    assert sum(launch.label == label for launch in trace.launches) == len(IN_TURN)
 
 
 def test_no_time_of_the_host_is_in_a_measure(trace: ikp.Trace) -> None:

@@ -54,6 +54,11 @@ def grid_of(launch: InterposedLaunch) -> tuple[int, int, int]:
     return launch.grid[0], launch.grid[1], launch.grid[2]
 
 
+def block_of(launch: InterposedLaunch) -> tuple[int, int, int]:
+    """Return the threads of each of a launch's blocks in each dimension."""
+    return launch.block[0], launch.block[1], launch.block[2]
+
+
 def _drop(launcher: Chooser, session: Session, label: str, data: Any) -> None:
     patched.drop_buffer(launcher, session, label, Argument(data, 0, None))
 
@@ -144,7 +149,9 @@ class LaunchRecorder:
         if taken is None:
             return int(launch.function)
         function, grid = int(launch.function), grid_of(launch)
-        if not timed.recorded(function, grid, known.label, session.facts):
+        if timed.recorded(function, grid, known.label, session.facts):
+            timed.repeats(function, grid, known, launch.id, block_of(launch))
+        else:
             self.stocks.renew(launch, kernel, session, known)  # later ones come without a question
         data, words = taken
         self.launcher.recorded[known.label] += 1
@@ -301,7 +308,10 @@ class LaunchRecorder:
         """Time a recorded launch, if it is one of the first; have later ones repeat it."""
         timed.recorded(int(launch.function), grid_of(launch), meant.label, meant.facts)
         if not self.seen.memory(kernel).constants:
-            self.known.keep(launch, meant, kernel.function(), repeat)
+            known = self.known.keep(launch, meant, kernel.function(), repeat)
+            if known is not None:
+                function, block = int(launch.function), block_of(launch)
+                timed.repeats(function, grid_of(launch), known, launch.id, block)
 
     def _check_context(self) -> None:
         """Refuse a context in which ikp's memory can't be used.

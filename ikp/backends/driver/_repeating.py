@@ -42,8 +42,8 @@ class KnownLaunches:
 
     def keep(
         self, launch: InterposedLaunch, meant: patched.RecordedLaunch, plain: int, repeat: Repeat
-    ) -> None:
-        """Have later launches repeat one, if there is nothing more to find out.
+    ) -> KnownLaunch | None:
+        """Have later launches repeat one, if there is nothing more to find out; return it then.
 
         Args:
             launch: the launch, which no CUDA graph captures.
@@ -55,11 +55,12 @@ class KnownLaunches:
         found = meant.verdict or meant.addresses or meant.tried
         others = meant.drop is None  # of another launcher, which repeats its launches itself
         if found or argument is None or others or meant.session is None or not repeat.lasts:
-            return
+            return None
         if len(self._known) >= _MOST:
             self._known.clear()
         known = KnownLaunch(meant.session, meant.label, plain, argument, repeat)
         self._known[shared(launch)] = known
+        return known
 
 
 def shared(launch: InterposedLaunch) -> tuple[int, ...]:

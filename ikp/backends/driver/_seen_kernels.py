@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -99,6 +99,7 @@ class Chooser(Protocol):
     """The interface that picks the launches to record, and counts these and the others."""
 
     plan: Plan
+    launches: Sequence[int]  # of each kernel, that are to be recorded
     kernels: re.Pattern[str] | None
     recorded: Counter[str]
     failed: dict[str, str]

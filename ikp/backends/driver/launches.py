@@ -16,7 +16,7 @@ from ikp.backends import loaded, patched
 from ikp.backends.checked import REFUSED
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver._hook import DriverObject, HandleKind, Hook, NodeKind
-from ikp.backends.driver._launch_recorder import LaunchRecorder, NotNow, grid_of
+from ikp.backends.driver._launch_recorder import LaunchRecorder, NotNow, block_of, grid_of
 from ikp.backends.driver._library import install
 from ikp.backends.driver._repeating import look_after
 from ikp.backends.driver._seen_code import SeenCode
@@ -25,7 +25,8 @@ from ikp.backends.labels import Labels
 from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.repeats import LeftLaunch
 from ikp.backends.timed import timed
-from ikp.driver import cuda
+from ikp.core.turns import IN_TURN
+from ikp.driver import cuda, cuda_functions
 from ikp.errors import CheckError, IkpError, PatchError
 from ikp.session.current import Session
 from ikp.session.harvest import after_reading
@@ -124,6 +125,7 @@ class Launches:
             launch.instead = launch.function
             kernel = self._counted_as(launch)
             self.launcher.failed[kernel.full_name] = REFUSED
+            timed.keep_plain(kernel.__name__)
             self.hook.revoke()
             self.launcher.count_plain(kernel, REFUSED)
             warn(str(error), stacklevel=2)
@@ -145,6 +147,7 @@ class Launches:
     def _not_launched(self, launch: hooks.InterposedLaunch) -> None:
         """Forget the latest launch, which the driver has refused: the plain kernel has run."""
         kernel = self.recorder.drop_latest()
+        timed.refused(int(launch.function))
         if kernel is not None and not launch.otherwise:  # else the launch was the program's mistake
             name = cuda.error_name(launch.refused)
             self._fail(kernel, PatchError(f"the driver does not launch it with records: {name}."))
@@ -164,6 +167,7 @@ class Launches:
         text = str(error) if isinstance(error, IkpError) else f"{type(error).__name__}: {error}"
         reason = f"could not be marked: {' '.join(text.split())[:300]}"
         self.launcher.failed[kernel.full_name] = reason
+        timed.keep_plain(kernel.__name__)
         self.hook.revoke()
         self.launcher.count_plain(kernel, reason)
 
@@ -188,11 +192,22 @@ class Launches:
             self._decide(launch, _UNKNOWN, _UNSEEN, count=True)
         elif meant is not None:
             launch.instead = self.recorder.recorded(kernel, meant, launch)
-        elif self._aside(kernel) or _passes(kernel, launch):
+        elif self._aside(kernel):
             launch.decide()
-        elif (session := self._session(kernel, launch.stream or 0)) is not None:
+        elif _passes(kernel, launch):
+            if not self._timed(launch, over=True):
+                launch.decide()
+        else:
+            self._choose(kernel, launch)
+
+    def _choose(self, kernel: SeenKernel, launch: hooks.InterposedLaunch) -> None:
+        """Have a launch recorded, if a session records it."""
+        session = self._session(kernel, launch.stream or 0)
+        if session is not None:
             launch.instead = self.recorder.of_session(kernel, session, launch)
-        elif not self._timed(launch) and (reason := self.launcher.over(kernel)):
+            return
+        reason = self.launcher.over(kernel)
+        if not self._timed(launch, over=reason is not None) and reason:
             self._decide(launch, kernel, reason)
 
     def _pass_idle(self, launch: hooks.InterposedLaunch) -> None:
@@ -229,7 +244,7 @@ class Launches:
         over = patched.wanted().over
         if launch.function in loaded.functions:
             launch.decide()
-        elif not self._timed(launch) and over:
+        elif not self._timed(launch, over=bool(over)) and over:
             kernel = self.seen.kernel(launch)
             if kernel is not None and kernel.symbol == over:
                 launch.decide()
@@ -256,10 +271,25 @@ class Launches:
         timed.report()
         self.recorder.forget(ordinal if recorded else None)
 
-    @staticmethod
-    def _timed(launch: hooks.InterposedLaunch) -> bool:
-        """Time a plain launch of a kernel that was recorded with this grid; return whether."""
-        return timed.plain(int(launch.function), grid_of(launch), launch.stream or 0)
+    def _timed(self, launch: hooks.InterposedLaunch, *, over: bool) -> bool:
+        """Time a launch of a kernel that was recorded with this grid; return whether.
+
+        Args:
+            launch: it is not to be recorded.
+            over: whether no later one is. Then some may have records to be timed, and not kept,
+                unless the user has chosen which ones have.
+        """
+        function, grid, stream = int(launch.function), grid_of(launch), launch.stream or 0
+        further = over and self.launcher.launches is IN_TURN
+        if further and launch.extensible and not launch.overlaps:
+            found = timed.further(function, launch.id, grid, block_of(launch), stream)
+            if found is not None:
+                known, words = found
+                cuda_functions.like(known.repeat.module.function, known.plain)
+                launch.append(known.argument, words, known.replaces)
+                launch.instead = known.repeat.module.function
+                return True
+        return timed.plain(function, grid, stream, further=further)
 
     def _decide(
         self,

@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -84,6 +84,7 @@ class Launcher:
     """Chooses as it is told."""
 
     def __init__(self) -> None:
+        self.launches: Sequence[int] = range(8)
         self.idle, self.wakers = False, list[Callable[[], None]]()
         self.plan = plan("loops", level="machine")
         self.kernels: re.Pattern[str] | None = None

@@ -139,6 +139,7 @@ class KnownLaunch:
             *(launches.session, launches.label, function, argument, self.repeat), replaces=2
         )
         self.left = LeftLaunch(launches.kernel, known, context, plan, launches.make)
+        timed.repeats(function, self.repeat.shape[0], known, cuda.seen_number(function))
         return True
 
     def is_of(self, compiled: object, plain: object) -> bool:

@@ -14,6 +14,7 @@ from ikp.after_import import stepping_into
 from ikp.backends.checked import REFUSED
 from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.patched import others, pass_by, wanted
+from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._clones import is_clone
@@ -145,6 +146,7 @@ class Everything(Launcher):
         except CheckError as error:  # it has run, and left the plain kernel's results
             warn(str(error), stacklevel=2)
             self.failed[full_name(kernel)] = REFUSED
+            timed.keep_plain(kernel.__name__)
             self.count_plain(kernel, self.failed[full_name(kernel)])
             return None
         except IkpError as error:
@@ -157,6 +159,7 @@ class Everything(Launcher):
             reason = f"{type(error).__name__}: {error}"
         made = plain(*args, **kwargs)  # where this fails too, the launch was wrong, not the marks
         self.failed[full_name(kernel)] = f"could not be marked: {_one_line(reason)}"
+        timed.keep_plain(kernel.__name__)
         self.count_plain(kernel, self.failed[full_name(kernel)])
         return made
 

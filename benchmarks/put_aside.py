@@ -3,7 +3,8 @@
     IKP_BENCHMARK_SOURCES=CHECKOUTS python -m benchmarks.put_aside [--half judge] [--only A,B]
         [--rounds 12] [--out FOLDER] [--prepare 75] [--seconds 150]
 
-Calls stand in ``benchmarks/calls``: "develop" to work on, "judge" to judge by. Libraries have to be
+Calls stand in ``benchmarks/calls``: "develop" to work on, "judge" to judge by, and "later" ones,
+split as well. Libraries have to be
 importable; what can't be imported is told. Cases run in processes of their own under ``ikp run``,
 in which recording is switched on and off. All are prepared first, side by side; then one times at
 once, and has the GPU for itself. Prints a Markdown table: the kernels' time by CUPTI, whether
@@ -49,7 +50,7 @@ DELIMITER = "spin_kernel"
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--half", choices=["develop", "judge", "both"], default="both")
+    options.add_argument("--half", choices=[*halves(), "all"], default="all")
     options.add_argument("--only", help="names of cases, with commas between them")
     options.add_argument("--rounds", type=int, default=12)
     options.add_argument("--each", type=int, default=2, help="cases of a process")
@@ -84,14 +85,24 @@ def main() -> None:
 
 def groups(half: str, only: str | None, each: int) -> Iterator[tuple[str, list[str]]]:
     """Yield the cases of each process, with their half."""
-    from benchmarks.calls import develop, judge
-
-    for name, module in (("develop", develop), ("judge", judge)):
-        chosen = [case for case in module.CASES if only is None or case in only.split(",")]
+    for name, (cases, kernels) in halves().items():
+        chosen = [case for case in cases if only is None or case in only.split(",")]
         for libraries in (True, False):
-            names = [case for case in chosen if (case in module.KERNELS) == libraries]
-            for at in range(0, len(names) if half in (name, "both") else 0, each):
+            names = [case for case in chosen if (case in kernels) == libraries]
+            for at in range(0, len(names) if half in (name, "all") else 0, each):
                 yield name, names[at : at + each]
+
+
+def halves() -> dict[str, tuple[dict[str, Any], dict[str, str]]]:
+    """Return the cases of each half by name, and the kernels of those that libraries compiled."""
+    from benchmarks.calls import develop, judge, later
+
+    return {
+        "develop": (develop.CASES, develop.KERNELS),
+        "judge": (judge.CASES, judge.KERNELS),
+        "later develop": (later.DEVELOP, {}),
+        "later judge": (later.JUDGE, {}),
+    }
 
 
 def run_all(
@@ -189,17 +200,14 @@ def truth(results: list[dict[str, Any]]) -> list[str]:
 
 def child(names: list[str], modes: list[str], rounds: int, folder: Path) -> None:
     """Measure cases in this process, and end it: a trace of so many launches is not wanted."""
-    from benchmarks.calls import develop, judge
     from benchmarks.calls.case import few_configurations
     from benchmarks.switch import Switch
 
     few_configurations()
-    switch, cases = Switch(), develop.CASES | judge.CASES
-    patterns = [
-        (develop.KERNELS | judge.KERNELS)[each]
-        for each in names
-        if each in develop.KERNELS | judge.KERNELS
-    ]
+    every = halves().values()
+    switch, cases = Switch(), {name: case for some, _ in every for name, case in some.items()}
+    named = {name: pattern for _, some in every for name, pattern in some.items()}
+    patterns = [named[each] for each in names if each in named]
     switch.launcher.kernels = re.compile("|".join(patterns), re.IGNORECASE) if patterns else None
     known = {
         name: attempt(lambda name=name: prepared(switch, cases[name], modes)) for name in names

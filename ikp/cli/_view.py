@@ -15,7 +15,7 @@ from ikp.cli._trace_file import TRACE
 from ikp.errors import UsageError
 from ikp.registry import reads_back
 from ikp.viewer.first_look import FirstLook, first_look
-from ikp.viewer.part import MANY, TracePart, opening, write_part
+from ikp.viewer.part import MANY, TracePart, opening, with_rows_for, write_part
 from ikp.viewer.show import show
 from ikp.viewer.ui import PORT, UI, Page
 
@@ -73,7 +73,8 @@ def command(
     only to that UI. Stop with Ctrl-C.
 
     A file of more than 3 million ranges takes the UI long to open. --sm, --block and --window, and
-    then --launch, too, cut a part out and serve that; FILE stays as it is.
+    then --launch, too, cut a part out and serve that; FILE stays as it is. Of many launches, those
+    are served whose rows the UI has memory for, from the chosen one on.
     """
     if ui and offline:
         raise UsageError("--ui and --offline are two ways to say which UI it is: give one.")
@@ -109,7 +110,10 @@ def _part(
     if cut and view.launch is None:
         raise UsageError("--sm, --block and --window need a trace that ikp wrote as .pftrace.")
     alone = launch is not None and (cut or sum(view.ranges) > MANY)
-    return TracePart(view.launch if alone else None, sm, block, window) if cut or alone else None
+    if cut or alone:
+        return TracePart(view.launch if alone else None, sm, block, window)
+    some = with_rows_for(view.rows, view.launch or 0)
+    return None if some is None else TracePart(some)
 
 
 def _refuse_beside_finding(*given: object) -> None:
@@ -149,6 +153,11 @@ def _serve(
         if place is not None:
             look = replace(look, words=view.words)
         message = f"Cut out of {file}: {count:,} of {sum(view.ranges):,} ranges."
+        if isinstance(part.launch, range):
+            message += (
+                f" They are of launches {part.launch[0]:,} to {part.launch[-1]:,} of "
+                f"{len(view.rows):,}, whose rows take the UI 1 GB. --launch N begins at another."
+            )
         show(path, replace(look, words=[message, *look.words]), **how)
 
 

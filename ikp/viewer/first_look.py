@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 class FirstLook:
     """Parameters for the UI beside the file's address, and the lines for the user.
 
-    For a trace of ikp also the number of ranges of each launch, and the launch it opens on.
+    For a trace of ikp also the numbers of ranges and of rows of each launch, and the launch it
+    opens on.
     """
 
     query: dict[str, str] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
     ranges: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
     launch: int | None = None
 
 
@@ -87,7 +89,7 @@ _KEYS: Final = (b'"traceEvents"', b'"displayTimeUnit"', b'"otherData"', b'"ph"')
 
 
 def _at(head: Head, path: Path, launch: str | None, place: Place | None) -> FirstLook:
-    from ikp.exporters.perfetto.first_look import query, ranges_of, shown
+    from ikp.exporters.perfetto.first_look import query, ranges_of, rows_of, shown
 
     launches = shown(head)
     if not launches:
@@ -101,7 +103,7 @@ def _at(head: Head, path: Path, launch: str | None, place: Place | None) -> Firs
             f"It opens on launch {number} of {len(launches)}, {launches[number].row!r}. "
             f"For another: --launch NAME, or a number from 0 to {len(launches) - 1}."
         )
-    return FirstLook(query(head, number, place), words, ranges_of(head), number)
+    return FirstLook(query(head, number, place), words, ranges_of(head), rows_of(head), number)
 
 
 def _find(launches: list[Shown], wanted: str, path: Path) -> int:

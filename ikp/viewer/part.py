@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ikp.core.trace import Trace
     from ikp.exporters.columns.chunk import Chunk
@@ -18,16 +19,18 @@ MANY: Final = 3_000_000
 _MOST: Final = 15_000_000
 """Ranges that use up the memory that a browser gives the UI's trace processor."""
 _SECONDS_PER_MILLION: Final = 4.3
+MANY_ROWS: Final = 300_000
+"""Rows that take the UI's trace processor 1 GB, with two ranges each: 2.6 KB a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracePart:
-    """The launch, SMs, blocks and window of time to show; an empty field means all.
+    """The launches, SMs, blocks and window of time to show; an empty field means all.
 
-    The window counts from the start of the launch, if one is chosen, else from that of the trace.
+    The window counts from the start of the first launch that is chosen, else of the trace.
     """
 
-    launch: int | None = None
+    launch: int | range | None = None
     sm: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     window_ns: tuple[float | None, float | None] | None = None
@@ -41,12 +44,15 @@ class TracePart:
         from ikp.edit import cut, select
 
         if self.launch is not None:
-            trace = select(trace, launch=self.launch)
+            trace = select(trace, launch=self._launches())
         if self.window_ns is not None:
             trace = cut(trace, *self.window_ns)
         if self.sm or self.block:
             trace = select(trace, sm=self.sm or None, block=self.block or None)
         return trace
+
+    def _launches(self) -> list[int]:
+        return [self.launch] if isinstance(self.launch, int) else list(self.launch or ())
 
     def may_hold(self, head: Head) -> Callable[[Chunk], bool]:
         """Return a predicate of an event chunk: whether, by its head, any may be of this part."""
@@ -54,7 +60,7 @@ class TracePart:
 
         warps = np.ones(len(head.launch), bool)
         if self.launch is not None:
-            warps &= head.launch == self.launch
+            warps &= np.isin(head.launch, self._launches())
         zero = int(head.start_ns[warps].min()) if warps.any() else 0
         for wanted, column in ((self.sm, head.sm), (self.block, head.block)):
             if wanted:
@@ -102,6 +108,19 @@ def write_part(path: Path, part: TracePart, folder: Path) -> tuple[Path, int]:
     target = folder / f"{path.name.partition('.')[0]}-part.pftrace"
     PerfettoExporter().write(trace, target)
     return target, len(trace.events)
+
+
+def with_rows_for(rows: Sequence[int], first: int) -> range | None:
+    """Return the launches from the first one on whose rows the UI has memory for; None for all.
+
+    Args:
+        rows: of each launch of a trace.
+        first: the number of the launch to begin with.
+    """
+    if sum(rows) <= MANY_ROWS:
+        return None
+    fits = sum(taken <= MANY_ROWS for taken in accumulate(rows[first:]))
+    return range(first, first + max(fits, 1))
 
 
 def opening(path: Path, ranges: int, launches: int) -> list[str]:

@@ -92,6 +92,7 @@ def test_of_a_large_file_it_is_said_what_opening_takes_and_a_launch_is_served_al
     "chosen",
     [
         part.TracePart(launch=3),
+        part.TracePart(launch=range(1, 3)),
         part.TracePart(sm=(2,)),
         part.TracePart(block=(1, 3)),
         part.TracePart(window_ns=(1500, 2500)),
@@ -179,3 +180,35 @@ def test_convert_cuts_a_window_into_a_file(served: list[ikp.Trace]) -> None:
     result = CliRunner().invoke(cli, ["convert", "x.pftrace", "y.pftrace", "--window", ":4ns"])
     assert result.exit_code == 0, result.stderr
     assert [one.label for one in ikp.load("y.pftrace").launches] == ["gemm"]
+
+
+def test_of_many_launches_those_are_served_whose_rows_the_ui_has_memory_for(
+    served: list[ikp.Trace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule: what is opened fits, and what is left out is said."""
+    one_after_the_other(9).save("x.pftrace", force=True)
+    assert "launches" not in view()[1].partition("It opens")[0]
+    monkeypatch.setattr(part, "MANY_ROWS", 20)
+    for words, labels in (((), ["k0", "k1"]), (("--launch", "k7"), ["k7", "k8"])):
+        code, told = view(*words)
+        assert code == 0 and [one.label for one in served[-1].launches] == labels
+        first = int(labels[0][1:])
+        assert f"launches {first} to {first + 1} of 9" in told and "--launch N" in told
+    assert view("--sm", "0")[0] == 0 and len(served[-1].launches) == 9
+
+
+@pytest.mark.parametrize(
+    ("rows", "first", "most", "wanted"),
+    [
+        ([5, 5, 5], 0, 15, None),
+        ([5, 5, 5], 0, 14, range(2)),
+        ([5, 5, 5], 1, 14, range(1, 3)),
+        ([50, 5], 0, 14, range(1)),
+        ([], 0, 14, None),
+    ],
+)
+def test_as_many_launches_are_served_as_fit_and_one_always(
+    monkeypatch: pytest.MonkeyPatch, rows: list[int], first: int, most: int, wanted: range | None
+) -> None:
+    monkeypatch.setattr(part, "MANY_ROWS", most)
+    assert part.with_rows_for(rows, first) == wanted

@@ -57,6 +57,16 @@ def ranges_of(head: Head) -> list[int]:
     return [one.kept if one.mode == "timeline" else 0 for one in head.launches]
 
 
+def rows_of(head: Head) -> list[int]:
+    """Return about how many rows of a viewer each launch has: of warps, of SMs, and its own."""
+    warps = np.bincount(head.launch[: head.slots], minlength=len(head.launches))
+    return [int(each) + _OTHER_ROWS for each in warps]
+
+
+_OTHER_ROWS: Final = 4
+"""A launch's own row, two counters, and one SM's."""
+
+
 def query(head: Head, number: int, place: Place | None = None) -> dict[str, str]:
     """Return the parameters of the UI's address that open it on a launch: its first wave, or a
     place of it, which a pinned row of one slice names.

@@ -7,7 +7,7 @@ cancels.
 
 A few pairs know a short kernel's difference within some points only. So once a kernel has no launch
 left to record, further ones have records in turn, until the difference is known well enough. They
-write to memory that nobody reads: such a launch is timed, and its records are not kept.
+write to memory that is not read: such a launch is timed, and its records are not kept.
 
 The hook holds an idle GPU until a timed launch is queued. Where it can't, as the launch itself
 waits for the GPU, between the events is time of the host: such a launch has no time. If that is so
@@ -38,7 +38,7 @@ MOST: Final = 9
 ASKED: Final = 160
 """Launches of a function, recorded no more, after which none is timed, of any grid."""
 FURTHER: Final = 64
-"""Launches of a grid in turn, half of them with records that nobody reads."""
+"""Launches of a grid in turn, half of them with records that are not read."""
 _AT_ONCE: Final = 8
 """Launches in turn after which it is looked whether the difference is known well enough."""
 WELL_KNOWN: Final = 0.01
@@ -198,7 +198,7 @@ class Timed:
             stream: of the launch.
 
         Returns:
-            The launch that it is to repeat, and its launch parameters, whose memory nobody reads;
+            The launch that it is to repeat, and its launch parameters, whose memory is not read;
             None where it is to be plain.
         """
         here = None if self._off else self._functions.get((function, cuda.context_number()))

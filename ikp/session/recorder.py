@@ -232,7 +232,7 @@ class Recording:
         return held
 
     def unread(self, asked: BufferRequest, *, rank: int | None) -> Tensor:
-        """Return memory for launches whose records nobody reads: they are timed alone."""
+        """Return memory for launches whose records are not read: they are timed alone."""
         return self._take(asked, True, rank)[0].data
 
     def stock(self, asked: BufferRequest, most: int, stream: int, rank: int | None) -> Stock | None:

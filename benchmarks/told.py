@@ -30,7 +30,7 @@ def judged(switch: Any, case: Any, mode: str, folder: Path) -> dict[str, Any]:
         CUPTI, and "by events", each with an error that holds in 95 of 100; the launches' "times".
     """
     from ikp.analysis.perturbation import perturbations
-    from ikp.backends.timed import FURTHER, timed
+    from ikp.backends.timed import FURTHER, QUIET, timed
     from ikp.core.run_figures import TIMED
     from ikp.core.turns import IN_TURN
 
@@ -41,7 +41,7 @@ def judged(switch: Any, case: Any, mode: str, folder: Path) -> dict[str, Any]:
         del facts[key]
     detail, switch.sample = MODES[mode]
     with alone(folder), switch.choosing(detail, IN_TURN):
-        in_turn(switch, case, [None] * (IN_TURN[-1] + 1 + FURTHER))
+        in_turn(switch, case, [None] * (IN_TURN[-1] + 1 + QUIET + FURTHER))
     trace = switch.session.trace  # decodes
     timed.report()
     times = {key: text for key, text in facts.items() if key.startswith(TIMED)}

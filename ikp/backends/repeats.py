@@ -130,32 +130,21 @@ class Repeat:
             notice.launched(stream, captured=False)
         return held, (held.address, *self._words(held.nbytes, notice is not None))
 
-    def unread(self, stream: int) -> tuple[Tensor, tuple[int, ...]] | None:
+    def unread(self) -> Tensor | None:
         """Take memory for launches that are timed alone, whose records the session does not read.
 
-        Args:
-            stream: the driver's handle.
-
         Returns:
-            The memory, which no later launch may outlive, and the launch parameters in words of
-            64 bits; None where the session records no launch now.
+            The memory, which no later launch may outlive; None where the session records none now.
 
         Raises:
-            SlowError: the session has ended, or the device would have to be asked.
+            SlowError: the device would have to be asked.
         """
         request = None if self._request is None else self._request()
-        if request is None or request.unread is None:
-            raise SlowError
-        before = now.device, now.stream
-        now.device, now.stream = self._device, 0 if stream == PER_THREAD else stream
-        try:
-            memory = request.unread(request)
-        finally:
-            now.device, now.stream = before
-        if memory is None:
-            return None
-        nbytes = int(memory.numel())
-        return memory, (int(memory.data_ptr()), *self._words(nbytes, True))
+        return None if request is None or request.unread is None else request.unread(request)
+
+    def words(self, memory: Tensor) -> tuple[int, ...]:
+        """Return the launch parameters of a launch that records to such memory."""
+        return int(memory.data_ptr()), *self._words(int(memory.numel()), True)
 
     @property
     def records(self) -> bool:

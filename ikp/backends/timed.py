@@ -17,7 +17,7 @@ of all recorded ones, the plain ones alone are reported.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -28,7 +28,6 @@ from ikp.core.run_figures import TIMED
 from ikp.core.segment import Tensor
 from ikp.driver import cuda
 from ikp.errors import IkpError
-from ikp.session.known_launch import SlowError
 
 if TYPE_CHECKING:
     from ikp.backends.repeats import KnownLaunch
@@ -43,6 +42,11 @@ _AT_ONCE: Final = 8
 """Launches in turn after which it is looked whether the difference is known well enough."""
 WELL_KNOWN: Final = 0.01
 """The error of the difference, in plain launches, at which no more launches are timed."""
+
+QUIET: Final = 24
+"""Launches in a row of which none is kept, in a program whose launches overlap."""
+_WAITED: Final = 4096
+"""Launches after which it is not waited for them any more."""
 
 _Shape = tuple[int, int, int]
 
@@ -72,8 +76,7 @@ class _Launches:
     recorded: list[_Events] = field(default_factory=list)
     plain: list[_Events] = field(default_factory=list)
     further: _Further | None = None
-    unread: tuple[Tensor, tuple[int, ...]] | None = None
-    """The memory of further launches, and their launch parameters."""
+    unread: Tensor | None = None  # the memory of further launches
     turns: int = 0  # further launches, plain ones too
     is_well_known: bool = False
 
@@ -118,6 +121,9 @@ class Timed:
     reports: int = 1
     _functions: dict[tuple[int, int], _TimedFunction] = field(default_factory=dict)
     _off: bool = False
+    _overlap: bool = False
+    _quiet: int = 0  # launches asked about since one was recorded
+    _waited: int = 0
     _next: _Next = field(default_factory=_Next)
     _places: Iterator[int] = field(default_factory=count)
 
@@ -143,9 +149,11 @@ class Timed:
         """
         if facts is None or self._off:
             return False
+        self._quiet = 0
         key = function, cuda.context_number()
         grids = self._functions.setdefault(key, _TimedFunction()).grids
-        return self._time(grids.setdefault(grid, _Launches(label, facts)).recorded)
+        each = grids.setdefault(grid, _Launches(label, facts))
+        return not self._overlap and self._time(each.recorded)
 
     def repeats(
         self,
@@ -186,7 +194,13 @@ class Timed:
                 each.further = None
 
     def further(
-        self, function: int, number: int, grid: _Shape, block: _Shape, stream: int
+        self,
+        function: int,
+        number: int,
+        grid: _Shape,
+        block: _Shape,
+        stream: int,
+        take: Callable[[Callable[[], Tensor | None], int], Tensor | None],
     ) -> tuple[KnownLaunch, tuple[int, ...]] | None:
         """Time this thread's next launch, of a kernel that is recorded no more, with records.
 
@@ -196,13 +210,14 @@ class Timed:
             grid: blocks.
             block: threads.
             stream: of the launch.
+            take: takes memory on a stream, as a function that is given does. Raises an IkpError.
 
         Returns:
             The launch that it is to repeat, and its launch parameters, whose memory is not read;
             None where it is to be plain.
         """
-        here = None if self._off else self._functions.get((function, cuda.context_number()))
-        each = None if here is None else here.grids.get(grid)
+        here = self._functions.get((function, cuda.context_number()))
+        each = None if here is None or not self._is_quiet else here.grids.get(grid)
         if here is None or each is None or each.further is None or here.asked >= ASKED:
             return None
         known = each.further.known
@@ -211,8 +226,8 @@ class Timed:
         if not turns or not alike or not known.is_usable() or self._captured(stream):
             return None
         if each.unread is None:
-            with suppress(SlowError, IkpError):
-                each.unread = known.repeat.unread(stream)
+            with suppress(IkpError):
+                each.unread = take(known.repeat.unread, stream)
         if each.unread is None:
             each.further = None
             return None
@@ -220,7 +235,7 @@ class Timed:
         if not self._time(each.recorded, MOST + FURTHER):
             return None
         each.turn(grid)
-        return known, each.unread[1]
+        return known, known.repeat.words(each.unread)
 
     def plain(self, function: int, grid: _Shape, stream: int, *, further: bool = False) -> bool:
         """Time this thread's next launch, of a plain kernel, if it is one of the first.
@@ -234,11 +249,15 @@ class Timed:
         Returns:
             Whether a later one may be timed.
         """
-        if self._off or not self._functions:
+        if self._off or not self._functions or (self._overlap and not further):
             return False
         known = self._functions.get((function, cuda.context_number()))
         if known is None or known.asked >= ASKED:
             return False
+        self._quiet += 1
+        if not self._is_quiet:
+            self._waited += 1
+            return self._waited < _WAITED
         known.asked += 1
         each = known.grids.get(grid)
         if each is not None and each.goes_on(further=further) and not self._captured(stream):
@@ -247,12 +266,18 @@ class Timed:
                 each.turn(grid)
         return any(each.goes_on(further=further) for each in known.grids.values())
 
-    def stop(self) -> None:
-        """Time no launch from now on: the program has launches that overlap (PDL).
+    def overlap(self) -> None:
+        """Time no launch that is kept from now on: the program has launches that overlap (PDL).
 
-        An event between two kernels makes the second wait for the first.
+        An event between two kernels makes the second wait for the first. Further launches are timed
+        once no launch is kept: the trace shows the others as they are.
         """
-        self._off = True
+        self._overlap = True
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether further launches may be timed."""
+        return not self._off and (not self._overlap or self._quiet > QUIET)
 
     def _captured(self, stream: int) -> bool:
         try:
@@ -310,7 +335,7 @@ class Timed:
                 each.facts[key] = "\n".join(lines)
             over = [_destroyed(events) for events in (each.recorded, each.plain)]
             if each.unread is not None and not all(over):
-                _pinned.append(each.unread[0])
+                _pinned.append(each.unread)
 
 
 def _has_place(events: list[_Events]) -> bool:

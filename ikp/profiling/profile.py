@@ -287,9 +287,9 @@ class profile(Life):
     def _unread(self, asked: BufferRequest) -> Tensor | None:
         """Take memory that the session does not read; see ``BufferRequest.unread``."""
         recording = self._recording
-        if recording is None:
-            raise SlowError
-        if self._cycles.phase is not Phase.ACTIVE or not self._records(recording):
+        if recording is None or self._cycles.phase is not Phase.ACTIVE:
+            return None
+        if not self._records(recording):
             return None
         return recording.unread(asked, rank=current_rank())
 

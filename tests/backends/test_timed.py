@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from ikp.backends._pairs import LEAST, error, middle
-from ikp.backends.timed import ASKED, FURTHER, MOST, Timed
+from ikp.backends.timed import ASKED, FURTHER, MOST, QUIET, Timed
 from ikp.core.turns import IN_TURN
 from ikp.driver import cuda
 from ikp.errors import PatchError
@@ -91,12 +91,30 @@ def test_launches_in_a_capture_have_no_events(events: list[tuple[int, int]]) -> 
     assert timed.plain(4, GRID, 0) and len(events) == 2
 
 
-def test_nothing_is_timed_once_a_launch_overlaps(events: list[tuple[int, int]]) -> None:
+def test_no_kept_launch_is_timed_once_a_launch_overlaps(events: list[tuple[int, int]]) -> None:
+    """The rule: events keep launches apart, and a trace shows these as they are without."""
     timed = Timed()
     timed.recorded(4, GRID, "k", {})
-    timed.stop()
+    timed.overlap()
     assert not timed.recorded(4, GRID, "k", {}) and not timed.plain(4, GRID, 0)
     assert len(events) == 1
+    timed.repeats(4, GRID, Repeated(), 44)  # type: ignore[arg-type]
+    assert all(timed.plain(4, GRID, 0, further=True) for _ in range(QUIET))
+    assert not timed.recorded(4, GRID, "k", {}) and len(events) == 1
+    assert all(timed.plain(4, GRID, 0, further=True) for _ in range(QUIET))
+    assert timed.further(4, 44, GRID, (256, 1, 1), 0, take) is None
+    assert timed.plain(4, GRID, 0, further=True) and len(events) == 2, "no launch is kept any more"
+    assert timed.further(4, 44, GRID, (256, 1, 1), 0, take) is not None and len(events) == 3
+
+
+def test_it_is_not_waited_for_ever_for_launches_to_keep(events: list[tuple[int, int]]) -> None:
+    timed = Timed()
+    timed.overlap()
+    asked = 0
+    for _ in range(9999):
+        timed.recorded(4, GRID, "k", {})
+        asked += timed.plain(4, GRID, 0, further=True)
+    assert 0 < asked < 5000 and not events
 
 
 def test_medians_leave_out_the_first_and_need_some(events: list[tuple[int, int]]) -> None:
@@ -191,9 +209,16 @@ class Repeated:
     def is_usable(self) -> bool:
         return True
 
-    def unread(self, stream: int) -> tuple[object, tuple[int, ...]]:
+    def unread(self) -> object:
         self.taken += 1
-        return object(), (1, 2)
+        return object()
+
+    def words(self, memory: object) -> tuple[int, ...]:
+        return 1, 2
+
+
+def take(make: Callable[[], object], stream: int) -> object:
+    return make()
 
 
 @pytest.mark.parametrize(("spread", "number"), [(0.1, 8), (12.0, FURTHER)])
@@ -215,7 +240,7 @@ def test_further_launches_have_records_until_the_difference_is_well_known(
     timed.repeats(4, GRID, known, 44, (256, 1, 1))  # type: ignore[arg-type]
     made = ""
     for turn in range(2 * ASKED):
-        with_records = timed.further(4, 44, GRID, (256, 1, 1), 0) is not None
+        with_records = timed.further(4, 44, GRID, (256, 1, 1), 0, take) is not None
         goes_on = with_records or timed.plain(4, GRID, 0, further=True)
         took.setdefault(events[-1][0], us(with_records))
         made += ".R"[turn.bit_count() % 2 if goes_on or with_records else 0]
@@ -238,11 +263,13 @@ def test_a_launch_that_has_failed_or_is_another_has_no_records(
         timed.recorded(4, GRID, "k", {}) if chosen else timed.plain(4, GRID, 0)
     timed.repeats(4, GRID, Repeated(), 44)  # type: ignore[arg-type]
     timed.plain(4, GRID, 0, further=True)
-    assert timed.further(4, 45, GRID, (256, 1, 1), 0) is None, "the handle is another function's"
-    assert timed.further(4, 44, GRID, (256, 1, 1), 9) is None, "a graph captures it"
-    assert timed.further(4, 44, GRID, (256, 1, 1), 0) is not None
+    assert timed.further(4, 45, GRID, (256, 1, 1), 0, take) is None, (
+        "the handle is another function's"
+    )
+    assert timed.further(4, 44, GRID, (256, 1, 1), 9, take) is None, "a graph captures it"
+    assert timed.further(4, 44, GRID, (256, 1, 1), 0, take) is not None
     timed.keep_plain("k")
-    assert timed.further(4, 44, GRID, (256, 1, 1), 0) is None
+    assert timed.further(4, 44, GRID, (256, 1, 1), 0, take) is None
 
 
 def test_memory_that_a_kernel_may_write_to_yet_is_not_freed(
@@ -257,7 +284,7 @@ def test_memory_that_a_kernel_may_write_to_yet_is_not_freed(
         timed.recorded(4, GRID, "k", {})
         timed.repeats(4, GRID, Repeated(), 44)  # type: ignore[arg-type]
         timed.plain(4, GRID, 0, further=True)
-        assert timed.further(4, 44, GRID, (256, 1, 1), 0) is not None
+        assert timed.further(4, 44, GRID, (256, 1, 1), 0, take) is not None
         if not happened:
             monkeypatch.setattr(cuda, "elapsed_us", lambda *_: None)
         timed.report()

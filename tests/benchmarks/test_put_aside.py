@@ -18,7 +18,7 @@ from benchmarks import put_aside, told
 from benchmarks.calls import case, develop, judge, later
 from benchmarks.calls.figures import spread
 from ikp.analysis import perturbation
-from ikp.backends.timed import FURTHER
+from ikp.backends.timed import FURTHER, QUIET
 from ikp.core.turns import IN_TURN
 
 
@@ -100,7 +100,7 @@ def test_what_traces_say_is_judged_of_launches_that_are_queued_behind_others(
     said = told.judged(switch, (tuple, lambda: None), put_aside.TOLD, tmp_path)
     assert said["true"] == said["by events"] == 1.0
     assert said["measured"] == said["estimated"] == 1.25
-    assert made.count("call") == IN_TURN[-1] + 1 + FURTHER + 2 * told.BESIDE
+    assert made.count("call") == IN_TURN[-1] + 1 + QUIET + FURTHER + 2 * told.BESIDE
     assert {before for before, each in pairwise(made) if each == "call"} == {"busy"}
 
 

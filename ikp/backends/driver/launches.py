@@ -15,6 +15,7 @@ from typing import Any
 from ikp.backends import loaded, patched
 from ikp.backends.checked import REFUSED
 from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver import _taking as taking
 from ikp.backends.driver._hook import DriverObject, HandleKind, Hook, NodeKind
 from ikp.backends.driver._launch_recorder import LaunchRecorder, NotNow, block_of, grid_of
 from ikp.backends.driver._library import install
@@ -119,7 +120,7 @@ class Launches:
                 self._captures(launch)
             else:
                 if launch.overlaps:
-                    timed.stop()
+                    timed.overlap()
                 self._answer(launch)
         except CheckError as error:
             launch.instead = launch.function
@@ -281,8 +282,9 @@ class Launches:
         """
         function, grid, stream = int(launch.function), grid_of(launch), launch.stream or 0
         further = over and self.launcher.launches is IN_TURN
-        if further and launch.extensible and not launch.overlaps:
-            found = timed.further(function, launch.id, grid, block_of(launch), stream)
+        if further and launch.extensible:
+            take = partial(taking.take, captured=False)
+            found = timed.further(function, launch.id, grid, block_of(launch), stream, take)
             if found is not None:
                 known, words = found
                 cuda_functions.like(known.repeat.module.function, known.plain)

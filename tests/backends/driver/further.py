@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ikp.backends.driver.launches import stepping_in
-from ikp.backends.timed import FURTHER, timed
+from ikp.backends.timed import FURTHER, QUIET, timed
 from ikp.core.turns import IN_TURN
-from ikp.session.known_launch import SlowError
+from ikp.errors import PatchError
+from ikp.session.known_launch import ask_device
 from tests.backends.driver.repeating import Keeping, Kept, Memory, Notice, driver, handle
 
 UNREAD = 1 << 34
@@ -39,14 +40,16 @@ class Unread(Memory):
 def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one part after another
     library = driver()
     launcher, said = Ending(), dict[str, Any]()
-    asked = list[object]()
+    asked, slow = list[object](), list[int]()
 
     def unread(request: object) -> Unread:
         asked.append(request)
+        if slow:
+            ask_device()  # raises in the launching thread
         return Unread(UNREAD, Notice(request))
 
-    def ended(request: object) -> None:
-        raise SlowError
+    def refused(request: object) -> None:
+        raise PatchError("no memory")
 
     function, module = handle(), handle()
     values = [ctypes.create_string_buffer(64) for _ in range(16)]
@@ -79,7 +82,8 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one part after anot
         lines = [launch() for _ in range(3)]
         launcher.on, launcher.ended = False, True
         change()
-        said[part] = kinds(FURTHER + 2, plain, 128 if part == "other block" else 256)
+        more = QUIET if part == "overlapping" else 0
+        said[part] = kinds(FURTHER + 2 + more, plain, 128 if part == "other block" else 256)
         said[f"{part} asked"] = len(asked)
         said[f"{part} recorded"] = [each.split()[1] for each in lines]
 
@@ -95,12 +99,14 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one part after anot
         anew("chosen", lambda: setattr(launcher, "launches", range(8)))
         anew("failed", lambda: timed.keep_plain(name))
         anew("no memory", lambda: setattr(launcher.session.request, "unread", lambda _: None))
-        anew("ended", lambda: setattr(launcher.session.request, "unread", ended))
+        anew("refused memory", lambda: setattr(launcher.session.request, "unread", refused))
+        slow.append(1)
+        anew("slow", lambda: None)
         anew("captured", lambda: library.fake_capture(1))
         library.fake_capture(0)
         anew("refused", lambda: library.fake_refuse(1, function))
         library.fake_refuse(0, None)
-        timed.stop()
+        timed.overlap()
         anew("overlapping")
     print(json.dumps(said))
 

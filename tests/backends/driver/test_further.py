@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ikp.backends.timed import FURTHER
+from ikp.backends.timed import FURTHER, QUIET
 from tests.backends.driver.driving import drive
 from tests.sass.compiled import code
 
@@ -30,11 +30,22 @@ def test_their_memory_is_one_that_the_session_does_not_read(said: dict) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["other block", "chosen", "failed", "no memory", "ended", "captured", "overlapping"],
+    ["other block", "chosen", "failed", "no memory", "refused memory", "captured"],
 )
 def test_a_launch_is_plain_where_it_can_or_shall_not_be_recorded(said: dict, part: str) -> None:
     """The rule: what the user chose, what failed and what differs is launched as it is."""
     assert set(said[part]) == {"."}, part
+
+
+def test_memory_that_is_not_at_hand_is_taken_by_another_thread(said: dict) -> None:
+    """The rule: sizes of buffers follow what launches record, and a new one asks the device."""
+    assert said["slow"] == said["in turn"] and said["slow asked"] == 2
+
+
+def test_where_launches_overlap_further_ones_come_later(said: dict) -> None:
+    """The rule: no event is beside a launch that the trace shows, and what overlaps is measured."""
+    quiet, later = said["overlapping"][:QUIET], said["overlapping"][QUIET:]
+    assert set(quiet) == {"."} and later.startswith(said["in turn"][:8])
 
 
 def test_one_that_the_driver_refuses_is_the_last(said: dict) -> None:

@@ -144,7 +144,7 @@ def _run(
     words = module.point(prof, grid, module.patch.warps, stream, chosen, captured=captured)
     launcher = passing(module, plain, words)
     if getattr(compiled.metadata, "launch_pdl", False):
-        timed.stop()
+        timed.overlap()
     timing = not captured and timed.recorded(function, grid, launch.label, launch.facts)
     found = launch.verdict or launch.addresses or launch.tried
     if keep is not None and not captured and not found:

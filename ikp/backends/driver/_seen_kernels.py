@@ -107,6 +107,7 @@ class Chooser(Protocol):
     aside: set[str]  # libraries whose kernels run plain
     labels: Labels
     idle: bool  # nothing is recorded now
+    standby: Callable[[], Session | None] | None  # of a program in which windows are opened
     ahead: Ahead | None  # patches kernels that run plain meanwhile
     wakers: list[Callable[[], None]]  # called when it is to record again
     profiler: Callable[[bool], None]  # called at cudaProfilerStart (True) and cudaProfilerStop

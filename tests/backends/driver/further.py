@@ -97,6 +97,8 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one part after anot
         said["buffers"] = len(Kept.buffers)
         anew("other block")
         anew("chosen", lambda: setattr(launcher, "launches", range(8)))
+        anew("windows", lambda: setattr(launcher, "standby", Kept))
+        launcher.standby = None
         anew("failed", lambda: timed.keep_plain(name))
         anew("no memory", lambda: setattr(launcher.session.request, "unread", lambda _: None))
         anew("refused memory", lambda: setattr(launcher.session.request, "unread", refused))

@@ -85,6 +85,7 @@ class Launcher:
 
     def __init__(self) -> None:
         self.launches: Sequence[int] = range(8)
+        self.standby: Callable[[], Any] | None = None
         self.idle, self.wakers = False, list[Callable[[], None]]()
         self.plan = plan("loops", level="machine")
         self.kernels: re.Pattern[str] | None = None

@@ -30,7 +30,7 @@ def test_their_memory_is_one_that_the_session_does_not_read(said: dict) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["other block", "chosen", "failed", "no memory", "refused memory", "captured"],
+    ["other block", "chosen", "windows", "failed", "no memory", "refused memory", "captured"],
 )
 def test_a_launch_is_plain_where_it_can_or_shall_not_be_recorded(said: dict, part: str) -> None:
     """The rule: what the user chose, what failed and what differs is launched as it is."""

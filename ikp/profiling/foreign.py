@@ -13,12 +13,14 @@ CUDA = "torch.cuda"
 PROFILERS = "torch.autograd.profiler"
 """Modules that are changed, or asked, once the program has imported them."""
 _BEGINS = ("_prepare_profiler", "_enable_profiler")
+_ENDS = Private(PROFILERS, "_disable_profiler")
 
 HOST = Feature(
     (
         _CONFIG,
         Private(CUDA, "_lazy_call"),
         *(Private(PROFILERS, name) for name in _BEGINS),
+        _ENDS,
     ),
     "--host is off: the trace has what ikp records of kernels alone.",
 )
@@ -34,6 +36,11 @@ TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (HOST, RANGES, MARKS))
 def all_threads() -> Untyped:
     """Return the configuration by which a profiler records all threads, and any may end it."""
     return _CONFIG.find()(profile_all_threads=True)
+
+
+def discard() -> None:
+    """End the active profiler without a word to the GPU, and drop what it has seen."""
+    _ENDS.find()()
 
 
 def on_first_use(cuda: Untyped, function: Callable[[], None]) -> bool:

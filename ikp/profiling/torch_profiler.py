@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -51,6 +51,7 @@ class HostRecording:
         self._lock = threading.Lock()
         self._until_ns: int | None = None
         self._devices: tuple[str, ...] = ()
+        self._failed: Exception | None = None  # a kernel, before it ended
         self._json: bytes | None = None  # what it exported, once it has ended
         self._host: HostTrace | None = None  # the same, read
         kinds = torch.profiler.ProfilerActivity
@@ -87,20 +88,36 @@ class HostRecording:
         with self._lock, ExitStack() as undo:
             if self._json is not None:
                 return
+            if self._failed is not None:
+                raise self._failed
             launch_marks.end()
             if self._cuda.is_available() and self._cuda.is_initialized():
-                for each in self._devices:
-                    self._cuda.synchronize(each)
+                try:
+                    self._wait()
+                except Exception as error:
+                    self._failed = error
+                    self._discard()
+                    raise
                 if self._devices:  # torch synchronizes the current device, which is the first GPU
                     undo.enter_context(self._cuda.device(self._devices[0]))  # in a new thread
-                else:
-                    self._cuda.synchronize()  # a kernel that has not ended leaves no record
             self._recording.stop()
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "host.json"
                 self._recording.export_chrome_trace(str(path))
                 self._json = path.read_bytes()
             self._recording = None
+
+    def _wait(self) -> None:
+        """Wait for all kernels so far: one that has not ended leaves no record."""
+        for each in self._devices or (None,):
+            self._cuda.synchronize(each)
+
+    def _discard(self) -> None:
+        """End torch's profiler where a kernel has failed: active at exit, it would crash there."""
+        from ikp.profiling import foreign
+
+        with suppress(RuntimeError):  # the program has ended it
+            foreign.discard()
 
     def stop(self, *, hasty: bool = False) -> HostTrace:
         """End the recording, after all kernels so far, and return it.

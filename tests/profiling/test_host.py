@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -97,6 +99,30 @@ def test_a_profiler_that_fails_takes_nothing_along(
     with pytest.warns(IkpWarning, match="what torch.profiler saw of the host is lost: gone"):
         made = recorded(tmp_path / "x.pftrace")
     assert ikp.load(tmp_path / "x.pftrace").launches == made.launches
+
+
+FAILED = """
+from types import SimpleNamespace
+from ikp.profiling.torch_profiler import HostRecording
+def fail(_):
+    raise RuntimeError("CUDA error: device-side assert triggered")
+recording = HostRecording(everywhere=True)
+there = lambda: True
+recording._cuda = SimpleNamespace(is_available=there, is_initialized=there, synchronize=fail)
+for _ in range(2):
+    try:
+        recording.halt()
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def test_after_a_kernel_has_failed_no_profiler_is_left_active() -> None:
+    """At the process's end it crashed: the exit code was SIGSEGV's, not the program's."""
+    command = [sys.executable, "-c", FAILED]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["CUDA error: device-side assert triggered"] * 2
 
 
 def test_a_kernel_that_does_not_end_is_not_waited_for(

@@ -67,7 +67,7 @@ def checked(
         return CheckResult("not checked: a CUDA graph captures its launch")
     module.further.add(run)
     try:
-        wait_for_earlier()
+        wait_for_earlier(_PATIENCE_S)
         verdict = check(_request(module, prof, words, launched()))
     except PatchError as error:
         return CheckResult(f"not checked: {error}")

@@ -12,6 +12,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -195,7 +196,7 @@ class Modules:
                 self._patches[key] = self._made(shown or name, make)
             patch = self._patches[key]
             if isinstance(patch, IkpError):
-                raise patch
+                raise copy(patch)  # what is raised holds frames, and so the program's tensors
             if place not in self._loaded:
                 self._loaded[place] = Module.load(patch, name)
             return self._loaded[place]
@@ -234,10 +235,17 @@ class Modules:
         try:
             patch = make()
         except (PatchError, KernelError) as error:
-            return error
+            return _without_frames(error)
         if patch.notes:
             _warn_of_notes(name, patch.notes)
         return patch
+
+
+def _without_frames(error: IkpError) -> IkpError:
+    """Return an error to keep: its frames' callers are the program's, with all their variables."""
+    kept = copy(error)
+    kept.__traceback__ = kept.__cause__ = kept.__context__ = None
+    return kept
 
 
 modules = Modules()

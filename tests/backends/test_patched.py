@@ -1,6 +1,8 @@
 """What is asked of a patch before it is made."""
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -164,6 +166,34 @@ def test_what_has_an_argument_is_told_by_that_alone(monkeypatch: pytest.MonkeyPa
     words = module.point(prof, (5, 1, 1), 2, 0, captured=False)
     assert words == (64, 96 | 10 << 32, *selection_words(EVERYTHING, 2))
     assert 8 * len(words) == 72
+
+
+def test_a_refusal_that_is_kept_keeps_nothing_of_the_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error that was raised holds frames, and these the frames that called them: all tensors."""
+    monkeypatch.setattr(cuda, "context_number", lambda: 0)
+    modules, alive = Modules(), list[weakref.ref[np.ndarray]]()
+
+    def refuse() -> Patch:
+        try:
+            return {}["why"]
+        except KeyError as error:
+            raise PatchError("it is not known how.") from error
+
+    def program() -> None:
+        tensor = np.zeros(8)
+        alive.append(weakref.ref(tensor))
+        with pytest.raises(PatchError, match="not known how"):
+            modules.get(("k",), "k", 0, refuse)
+
+    gc.disable()
+    try:
+        for _ in range(3):
+            program()
+            assert alive[-1]() is None
+    finally:
+        gc.enable()
 
 
 def test_threads_have_a_patched_kernel_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,11 +49,11 @@ def needless_barriers(
     left = _READS_GLOBAL | _WRITES_GLOBAL if own_shared else _ANYTHING
     masks = [_accesses(each) & left for each in instructions]
     for at in ours:
-        masks[at] = 0
+        masks[at] &= _READS_SHARED | _WRITES_SHARED  # of the copy that other blocks run
     found = set[int]()
     for at in sorted(kept, key=lambda one: -_depth(flow, one)):
         before, behind = _sides(flow, masks, kept, at)
-        if not _meet(before, behind):
+        if not _meet(before, behind) and not _is_one_of_two(flow, masks, kept, at):
             kept.remove(at)
             found.add(at)
     return frozenset(found)
@@ -98,6 +98,22 @@ def _warps_and_words(values: LaneValues, at: int) -> NDArray[np.int64] | None:
 
 _SHARED: Final = ("LDS", "STS", "ATOMS", "LDSM", "STSM", "LDGSTS")
 _WORD: Final = 4
+
+
+def _is_one_of_two(flow: Flow, masks: list[int], kept: set[int], at: int) -> bool:
+    """Whether a barrier's loop stores to shared memory, loads from it, and has two barriers or one.
+
+    One orders loads behind the stores, one the next iteration's stores behind the loads: without
+    it a kernel is wrong. So a loop keeps two, though one of them seems to order nothing.
+    """
+    loop = flow.loop_of(at)
+    if loop is None:
+        return False
+    shared = reduce(or_, (masks[one] for one in loop.body), 0) & (_READS_SHARED | _WRITES_SHARED)
+    return shared == _READS_SHARED | _WRITES_SHARED and len(kept & loop.body) <= _TWO
+
+
+_TWO: Final = 2
 
 
 def _depth(flow: Flow, at: int) -> int:

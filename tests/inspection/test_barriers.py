@@ -75,6 +75,15 @@ def test_barriers_between_loads_alone_go_and_the_first_and_the_last_stay() -> No
     assert needless(*loop) == [1]
 
 
+@pytest.mark.parametrize("ours", [(), (0,), (0, 2)])
+def test_a_loop_keeps_the_barrier_before_its_next_stores(ours: tuple[int, ...]) -> None:
+    """Also where its accesses count as inserted: other blocks run a copy of the plain kernel."""
+    loop = (".L_x_0:", STORE, BARRIER, LOAD, BARRIER, "@P0 BRA `(.L_x_0)", "EXIT")
+    assert not needless_barriers(Flow(sass(*loop)), ours)
+    twice = (".L_x_0:", STORE, BARRIER, LOAD, BARRIER, BARRIER, "@P0 BRA `(.L_x_0)", "EXIT")
+    assert len(needless_barriers(Flow(sass(*twice)), ours)) == 1
+
+
 def test_a_store_on_one_of_two_ways_counts() -> None:
     way = ("@P0 BRA `(.L_x_1)", STORE, ".L_x_1:", BARRIER, LOAD)
     assert needless(*way) == []

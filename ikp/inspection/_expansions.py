@@ -1,4 +1,4 @@
-"""``lines``: the source lines of most instructions, with divisions, roots and powers in them.
+"""``lines``: source lines of most instructions; divisions, roots and powers by marks in the code.
 
 A compiler expands divisions, roots and powers into sequences with marks that nothing else has: a
 conversion that rounds up (``I2F.RP``) begins the division of integers, ``FCHK`` checks a division

@@ -1,4 +1,4 @@
-"""Four findings that code alone decides: calls, ordered loads, zeroed loads, narrow loads.
+"""Findings that code alone decides: calls, loads behind stores, loads times zero, narrow loads.
 
 A function that was not inlined, a load that stays behind stores of an unrolled loop, and a load of
 what a parameter multiplies by zero: each has a mark that nothing else leaves.

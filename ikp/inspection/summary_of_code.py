@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ikp.core.code_facts import CodeFacts, RangeFacts
+from ikp.core.code_facts import NO_EXCESS, CodeFacts, RangeFacts
 from ikp.core.run_figures import AddressFigures
 from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
@@ -55,6 +55,7 @@ _SEVERAL = 4
 """Loads that a compiler would have made one, were they next to each other."""
 _FEW = 8
 """Instructions in loops inside of a range (a wait that spins) that don't count for its issue."""
+_TWO = 2
 _NUMBERS = ("flop", "bytes", "shared", "issue", "lane_bytes")
 """Fields of ``RangeFacts`` that all copies of a range must agree on."""
 
@@ -170,7 +171,11 @@ class _Summary:
         waits = tuple(sorted({name for record in records for name in self._awaited(record)}))
         found = RangeFacts(kinds.pop() if len(kinds) == 1 else "", **agreed, awaits=waits)
         # Of several copies, that in the most loops is executed most often.
-        return self._with_work(found, max(map(self._how_often, records), key=self._weight))
+        made = self._with_work(found, max(map(self._how_often, records), key=self._weight))
+        if len({self.flow.loop_of(record.spans[0].start) for record in records}) < _TWO:
+            return made
+        # Which of its executions a mask of one copy is about, the records don't say.
+        return replace(made, excess=replace(made.excess, useful=NO_EXCESS.useful))
 
     def _weight(self, how_often: dict[int, Often]) -> tuple[int, int]:
         depth = (len(self.flow.loops_around(at)) for at in how_often)

@@ -9,8 +9,9 @@ import triton
 import triton.language as tl
 
 import ikp
-from ikp.core.code_facts import CodeFacts
+from ikp.core.code_facts import CodeFacts, ExcessFacts
 from ikp.inspection import _images
+from ikp.inspection._excess import Excess
 from ikp.inspection.summary_of_code import code_facts
 from ikp.plugins import Image
 from ikp.probes.kept_code import MACHINE_MARK
@@ -83,6 +84,31 @@ def test_products_are_not_counted_where_records_do_not_say_how_often_they_ran(
     found = facts(how, capability)
     assert not found.all_products
     assert found.ranges["dot"].flop is None and found.ranges["dot"].activity == "mma"
+
+
+@triton.jit
+def loops(a, n, prof):
+    """Record one range in a loop, and another one in two."""
+    ikp.init(prof)
+    for k in range(n):
+        with ikp.range("here", k):
+            tl.store(a + k, tl.load(a + k) + 1)
+        with ikp.range("both", k):
+            tl.store(a + k, tl.load(a + k) * 2)
+    for k in range(n):
+        with ikp.range("both", k):
+            tl.store(a + k, tl.load(a + k) * 3)
+
+
+def test_the_mask_of_a_loop_is_not_laid_to_a_range_of_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The records are of both, and the mask is of one: a causal attention has two such loops."""
+    monkeypatch.setattr(Excess, "of", lambda *_: ExcessFacts(useful=3.0))
+    made = compile_kernel(loops, {"a": "*fp32", "n": "i32"}, spec(), {}, 90)
+    (found,) = code_facts(image(made)).values()
+    assert found.ranges["here"].excess.useful == 3.0
+    assert found.ranges["both"].excess.useful == -1.0
 
 
 @triton.jit

@@ -27,6 +27,11 @@ def extra(kind: str, count: float, parts: float = 1.0, facts: RangeFacts = BUSY)
     return replace(facts, extra={kind: ExtraWork(count, parts, "/src/k.cu:7")})
 
 
+def test_a_scalar_that_each_lane_makes_for_a_row_is_no_cause() -> None:
+    assert found(extra("alike", 3), "alike-lanes") is None
+    assert found(extra("alike", 8), "alike-lanes") is not None
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_found_by_its_count(kind: str) -> None:
     facts = replace(BUSY, mix={**BUSY.mix, "tensor.2": (100, 0, 0)}) if kind == "ones" else BUSY

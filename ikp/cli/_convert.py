@@ -137,10 +137,18 @@ def command(
     check_target(target, force)  # before the work of reading
     trace = _of_window(sources[0], window, change) if window and not salvage else None
     if trace is None:
-        whole = salvage_trace(sources[0]) if salvage else read_trace(sources[0])
-        trace = change(whole)
-        _refuse_nothing(whole, trace, Path(target))
+        trace = _of_whole(sources[0], Path(target), change, salvage=salvage)
     _write(trace, sources[0], Path(target), force)
+
+
+def _of_whole(
+    source: Path, target: Path, change: Callable[[Trace], Trace], *, salvage: bool
+) -> Trace:
+    """Return what is chosen of a trace file that is read as a whole."""
+    whole = salvage_trace(source) if salvage else read_trace(source)
+    trace = change(whole)
+    _refuse_nothing(whole, trace, target)
+    return trace
 
 
 def _of_window(source: Path, window: Window, change: Callable[..., Trace]) -> Trace | None:

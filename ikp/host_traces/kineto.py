@@ -135,10 +135,14 @@ def parse(content: bytes, source: str) -> HostTrace:
         replace(each, args={**each.args, LAUNCH: numbers[index]}) if index in numbers else each
         for index, each in enumerate(made)
     )
-    base = found.get("baseTimeNanoseconds")
-    base_ns = None if base is None else int(base)
-    monotonic = base_ns is None and _VIZTRACER in found
+    base_ns, monotonic = _time_base(found)
     return HostTrace(source, base_ns, tuple(tracks.known), slices, _rank(found), monotonic)
+
+
+def _time_base(found: Mapping[str, Any]) -> tuple[int | None, bool]:
+    """Return the Unix time that times count from, and whether they are of ``CLOCK_MONOTONIC``."""
+    base = found.get("baseTimeNanoseconds")
+    return None if base is None else int(base), base is None and _VIZTRACER in found
 
 
 def _is_shown(event: object) -> bool:

@@ -186,13 +186,18 @@ def unpipelined(uses: DefUse) -> list[int]:
     found, code = list[int](), uses.flow.code.instructions
     every = 0
     for loop, products in _products(uses).items():
-        own = [at for at in loop.body if uses.flow.loop_of(at) == loop and at not in uses.ours]
+        own = _own_of(uses, loop)
         if any(code[at].op in _COPIES for at in own):
             return []
         loads = [at for at in own if code[at].op == "LDG" and lane_bytes(code[at].opcode) >= _WIDE]
         every += len(loads)
         found += [at for at in loads if _is_used_before(products, uses, loop, at)]
     return found if len(found) >= _MOST * max(every, 1) else []
+
+
+def _own_of(uses: DefUse, loop: Loop) -> list[int]:
+    """Return the kernel's instructions in a loop, and in no inner one."""
+    return [at for at in loop.body if uses.flow.loop_of(at) == loop and at not in uses.ours]
 
 
 def _is_used_before(products: list[int], uses: DefUse, loop: Loop, load: int) -> bool:

@@ -139,7 +139,7 @@ def _ended(
     depth = 0
     for piece in _PIECE.finditer(text, at):
         mark = piece["mark"]
-        if mark and mark == before:
+        if mark == before:
             return kind, piece.start()
         depth += {"{": 1, "}": -1}.get(mark or "", 0)
         if (mark == ";" and depth <= 0) or (block and mark == "}" and depth == 0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import chain, repeat
@@ -152,19 +152,24 @@ _VALUES_OF: Final[dict[str, Callable[[Any], list[Any]]]] = {
 """What makes the values of a field of launches of those that JSON has."""
 
 
-def _made(kind: type[_Kind], columns: Facts) -> list[_Kind]:
-    """Return an object for each row of a table, from the columns that ``kind`` has a field for.
-
-    Raises:
-        TypeError: a value is of another type than its field, or a field is missing.
-    """
-    types = _HINTS[kind]
+def _known_columns(types: Mapping[str, Any], columns: Facts) -> Facts:
+    """Return the columns that fields are known for; TypeError where a value fits none."""
     found = {name: column for name, column in columns.items() if name in types}
     if not found and any(columns.values()):
         raise TypeError("no field is known")
     for name, column in found.items():
         if not _all_fit(column, types[name]):
             raise TypeError(f"a {name} is of another type")
+    return found
+
+
+def _made(kind: type[_Kind], columns: Facts) -> list[_Kind]:
+    """Return an object for each row of a table, from the columns that ``kind`` has a field for.
+
+    Raises:
+        TypeError: a value is of another type than its field, or a field is missing.
+    """
+    found = _known_columns(_HINTS[kind], columns)
     rows = len(next(iter(found.values()), ()))
     if not rows:
         return []

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
+from itertools import filterfalse
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
@@ -109,8 +110,8 @@ def _flows(host: HostTrace) -> dict[int, int]:
     its flow goes to the replay, and each of these has a flow of its own, to a launch.
     """
     first, made = _first_id(host), dict[int, int]()
-    called = {each.correlation for each in host.slices if _is_call(each)}
-    started = Counter(each.correlation for each in host.slices if not _is_call(each))
+    called = {each.correlation for each in filter(_is_call, host.slices)}
+    started = Counter(each.correlation for each in filterfalse(_is_call, host.slices))
     seen = Counter[int]()
     for index, each in enumerate(host.slices):
         number = each.correlation

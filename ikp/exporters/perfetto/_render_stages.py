@@ -59,10 +59,7 @@ def render_stages(
     for low in range(0, len(there), _AT_ONCE):
         some = there[low : low + _AT_ONCE]
         part = [launches[each] for each in some]
-        start, end = (
-            np.array([getattr(layout.launches[each], name) for each in some], np.int64)
-            for name in ("start", "end")
-        )
+        start, end = _bounds(layout, some)
         queue = np.array([queues[groups[each]] for each in some], np.int64)
         stage = np.array([stages[one.label, one.kernel] for one in part], np.int64)
         event = (
@@ -82,6 +79,13 @@ def render_stages(
             Times(start),
         )
         yield clock.join((Message(tag(Packet.PACKET, BYTES), parts), np.arange(len(some))))
+
+
+def _bounds(layout: Layout, some: Sequence[int]) -> tuple[Ints, Ints]:
+    """Return when some launches start and end."""
+    tracks = [layout.launches[each] for each in some]
+    start, end = [one.start for one in tracks], [one.end for one in tracks]
+    return np.array(start, np.int64), np.array(end, np.int64)
 
 
 def _number(field: int, values: Ints) -> tuple[bytes, Numbers]:

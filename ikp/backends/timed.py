@@ -218,11 +218,12 @@ class Timed:
         """
         here = self._functions.get((function, cuda.context_number()))
         each = None if here is None or not self._is_quiet else here.grids.get(grid)
-        if here is None or each is None or each.further is None or here.asked >= ASKED:
+        further = None if each is None else each.further  # another thread may end it at any time
+        if here is None or each is None or further is None or here.asked >= ASKED:
             return None
-        known = each.further.known
+        known = further.known
         turns = each.goes_on(further=True) and each.turns.bit_count() % 2  # Thue and Morse
-        alike = each.further.number == number and each.further.block in (None, block)
+        alike = further.number == number and further.block in (None, block)
         if not turns or not alike or not known.is_usable() or self._captured(stream):
             return None
         if each.unread is None:

@@ -155,7 +155,8 @@ def agreement(trace: Trace) -> str:
     """
     devices, clocks = _by_device(trace.launches)
     bounds = [each.unix_bound_ns for of_one in clocks for each in of_one]
-    if len(devices) < 2 or None in bounds or " | " in trace.provenance.get(BOOT, " | "):
+    one_clock = BOOT in trace.provenance and not of_several_hosts(trace.provenance)
+    if len(devices) < 2 or None in bounds or not one_clock:
         return ""
     worst = sorted(max(each.unix_bound_ns or 0.0 for each in of_one) for of_one in clocks)[-2:]
     which = "both GPUs" if len(devices) == 2 else f"any two of {len(devices)} GPUs"

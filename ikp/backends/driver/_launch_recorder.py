@@ -234,7 +234,7 @@ class LaunchRecorder:
         self.seen.let_go(launch)
         self._check_context()
         self._check_capture(launch.stream or 0)
-        stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
+        stream, block = launch.stream or 0, block_of(launch)
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
         captured = cuda.capturing(stream)
         # A graph's nodes keep arguments, and a program that changes a node passes the plain count.
@@ -373,7 +373,7 @@ class LaunchRecorder:
             meant,
             shown=kernel.shown,
             shared=launch.shared,
-            block=(launch.block[0], launch.block[1], launch.block[2]),
+            block=block_of(launch),
             argue=argue,
             grid=grid,
         )
@@ -388,8 +388,7 @@ class LaunchRecorder:
         module: they would have to be looked up in that.
         """
         plan, chip = at_level(self.launcher.plan, "machine"), cuda.chip()
-        block = launch.block[0], launch.block[1], launch.block[2]
-        nbytes, argue = launch.shared, bool(launch.extensible)
+        block, nbytes, argue = block_of(launch), launch.shared, bool(launch.extensible)
 
         def made() -> PatchInput | None:
             from ikp.backends.patch_input import PatchInput

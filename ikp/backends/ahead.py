@@ -1,4 +1,4 @@
-"""``Ahead``: kernels that run plain between windows, patched before the next window opens.
+"""``PatchesAhead``: kernels that run plain between windows, patched before the next window opens.
 
 A patch takes some tenths of a second of Python, for which a server's threads would wait. So
 a process of its own makes it while nothing is recorded, and leaves it in the cache of patches
@@ -42,7 +42,7 @@ main()
 
 
 @dataclass(slots=True)
-class Ahead:
+class PatchesAhead:
     """The kernels of this process that are to be patched ahead."""
 
     _noted: list[Callable[[], PatchInput | None]] = field(default_factory=list)

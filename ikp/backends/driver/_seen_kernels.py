@@ -27,7 +27,7 @@ from ikp.session.current import Session
 from ikp.unedited.plan import Plan
 
 if TYPE_CHECKING:
-    from ikp.backends.ahead import Ahead
+    from ikp.backends.ahead import PatchesAhead
     from ikp.backends.patch_input import PatchInput
 
 Digest = bytes | None
@@ -107,8 +107,7 @@ class Chooser(Protocol):
     aside: set[str]  # libraries whose kernels run plain
     labels: Labels
     idle: bool  # nothing is recorded now
-    standby: Callable[[], Session | None] | None  # of a program in which windows are opened
-    ahead: Ahead | None  # patches kernels that run plain meanwhile
+    ahead: PatchesAhead | None  # of kernels that run plain between windows; None: no windows
     wakers: list[Callable[[], None]]  # called when it is to record again
     profiler: Callable[[bool], None]  # called at cudaProfilerStart (True) and cudaProfilerStop
     exits: Callable[[], None]  # called as the program calls C's exit()

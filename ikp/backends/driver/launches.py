@@ -278,10 +278,10 @@ class Launches:
         Args:
             launch: it is not to be recorded.
             over: whether no later one is. Then some may have records to be timed, and not kept,
-                unless the user has chosen which ones have, or opens windows on a server.
+                unless the user has chosen which ones have, or opens windows.
         """
         function, grid, stream = int(launch.function), grid_of(launch), launch.stream or 0
-        chosen = self.launcher.launches is not IN_TURN or self.launcher.standby is not None
+        chosen = self.launcher.launches is not IN_TURN or self.launcher.ahead is not None
         further = over and not chosen
         if further and launch.extensible:
             take = partial(taking.take, captured=False)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ikp.backends.ahead import PatchesAhead
 from ikp.backends.driver.launches import stepping_in
 from ikp.backends.timed import FURTHER, QUIET, timed
 from ikp.core.turns import IN_TURN
@@ -97,8 +98,8 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one part after anot
         said["buffers"] = len(Kept.buffers)
         anew("other block")
         anew("chosen", lambda: setattr(launcher, "launches", range(8)))
-        anew("windows", lambda: setattr(launcher, "standby", Kept))
-        launcher.standby = None
+        anew("windows", lambda: setattr(launcher, "ahead", PatchesAhead()))
+        launcher.ahead = None
         anew("failed", lambda: timed.keep_plain(name))
         anew("no memory", lambda: setattr(launcher.session.request, "unread", lambda _: None))
         anew("refused memory", lambda: setattr(launcher.session.request, "unread", refused))

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from ikp.backends.ahead import PatchesAhead
 from ikp.backends.driver import _chip_cubins, launches
 from ikp.backends.driver._library import install
 from ikp.backends.driver.launches import stepping_in
@@ -85,7 +86,6 @@ class Launcher:
 
     def __init__(self) -> None:
         self.launches: Sequence[int] = range(8)
-        self.standby: Callable[[], Any] | None = None
         self.idle, self.wakers = False, list[Callable[[], None]]()
         self.plan = plan("loops", level="machine")
         self.kernels: re.Pattern[str] | None = None
@@ -97,7 +97,7 @@ class Launcher:
         self.labels = Labels()
         self.on = True
         self.captures, self.standing = 0, False
-        self.ahead = None  # of kernels that are patched before a window
+        self.ahead: PatchesAhead | None = None  # of kernels that are patched before a window
         self.told: list[str] = []
 
     def exits(self) -> None:

@@ -50,7 +50,7 @@ from ikp.signals import deferred, pass_on
 from ikp.unedited.plan import ALL, BEST, Plan, at_level, has_no_end
 
 if TYPE_CHECKING:
-    from ikp.backends.ahead import Ahead
+    from ikp.backends.ahead import PatchesAhead
     from ikp.backends.patch_input import PatchInput
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
@@ -121,7 +121,7 @@ class Launcher:
     """Called at the program's cudaProfilerStart (True) and cudaProfilerStop."""
     exits: Callable[[], None] = nothing
     """Called as the program calls C's exit()."""
-    ahead: Ahead | None = None
+    ahead: PatchesAhead | None = None
     """Patches kernels that run plain while nothing is recorded; None where no window opens."""
     specials: Specials = field(init=False)
     _kernels: dict[str, KernelLaunches] = field(default_factory=dict)
@@ -300,9 +300,9 @@ class Launcher:
 
     def look_ahead(self) -> None:
         """Note kernels that run plain while nothing is recorded, to have them patched."""
-        from ikp.backends.ahead import Ahead
+        from ikp.backends.ahead import PatchesAhead
 
-        self.ahead = Ahead()
+        self.ahead = PatchesAhead()
 
     def to_patch(
         self, kernel: JittedFunction, function: int, grid: LaunchGrid

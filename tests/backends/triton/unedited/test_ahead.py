@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ikp.backends import ahead
-from ikp.backends.ahead import MOST, Ahead
+from ikp.backends.ahead import MOST, PatchesAhead
 from ikp.backends.patch_input import PatchInput
 from ikp.backends.patched import wanted
 from ikp.errors import PatchError
@@ -74,7 +74,7 @@ def gone() -> PatchInput | None:
 
 
 def test_each_kernel_is_sent_once_and_what_is_gone_is_left_out(sent: list[list[str]]) -> None:
-    noted = Ahead()
+    noted = PatchesAhead()
     assert not noted.is_due
     for key, each in enumerate((lambda: kernel("a"), gone, lambda: None, lambda: kernel("b"))):
         noted.note(key, each)
@@ -89,7 +89,7 @@ def test_a_process_is_sent_no_more_than_it_can_hold(
     sent: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ahead, "_LARGE", 10)
-    noted = Ahead()
+    noted = PatchesAhead()
     for name in "abcde":
         noted.note(name, lambda name=name: kernel(name))
     while noted.is_due:
@@ -98,7 +98,7 @@ def test_a_process_is_sent_no_more_than_it_can_hold(
 
 
 def test_the_number_of_kernels_is_bounded(sent: list[list[str]]) -> None:
-    noted = Ahead()
+    noted = PatchesAhead()
     for number in range(2 * MOST):
         noted.note(number, lambda number=number: kernel(str(number)))
         if number % 100 == 0:

@@ -14,7 +14,7 @@ from typing import Any
 import triton
 from triton import knobs
 
-from ikp.backends.ahead import Ahead
+from ikp.backends.ahead import PatchesAhead
 from ikp.backends.driver.launches import stepping_in
 from ikp.backends.patch_input import PatchInput
 from ikp.backends.triton.unedited import _launching as launching
@@ -70,9 +70,9 @@ def main(image: Path, symbol: str) -> None:
         with launching.tuning():
             counted[(6,)](*arguments(), STEP=5)
         assert not launcher.ahead.is_due and not launcher.ahead._noted
-        note, Ahead.note = Ahead.note, wrong  # type: ignore[method-assign]
+        note, PatchesAhead.note = PatchesAhead.note, wrong  # type: ignore[method-assign]
         launch()
-        Ahead.note = note  # type: ignore[method-assign]
+        PatchesAhead.note = note  # type: ignore[method-assign]
         for grid in GRIDS:  # once in an idle time, a function is asked about
             launcher.begin_anew()
             counted[(grid,)](*arguments())

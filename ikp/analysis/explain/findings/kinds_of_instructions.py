@@ -26,6 +26,7 @@ class InstructionKind:
     suggestion: str
     gone: float = 1.0  # part of the counted instructions that the change saves
     least: float = _PART
+    rarest: float = 0.0  # part of all instructions below which they are none, for all their time
     of: str = ""  # the units that take the time, by how their names begin; "": all
     fewest: float = 0.0  # instructions for each of these that no change saves
     most: float = math.inf  # instructions for each thing that these are for: of more, it is more
@@ -159,7 +160,7 @@ KINDS: Final = {
         "let each lane take every 32nd element, and combine the lanes' results behind the loop "
         "(__shfl_xor_sync, __reduce_add_sync, tl.sum)",
         gone=0.9,
-        least=0.05,  # a scalar of each row takes 2 or 3 %
+        rarest=0.05,  # a scalar of each row takes 2 or 3 %
         times=_ALL_OF_IT,
     ),
     "compared": InstructionKind(

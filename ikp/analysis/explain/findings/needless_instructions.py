@@ -70,6 +70,8 @@ def _found(
     saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), words.gone * share))
     if not words.fewest * parts < count <= words.most * max(parts, 1e-9):
         return
+    if share < words.rarest:
+        return
     if max(share, time / words.times) < words.least or not enough(launch, saved * launch.duration):
         return
     place = short_line(some[0][1].line, some[0][0].name)

@@ -151,6 +151,7 @@ class Worker:
         try:
             self._run_jobs()
         finally:
+            self._ident = 0  # a later thread may get the number
             self._runs.release()
 
     def _run_jobs(self) -> None:

@@ -198,6 +198,29 @@ def test_a_program_that_looks_for_threads_finds_its_own(storage: Reused) -> None
     assert not beside.alive
 
 
+def test_a_later_thread_is_not_taken_for_one_that_has_ended() -> None:
+    """The system gives out the numbers of threads again: a job would run in any such thread."""
+    beside, said = Worker(), list[tuple[int, str]]()
+    number = beside.call(threading.get_ident)
+    beside.end("it is over")
+
+    def call() -> None:
+        try:
+            beside.call(lambda: None)
+        except PatchError as error:
+            said.append((threading.get_ident(), str(error)))
+        else:
+            said.append((threading.get_ident(), "it ran"))
+
+    for _ in range(200):
+        later = threading.Thread(target=call)
+        later.start()
+        later.join()
+        if said[-1][0] == number:
+            break
+    assert {text for _, text in said} == {"it is over"}
+
+
 def test_segments_lie_ready_and_are_zero(beside: DeviceService, storage: Reused) -> None:
     shelf = Shelf(beside, CPU)
     ready = shelf.ready(SegmentKind(1 << 16, None))

@@ -89,16 +89,18 @@ class PatchesAhead:
 def _send(kernels: list[PatchInput]) -> None:
     """Start the process, and send it kernels.
 
+    They lie in memory. A pipe would have this thread wait for the process while a window is to
+    open, and where that has died, a program that does not ignore SIGPIPE would end.
+
     Raises:
-        OSError: it can't be started, or has died.
+        OSError: it can't be started.
     """
-    read, write = os.pipe()
-    with os.fdopen(read, "rb") as its, os.fdopen(write, "wb") as into:
+    with os.fdopen(os.memfd_create("ikp"), "w+b") as sent:
+        pickle.dump(sys.path, sent)
+        pickle.dump(kernels, sent)
+        sent.seek(0)
         command = [sys.executable, "-I", "-S", "-c", _CODE]
-        leave_behind(command, {0: its.fileno()}, {**os.environ, "IKP_FOLLOW": "0"})
-        its.close()
-        pickle.dump(sys.path, into)
-        pickle.dump(kernels, into)
+        leave_behind(command, {0: sent.fileno()}, {**os.environ, "IKP_FOLLOW": "0"})
 
 
 def main() -> None:

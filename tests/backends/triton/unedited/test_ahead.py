@@ -107,6 +107,21 @@ def test_the_number_of_kernels_is_bounded(sent: list[list[str]]) -> None:
     assert sum(map(len, sent)) == MOST
 
 
+def test_a_process_that_dies_does_not_end_the_program() -> None:
+    """Nor where the program has SIGPIPE end it, as many do that write to pipes."""
+    program = (
+        "import signal; from ikp.backends import ahead; "
+        "from ikp.backends.patch_input import PatchInput; "
+        "signal.signal(signal.SIGPIPE, signal.SIG_DFL); "
+        "ahead._CODE = 'import os; os._exit(1)'; "
+        "ahead._send([PatchInput(bytes(1 << 20), 'k', {})]); print('goes on')"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "goes on\n"), ran.stderr
+
+
 @pytest.mark.skipif("not __import__('importlib.util').util.find_spec('triton')")
 def test_between_windows_a_kernel_that_was_tried_out_is_asked_about_again() -> None:
     """A trial is not noted, for it may be of a configuration that is not chosen."""

@@ -39,7 +39,8 @@ def needless_barriers(
 
     Args:
         flow: the kernel.
-        ours: the instructions of records, whose stores no thread reads.
+        ours: the instructions of records, whose stores no thread reads, and of the plain copy that
+            other blocks run, whose barriers are not asked for.
         own_shared: whether no warp accesses shared memory that another one accesses.
     """
     instructions = flow.code.instructions
@@ -51,7 +52,7 @@ def needless_barriers(
     for at in ours:
         masks[at] &= _READS_SHARED | _WRITES_SHARED  # of the copy that other blocks run
     found = set[int]()
-    for at in sorted(kept, key=lambda one: -_depth(flow, one)):
+    for at in sorted(kept - {*ours}, key=lambda one: -_depth(flow, one)):
         before, behind = _sides(flow, masks, kept, at)
         if not _meet(before, behind) and not _is_one_of_two(flow, masks, kept, at):
             kept.remove(at)

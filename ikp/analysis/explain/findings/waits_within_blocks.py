@@ -45,15 +45,16 @@ def needless_barriers(launch: Prepared) -> Iterator[Finding]:
         number=Number("wait in such barriers, of the warps' time", share, "share"),
         at_stake=share * launch.duration,
         without="without these barriers",
-        confidence="measured",
-        rationale="counted: between this barrier and the next ones before and behind it, no store "
-        "to shared or global memory meets another access of the block. Refuted if it keeps warps "
-        "together on purpose, as for a cache.",
+        confidence="likely",
+        rationale="by the machine code: between this barrier and the next ones before and behind "
+        "it, no store to shared or global memory meets another access of the block. Refuted by "
+        "compute-sanitizer --tool racecheck, or if it keeps warps together on purpose, as for a "
+        "cache.",
         where=where_of_rows(
             launch, rows, names, lines=tuple(dict.fromkeys(facts[each].line for each in names))
         ),
-        suggestion="remove it: the barriers that are left order all accesses; __syncwarp() where "
-        "the lanes of one warp exchange numbers",
+        suggestion="remove it if racecheck agrees: the barriers that are left seem to order all "
+        "accesses; __syncwarp() where the lanes of one warp exchange numbers",
     )
 
 

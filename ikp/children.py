@@ -107,6 +107,29 @@ def leave_behind(words: Sequence[str], files: Mapping[int, int], env: Mapping[st
                 raise OSError(f"{words[0]} does not end within {_LEAVES_S} s") from error
 
 
+def behind(module: str) -> str:
+    """Return Python's code of a process that stays, for ``leave_behind``: a module's ``main``.
+
+    It gets ``sys.path``, pickled, at the beginning of its standard input.
+    """
+    return f"""\
+import os, pickle, sys
+if os.fork():
+    os._exit(0)
+os.setsid()
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from {module} import main
+main()
+"""
+
+
+def give_way(nice: int, limit_s: int) -> None:
+    """Have this process give way to others, and end after some seconds of processor time."""
+    os.nice(nice)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s + 1))
+
+
 class _ChildProcess:
     def __init__(self, command: Sequence[str | Path], limit_s: float, cwd: Path | None) -> None:
         self._name, self._limit_s = str(command[0]), limit_s

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import sys
 import time
 from collections.abc import Callable, Hashable
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ikp.backends.patch_input import PatchInput
-from ikp.children import leave_behind
+from ikp.children import behind, give_way, leave_behind
 from ikp.errors import IkpError
 
 QUIET_S: Final = 0.5
@@ -30,15 +29,7 @@ _LARGE: Final = 64 << 20
 _NICE: Final = 10
 _LIMIT_S: Final = 600
 """Seconds of processor time that the process may take."""
-_CODE: Final = """\
-import os, pickle, sys
-if os.fork():
-    os._exit(0)
-os.setsid()
-sys.path[:] = pickle.load(sys.stdin.buffer)
-from ikp.backends.ahead import main
-main()
-"""
+_CODE: Final = behind("ikp.backends.ahead")
 
 
 @dataclass(slots=True)
@@ -105,9 +96,7 @@ def _send(kernels: list[PatchInput]) -> None:
 
 def main() -> None:
     """Patch kernels into the cache: what the process is for."""
-    os.nice(_NICE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CPU, (_LIMIT_S, _LIMIT_S + 1))
+    give_way(_NICE, _LIMIT_S)
     for each in pickle.load(sys.stdin.buffer):  # noqa: S301 - of the process that started this one
         with suppress(IkpError):
             each.patched()

@@ -9,30 +9,21 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import resource
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ikp.analysis.kernel_times import KernelTime
-from ikp.children import leave_behind
+from ikp.children import behind, give_way, leave_behind
 from ikp.running.process_parts import Recorded
 
 if TYPE_CHECKING:
     from ikp.session.copies import Copies
 
-_CODE: Final = """\
-import os, pickle, sys
-if os.fork():
-    os._exit(0)
-os.setsid()
-sys.path[:] = pickle.load(sys.stdin.buffer)
-from ikp.running.apart import main
-main()
-"""
+_CODE: Final = behind("ikp.running.apart")
 _NICE: Final = 5
 _LIMIT_S: Final = 1800
 """Seconds of processor time that it may take."""
@@ -121,9 +112,7 @@ def _answered(text: bytes) -> Written:
 
 def main() -> None:
     """Write one trace: what the process is for."""
-    os.nice(_NICE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CPU, (_LIMIT_S, _LIMIT_S + 1))
+    give_way(_NICE, _LIMIT_S)
     copies, target, force = _received(sys.stdin.buffer)
     recorded, lines = write(copies, target, force=force)
     json.dump((None if recorded is None else asdict(recorded), lines), sys.stdout)

@@ -141,6 +141,14 @@ def test_a_program_opens_windows_by_calls_and_each_returns_when_it_is_done() -> 
     assert done == ["opened 1", *window, "opened 2", *window, "opened 3"]
 
 
+def wait_for(done: list[str], what: str) -> None:
+    """Wait until something is done, for a minute at most."""
+    until = time.monotonic() + 60
+    while what not in done:
+        assert time.monotonic() < until, done
+        time.sleep(0.01)
+
+
 def test_a_window_opens_while_the_trace_of_the_one_before_is_written(tmp_path: Path) -> None:
     """A large trace takes a minute: a window that was asked for meanwhile was not recorded."""
     done, go, may_end = list[str](), tmp_path / "go", threading.Event()
@@ -167,19 +175,13 @@ def test_a_window_opens_while_the_trace_of_the_one_before_is_written(tmp_path: P
             done.append(f"closed {number}")
             return written
 
-    def wait_for(what: str) -> None:
-        until = time.monotonic() + 60
-        while what not in done:
-            assert time.monotonic() < until, done
-            time.sleep(0.01)
-
     windows = Windows(Recording(), str(go))
     windows.start()
     for number in (1, 2):
         go.touch()
-        wait_for(f"opened {number}")
+        wait_for(done, f"opened {number}")
         go.unlink()
-        wait_for(f"closed {number}")
+        wait_for(done, f"closed {number}")
     assert len(done) == 4, "nothing is written yet"
     threading.Timer(0.2, may_end.set).start()
     windows.stop()
@@ -209,21 +211,15 @@ def test_kernels_are_patched_between_windows_alone_and_no_window_waits_for_it(
             done.append(f"closed {number}")
             return list[str]
 
-    def wait_for(what: str) -> None:
-        until = time.monotonic() + 60
-        while what not in done:
-            assert time.monotonic() < until, done
-            time.sleep(0.01)
-
     windows = Windows(Recording(), str(go))
     windows.start()
     for number in (1, 2):
-        wait_for("patch")
+        wait_for(done, "patch")
         go.touch()
-        wait_for(f"opened {number}")
+        wait_for(done, f"opened {number}")
         time.sleep(0.2)
         go.unlink()
-        wait_for(f"closed {number}")
+        wait_for(done, f"closed {number}")
         opened, closed = done.index(f"opened {number}"), done.index(f"closed {number}")
         assert closed == opened + 1
         del done[:]

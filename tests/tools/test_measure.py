@@ -43,6 +43,15 @@ def test_a_file_is_visited_if_its_functions_are_called() -> None:
     from ikp.analysis.diff._interval import tail
     from ikp.patterns import dotted
 
-    assert measure.visited(lambda: None) == 0
-    assert measure.visited(lambda: tail(0.1, 3)) == 1
-    assert measure.visited(lambda: (tail(0.1, 3), dotted("a*"))) == 2
+    assert measure.visited(lambda: None) == {}
+    assert [*measure.visited(lambda: tail(0.1, 3))] == ["analysis/diff/_interval.py"]
+    both = measure.visited(lambda: (tail(0.1, 3), dotted("a*")))
+    assert sorted(both) == ["analysis/diff/_interval.py", "patterns.py"]
+
+
+def test_lines_count_once_however_often_they_run() -> None:
+    from ikp.patterns import dotted
+
+    once = measure.visited(lambda: dotted("a*"))
+    assert once == measure.visited(lambda: [dotted("a*") for _ in range(3)])
+    assert 0 < once["patterns.py"] < 40

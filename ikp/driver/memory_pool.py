@@ -83,6 +83,14 @@ def _pieces(part: SegmentRows) -> Iterator[SegmentRows]:
         yield SegmentRows(part.at + row * part.pitch, part.width, part.pitch, rows)
 
 
+def _pinned(nbytes: int) -> NDArray[np.uint8]:
+    """Return new pinned memory, which stays: to free it would wait for kernels."""
+    address, size = ctypes.c_void_p(), ctypes.c_size_t(nbytes)
+    cuda.call("cuMemAllocHost_v2", ctypes.byref(address), size, to="pin memory")
+    held = (ctypes.c_uint8 * nbytes).from_address(address.value or 0)
+    return np.frombuffer(memoryview(held), np.uint8)
+
+
 class Pool:
     """A memory pool of one device, with a stream. The thread that makes it is the one that uses it.
 
@@ -102,8 +110,8 @@ class Pool:
         size = ctypes.c_size_t(_ZEROS_BYTES)
         cuda.call("cuMemAllocHost_v2", ctypes.byref(self._zeros), size, to="pin memory")
         ctypes.memset(self._zeros, 0, _ZEROS_BYTES)
-        self._staged = np.zeros(0, np.uint8)
-        self.stage(_LANDING_BYTES)  # while kernels run, to pin memory would wait for them
+        # While kernels run, to pin memory would wait for them.
+        self._landing, self._staged = _pinned(_LANDING_BYTES), np.zeros(0, np.uint8)
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new memory, with any content.
@@ -186,41 +194,36 @@ class Pool:
         """
         made, end = np.empty(part.nbytes, np.uint8), 0
         for piece in _pieces(part):
-            self._land(base, piece, 0)
+            self._land(base, piece, self._landing)
             self.wait()
             begin, end = end, end + piece.nbytes
-            made[begin:end] = self._staged[: piece.nbytes]
+            made[begin:end] = self._landing[: piece.nbytes]
         return made
 
-    def _land(self, base: int, part: SegmentRows, at: int) -> None:
-        """Queue a copy of rows of a segment at ``base`` to the pinned memory, from ``at`` on."""
+    def _land(self, base: int, part: SegmentRows, to: NDArray[np.uint8]) -> None:
+        """Queue a copy of rows of a segment at ``base`` to pinned memory."""
         pitch = part.pitch if part.rows > 1 else part.width
         there = _Side(0, 0, _DEVICE, None, base + part.at, None, pitch)
-        here = _Side(0, 0, _HOST, self._staged.ctypes.data + at, 0, None, part.width)
+        here = _Side(0, 0, _HOST, to.ctypes.data, 0, None, part.width)
         self._copy(_CopyOfRows(there, here, part.width, part.rows), "read its memory")
 
     def stage(self, nbytes: int) -> None:
-        """Pin memory for copies of up to ``nbytes``, before a kernel runs.
+        """Pin memory for a ``peek`` of up to ``nbytes``, before a kernel runs.
 
         Raises:
             PatchError: there is not so much.
         """
-        if nbytes <= len(self._staged):
-            return
-        address, size = ctypes.c_void_p(), ctypes.c_size_t(nbytes)
-        cuda.call("cuMemAllocHost_v2", ctypes.byref(address), size, to="pin memory")
-        held = (ctypes.c_uint8 * nbytes).from_address(address.value or 0)
-        # What was pinned before stays: to free it would wait for kernels.
-        self._staged = np.frombuffer(memoryview(held), np.uint8)
+        if nbytes > len(self._staged):
+            self._staged = _pinned(nbytes)
 
     def peek(self, base: int, nbytes: int) -> NDArray[np.uint8]:
-        """Return the first bytes of a segment at ``base``, in memory that the next call overwrites.
+        """Return the first bytes of a segment at ``base``, in memory that the next peek overwrites.
 
         Raises:
             PatchError: the driver refuses, or a kernel has failed.
         """
         self.stage(nbytes)
-        self._land(base, SegmentRows(0, nbytes), 0)
+        self._land(base, SegmentRows(0, nbytes), self._staged)
         self.wait()
         return self._staged[:nbytes]
 
@@ -243,7 +246,7 @@ class Pool:
                 made.append(self.read(base, part))
                 continue
             if part.nbytes:
-                self._land(base, part, used)
+                self._land(base, part, self._landing[used:])
             queued.append((used, used + part.nbytes))
             used += -(-part.nbytes // _LANDING_STEP) * _LANDING_STEP
         return made + self._landed(queued, used)
@@ -253,7 +256,7 @@ class Pool:
         whole = np.empty(used, np.uint8)
         if used:
             self.wait()
-            whole[:] = self._staged[:used]
+            whole[:] = self._landing[:used]
         return [whole[begin:end] for begin, end in queued]
 
     def _copy(self, rows: _CopyOfRows, what: str) -> None:

@@ -208,3 +208,29 @@ def test_many_parts_are_read_with_few_waits(wanted: list[SegmentRows], room: int
         assert not found.pop().size
         for each, part in zip(found, wanted, strict=True):
             assert each.tolist() == pool.read(address, part).tolist()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pool, address: pool.read(address, SegmentRows(64, 8)),
+        lambda pool, address: pool.read_all([(address, SegmentRows(64, 8))]),
+        lambda pool, address: pool.clear(address, SegmentRows(0, 32)),
+        lambda pool, address: pool.write([address], np.zeros(32, np.uint8)),
+    ],
+    ids=["read", "read_all", "clear", "write"],
+)
+def test_what_was_peeked_stays_whatever_is_called_but_the_next_peek(
+    driver: Driver, call: Callable[[Pool, int], object]
+) -> None:
+    """A ring's copy is kept by headers that are read behind it."""
+    pool = Pool(1)
+    address = pool.allocate(128)
+    driver.memory[address][:] = np.arange(128)
+    pool.stage(64)
+    calls = driver.calls.count("cuMemAllocHost_v2")
+    peeked = pool.peek(address, 32)
+    call(pool, address)
+    pool.wait()
+    assert peeked.tolist() == [*range(32)]
+    assert driver.calls.count("cuMemAllocHost_v2") == calls, "to pin memory waits for kernels"

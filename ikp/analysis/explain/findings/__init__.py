@@ -12,11 +12,13 @@ from typing import Final
 
 from ikp.analysis.explain.findings.contended_atomics import contended_atomics
 from ikp.analysis.explain.findings.excess_work import excess_work
+from ikp.analysis.explain.findings.few_warps import occupancy_limits
 from ikp.analysis.explain.findings.held_up_warps import held_up_warps, narrow_accesses
-from ikp.analysis.explain.findings.idle_sms import idle_lanes, launch_gaps, occupancy_limits
+from ikp.analysis.explain.findings.idle_sms import idle_lanes, launch_gaps
 from ikp.analysis.explain.findings.idle_threads import divergence, idle_threads, serial_threads
 from ikp.analysis.explain.findings.kinds_of_memory import far_memory, local_memory
 from ikp.analysis.explain.findings.late_messages import late_messages
+from ikp.analysis.explain.findings.narrow_tiles import narrow_tiles
 from ikp.analysis.explain.findings.needless_instructions import (
     extra_instructions,
     serial_code,
@@ -68,6 +70,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     repeated_loads,
     divergence,
     small_tiles,
+    narrow_tiles,
     block_order,
     unstaged_loads,
     waits_for_blocks,

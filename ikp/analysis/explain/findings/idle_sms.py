@@ -1,8 +1,7 @@
-"""Findings on SMs with no block, or with too few: between launches, at start and end, between
-blocks, all the time.
+"""Findings on SMs with no block: between launches, at start and end, between blocks, all the time.
 
 CTA slots ("lanes") without a block: ``late-start``, ``block-switch``, ``small-blocks``, ``tail``,
-``few-blocks``. Too few warps to hide latency: ``low-occupancy``, ``few-warps``. No launch at all:
+``few-blocks``. No launch at all:
 ``launch-gaps``, for a label's launches of up to 20 us, whose gaps are up to 200 us and 3 % of the
 time or more.
 """
@@ -15,25 +14,18 @@ from typing import Final
 
 import numpy as np
 
-from ikp.analysis.evidence import plural
-from ikp.analysis.explain.activity import MEMORY, Activity
-from ikp.analysis.explain.counted_work import counted_work
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.peaks import peak_of
-from ikp.analysis.explain.places import where_of_blocks, where_of_rows
+from ikp.analysis.explain.places import where_of_blocks
 from ikp.analysis.explain.prepared import Floats, Ints, Prepared, once
-from ikp.analysis.explain.roofs import is_counted, nearest, roofs, share_of
+from ikp.analysis.explain.roofs import nearest, roofs, share_of
 from ikp.analysis.explain.stakes import LEAST, enough, finding
 from ikp.analysis.explain.use_of_hardware import (
     BUSY,
-    Room,
     asked_of_memory,
-    blocks_without_shared,
     room_for_blocks,
-    room_of,
 )
 from ikp.analysis.explain.verdict import Finding, Number, Where
-from ikp.core.code_facts import CARVE_OUT
 
 _PART: Final = 0.5
 """Part of the time of empty CTA slots, from which on it is that of empty SMs."""
@@ -210,169 +202,6 @@ def _unused(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         where=Where(count=peak.sms - len(lanes.sms)),
         suggestion="smaller tiles, or split the longest dimension (split-K)",
     )
-
-
-_FEW: Final = 0.5
-"""Share of the warps that an SM has room for, above which twice as many do not fit."""
-_WAITS: Final = 0.3
-"""Share of the warps' time in memory from which on more warps would have something to hide."""
-_EMPTY: Final = 0.0625
-"""Share of the warps that an SM has room for, at which each scheduler has one."""
-_HALF: Final = 0.5
-_MOSTLY: Final = 0.45
-"""Share of the warps' time in memory from which on more warps are likely to hide some of it."""
-_NEARLY_ALL: Final = 0.9
-"""The same where the code needs the registers that leave room for so few."""
-_OF_TWICE: Final = 0.5
-"""Part of the waits that twice as many warps hide, at most: more may hide more, or need more."""
-_FAR_BELOW: Final = 0.7
-"""Share of the nearest roof below which few warps are likely to be what keeps a kernel from it."""
-
-
-def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
-    """Yield findings where an SM holds few warps: by the grid, or by registers or shared memory."""
-    room = room_of(launch)
-    yield from _few_warps(launch, room)
-    if room.warps is None or room.possible is None or room.limited_by not in _LIMITS:
-        return
-    if room.waves is None or room.fewest is None:
-        return
-    regions = launch.regions(MEMORY)
-    share = launch.share_in(regions)
-    full = room.warps / room.possible
-    at_stake = share * (1 - room.fewest / room.waves) * launch.duration
-    alone = full <= _EMPTY and not launch.regions([Activity.MMA]).size
-    if alone:
-        at_stake = max(at_stake, (1 - max(nearest(launch), 2 * full)) * launch.duration)
-    lone = _is_lone(launch, room)
-    if lone:  # nothing runs while it waits at barriers, begins and ends
-        share = min(share + _between(launch), 1.0)
-        fewest = -(-room.waves // blocks_without_shared(launch))
-        by_room = share * (1 - fewest / room.waves) * launch.duration
-        at_stake = max(at_stake, by_room) if alone else by_room
-    if full > _FEW or (share < _WAITS and not alone) or not enough(launch, at_stake):
-        return
-    at_stake = min(at_stake, (1 - nearest(launch)) * launch.duration)
-    needed = room.limited_by == "registers"  # by the code, and not given by a launch
-    counted = lone or is_counted(launch)
-    sure = alone or (share >= (_NEARLY_ALL if needed else _MOSTLY) and counted)
-    rows = launch.of_region(regions)
-    why = f", of {room.registers} registers for each thread" if room.registers else ""
-    carved = _carved_out(launch, room)
-    if carved:
-        why, sure = f", of which a carve-out leaves {carved} % of L1", share >= _MOSTLY
-    yield finding(
-        launch,
-        "low-occupancy",
-        title=f"an SM {'holds' if room.counted else 'has registers for'} {room.warps:.0f} of "
-        f"{room.possible} warps, for want of {room.limited_by}{why}, and they spend "
-        f"{100 * share:.0f} % of their time in memory"
-        + (", at barriers and between blocks" if lone else ""),
-        number=Number("warps on an SM over those it has room for", full, "ratio"),
-        at_stake=at_stake,
-        without=f"with room for {room.possible} warps, {plural(room.fewest, 'wave')} of blocks in "
-        f"place of {room.waves}, and memory as fast for each",
-        confidence="likely"
-        if nearest(launch) < (_FAR_BELOW if lone else _HALF) and sure
-        else "possible",
-        rationale=("" if room.counted else _NOT_COUNTED)
-        + "more warps hide latency as long as memory has bandwidth left, and where fewer "
-        "registers don't spill.",
-        where=where_of_rows(launch, rows, tuple(launch.names[r] for r in regions[:3].tolist())),
-        suggestion=_LEFT_TO_THE_DRIVER if carved else _LIMITS[room.limited_by],
-    )
-
-
-_LEFT_TO_THE_DRIVER: Final = (
-    "leave the carve-out to the driver (no cudaFuncAttributePreferredSharedMemoryCarveout, or its "
-    "default), or ask for as much as the blocks take that an SM has room for"
-)
-
-
-def _carved_out(launch: Prepared, room: Room) -> str:
-    """Return the carve-out, in percent, that keeps blocks from an SM; empty where none does."""
-    text = launch.trace.provenance.get(f"{CARVE_OUT}{launch.launch.label}", "")
-    held = (room.warps or 0.0) / launch.launch.warps_per_block
-    keeps = room.counted and room.limited_by == "shared memory" and text.isdecimal()
-    return text if keeps and held < room_for_blocks(launch) else ""
-
-
-def _is_lone(launch: Prepared, room: Room) -> bool:
-    """Whether shared memory, which a launch gives, leaves an SM one block, without products."""
-    multiplies = launch.regions([Activity.MMA, Activity.WAIT_MMA]).size
-    alone = room.warps == launch.launch.warps_per_block
-    return room.counted and alone and room.limited_by == "shared memory" and not multiplies
-
-
-def _between(launch: Prepared) -> float:
-    """Return the share of the time at barriers, and between blocks, that others could hide."""
-    lanes = launch.lanes
-    switch = lanes.switch / max(lanes.count * launch.duration, 1)
-    return launch.share_in(launch.regions([Activity.WAIT_BARRIER])) + switch
-
-
-def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
-    """Yield a finding on a grid that leaves SMs nearly empty, without products or groups of warps.
-
-    Kernels with tensor cores, or with roles, need few warps.
-    """
-    if room.warps is None or room.possible is None or room.limited_by != "the grid":
-        return
-    if launch.regions([Activity.MMA]).size or len(launch.groups) > 1 or _leaves_sms(launch):
-        return
-    full = room.warps / room.possible
-    most = max(full, asked_of_memory(launch) or 0.0, nearest(launch))
-    waits = launch.regions([*MEMORY, Activity.WAIT_COPY])
-    waiting = launch.share_in(waits)
-    sure = counted_work(launch) is not None and nearest(launch) < _FAR_BELOW
-    won = min(1 - most, waiting * _OF_TWICE) if waiting >= _NEARLY_ALL else 1 - most
-    if launch.facts is None or full > _EMPTY or not enough(launch, won * launch.duration):
-        return
-    yield finding(
-        launch,
-        "few-warps",
-        title=f"an SM has {room.warps:.0f} of the {room.possible} warps that it has room for: the "
-        "grid has no more",
-        number=Number("warps on an SM over those it has room for", full, "ratio"),
-        at_stake=won * launch.duration,
-        without=f"with the same work spread over {room.possible} warps of each SM",
-        confidence="likely" if sure and waiting >= _NEARLY_ALL else "possible",
-        rationale="what a warp waits for, others could hide; that the work can be cut so fine is "
-        "assumed, and that what a block does again and again needs no step before it."
-        + (
-            f" Counted: no unit of the device is above {100 * nearest(launch):.0f} % of its limit"
-            + (
-                f", and {100 * waiting:.0f} % of the warps' time waits for memory."
-                if waiting
-                else "."
-            )
-            if sure
-            else ""
-        )
-        + " Refuted if more warps take as long.",
-        where=Where(count=len(launch.start)),
-        suggestion="more warps for each block (num_warps) with less for each lane, or more, "
-        "smaller blocks",
-    )
-
-
-def _leaves_sms(launch: Prepared) -> bool:
-    """Whether SMs have no block at all: that is a finding, and comes first."""
-    peak = peak_of(launch.launch.device)
-    return launch.every_block and peak is not None and _empty(launch, peak.sms) >= UNUSED
-
-
-def _empty(launch: Prepared, sms: int) -> float:
-    return 1 - len(launch.lanes.sms) / sms
-
-
-_NOT_COUNTED: Final = "not all blocks recorded: an SM held no more than this, perhaps fewer; "
-_LIMITS: Final = {
-    "registers": "keep less alive: load late what is needed late, smaller tiles for each warp, or "
-    "a limit on registers (maxnreg)",
-    "CTA slots": "larger blocks: an SM holds 32 blocks at most, however small they are",
-    "shared memory": "fewer stages or smaller tiles, so that another block fits on an SM",
-}
 
 
 _LAUNCHES: Final = 4

@@ -9,7 +9,8 @@ are its mark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -71,11 +72,12 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
     ranges = sorted(work.ranges, key=lambda one: -_locals(one.issued))
     registers = facts.plain_registers or facts.registers
     full = _is_full(facts.register_limit, registers) and not _is_indexed(work)
+    why, change = _of_spills(launch, work) if full else ("", _ARRAYS)
     yield finding(
         launch,
         "local-memory",
         title=(
-            "registers spill to local memory"
+            f"registers spill to local memory{why}"
             if full
             else "an array of each thread is in local memory"
         )
@@ -92,14 +94,83 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
         + (f", of {facts.register_limit} allowed" if facts.register_limit else "")
         + ". Refuted if a build without spills takes as long.",
         where=where_of(launch, [one for one in ranges[:3] if _locals(one.issued)]),
-        suggestion=_SPILLS if full else _ARRAYS,
+        suggestion=change,
     )
 
 
 _SPILLS: Final = (
     "more warps for the tile (num_warps) or a smaller tile, so that each thread holds less; or a "
-    "higher limit on registers (maxnreg, __launch_bounds__)"
+    "loop that keeps less alive from one step to the next"
 )
+_OF_THE_LOOP: Final = (
+    "a loop that keeps one copy of the sums alive: the sum as an operand of the product "
+    "(tl.dot(a, b, acc), from zeros), with no selection or further arithmetic on it in the loop, "
+    "and one flat loop over all steps with no short one inside; else more warps for the tile "
+    "(num_warps), or a smaller tile"
+)
+_OF_A_LIMIT: Final = (
+    "lift the limit: no maxnreg or -maxrregcount, or __launch_bounds__ with fewer blocks for each "
+    "SM (a smaller second argument, or none); else keep less alive"
+)
+_OF_LARGE_BLOCKS: Final = (
+    "smaller blocks, which leave each thread more registers, or less for each thread to hold: a "
+    "smaller tile, fewer sums"
+)
+_ALL: Final = 65_536
+"""Registers of an SM."""
+_BLOCKS: Final = 32
+"""Blocks of an SM, at most."""
+
+
+def _of_spills(launch: Prepared, work: CountedWork) -> tuple[str, str]:
+    """Return why registers are too few, for a title, and what to change."""
+    facts, threads = launch.facts, prod(launch.launch.block)
+    registers = (facts.plain_registers or facts.registers or 0) if facts else 0
+    limit = facts.register_limit if facts else None
+    if registers < _MOST_REGISTERS - _ROUNDING:
+        if limit is not None and registers >= limit - _ROUNDING:
+            return f", of which the build allows a thread {limit}", _OF_A_LIMIT
+        if registers >= _for_each(threads) - _ROUNDING:
+            return (
+                f", of which blocks of {threads:,} threads leave each {registers}",
+                _OF_LARGE_BLOCKS,
+            )
+        blocks = (n for n in range(2, _BLOCKS + 1) if registers == _for_each(n * threads))
+        if (some := next(blocks, None)) is not None:
+            why = f", of which a thread has {registers}: as many as {some} blocks of {threads:,} "
+            return why + "threads leave on an SM, a limit of the source", _OF_A_LIMIT
+    if _sums_are_held_twice(launch, work):
+        return ", though a thread's results take half of its registers at most", _OF_THE_LOOP
+    return "", _SPILLS
+
+
+def _for_each(threads: int) -> int:
+    """Return the registers of each of so many threads of an SM, as the compiler gives them."""
+    each = _ALL // max(threads, 1) // _ROUNDING * _ROUNDING
+    return min(each, _MOST_REGISTERS)
+
+
+_RESULTS: Final = 256
+"""Bytes of results of a thread up to which half of its registers hold them, of 16 bits or 32."""
+
+
+def _sums_are_held_twice(launch: Prepared, work: CountedWork) -> bool:
+    """Whether loops with products spill, though a thread has half as many results as registers.
+
+    Between two products of attention a softmax (XU) holds numbers of its own: there the tile is.
+    Loads alone, without stores, are of numbers from before the loop.
+    """
+    loops = [one.mix for one in launch.facts.loops if one.depth] if launch.facts else []
+    some = [mix for mix in loops if _has(mix, "tensor") and _has(mix, "store.local")]
+    stored = [each for each in work.accesses("store.global") if not each[1].in_loop]
+    size = sum(n * lane_bytes(one.unit) for _, one, n in stored) / max(launch.grid_warps, 1)
+    return bool(some) and not any(_has(mix, "xu") for mix in some) and 0 < size <= _RESULTS
+
+
+def _has(mix: Mapping[str, int], *units: str) -> bool:
+    return any(unit.startswith(units) for unit in mix)
+
+
 _ARRAYS: Final = (
     "index the array by constants (unroll its loops), or put it into shared memory, an element "
     "for each thread"

@@ -320,12 +320,14 @@ def _little_work(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 
 
 def _waits_for_l2(launch: Prepared) -> bool:
-    """Whether L2 is the nearest roof, and products need half of its time, or less.
+    """Whether L2, or L1, is the nearest roof, and products need half of L2's time, or less.
 
-    Larger tiles save bytes of L2: where another unit is as busy, they win little.
+    Larger tiles save bytes of both: where another unit is as busy, they win little.
     """
     nearest_roof = next((one.name for one in roofs(launch)), "")
-    return nearest_roof == "L2" and share_of(launch, "L2") >= _TWICE * share_of(launch, "tensor")
+    l2 = share_of(launch, "L2")
+    near = nearest_roof == "L2" or (nearest_roof == "L1" and l2 >= _MOVES)
+    return near and l2 >= _TWICE * share_of(launch, "tensor")
 
 
 _TWICE: Final = 2.0

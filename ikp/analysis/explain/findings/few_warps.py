@@ -1,0 +1,323 @@
+"""Findings on too few warps to hide latency: ``low-occupancy``, ``few-warps``, ``few-blocks``.
+
+An SM has room for 64 warps. Fewer are there by registers, by shared memory, by the 32 blocks that
+it holds of any size, or by the grid. What a launch's size alone decides (threads of a block, blocks
+of the grid, warps of a tile) is held against the nearest roof, and not against what ranges say of
+waits: those are others with other marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Final
+
+from ikp.analysis.evidence import plural
+from ikp.analysis.explain.activity import MEMORY, Activity
+from ikp.analysis.explain.counted_work import CountedWork, counted_work
+from ikp.analysis.explain.findings.idle_sms import UNUSED
+from ikp.analysis.explain.peaks import peak_of
+from ikp.analysis.explain.places import where_of_rows
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import is_counted, nearest
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.use_of_hardware import (
+    Room,
+    asked_of_memory,
+    blocks_without_shared,
+    room_for_blocks,
+    room_of,
+    warps_by_registers,
+)
+from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.core.code_facts import CARVE_OUT, LoopFacts
+
+_FEW: Final = 0.5
+"""Share of the warps that an SM has room for, above which twice as many do not fit."""
+_WAITS: Final = 0.3
+"""Share of the warps' time in memory from which on more warps would have something to hide."""
+_EMPTY: Final = 0.0625
+"""Share of the warps that an SM has room for, at which each scheduler has one."""
+_HALF: Final = 0.5
+_MOSTLY: Final = 0.45
+"""Share of the warps' time in memory from which on more warps are likely to hide some of it."""
+_NEARLY_ALL: Final = 0.9
+"""The same where the code needs the registers that leave room for so few."""
+_OF_TWICE: Final = 0.5
+"""Part of the waits that twice as many warps hide, at most: more may hide more, or need more."""
+_FAR_BELOW: Final = 0.7
+"""Share of the nearest roof below which few warps are likely to be what keeps a kernel from it."""
+
+
+def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
+    """Yield findings where an SM holds few warps: by the grid, or by registers or shared memory."""
+    room = room_of(launch)
+    yield from [*_long_blocks(launch, room), *_few_for_a_tile(launch, room)] or _few_warps(
+        launch, room
+    )
+    if room.warps is None or room.possible is None or room.limited_by not in _LIMITS:
+        return
+    if room.waves is None or room.fewest is None:
+        return
+    regions = launch.regions(MEMORY)
+    share = launch.share_in(regions)
+    full = room.warps / room.possible
+    at_stake = share * (1 - room.fewest / room.waves) * launch.duration
+    small = room.counted and room.limited_by == "CTA slots"
+    if small:
+        at_stake = max(at_stake, _won_by_warps(launch, room) * launch.duration)
+    alone = full <= _EMPTY and not launch.regions([Activity.MMA]).size
+    if alone:
+        at_stake = max(at_stake, (1 - max(nearest(launch), 2 * full)) * launch.duration)
+    lone = _is_lone(launch, room)
+    if lone:  # nothing runs while it waits at barriers, begins and ends
+        share = min(share + _between(launch), 1.0)
+        fewest = -(-room.waves // blocks_without_shared(launch))
+        by_room = share * (1 - fewest / room.waves) * launch.duration
+        at_stake = max(at_stake, by_room) if alone else by_room
+    idle = alone or small
+    if full > _FEW or (share < _WAITS and not idle) or not enough(launch, at_stake):
+        return
+    at_stake = min(at_stake, (1 - nearest(launch)) * launch.duration)
+    needed = room.limited_by == "registers"  # by the code, and not given by a launch
+    counted = lone or is_counted(launch)
+    most = _NEARLY_ALL if needed else _MOSTLY
+    sure = alone or ((small or share >= most) and counted)
+    rows = launch.of_region(regions)
+    why = f", of {room.registers} registers for each thread" if room.registers else ""
+    carved = _carved_out(launch, room)
+    if carved:
+        why, sure = f", of which a carve-out leaves {carved} % of L1", share >= _MOSTLY
+    yield finding(
+        launch,
+        "low-occupancy",
+        title=f"an SM {'holds' if room.counted else 'has registers for'} {room.warps:.0f} of "
+        f"{room.possible} warps, for want of {room.limited_by}{why}, and they spend "
+        f"{100 * share:.0f} % of their time in memory"
+        + (", at barriers and between blocks" if lone else ""),
+        number=Number("warps on an SM over those it has room for", full, "ratio"),
+        at_stake=at_stake,
+        without=f"with room for {room.possible} warps, {plural(room.fewest, 'wave')} of blocks in "
+        f"place of {room.waves}, and memory as fast for each",
+        confidence="likely"
+        if nearest(launch) < (_FAR_BELOW if lone or small else _HALF) and sure
+        else "possible",
+        rationale=("" if room.counted else _NOT_COUNTED)
+        + "more warps hide latency as long as memory has bandwidth left, and where fewer "
+        "registers don't spill.",
+        where=where_of_rows(launch, rows, tuple(launch.names[r] for r in regions[:3].tolist())),
+        suggestion=_LEFT_TO_THE_DRIVER if carved else _LIMITS[room.limited_by],
+    )
+
+
+_REACHED: Final = 0.9
+"""Part of what the nearest roof allows that kernels with enough warps reach."""
+
+
+def _won_by_warps(launch: Prepared, room: Room) -> float:
+    """Return the share of the launch that as many warps win as an SM has room for.
+
+    Far below all roofs, a launch waits for latencies, of any kind: twice the warps take half as
+    long, up to the nearest roof.
+    """
+    by_registers = warps_by_registers(room.registers or 1, _BLOCK)
+    most = min(room.possible or 1, max(by_registers, 1))
+    left = max((room.warps or 0.0) / most, nearest(launch) / _REACHED)
+    return max(1 - left, 0.0)
+
+
+_BLOCK: Final = 4
+"""Warps of a block of usual size."""
+
+
+_LEFT_TO_THE_DRIVER: Final = (
+    "leave the carve-out to the driver (no cudaFuncAttributePreferredSharedMemoryCarveout, or its "
+    "default), or ask for as much as the blocks take that an SM has room for"
+)
+
+
+def _carved_out(launch: Prepared, room: Room) -> str:
+    """Return the carve-out, in percent, that keeps blocks from an SM; empty where none does."""
+    text = launch.trace.provenance.get(f"{CARVE_OUT}{launch.launch.label}", "")
+    held = (room.warps or 0.0) / launch.launch.warps_per_block
+    keeps = room.counted and room.limited_by == "shared memory" and text.isdecimal()
+    return text if keeps and held < room_for_blocks(launch) else ""
+
+
+def _is_lone(launch: Prepared, room: Room) -> bool:
+    """Whether shared memory, which a launch gives, leaves an SM one block, without products."""
+    multiplies = launch.regions([Activity.MMA, Activity.WAIT_MMA]).size
+    alone = room.warps == launch.launch.warps_per_block
+    return room.counted and alone and room.limited_by == "shared memory" and not multiplies
+
+
+def _between(launch: Prepared) -> float:
+    """Return the share of the time at barriers, and between blocks, that others could hide."""
+    lanes = launch.lanes
+    switch = lanes.switch / max(lanes.count * launch.duration, 1)
+    return launch.share_in(launch.regions([Activity.WAIT_BARRIER])) + switch
+
+
+def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
+    """Yield a finding on a grid that leaves SMs nearly empty, without products or groups of warps.
+
+    Kernels with tensor cores, or with roles, need few warps.
+    """
+    if room.warps is None or room.possible is None or room.limited_by != "the grid":
+        return
+    if launch.regions([Activity.MMA]).size or len(launch.groups) > 1 or _leaves_sms(launch):
+        return
+    full = room.warps / room.possible
+    most = max(full, asked_of_memory(launch) or 0.0, nearest(launch))
+    waits = launch.regions([*MEMORY, Activity.WAIT_COPY])
+    waiting = launch.share_in(waits)
+    sure = counted_work(launch) is not None and nearest(launch) < _FAR_BELOW
+    won = min(1 - most, waiting * _OF_TWICE) if waiting >= _NEARLY_ALL else 1 - most
+    if launch.facts is None or full > _EMPTY or not enough(launch, won * launch.duration):
+        return
+    yield finding(
+        launch,
+        "few-warps",
+        title=f"an SM has {room.warps:.0f} of the {room.possible} warps that it has room for: the "
+        "grid has no more",
+        number=Number("warps on an SM over those it has room for", full, "ratio"),
+        at_stake=won * launch.duration,
+        without=f"with the same work spread over {room.possible} warps of each SM",
+        confidence="likely" if sure and waiting >= _NEARLY_ALL else "possible",
+        rationale="what a warp waits for, others could hide; that the work can be cut so fine is "
+        "assumed, and that what a block does again and again needs no step before it."
+        + (
+            f" Counted: no unit of the device is above {100 * nearest(launch):.0f} % of its limit"
+            + (
+                f", and {100 * waiting:.0f} % of the warps' time waits for memory."
+                if waiting
+                else "."
+            )
+            if sure
+            else ""
+        )
+        + " Refuted if more warps take as long.",
+        where=Where(count=len(launch.start)),
+        suggestion="more warps for each block (num_warps) with less for each lane, or more, "
+        "smaller blocks",
+    )
+
+
+_PART: Final = 0.3
+"""Share of the warps that an SM has room for, up to which more blocks are likely to be faster."""
+_PIECES: Final = 4.0
+"""Pieces of work that each block makes, one after another, from which on blocks can be more."""
+
+
+def _long_blocks(launch: Prepared, room: Room) -> Iterator[Finding]:
+    """Yield a finding on few blocks that each make several pieces of work, one after another.
+
+    A piece is an iteration of a loop around the loop that stores its results: what one iteration
+    stores no other one reads, and other blocks can make it.
+    """
+    if not room.counted or room.limited_by != "the grid" or _leaves_sms(launch):
+        return
+    if launch.regions([Activity.MMA]).size or len(launch.groups) > 1:
+        return
+    full, pieces = (room.warps or 0.0) / (room.possible or 1), _pieces(launch)
+    won = _won_by_warps(launch, room)
+    few = full <= _PART and pieces >= _PIECES and nearest(launch) < _FAR_BELOW
+    if not few or not enough(launch, won * launch.duration):
+        return
+    blocks = prod(launch.launch.grid)
+    yield finding(
+        launch,
+        "few-blocks",
+        title=f"{plural(blocks, 'block')} make{'s' * (blocks == 1)} {pieces:,.0f} pieces of work "
+        f"each, one after another, and an SM holds {room.warps:.0f} of {room.possible} warps: the "
+        "grid has no more",
+        number=Number("warps on an SM over those it has room for", full, "ratio"),
+        at_stake=won * launch.duration,
+        without="with the pieces spread over as many blocks as SMs have room for",
+        confidence="likely",
+        rationale="counted: iterations of a loop around the one that stores results, and warps on "
+        f"an SM; no unit is above {100 * nearest(launch):.0f} % of its limit. Refuted if a piece "
+        "needs the one before it, or more blocks take as long.",
+        where=Where(count=blocks),
+        suggestion="more blocks: one for each piece (row, tile), or several for each SM, up to "
+        "what its warps and registers have room for",
+    )
+
+
+def _pieces(launch: Prepared) -> float:
+    """Return how often a warp executes a loop around one that stores; 0 where none is known."""
+    loops, work = launch.facts.loops if launch.facts else (), counted_work(launch)
+    if work is None or not any(map(_stores_inside, loops)) or _reads_back(work):
+        return 0.0
+    some = [i for i, name in enumerate(launch.names) if name.startswith(_ITERATION)]
+    outer = max(some, key=lambda each: int(launch.took_by_region[each]), default=None)
+    return 0.0 if outer is None else float(launch.counts[outer]) / max(len(launch.start), 1)
+
+
+def _reads_back(work: CountedWork) -> bool:
+    """Whether a loop loads from where it stores: sums that it adds to piece by piece."""
+    some = [each for _, each, _ in work.global_accesses() if each.in_loop]
+    stored = {key for each in some if each.unit.startswith("store") for key in each.keys}
+    return any(stored & {*each.keys} for each in some if each.unit.startswith("load"))
+
+
+def _stores_inside(loop: LoopFacts) -> bool:
+    """Whether a loop lies in another one, and stores to global memory."""
+    return loop.depth > 1 and any(unit.startswith("store.global") for unit in loop.mix)
+
+
+_ITERATION: Final = "iteration "
+
+
+def _few_for_a_tile(launch: Prepared, room: Room) -> Iterator[Finding]:
+    """Yield a finding on tiles of one warp or two, whose elements take most of the registers."""
+    warps = launch.launch.warps_per_block
+    if not room.counted or room.limited_by != "registers" or warps > _NARROW:
+        return
+    full = (room.warps or 0.0) / (room.possible or 1)
+    won = max(1 - max(full, nearest(launch) / _REACHED), 0.0)
+    few = full <= _PART and nearest(launch) < _BELOW
+    tiles = launch.launch.backend in _TILES and not launch.regions([Activity.MMA]).size
+    if not few or not tiles or not enough(launch, won * launch.duration):
+        return
+    yield finding(
+        launch,
+        "few-warps",
+        title=f"{plural(warps, 'warp')} hold{'s' * (warps == 1)} each tile, in {room.registers} "
+        f"registers of a thread: an SM has room for {room.warps:.0f} of {room.possible} warps",
+        number=Number("warps on an SM over those it has room for", full, "ratio"),
+        at_stake=won * launch.duration,
+        without="with tiles spread over more warps, each with fewer registers",
+        confidence="likely",
+        rationale="counted: warps of a block, registers of a thread, and warps on an SM; no unit "
+        f"is above {100 * nearest(launch):.0f} % of its limit. Refuted if more warps take as long.",
+        where=Where(count=len(launch.start)),
+        suggestion="more warps for each block (num_warps=4 or 8), so that a tile's elements are "
+        "spread over more lanes, and registers leave room for more of them; or smaller tiles",
+    )
+
+
+_TILES: Final = ("triton",)
+_NARROW: Final = 2
+"""Warps of a block up to which a tile is one for few."""
+_BELOW: Final = 0.75
+"""Share of the nearest roof from which on warps more win little."""
+
+
+def _leaves_sms(launch: Prepared) -> bool:
+    """Whether SMs have no block at all: that is a finding, and comes first."""
+    peak = peak_of(launch.launch.device)
+    return launch.every_block and peak is not None and _empty(launch, peak.sms) >= UNUSED
+
+
+def _empty(launch: Prepared, sms: int) -> float:
+    return 1 - len(launch.lanes.sms) / sms
+
+
+_NOT_COUNTED: Final = "not all blocks recorded: an SM held no more than this, perhaps fewer; "
+_LIMITS: Final = {
+    "registers": "keep less alive: load late what is needed late, smaller tiles for each warp, or "
+    "a limit on registers (maxnreg)",
+    "CTA slots": "larger blocks: an SM holds 32 blocks at most, however small they are",
+    "shared memory": "fewer stages or smaller tiles, so that another block fits on an SM",
+}

@@ -56,7 +56,6 @@ EXCEPTIONS = {
     ("ikp.backends.triton._state", "backend_name"): "called by Compiled only",
     ("ikp.backends.triton._hooks", "backend_name"): "NVIDIA's, where options have none",
     ("ikp.backends.triton.adapter", "backend_name"): "asked behind TRITON.has(VERBS)",
-    ("ikp.backends.triton.adapters", "backend_name"): "asked behind TRITON.has(VERBS)",
     (
         "ikp.backends.triton.unedited._expressions",
         "backend_name",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ikp.backends.triton.adapters import compiling, running
 from ikp.core.abi import Language as Written
 from ikp.core.regions import merge
 from ikp.core.segment import Segment
@@ -49,9 +48,12 @@ class TritonBackend:
     def adapter(cls, semantic: Any, verb: str) -> Dsl | None:  # noqa: ARG003 - it takes them all
         """Return the adapter of the function that is compiled, or of the program that runs."""
         if semantic is None:
-            return running()
-        ours = any(cls.semantics in kind.__module__.split(".") for kind in type(semantic).__mro__)
-        return compiling(semantic, cls.written) if ours else None
+            return _interpreting()
+        if not any(cls.semantics in kind.__module__.split(".") for kind in type(semantic).__mro__):
+            return None
+        from ikp.backends.triton.adapter import compiling
+
+        return compiling(semantic, cls.written)
 
     @staticmethod
     def image(kernel: Any) -> Image | None:
@@ -132,3 +134,21 @@ class TritonBackend:
         from ikp.backends.triton import _hooks as hooks
 
         return merge([known(), hooks.loaded_names()])
+
+
+def _interpreting() -> Dsl | None:
+    """Return the adapter of the program that Triton interprets now; None where it compiles."""
+    from ikp.backends.triton import foreign
+
+    if not foreign.interprets():
+        return None
+    if not foreign.TRITON.has(foreign.INTERPRETER):
+        from ikp.verbs.off import Off
+
+        return Off(tuple)
+    from ikp.backends.triton import _structure as structure
+    from ikp.backends.triton._interpreted import Interpreted
+
+    # The interpreter keeps its state of a program after that has ended.
+    here = structure.standing()
+    return None if here is None else Interpreted(here)

@@ -1,4 +1,7 @@
-"""Adapters of compiled Triton and Gluon kernels: verbs become PTX, or the assembly of a plugin."""
+"""Adapters of compiled Triton and Gluon kernels: verbs become PTX, or the assembly of a plugin.
+
+``compiling`` chooses one by the GPU that Triton compiles for.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import triton.language as tl
 from ikp.backends.triton import _state as state
 from ikp.backends.triton import gpu_targets
 from ikp.backends.triton._context import Context, context
+from ikp.backends.triton.foreign import TRITON, VERBS
+from ikp.backends.triton.gpu_targets import NVIDIA
 from ikp.core import abi
 from ikp.core.abi import Kind, Language, PayloadType
 from ikp.core.segment import Spec
@@ -33,6 +38,16 @@ from ikp.verbs.dsl import (
     signed,
 )
 from ikp.verbs.inline_ptx import PtxRecorder, comment, record
+from ikp.verbs.off import Off
+
+
+def compiling(semantic: Untyped, language: Language = Language.TRITON) -> Compiled | Off:
+    """Return the adapter of the kernel that Triton traces with ``semantic``, for its GPU."""
+    if not TRITON.has(VERBS):
+        return Off(lambda: tl.constexpr(0))
+    if semantic.builder.options.backend_name != NVIDIA:
+        return ForTarget(semantic, language)
+    return Compiled(semantic, language)
 
 
 class Compiled(PtxRecorder):

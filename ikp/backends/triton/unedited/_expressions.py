@@ -64,8 +64,7 @@ def whole(name: object, _semantic: Untyped = None) -> None:
         opening.__enter__()
         _open.functions[_text(name)] = opening
         return
-    from ikp.backends.triton.adapter import ForTarget
-    from ikp.backends.triton.adapters import compiling
+    from ikp.backends.triton.adapter import ForTarget, compiling
 
     dsl = compiling(_semantic)
     _open.functions.pop(_text(name), None)

@@ -16,7 +16,7 @@ from ikp.analysis.counting_regions import stats
 from ikp.analysis.evidence import plural
 from ikp.analysis.render import duration
 from ikp.core.abi import Kind
-from ikp.core.rows import row_count
+from ikp.core.trace import row_count
 from ikp.core.warps import launch_bounds
 from ikp.terminal import printable, shortened
 

@@ -156,8 +156,7 @@ def _of_window(source: Path, window: Window, change: Callable[..., Trace]) -> Tr
 
     None if there is nothing of it, or the file's format has no such chunks: to read all says why.
     """
-    from ikp.core.rows import row_count
-    from ikp.core.trace import of_class
+    from ikp.core.trace import of_class, row_count
     from ikp.registry import exporter_for_path
     from ikp.trace import Trace
     from ikp.viewer.part import TracePart, read_part
@@ -180,7 +179,7 @@ def _refuse_nothing(whole: Trace, trace: Trace, target: Path) -> None:
     Raises:
         ExportError: the file would be empty.
     """
-    from ikp.core.rows import holds_nothing, row_count
+    from ikp.core.trace import holds_nothing, row_count
 
     there = f", and {target} stays as it was" if target.exists() else ""
     count, what = row_count(whole)
@@ -191,7 +190,7 @@ def _refuse_nothing(whole: Trace, trace: Trace, target: Path) -> None:
 
 
 def _write(trace: Trace, source: Path, target: Path, force: bool) -> None:
-    from ikp.core.rows import row_count
+    from ikp.core.trace import row_count
 
     trace.save(target, force=force)
     count, what = row_count(trace)

@@ -44,7 +44,7 @@ def command(
     """  # noqa: D301 - click's mark for lines to leave as they are
     from ikp.analysis.evidence import SEVERAL_HOSTS
     from ikp.core.host_clock import of_several_hosts
-    from ikp.core.rows import row_count
+    from ikp.core.trace import row_count
     from ikp.profiling.merging import Merged
     from ikp.registry import check_target, opens_in_viewer
 

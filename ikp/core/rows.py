@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ikp.core import abi
 from ikp.core.abi import Kind, Rows
 from ikp.core.args import take_args
-from ikp.core.trace import AnyTrace, Column, Events, Totals, Trace, make_columns
+from ikp.core.trace import AnyTrace, Column, Events, RowTable, Totals, Trace, make_columns
 
 Ints = NDArray[np.int64]
 
@@ -94,26 +94,6 @@ def _as_totals(records: Rows) -> Rows:
 def _ticks(words: Rows) -> NDArray[np.uint64]:
     low, high = (words[name].astype(np.uint64) for name in ("ticks_low", "ticks_high"))
     return np.asarray(low | high << np.uint64(32))
-
-
-RowTable = Events | Totals
-"""A table whose rows name a slot, a region and a kind."""
-
-
-def row_tables(trace: Trace) -> tuple[RowTable, RowTable]:
-    """Return the two tables of rows: events and totals."""
-    return trace.events, trace.totals
-
-
-def row_count(trace: Trace) -> tuple[int, str]:
-    """Return how many rows a trace has, and the word for one: ``"total"`` if it has any."""
-    summed = len(trace.totals)
-    return (summed, "total") if summed else (len(trace.events), "event")
-
-
-def holds_nothing(trace: Trace) -> bool:
-    """Return whether a trace has neither rows nor warps."""
-    return not (row_count(trace)[0] or len(trace.slots) or len(trace.others))
 
 
 def take_events(trace: AnyTrace, rows: NDArray[Any]) -> AnyTrace:

@@ -320,3 +320,23 @@ def _outside(values: Column, low: int, high: int | None) -> bool:
     if not len(values):
         return False
     return int(values.min()) < low or (high is not None and int(values.max()) >= high)
+
+
+RowTable = Events | Totals
+"""A table whose rows name a slot, a region and a kind."""
+
+
+def row_tables(trace: Trace) -> tuple[RowTable, RowTable]:
+    """Return the two tables of rows: events and totals."""
+    return trace.events, trace.totals
+
+
+def row_count(trace: Trace) -> tuple[int, str]:
+    """Return how many rows a trace has, and the word for one: ``"total"`` if it has any."""
+    summed = len(trace.totals)
+    return (summed, "total") if summed else (len(trace.events), "event")
+
+
+def holds_nothing(trace: Trace) -> bool:
+    """Return whether a trace has neither rows nor warps."""
+    return not (row_count(trace)[0] or len(trace.slots) or len(trace.others))

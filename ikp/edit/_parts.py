@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.rows import renumber_rows, row_count, row_tables, take_rows
-from ikp.core.trace import AnyTrace, Slots, Trace
+from ikp.core.rows import renumber_rows, take_rows
+from ikp.core.trace import AnyTrace, Slots, Trace, row_count, row_tables
 from ikp.core.warps import take_warps
 from ikp.errors import UsageError
 

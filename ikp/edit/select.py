@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.rows import RowTable, row_count, row_tables, take_rows
-from ikp.core.trace import AnyTrace, Column, Trace
+from ikp.core.rows import take_rows
+from ikp.core.trace import AnyTrace, Column, RowTable, Trace, row_count, row_tables
 from ikp.core.warps import first_start, joined_warps
 from ikp.edit._parts import Bools, needs_timeline, noted, take_launches, take_slots
 from ikp.errors import UsageError

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.args import TEXT, ArgColumn, coded
-from ikp.core.rows import row_count
 from ikp.core.table import Categories, trace_table
-from ikp.core.trace import Column, Trace
+from ikp.core.trace import Column, Trace, row_count
 from ikp.exporters.files import FileExporter, packed
 from ikp.exporters.text import Part, Texts, at_once, cut, integers, join, reals, texts, where
 from ikp.progress import track

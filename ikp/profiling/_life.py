@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ikp.core.host_trace import HostTrace
 from ikp.core.overhead import Overhead
-from ikp.core.rows import holds_nothing
 from ikp.core.segment import Segment
-from ikp.core.trace import Launch, of_class
+from ikp.core.trace import Launch, holds_nothing, of_class
 from ikp.core.trace import Trace as Columns
 from ikp.errors import DecodeError, FaultError, IkpError, IkpWarning, UsageError
 from ikp.profiling.steps import Cycles

@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ikp.core.code_facts import read_facts
-from ikp.core.rows import holds_nothing, row_count
-from ikp.core.trace import Launch, of_class
+from ikp.core.code_facts import FACTS, read_facts
+from ikp.core.trace import Launch, holds_nothing, of_class, row_count
 from ikp.errors import ExportError, IkpError, UsageError
 from ikp.trace import Trace
 
@@ -49,6 +48,8 @@ def with_code_facts(trace: Trace) -> Trace:
 
 def _lost_by(provenance: Mapping[str, str], label: str) -> tuple[str, ...]:
     """Return what is known that ranges of a label lost on their way to machine code, as notes."""
+    if f"{FACTS}{label}" not in provenance:
+        return ()
     facts = read_facts(provenance, label)
     return tuple(text.removesuffix(".") for text in facts.lost) if facts else ()
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn, join_args
-from ikp.core.rows import row_count, take_totals
-from ikp.core.trace import Events, Slots, Totals, Trace, faults, make_columns
+from ikp.core.rows import take_totals
+from ikp.core.trace import Events, Slots, Totals, Trace, faults, make_columns, row_count
 from ikp.errors import ExportError
 from ikp.exporters.columns import small_tables
 from ikp.exporters.columns.chunk import Chunk

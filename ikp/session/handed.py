@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 from ikp.core.segment import Segment, Tensor
 from ikp.session import launch_marks
 from ikp.session.current import Opening
-from ikp.session.device import Device, device_of
-from ikp.session.device_bytes import tensor_of
+from ikp.session.device import Device, device_of, tensor_of
 from ikp.session.replays import captured as note_capture
 from ikp.session.storage import launch_stream
 from ikp.warning import warn

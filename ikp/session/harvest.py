@@ -22,8 +22,7 @@ from ikp.core.segment import Segment, SegmentRows, Tensor
 from ikp.errors import PatchError
 from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.copies import Replayed
-from ikp.session.device import HOST, Device
-from ikp.session.device_bytes import NoBytes
+from ikp.session.device import HOST, Device, NoBytes
 from ikp.session.handed import Notice, StockNotice
 from ikp.session.lifting import Drain, Drained, Lifted, Whole, copies_of, lift_all
 from ikp.session.memory import DEFAULT_BYTES, SHARE, free_bytes

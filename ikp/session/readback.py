@@ -20,8 +20,7 @@ from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout,
 from ikp.core.decoding.slots import first_records, header_rows, is_used
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import DecodeError
-from ikp.session.device import device_of
-from ikp.session.device_bytes import tensor_of
+from ikp.session.device import device_of, tensor_of
 from ikp.session.storage import beside, on
 
 STAGED_BYTES = 32 << 20

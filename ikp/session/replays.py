@@ -30,8 +30,7 @@ from ikp.driver.replay_kernel import (
 from ikp.errors import IkpError
 from ikp.session.copies import CopiedGraph, KeptReplays, LogCopy
 from ikp.session.current import Opening
-from ikp.session.device import HOST, Device, torch_of_program
-from ikp.session.device_bytes import NoBytes
+from ikp.session.device import HOST, Device, NoBytes, torch_of_program
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Each, Service, service_of
 from ikp.session.storage import DriverStorage

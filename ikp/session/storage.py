@@ -24,8 +24,7 @@ from ikp.driver import devices
 from ikp.driver.memory_pool import Pool
 from ikp.errors import PatchError
 from ikp.session import _foreign as foreign
-from ikp.session.device import Device, device_of, torch_of_program
-from ikp.session.device_bytes import Allocation, DeviceBytes
+from ikp.session.device import Allocation, Device, DeviceBytes, device_of, torch_of_program
 from ikp.session.known_launch import now
 
 

@@ -16,7 +16,7 @@ from ikp.probes.code.access_code import AccessRegisters, Tables, WarpSample, num
 from ikp.probes.code.entry_code import CELL, CELL_BYTES
 from ikp.probes.code.reserved_registers import Cell
 from ikp.probes.patch import DETAILS, kernel_code, ours
-from ikp.probes.placement.occupancy import register_counts, warps_of
+from ikp.probes.placement.register_choice import register_counts, warps_of
 from ikp.probes.points.probe_points import ProbeRegions
 from ikp.sass.assembly.assembler import assemble
 from ikp.sass.assembly.chips import HOPPER, chip_of

@@ -17,12 +17,18 @@ from ikp.probes.code.entry_code import CELL, CELL_BYTES
 from ikp.probes.code.reserved_registers import Cell, Frame
 from ikp.probes.code.selection_code import SELECTION_BYTES
 from ikp.probes.made_patch import Patch
-from ikp.probes.placement import occupancy
 from ikp.probes.placement.by_role import ByRole, by_role
 from ikp.probes.placement.entry_and_exits import NoRoomError
-from ikp.probes.placement.frame_registers import frame
 from ikp.probes.placement.instrumentation import Instrumenter
 from ikp.probes.placement.record_batches import NotAllError
+from ikp.probes.placement.register_choice import (
+    block_size,
+    cost,
+    frame,
+    register_counts,
+    resident,
+    warps_of,
+)
 from ikp.probes.points.budget import Budget, Pace
 from ikp.probes.points.chosen_lines import ChosenLines
 from ikp.probes.points.chosen_ranges import Choice
@@ -172,14 +178,14 @@ def patch(
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
     code = kernel_code(file, kernel, code_of(cubin, file, name))
-    size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
-    warps = occupancy.warps_of(math.prod(size)) if size else None
-    tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
+    size, before = block_size(kernel) or list(block or ()), kernel.registers
+    warps = warps_of(math.prod(size)) if size else None
+    tried = [before] if hands_over(code.flow) else register_counts(before, warps, chip)
     chosen = tuple(lines), tuple(functions)
     places = ProbeRegions(code.flow, ptx, *chosen, named=ranges, rows=_in_rows(size))
     unplaced = _unplaced(places, DETAILS[detail])
-    resident = occupancy.resident(tried[0], warps or 1, shared, chip)
-    wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
+    room = resident(tried[0], warps or 1, shared, chip)
+    wanted, expected = _wanted(places, DETAILS[detail], max_overhead, room)
     apart = _other_blocks(file, kernel, _worth_it(blocks, wanted))
     select, blocks = select or apart.together, apart.chosen
     nbytes = CELL_BYTES + SELECTION_BYTES * select
@@ -194,7 +200,7 @@ def patch(
         set_registers(file, name, count)
     inserted, beside = _insert(file, name, added, instrumenter.on_edges(), apart.code)
     records = instrumenter.most, instrumenter.margin
-    fewer = occupancy.cost(warps, before, count, chip)
+    fewer = cost(warps, before, count, chip)
     declared = Declared(name, count, inserted, beside, *_cell_of(cell, argument, chip, nbytes))
     patched = file.write()
     verify(cubin, patched, code.flow.code, declared)
@@ -363,7 +369,7 @@ class _Setting:
 
     def framed(self, room: FreeRegisters, *, near: bool = False) -> Frame | None:
         """Return the reserved registers for some code; None where too few are free."""
-        one_way = occupancy.warps_of(self.size[0]) if self.size[1:] == [1, 1] else None
+        one_way = warps_of(self.size[0]) if self.size[1:] == [1, 1] else None
         made = frame(room, one_way, self.cell, self.chip, near=near)
         selection = self.cell.beyond(CELL_BYTES) if self.select else None
         return made and replace(

@@ -18,7 +18,7 @@ import numpy as np
 from ikp.errors import PatchError
 from ikp.probes.code.entry_code import CELL, CELL_BYTES
 from ikp.probes.patch import kernel_code
-from ikp.probes.placement.occupancy import register_counts, warps_of
+from ikp.probes.placement.register_choice import register_counts, warps_of
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import NOP, assemble
 from ikp.sass.assembly.chips import HOPPER, chip_of

@@ -15,7 +15,7 @@ from ikp.core.abi import Language
 from ikp.errors import PatchError
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import DETAILS, even
-from ikp.probes.placement.occupancy import most_registers, resident
+from ikp.probes.placement.register_choice import most_registers, resident
 from ikp.probes.points import naming
 from ikp.probes.points.probe_points import ProbeRegion
 from ikp.ptx.body import Body

@@ -29,7 +29,7 @@ from ikp.core.segment import MAX_WARPS
 from ikp.probes.code.entry_code import CELL, CELL_BYTES
 from ikp.probes.code.range_code import range_tag
 from ikp.probes.code.selection_code import NO_SLOT, OFFSET, ROW_OF_WARP, ROWS, SELECTION_BYTES
-from ikp.probes.placement.occupancy import warps_of
+from ikp.probes.placement.register_choice import warps_of
 from ikp.sass.cubins.capacity import LANES
 from ikp.targets import ptx_slot
 from ikp.targets.ptx_slot import Operand

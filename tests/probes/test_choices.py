@@ -18,9 +18,14 @@ from ikp.probes.access_probes import MOST_BYTES, _ground, _layout, _reserved
 from ikp.probes.code.access_code import WarpSample, _address
 from ikp.probes.code.reserved_registers import FIRST, Cell
 from ikp.probes.placement.entry_and_exits import NoRoomError, rows_of, words_of
-from ikp.probes.placement.frame_registers import frame
-from ikp.probes.placement.occupancy import most_registers, register_counts, resident, warps_of
 from ikp.probes.placement.probe_sites import StartSlot
+from ikp.probes.placement.register_choice import (
+    frame,
+    most_registers,
+    register_counts,
+    resident,
+    warps_of,
+)
 from ikp.probes.placement.scratch_registers import ScratchChooser
 from ikp.probes.points.chosen_lines import LineChoice
 from ikp.sass.assembly.chips import HOPPER

@@ -13,8 +13,8 @@ from ikp.errors import PatchError
 from ikp.probes.code import reserved_registers
 from ikp.probes.code.reserved_registers import FIRST, LENT, Cell, Frame
 from ikp.probes.patch import patch
-from ikp.probes.placement import frame_registers
-from ikp.probes.placement.frame_registers import frame
+from ikp.probes.placement import register_choice
+from ikp.probes.placement.register_choice import frame
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.chips import CHIPS
 from ikp.sass.dataflow.free_registers import FreeRegisters
@@ -58,7 +58,7 @@ def test_the_kernel_s_own_pair_is_shared() -> None:
 @pytest.mark.parametrize("half", [4, 5])
 def test_a_pair_of_which_either_half_is_written_is_not_shared(half: int) -> None:
     other = room(LOADS, *names(half, *range(6, 63)), LEAVES)
-    assert frame_registers._descriptors(other, frame_registers.HOPPER) == []
+    assert register_choice._descriptors(other, register_choice.HOPPER) == []
 
 
 def test_what_never_changes_may_be_in_threads_registers() -> None:
@@ -188,7 +188,7 @@ def test_no_register_of_a_frame_has_two_purposes(
     left: tuple[int, ...], shares: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not shares:
-        monkeypatch.setattr(frame_registers, "_descriptors", lambda *_: [])
+        monkeypatch.setattr(register_choice, "_descriptors", lambda *_: [])
     made = frame(full(*left), None, Cell(3, 0))
     if made is None:
         return

@@ -12,8 +12,8 @@ from ikp.errors import PatchError
 from ikp.probes.code.reserved_registers import LENT, ConstantOffsets
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
-from ikp.probes.placement import frame_registers
-from ikp.probes.placement.frame_registers import Lender, lent
+from ikp.probes.placement import register_choice
+from ikp.probes.placement.register_choice import Lender, lent
 from ikp.probes.points.sese_regions import Regions
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import NOP
@@ -42,7 +42,7 @@ WARP, THREAD = (61, 59), ()
 def forced(request, monkeypatch) -> tuple[int, ...]:
     """Leave all kernels few uniform registers, and none that they keep for global memory."""
     monkeypatch.setattr(FreeRegisters, "unused_uniform", request.param)
-    monkeypatch.setattr(frame_registers, "_descriptors", lambda room, chip: [])
+    monkeypatch.setattr(register_choice, "_descriptors", lambda room, chip: [])
     return request.param
 
 

@@ -14,7 +14,7 @@ import pytest
 from ikp.probes.code.header_code import HeaderValues
 from ikp.probes.code.reserved_registers import Cell
 from ikp.probes.placement.entry_and_exits import Entrance, start_near
-from ikp.probes.placement.frame_registers import frame
+from ikp.probes.placement.register_choice import frame
 from ikp.sass.assembly import forms as f
 from ikp.sass.assembly.assembler import Step, assemble, reordered
 from ikp.sass.assembly.chips import CHIPS

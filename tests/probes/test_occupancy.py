@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.probes.placement.occupancy import cost, register_counts
+from ikp.probes.placement.register_choice import cost, register_counts
 from ikp.sass.assembly.chips import HOPPER
 from ikp.sass.cubins.capacity import most_registers_of, warps_with
 

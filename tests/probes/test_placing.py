@@ -8,8 +8,8 @@ import pytest
 
 from ikp.core.abi import Language
 from ikp.probes.code.reserved_registers import Cell
-from ikp.probes.placement.frame_registers import frame
 from ikp.probes.placement.instrumentation import Instrumenter
+from ikp.probes.placement.register_choice import frame
 from ikp.probes.points.probe_points import Level, ProbeRegions
 from tests.sass.test_room import room
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from ikp.probes.placement.record_layouts import kinds_of_layouts
+from ikp.probes.placement.register_choice import kinds_of_layouts
 from ikp.sass.disassembly.effects import R
 
 pytestmark = pytest.mark.any_pins

@@ -11,7 +11,7 @@ from ikp.errors import PatchError
 from ikp.probes import patch as patching
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import patch
-from ikp.probes.placement import frame_registers
+from ikp.probes.placement import register_choice
 from ikp.sass.dataflow.free_registers import RESERVED, FreeRegisters
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.dataflow.register_handover import registers_at, roles
@@ -74,7 +74,7 @@ def file(request: pytest.FixtureRequest) -> bytes:
 @pytest.fixture(params=["uniform", "own but the count", "own"])
 def forced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave a kernel as a whole none of its registers, and its roles few uniform ones."""
-    made = frame_registers.frame
+    made = register_choice.frame
 
     def frame(room: FreeRegisters, *args: object, **kwargs: object) -> object:
         if room.rows is None:

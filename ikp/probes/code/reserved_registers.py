@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
 _BEGIN: Final = Cell(3, 0)
 LENT: Final = 126
-"""A frame's ``descriptor`` where it keeps no pair for it: see ``frame_registers``."""
+"""A frame's ``descriptor`` where it keeps no pair for it: see ``register_choice``."""
 NEAR: Final = 124
 """A frame's ``descriptor`` where it needs none: uniform registers hold addresses. See ``near``."""
 _MOST = 3

@@ -20,9 +20,9 @@ from itertools import takewhile
 
 from ikp.probes.code.reserved_registers import Scratch
 from ikp.probes.placement.entry_and_exits import unless_staying
-from ikp.probes.placement.frame_registers import lent
 from ikp.probes.placement.probe_sites import TAKEN, Site, SiteCode, written
 from ikp.probes.placement.record_batches import RecordBatch
+from ikp.probes.placement.register_choice import lent
 from ikp.probes.placement.scratch_registers import ScratchChooser, used
 from ikp.sass.assembly.assembler import NOP, PT, Step, assemble, behind_barrier, spread
 from ikp.sass.control_flow.flow import collective_bodies

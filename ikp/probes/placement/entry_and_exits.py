@@ -23,7 +23,7 @@ from ikp.probes.code.header_code import (
 )
 from ikp.probes.code.reserved_registers import EntryRegisters, Frame, NearGround
 from ikp.probes.code.selection_code import OTHERS, part
-from ikp.probes.placement.frame_registers import Lender, lent
+from ikp.probes.placement.register_choice import Lender, lent
 from ikp.probes.points.waits import load_waits
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import Step

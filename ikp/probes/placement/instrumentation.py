@@ -20,7 +20,6 @@ from ikp.probes.code.range_code import BatchPart
 from ikp.probes.code.reserved_registers import Frame, Gathered, Scratch
 from ikp.probes.placement.emission import Emitter
 from ikp.probes.placement.entry_and_exits import Entrance, NoRoomError, leaving, unless_staying
-from ikp.probes.placement.frame_registers import Lender
 from ikp.probes.placement.probe_sites import TAKEN, Site, SiteCode, StartSlot, in_place, start_slots
 from ikp.probes.placement.record_batches import (
     BatchFinder,
@@ -30,6 +29,7 @@ from ikp.probes.placement.record_batches import (
     margin,
     planned,
 )
+from ikp.probes.placement.register_choice import Lender
 from ikp.probes.placement.scratch_registers import ScratchChooser
 from ikp.probes.points.probe_points import ProbeRegion, marks
 from ikp.probes.points.sese_regions import Point, Regions

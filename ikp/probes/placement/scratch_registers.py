@@ -16,8 +16,8 @@ from typing import TypeVar
 import numpy as np
 
 from ikp.probes.code.reserved_registers import Scratch, Shared, address_at
-from ikp.probes.placement.frame_registers import Lender
-from ikp.probes.placement.record_layouts import (
+from ikp.probes.placement.register_choice import (
+    Lender,
     RecordWords,
     kinds_of_layouts,
     record_layouts,

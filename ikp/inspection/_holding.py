@@ -20,8 +20,8 @@ from ikp.probes.points.lines_of import AboutLines, inlined
 from ikp.probes.points.naming import original
 from ikp.probes.points.sese_regions import Regions
 from ikp.probes.points.source_ranges import NamedRange, written
-from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.outstanding import LoadWait, load_waits
 from ikp.sass.disassembly.listing import Line
 from ikp.sass.disassembly.opcodes import ISSUED, Landmark, landmark
 

@@ -42,12 +42,12 @@ from ikp.inspection._work_of_range import (
 )
 from ikp.inspection.inspector import lost_ranges
 from ikp.plugins import Image
-from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.cubins.attributes import AttributeCode as Attributed
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.dataflow.idioms import reports
 from ikp.sass.dataflow.lane_state import Shape
+from ikp.sass.dataflow.outstanding import LoadWait, load_waits
 from ikp.sass.disassembly.listing import Code, Line
 from ikp.sass.disassembly.opcodes import Work, lane_bytes, work_of
 

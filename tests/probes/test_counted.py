@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.probes.points.waits import awaited_commits
+from ikp.sass.dataflow.outstanding import awaited_commits
 from tests.sass.texts import sass
 
 pytestmark = pytest.mark.any_pins

@@ -16,8 +16,8 @@ from ikp.probes.points.chosen_ranges import Named
 from ikp.probes.points.probe_points import Level, ProbeRegions
 from ikp.probes.points.sese_regions import Point
 from ikp.probes.points.source_ranges import NamedRange, Unpaired, written
-from ikp.probes.points.waits import LoadWait
 from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.dataflow.outstanding import LoadWait
 from ikp.sass.dataflow.reading import read
 from tests.backends.sass import Code, compile_kernel
 from tests.kernels import named

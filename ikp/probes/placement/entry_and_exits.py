@@ -24,10 +24,10 @@ from ikp.probes.code.header_code import (
 from ikp.probes.code.reserved_registers import EntryRegisters, Frame, NearGround
 from ikp.probes.code.selection_code import OTHERS, part
 from ikp.probes.placement.register_choice import Lender, lent
-from ikp.probes.points.waits import load_waits
 from ikp.sass.assembly import forms
 from ikp.sass.assembly.assembler import Step
 from ikp.sass.dataflow.free_registers import FreeRegisters, Spare, aligned_pairs
+from ikp.sass.dataflow.outstanding import load_waits
 from ikp.sass.disassembly.effects import bit
 from ikp.sass.disassembly.listing import SCOREBOARDS
 from ikp.sass.disassembly.opcodes import Landmark, landmark

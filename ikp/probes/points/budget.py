@@ -20,8 +20,8 @@ from functools import cached_property
 from ikp.probes.points import naming
 from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.probe_points import ProbeRegion, ProbeRegions
-from ikp.probes.points.waits import Issued, LoadWait
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.outstanding import Issued, LoadWait
 from ikp.sass.disassembly.opcodes import Landmark, landmark
 
 _MEMORY = 500

@@ -21,8 +21,8 @@ from ikp.probes.points.groups import ChosenLandmark, Clusters, counted_wait
 from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.naming import original
 from ikp.probes.points.sese_regions import Point
-from ikp.probes.points.waits import LoadWait
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.outstanding import LoadWait
 from ikp.sass.disassembly.listing import Line
 from ikp.sass.disassembly.opcodes import IDLE, Landmark, work_of
 

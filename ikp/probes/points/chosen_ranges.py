@@ -25,8 +25,8 @@ from ikp.probes.points.lines_of import AboutLines
 from ikp.probes.points.naming import is_library, some
 from ikp.probes.points.sese_regions import Point
 from ikp.probes.points.source_ranges import NamedRange, Unpaired, written
-from ikp.probes.points.waits import LoadWait
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.outstanding import LoadWait
 from ikp.sass.disassembly.listing import Code, Line
 from ikp.sass.disassembly.sources import syntax
 

@@ -15,9 +15,8 @@ from itertools import groupby
 
 from ikp.probes.points.loops import after_spinning, loop_ends, loop_lines, waiting
 from ikp.probes.points.sese_regions import Point, Regions
-from ikp.probes.points.waits import LoadWait
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.dataflow.outstanding import committing, named
+from ikp.sass.dataflow.outstanding import LoadWait, committing, named
 from ikp.sass.disassembly.listing import Line
 from ikp.sass.disassembly.opcodes import ISSUED, Landmark, landmark
 

@@ -21,8 +21,8 @@ from functools import cached_property, lru_cache
 from pathlib import PurePath
 
 from ikp.probes.points.sese_regions import Regions
-from ikp.probes.points.waits import Issued, awaited_commits
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.outstanding import Issued, awaited_commits
 from ikp.sass.disassembly.listing import Code, Line
 from ikp.sass.disassembly.opcodes import Landmark, landmark
 

@@ -28,8 +28,8 @@ from ikp.probes.points.loops import (
     waiting,
 )
 from ikp.probes.points.sese_regions import Point, Regions
-from ikp.probes.points.waits import LoadWait, load_waits
 from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.outstanding import LoadWait, load_waits
 from ikp.sass.disassembly.listing import Line
 from ikp.sass.disassembly.opcodes import Landmark
 

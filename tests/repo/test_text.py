@@ -26,7 +26,9 @@ CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def texts() -> list[Path]:
-    return [path for path in files() if path.suffix not in {".png", ".svg", ".bin", ".pftrace"}]
+    return [
+        path for path in files() if path.suffix not in {".png", ".svg", ".bin", ".pftrace", ".xz"}
+    ]
 
 
 def test_files_say_nothing_that_holds_here_only() -> None:

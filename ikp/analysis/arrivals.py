@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ikp.core.args import arrows
 from ikp.core.host_clock import of_several_hosts
+from ikp.core.warps import launch_bounds
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
@@ -62,6 +63,58 @@ class Arrivals:
         sent = np.minimum(events.start_ns[self.source], events.end_ns[self.target])
         late: Ints = np.maximum(sent - events.start_ns[self.target], 0)
         return late
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages from other launches, a row each: how they were waited for, and who sent them.
+
+    Times are nanoseconds from the receiver's first start.
+    """
+
+    slot: Ints
+    region: Ints
+    opened: Ints
+    closed: Ints
+    late: Ints  # how long it had been waited for when it began to be sent
+    unlaunched: Ints  # how much of that was before the sender's launch began
+    launches: tuple[Launch, ...]  # of the whole trace
+    sender: Ints  # launch
+    sm: Ints
+    block: Ints
+    source_region: Ints
+
+
+def messages_to(trace: Trace, index: int, begin: int) -> Messages | None:
+    """Return what reaches a launch from others; None where nothing does.
+
+    Args:
+        trace: with all launches.
+        index: the number of the launch.
+        begin: Unix time of its first start, in nanoseconds.
+    """
+    found = Arrivals.of(trace)
+    found = found.take(found.receiver == index)
+    if not len(found):
+        return None
+    number = np.cumsum(trace.slots.launch == index) - 1
+    events, slots = trace.events, trace.slots
+    source = events.slot[found.source]
+    opened, late = events.start_ns[found.target], found.late_ns(trace)
+    launched, _ = launch_bounds(trace)
+    return Messages(
+        slot=number[events.slot[found.target]],
+        region=events.region[found.target].astype(np.int64),
+        opened=opened - begin,
+        closed=events.end_ns[found.target] - begin,
+        late=late,
+        unlaunched=np.clip(launched[found.sender] - opened, 0, late),
+        launches=trace.launches,
+        sender=found.sender,
+        sm=slots.sm[source].astype(np.int64),
+        block=slots.block[source],
+        source_region=events.region[found.source].astype(np.int64),
+    )
 
 
 def shown_name(launch: Launch) -> str:

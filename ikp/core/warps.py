@@ -1,16 +1,17 @@
-"""All warps of a trace in one table, and the start and end of each launch by them.
+"""All warps of a trace in one table, and by them each launch's start and end, or a launch alone.
 
 CTA slots, waves and the duration of a launch concern all warps, not only those with records.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.rows import take_events
 from ikp.core.sorting import distinct
 from ikp.core.trace import Launch, Slots, Trace
 
@@ -108,3 +109,22 @@ def seen_warps(launches: tuple[Launch, ...], every: Slots) -> list[Seen]:
         Seen(there, prod(launch.grid), ran, prod(launch.grid) * launch.warps_per_block)
         for launch, there, ran in zip(launches, blocks.tolist(), warps.tolist(), strict=True)
     ]
+
+
+def launch_alone(trace: Trace, index: int) -> Trace:
+    """Return a trace of one launch, its slots numbered anew."""
+    chosen = trace.slots.launch == index
+    launches, others = (trace.launches[index],), _alone(trace.others, index)
+    slots = _alone(trace.slots, index)
+    if chosen.all():
+        return replace(trace, launches=launches, slots=slots, others=others)
+    number = (np.cumsum(chosen) - 1).astype(np.int32)
+    left = take_events(trace, np.flatnonzero(chosen[trace.events.slot]))
+    events = replace(left.events, slot=number[left.events.slot])
+    return replace(left, launches=launches, slots=slots, others=others, events=events)
+
+
+def _alone(warps: Slots, index: int) -> Slots:
+    """Return the warps of one launch, with the launch number 0."""
+    mine = take_warps(warps, np.flatnonzero(warps.launch == index))
+    return replace(mine, launch=np.zeros(len(mine), np.int32))

@@ -1,8 +1,9 @@
-"""Kinds of extra work along chains of values: serial sums, searches, numbers taken apart, values
-stored back.
+"""Kinds of extra work along chains of values: serial sums, sums in memory, searches, numbers taken
+apart, values stored back.
 
 A serial sum is one that an iteration takes from the one before and hands to the next: its additions
-take a fixed number of cycles each, one after another, in any schedule. A search leaves its loop by
+take a fixed number of cycles each, one after another, in any schedule. A sum in memory is loaded
+from one address and stored there by each iteration. A search leaves its loop by
 what it loads at an address that each iteration moves by a constant.
 
 Numbers are taken apart from a load, through integer instructions alone, to where arithmetic takes
@@ -372,3 +373,59 @@ def _merges(uses: DefUse, store: int) -> bool:
     """Whether what is stored has more than one source under a guard."""
     sources = uses.sources(store, _REGISTERS)
     return any(uses.flow.code.instructions[one].guard for one in sources)
+
+
+_ADDS: Final = ("FADD", "FFMA", "DADD", "DFMA", "HADD2", "HFMA2", "IADD3", "IMAD", "VIADD", "FMNMX")
+_FAR: Final = 32
+"""Instructions behind a store that are looked at for what its number is a sum of."""
+
+
+def summed_in_memory(uses: DefUse) -> tuple[set[int], list[int]]:
+    """Return sums that each iteration of a loop loads from one address and stores there.
+
+    A loop with a barrier has none in shared memory: the number that it loads may be another
+    thread's, as in a reduction of a block.
+    """
+    stores, both = [], set[int]()
+    barriers = {*uses.flow.code.of("BAR", "SYNCS", "WARPSYNC")}
+    for at, each in uses.each("STS", "STG"):
+        loop = uses.flow.loop_of(at)
+        if loop is None or not _is_still(uses, at, each, loop.body):
+            continue
+        if each.op == "STS" and loop.body & barriers:
+            continue
+        place = each.operands[0]
+        loads = _loads_summed(uses, at, each, loop.body)
+        same = [one for one in loads if uses.flow.code.instructions[one].operands[1] == place]
+        if same:
+            stores.append(at)
+            both |= {at, *same}
+    return both, stores
+
+
+def _is_still(uses: DefUse, at: int, each: Instruction, body: frozenset[int]) -> bool:
+    """Whether no iteration moves the address of a store."""
+    return not (uses.sources(at, operand(each.operands[0]).reads) & body)
+
+
+def _loads_summed(uses: DefUse, at: int, each: Instruction, body: frozenset[int]) -> list[int]:
+    """Return the loads that the number which is stored is a sum with."""
+    first = operand(each.operands[-1]).first
+    seen, found, work = {at}, list[int](), _made_of(uses, at, [first])
+    while work and len(seen) < _FAR:
+        one = work.pop()
+        if one in seen or one not in body:
+            continue
+        seen.add(one)
+        op = uses.flow.code.instructions[one].op
+        if op in ("LDS", "LDG"):
+            found.append(one)
+        elif op in _ADDS:
+            work += _made_of(uses, one, members(uses.flow.effects[one].reads & _REGISTERS))
+    return found
+
+
+def _made_of(uses: DefUse, at: int, registers: Iterable[int]) -> list[int]:
+    """Return what wrote some registers that an instruction reads, each where it is one."""
+    some = (uses.source(at, 1 << each) for each in registers if each >= 0)
+    return [one for one in some if one is not None]

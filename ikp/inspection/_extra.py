@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.code_facts import ExtraWork
-from ikp.inspection._chains import Serial, unpacked, written_back
+from ikp.inspection._chains import Serial, summed_in_memory, unpacked, written_back
 from ikp.inspection._cheaper import (
     TimesZero,
     compared,
@@ -40,7 +40,7 @@ from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.dataflow.lane_state import LANE, LANES
 from ikp.sass.dataflow.lane_values import FLOATS, LaneValues
-from ikp.sass.disassembly.effects import R, members, operand, span
+from ikp.sass.disassembly.effects import R, operand, span
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.values import ValueOrigin, definitions
 
@@ -123,7 +123,7 @@ class Extra:
             "checks": self._checks,
             "random": self._random,
             "unpacked": lambda: unpacked(self.uses, self.serves.results),
-            "in memory": self._in_memory,
+            "in memory": lambda: summed_in_memory(self.uses),
             "alike": self._alike,
             "written back": lambda: written_back(self.uses, self.sectors),
             "search": self._serial.searches,
@@ -386,57 +386,7 @@ class Extra:
             self.values.moves(load, loop.header) and not loop.body & {*stores} for loop in around
         )
 
-    def _in_memory(self) -> tuple[set[int], list[int]]:
-        """Return sums that each iteration of a loop loads from one address and stores there.
 
-        A loop with a barrier has none in shared memory: the number that it loads may be another
-        thread's, as in a reduction of a block.
-        """
-        stores, both = [], set[int]()
-        barriers = {*self.flow.code.of("BAR", "SYNCS", "WARPSYNC")}
-        for at, each in self.uses.each("STS", "STG"):
-            loop = self.flow.loop_of(at)
-            if loop is None or not self._is_still(at, each, loop.body):
-                continue
-            if each.op == "STS" and loop.body & barriers:
-                continue
-            place = each.operands[0]
-            loads = self._loads_summed(at, each, loop.body)
-            same = [one for one in loads if self.flow.code.instructions[one].operands[1] == place]
-            if same:
-                stores.append(at)
-                both |= {at, *same}
-        return both, stores
-
-    def _is_still(self, at: int, each: Instruction, body: frozenset[int]) -> bool:
-        """Whether no iteration moves the address of a store."""
-        return not (self.uses.sources(at, operand(each.operands[0]).reads) & body)
-
-    def _loads_summed(self, at: int, each: Instruction, body: frozenset[int]) -> list[int]:
-        """Return the loads that the number which is stored is a sum with."""
-        first = operand(each.operands[-1]).first
-        seen, found, work = {at}, list[int](), self._made_of(at, [first])
-        while work and len(seen) < _FAR:
-            one = work.pop()
-            if one in seen or one not in body:
-                continue
-            seen.add(one)
-            op = self.flow.code.instructions[one].op
-            if op in ("LDS", "LDG"):
-                found.append(one)
-            elif op in _ADDS:
-                work += self._made_of(one, members(self.flow.effects[one].reads & _REGISTERS))
-        return found
-
-    def _made_of(self, at: int, registers: Iterable[int]) -> list[int]:
-        """Return what wrote some registers that an instruction reads, each where it is one."""
-        some = (self.uses.source(at, 1 << each) for each in registers if each >= 0)
-        return [one for one in some if one is not None]
-
-
-_ADDS: Final = ("FADD", "FFMA", "DADD", "DFMA", "HADD2", "HFMA2", "IADD3", "IMAD", "VIADD", "FMNMX")
-_FAR: Final = 32
-"""Instructions behind a store that are looked at for what its number is a sum of."""
 _REPORT: Final = 64
 """Instructions of code that reports a failed check, at most."""
 _NARROW: Final = 16

@@ -6,7 +6,7 @@ Times count from the launch's first start, in nanoseconds, but for those called 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
@@ -15,17 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis._self_time import self_times, whole_slots
-from ikp.analysis.arrivals import Arrivals
+from ikp.analysis.arrivals import Messages, messages_to
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import Blocks, LaneTime, lane_time
 from ikp.analysis.explain.peaks import most_blocks, peak_of
 from ikp.analysis.explain.warp_groups import Moments, WarpGroups, WarpRegions, at_once, group_warps
 from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
-from ikp.core.rows import take_events
 from ikp.core.sorting import sum_by
-from ikp.core.trace import Slots, payload_values
-from ikp.core.warps import Seen, all_warps, first_start, launch_bounds, seen_warps, take_warps
+from ikp.core.trace import payload_values
+from ikp.core.warps import Seen, all_warps, first_start, launch_alone, launch_bounds, seen_warps
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
@@ -40,23 +39,6 @@ _FEW_REGIONS: Final = 16
 for each look-up would take too long."""
 _More = ParamSpec("_More")
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, slots=True)
-class Messages:
-    """Messages from other launches, a row each: how they were waited for, and who sent them."""
-
-    slot: Ints
-    region: Ints
-    opened: Ints
-    closed: Ints
-    late: Ints  # how long it had been waited for when it began to be sent
-    unlaunched: Ints  # how much of that was before the sender's launch began
-    launches: tuple[Launch, ...]  # of the whole trace
-    sender: Ints  # launch
-    sm: Ints
-    block: Ints
-    source_region: Ints
 
 
 @dataclass(frozen=True)
@@ -421,7 +403,7 @@ def _of_one(launch: Prepared, region: int) -> NDArray[np.intp]:
 
 def prepare(trace: Trace, index: int) -> Prepared:
     """Return the columns of one launch, which has slots."""
-    single = _of_launch(trace, index)
+    single = launch_alone(trace, index)
     slots, events = single.slots, single.events
     begin = first_start(single)
     own, inside = self_times(single)
@@ -449,32 +431,7 @@ def prepare(trace: Trace, index: int) -> Prepared:
         inside=inside,
         label_starts=starts,
         label_ends=ends,
-        messages=_messages(trace, index, begin),
-    )
-
-
-def _messages(trace: Trace, index: int, begin: int) -> Messages | None:
-    found = Arrivals.of(trace)
-    found = found.take(found.receiver == index)
-    if not len(found):
-        return None
-    number = np.cumsum(trace.slots.launch == index) - 1
-    events, slots = trace.events, trace.slots
-    source = events.slot[found.source]
-    opened, late = events.start_ns[found.target], found.late_ns(trace)
-    launched, _ = launch_bounds(trace)
-    return Messages(
-        slot=number[events.slot[found.target]],
-        region=events.region[found.target].astype(np.int64),
-        opened=opened - begin,
-        closed=events.end_ns[found.target] - begin,
-        late=late,
-        unlaunched=np.clip(launched[found.sender] - opened, 0, late),
-        launches=trace.launches,
-        sender=found.sender,
-        sm=slots.sm[source].astype(np.int64),
-        block=slots.block[source],
-        source_region=events.region[found.source].astype(np.int64),
+        messages=messages_to(trace, index, begin),
     )
 
 
@@ -484,22 +441,3 @@ def _of_label(trace: Trace, label: str) -> tuple[Ints, Ints]:
     mine = np.array([one.label == label for one in trace.launches], bool) & (last >= first)
     order = np.argsort(first[mine], kind="stable")
     return first[mine][order], last[mine][order]
-
-
-def _of_launch(trace: Trace, index: int) -> Trace:
-    """Return a trace of one launch, its slots numbered anew."""
-    chosen = trace.slots.launch == index
-    launches, others = (trace.launches[index],), _alone(trace.others, index)
-    slots = _alone(trace.slots, index)
-    if chosen.all():
-        return replace(trace, launches=launches, slots=slots, others=others)
-    number = (np.cumsum(chosen) - 1).astype(np.int32)
-    left = take_events(trace, np.flatnonzero(chosen[trace.events.slot]))
-    events = replace(left.events, slot=number[left.events.slot])
-    return replace(left, launches=launches, slots=slots, others=others, events=events)
-
-
-def _alone(warps: Slots, index: int) -> Slots:
-    """Return the warps of one launch, with the launch number 0."""
-    mine = take_warps(warps, np.flatnonzero(warps.launch == index))
-    return replace(mine, launch=np.zeros(len(mine), np.int32))

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from ikp.analysis.arrivals import bound_ns, shown_name
-from ikp.analysis.explain.prepared import Ints, Messages, Prepared
+from ikp.analysis.arrivals import Messages, bound_ns, shown_name
+from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.region_times import share_of_blocks
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where

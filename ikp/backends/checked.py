@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ikp.backends.facts_of_launch import add_facts
 from ikp.backends.loaded import Module
-from ikp.backends.patched import Counts, RecordedLaunch, add_facts, drop_buffer
+from ikp.backends.patched import Counts, RecordedLaunch, drop_buffer
 from ikp.backends.reached import reached
 from ikp.checking.comparison import Buffer, CheckResult
 from ikp.checking.messages import KernelForm, LaunchConfiguration, Request, packed

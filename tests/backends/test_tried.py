@@ -11,9 +11,10 @@ import pytest
 
 from ikp.backends import further_runs
 from ikp.backends.checked import PlainLaunch
+from ikp.backends.facts_of_launch import add_facts
 from ikp.backends.further_runs import try_suspects
 from ikp.backends.loaded import Module
-from ikp.backends.patched import RecordedLaunch, add_facts
+from ikp.backends.patched import RecordedLaunch
 from ikp.backends.reached import Reached
 from ikp.checking.comparison import Buffer, CheckResult
 from ikp.checking.messages import LaunchConfiguration, Request, RunTimes

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ikp.backends import loaded, patched
+from ikp.backends import facts_of_launch, loaded, patched
 from ikp.backends.argument import Argument
 from ikp.backends.checked import PlainLaunch, checked, report
 from ikp.backends.driver import _taking as taking
@@ -275,7 +275,7 @@ class LaunchRecorder:
         meant.patch = made.patch
         parameters = self.seen.memory(kernel).parameters
         read = partial(values_as_text, launch, parameters)
-        patched.add_arguments(meant, read, kernel.function())
+        facts_of_launch.add_arguments(meant, read, kernel.function())
         queue = patched.beside(prof, stream, captured=captured)
         self._copy_constants(kernel, made, stream, queue)
 

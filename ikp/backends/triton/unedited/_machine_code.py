@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ikp.backends.checked import PlainLaunch, checked
+from ikp.backends.facts_of_launch import add_arguments
 from ikp.backends.further_runs import run_further
 from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.loaded import Module, modules
 from ikp.backends.patch_input import PatchInput
-from ikp.backends.patched import RecordedLaunch, add_arguments, aside, made, taken, wanted
+from ikp.backends.patched import RecordedLaunch, aside, made, taken, wanted
 from ikp.backends.timed import timed
 from ikp.backends.triton.unedited import _arguments as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign

@@ -1,7 +1,12 @@
-"""Verifies a patched cubin against the plain one and the declared differences, before a launch.
+"""Verifies a patched cubin against the plain one, before a launch: its code, and the rest of the
+file.
 
 Readers of files and of text, and tables of what each instruction reads and writes, are those of
 ``ikp.sass``. No analysis is: a fault of what patches is none of what verifies.
+
+What two cubins differ in beside a kernel's code is read with places in the code as numbers of
+original instructions. Then what is declared is done to the facts of the plain one, and both must be
+equal.
 """
 
 from __future__ import annotations
@@ -10,15 +15,18 @@ import re
 import struct
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from ikp.errors import IkpError
-from ikp.sass.cubins.elf import Elf
+from ikp.sass.cubins import attributes
+from ikp.sass.cubins.attributes import HOLDS_PLACES, Attribute
+from ikp.sass.cubins.attributes import AttributeCode as Known
+from ikp.sass.cubins.elf import Elf, Section, SectionKind
 from ikp.sass.disassembly.listing import Code, Instruction, parse
 from ikp.verifier.checked_flow import CheckedFlow
 from ikp.verifier.declared import Declared, VerifyError
-from ikp.verifier.file_differences import CubinFacts, differences, section
 from ikp.verifier.matched_code import MatchedCode
 
 _MOST, _ASSERTS, _BEFORE = 3, ("__assertfail", "__assert_fail"), 128
@@ -105,3 +113,225 @@ def _address(text: tuple[Instruction, ...], call: int) -> int | None:
             if wanted.startswith("0x"):
                 return int(wanted, 16)
     return None
+
+
+_DEBUGGING = (".debug_line", ".debug_frame", ".nv_debug_line_sass")  # no kernel runs by these
+_CONSTANTS = ".nv.constant3"
+_BASES = {8: 0x160, 9: 0x210, 10: 0x380, 12: 0x380}  # of parameters, for kernels that have none
+_IN_A_PART, _PARTS, _PORTION, _WARP, _ALLOCATED = 16384, 4, 8, 32, 2
+_ALIGN, _INFO, _CONTENT = 4, -2, -1  # of a section's facts
+_READ = re.compile(r"c\[0x0\]\[(?:U?RZ)?\+?([^\]]*)\]")
+_WIDE = re.compile(r"\.64|\.WIDE|\bD[A-Z]+")
+
+
+def section(elf: Elf, name: str) -> Section:
+    """Return the only section of a name."""
+    found = [each for each in elf.sections if each.name == name]
+    if len(found) != 1:
+        raise LookupError(f"{len(found)} sections are called {name}")
+    return found[0]
+
+
+class CubinFacts:
+    """A cubin beside a kernel's code; ``code`` is None for the plain one."""
+
+    def __init__(self, elf: Elf, kernel: str, code: MatchedCode | None = None) -> None:
+        self.elf, self.kernel, self.code = elf, kernel, code
+        self.symbols, self.text = elf.symbols(), elf.sections.index(section(elf, f".text.{kernel}"))
+        self.attributes = attributes.parse(section(elf, f".nv.info.{kernel}").data)
+        placed = next((e.numbers(2)[1] for e in self.attributes if e.code == Known.PARAM_CBANK), 0)
+        self.sm = elf.flags & 0xFF if elf.abi == 7 else elf.flags >> 8 & 0xFFFF
+        self.base, self.nbytes = placed & 0xFFFF or _BASES.get(self.sm // 10, 0), placed >> 16
+        """Of the kernel's parameters: where they begin in their constants, and their bytes."""
+        self.tables = [
+            table
+            for each in self.attributes
+            if each.code == Known.INDIRECT_BRANCH_TARGETS
+            for table in attributes.indirect_branches(each)
+        ]
+
+    def read(self) -> list[list[Any]]:
+        """Return the facts of the file and of each section: the last two are its info and what is
+        in it.
+        """
+        head, found = self.elf.original, list[list[Any]]()
+        found.append(["the header", head[:32], head[48:56], head[58:60], head[62:64]])
+        for each in self.elf.sections:
+            size = each.size if each.kind == SectionKind.NOBITS else 0
+            row = each.kind, each.flags, each.address, each.align, each.link, each.entry, size
+            found.append([each.name, *row, each.info, self._content(each)])
+        for table, entries in self.elf.relocations():
+            moved = self._relocations(table.info, entries.tolist())
+            found[1 + self.elf.sections.index(table)][_CONTENT] = moved
+        return found
+
+    def reached(self, byte: int) -> Any:
+        """Return the original instruction that control reaches from a byte of the code."""
+        if self.code is None or byte == 0:
+            return byte / 16
+        found = self.code.reached(byte // 16)
+        return next(iter(found))[1] if len(found) == 1 and byte % 16 == 0 else None
+
+    def _content(self, each: Section) -> Any:
+        if each.kind == SectionKind.SYMTAB:
+            return self._symbols()
+        if each.name == ".nv.info":
+            return [(e.format, e.code, e.value) for e in attributes.parse(each.data)]
+        if each.name == f".nv.info.{self.kernel}":
+            return [(e.format, e.code, self._places(e)) for e in self.attributes]
+        if each.name == f".nv.constant2.{self.kernel}" and self.tables:
+            known = {to for table in self.tables for to in table.targets}
+            words = np.frombuffer(each.data[: len(each.data) // 4 * 4], "<u4").tolist()
+            return [(self.reached(to), to in known) for to in words]
+        unread = each.name in _DEBUGGING and not each.flags & _ALLOCATED
+        return b"" if unread or each.name == f".text.{self.kernel}" else each.data
+
+    def _placed(self, byte: int) -> tuple[int, int]:
+        """Return the original instruction that is at a byte, and the byte in it."""
+        return (byte // 16 if self.code is None else self.code.origin[byte // 16]), byte % 16
+
+    def _places(self, each: Attribute) -> Any:
+        """Return the value of an attribute, which lists places again for a second plain code."""
+        if each.code == Known.INDIRECT_BRANCH_TARGETS:
+            tables = attributes.indirect_branches(each)
+            return [(self._placed(t.branch), [*map(self.reached, t.targets)]) for t in tables]
+        if (form := HOLDS_PLACES.get(each.code)) is None:
+            return each.value
+        entries = [each.data[n : n + form.entry] for n in range(0, len(each.data), form.entry)]
+        at = [self._placed(*struct.unpack_from("<I", entry, form.at)) for entry in entries]
+        found = [(n, e[: form.at], e[form.at + 4 :]) for n, e in zip(at, entries, strict=True)]
+        copies = len(self.code.parts) if self.code else 1
+        once = found[: len(found) // copies]
+        return once if found == once * copies else None
+
+    def _symbols(self) -> list[Any]:
+        rows: list[Any] = self.symbols.tolist()
+        end = len(self.elf.sections[self.text].data)
+        for n in np.flatnonzero(self.symbols["section"] == self.text).tolist():
+            *same, at, nbytes = rows[n]
+            whole = "end" if at + nbytes == end else nbytes and self.reached(at + nbytes)
+            rows[n] = (*same, self.reached(at), whole)
+        return rows
+
+    def _relocations(self, info: int, entries: list[tuple[int, ...]]) -> Any:
+        if self.elf.sections[info].name in _DEBUGGING:
+            return None
+        found = []
+        for offset, kind, symbol, *addend in entries:
+            _, _, _, into, base, _ = self.symbols[symbol].tolist()
+            to = [self.reached(base + n) if into == self.text and n else n for n in addend]
+            found.append((self._placed(offset) if info == self.text else offset, kind, symbol, to))
+        return found
+
+
+def differences(old: CubinFacts, new: CubinFacts, declared: Declared) -> Iterator[str]:
+    """Yield the differences between a plain file and a patched one that are not declared."""
+    expected, found = old.read(), new.read()
+    added = declared.bank == 0 and declared.cell >= old.base + old.nbytes
+    for facts, others in zip(expected, found, strict=False):
+        _declare(facts, others, old, declared, added)
+        if facts != others:
+            yield f"{facts[0]} is not what is declared"
+    more = [each[0] for each in found[len(expected) :]]
+    if len(found) < len(expected) or more not in ([], [_CONSTANTS] * bool(declared.bank)):
+        yield f"it has more sections: {', '.join(more)}, or fewer"
+    symbols = new.symbols[len(old.symbols) :][["value", "size"]].tolist()
+    if symbols.count((declared.cell, declared.nbytes)) != bool(declared.bank) or len(symbols) > 2:
+        yield "its symbols are not what is declared"
+    if _segments(old.elf, made=bool(more)) != _segments(new.elf, made=bool(more)):
+        yield "what is loaded together differs"
+    yield from _unfit(old, new, declared, added)
+
+
+def _declare(
+    facts: list[Any], found: list[Any], old: CubinFacts, declared: Declared, added: bool
+) -> None:
+    """Do to the facts of a section of the plain file what is declared.
+
+    Added may be texts behind the others, and symbols, which are looked at by themselves.
+    """
+    name, kernel, content = facts[0], declared.kernel, facts[_CONTENT]
+    if facts[1] == SectionKind.STRTAB:
+        facts[_CONTENT] += found[_CONTENT][len(content) :]
+    elif facts[1] == SectionKind.SYMTAB:
+        facts[_INFO:] = found[_INFO], content + found[_CONTENT][len(content) :]
+    elif name == f".text.{kernel}" and facts[_INFO] >> 24:
+        facts[_INFO] = facts[_INFO] & 0xFFFFFF | declared.registers << 24
+    elif name == ".nv.info":
+        names = old.elf.symbol_names()
+        for n, (form, code, value) in enumerate(content):
+            if code == Known.REGCOUNT and names[struct.unpack_from("<I", value)[0]] == kernel:
+                content[n] = form, code, value[:4] + struct.pack("<I", declared.registers)
+    elif name == f".nv.info.{kernel}" and added:
+        _declare_parameter(content, old.base, declared)
+    elif (name == f".nv.constant0.{kernel}" and added) or (
+        name in (_CONSTANTS, ".nv.merc.nv.constant.user") and declared.bank
+    ):
+        facts[_CONTENT] += bytes(max(declared.cell + declared.nbytes - len(content), 0))
+        facts[_ALIGN] = max(facts[_ALIGN], 16) if declared.bank else facts[_ALIGN]
+
+
+def _declare_parameter(content: list[Any], base: int, declared: Declared) -> None:
+    """Add a parameter behind those that begin at an offset of the bank, and their new size."""
+    offset = declared.cell - base
+    last = offset + declared.nbytes
+    for n, (form, code, value) in enumerate(content):
+        if code == Known.CBANK_PARAM_SIZE:
+            content[n] = form, code, last
+        elif code == Known.PARAM_CBANK:
+            content[n] = form, code, value[:4] + struct.pack("<I", base | last << 16)
+    facts = 0, declared.ordinal or 0, offset, 0x1F000 | declared.nbytes << 18
+    first = next(n for n, each in enumerate(content) if each[1] == Known.KPARAM_INFO)
+    content.insert(first, (4, Known.KPARAM_INFO, struct.pack("<IHHI", *facts)))
+
+
+def _segments(elf: Elf, *, made: bool) -> list[Any]:
+    """Return the sections that each segment loads, but for the constants that the host writes.
+
+    A section without bytes in the file lies in a segment with more memory than bytes.
+    """
+    some = [
+        (each.name, each.offset, each.size, each.kind == SectionKind.NOBITS)
+        for each in elf.sections
+        if each.flags & _ALLOCATED and each.name != _CONSTANTS and each.size
+    ]
+    found = []
+    for each in elf.segments:
+        loaded = min(each.memory_size, each.file_size)
+        extents = loaded, each.memory_size * (each.memory_size > each.file_size)
+        names = [
+            name
+            for name, at, size, empty in some
+            if each.offset <= at and at + size - each.offset <= extents[empty]
+        ]
+        found += [(each.kind, each.flags, each.align, names)] if names or not made else []
+    return found
+
+
+def _unfit(old: CubinFacts, new: CubinFacts, declared: Declared, added: bool) -> Iterator[str]:
+    """Yield why a kernel can't have the declared registers or parameter."""
+    count = declared.registers
+    sizes = [e.words for e in old.attributes if e.code in (Known.MAX_THREADS, Known.REQNTID)]
+    held = _IN_A_PART // (-(-count // _PORTION) * _PORTION * _WARP) * _PARTS
+    if count > 255 or any(-(-int(np.prod(each)) // _WARP) > held for each in sizes):
+        yield f"its threads can't have {count} registers each"
+    if declared.bank:
+        return
+    first, own = declared.cell - old.base, declared.ordinal or 0
+    overlapping = [
+        each.ordinal
+        for each in attributes.parameters(old.attributes)
+        if each.offset < first + declared.nbytes and first < each.offset + each.size
+    ]
+    if sorted(overlapping) != ([] if added else [own, own + 1]):  # two unread ones of 64 bits
+        yield "the argument that is declared overlaps others"
+    for each in new.code.listed if new.code is not None and overlapping else ():
+        if _reads(each, declared.cell, declared.cell + declared.nbytes):
+            yield f"{each.text!r} reads the argument that is declared"
+
+
+def _reads(each: Instruction, begin: int, end: int) -> bool:
+    """Whether an instruction may read some bytes of a kernel's parameters."""
+    wide = 16 if ".128" in each.opcode else 8 if _WIDE.search(each.text) else 4
+    places = _READ.findall(each.rest)
+    return any("R" in at or begin - wide < int(at or "0", 16) < end for at in places)

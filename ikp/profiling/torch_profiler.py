@@ -51,7 +51,7 @@ class HostRecording:
         self._lock = threading.Lock()
         self._until_ns: int | None = None
         self._devices: tuple[str, ...] = ()
-        self._failed: Exception | None = None  # a kernel, before it ended
+        self._failed = ""  # why a kernel has failed: an error would hold its callers' tensors
         self._json: bytes | None = None  # what it exported, once it has ended
         self._host: HostTrace | None = None  # the same, read
         kinds = torch.profiler.ProfilerActivity
@@ -88,14 +88,14 @@ class HostRecording:
         with self._lock, ExitStack() as undo:
             if self._json is not None:
                 return
-            if self._failed is not None:
-                raise self._failed
+            if self._failed:
+                raise RuntimeError(self._failed)
             launch_marks.end()
             if self._cuda.is_available() and self._cuda.is_initialized():
                 try:
                     self._wait()
                 except Exception as error:
-                    self._failed = error
+                    self._failed = str(error) or type(error).__name__
                     self._discard()
                     raise
                 if self._devices:  # torch synchronizes the current device, which is the first GPU

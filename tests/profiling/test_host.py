@@ -102,27 +102,35 @@ def test_a_profiler_that_fails_takes_nothing_along(
 
 
 FAILED = """
+import weakref
 from types import SimpleNamespace
+import torch
 from ikp.profiling.torch_profiler import HostRecording
 def fail(_):
     raise RuntimeError("CUDA error: device-side assert triggered")
 recording = HostRecording(everywhere=True)
 there = lambda: True
 recording._cuda = SimpleNamespace(is_available=there, is_initialized=there, synchronize=fail)
-for _ in range(2):
+def halt(tensor):
     try:
         recording.halt()
     except RuntimeError as error:
         print(error)
+    return weakref.ref(tensor)
+print([halt(torch.zeros(1))() for _ in range(2)])
 """
 
 
 def test_after_a_kernel_has_failed_no_profiler_is_left_active() -> None:
-    """At the process's end it crashed: the exit code was SIGSEGV's, not the program's."""
+    """At the process's end it crashed: the exit code was SIGSEGV's, not the program's.
+
+    The error keeps no tensor of the functions that it passed.
+    """
     command = [sys.executable, "-c", FAILED]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["CUDA error: device-side assert triggered"] * 2
+    said = ["CUDA error: device-side assert triggered"] * 2
+    assert done.stdout.splitlines() == [*said, "[None, None]"]
 
 
 def test_a_kernel_that_does_not_end_is_not_waited_for(

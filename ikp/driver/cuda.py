@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from ikp.errors import PatchError
 
@@ -21,6 +21,24 @@ _LIMITS: Final = (0, 1, 2)
 """Limits of a context: a thread's stack, the buffer of ``printf``, the heap of kernels."""
 
 
+class MissingFunctionError(PatchError, AttributeError):
+    """The driver has no function of that name: it is older than the CUDA that brought it."""
+
+
+class DriverLibrary(ctypes.CDLL):
+    """The driver's library, whose functions ctypes finds by name.
+
+    One that the driver lacks is reported in a line, wherever it is asked for: one of CUDA 11 has
+    no ``cuLibraryGetKernel``. ``getattr`` with a default is for those that ikp can do without.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError as error:
+            raise MissingFunctionError(f"the CUDA driver has no {name}.") from error
+
+
 @cache
 def driver() -> ctypes.CDLL:
     """Return the driver's library.
@@ -29,7 +47,7 @@ def driver() -> ctypes.CDLL:
         PatchError: there is none.
     """
     try:
-        return ctypes.CDLL("libcuda.so.1")
+        return DriverLibrary("libcuda.so.1")
     except OSError as error:
         raise PatchError(f"the CUDA driver can't be loaded: {error}") from error
 
@@ -357,11 +375,7 @@ def entry_point(function: str) -> int:
     Raises:
         PatchError: the driver has no such function.
     """
-    try:
-        found = getattr(driver(), function)
-    except AttributeError as error:
-        raise PatchError(f"the CUDA driver has no {function}.") from error
-    return ctypes.cast(found, ctypes.c_void_p).value or 0
+    return ctypes.cast(getattr(driver(), function), ctypes.c_void_p).value or 0
 
 
 def under_way(stream: int) -> bool:

@@ -218,6 +218,25 @@ def test_an_order_of_blocks_is_advised_where_long_ones_start_late(
     assert found.id == "imbalance" and found.suggestion.startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("first", "confidence"),
+    [([40, 10, 10, 40, 10, 30], "possible"), ([40, 40, 40, 40, 40, 40], "measured")],
+)
+def test_what_long_blocks_leave_in_any_order_is_a_symptom(
+    first: list[int], confidence: str
+) -> None:
+    """With several blocks for each CTA slot, the last ones end anywhere within the longest."""
+    scene, block = Scene(), 0
+    for sm in range(4):
+        at = 0
+        for count in [40, 10, 10, 40, 10, 10] if sm else first:
+            ranges = [("dot", at + i * 1000, at + i * 1000 + 900) for i in range(count)]
+            scene.add(Warp(block, 0, sm, at, at + count * 1000, ranges))
+            at, block = at + count * 1000, block + 1
+    found = next(one for one in scene.trace().explain().every if one.bound_ns > 10_000)
+    assert (found.id, found.confidence) == ("imbalance", confidence)
+
+
 def test_many_blocks_that_differ_for_no_known_reason_are_a_symptom() -> None:
     """Each has as much to do, and takes longer for it."""
     scene = Scene()

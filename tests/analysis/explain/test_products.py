@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ikp.analysis.explain.verdict import Verdict
+from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
 from tests.analysis.explain.launches import Range, Scene, Warp
 from tests.others import without_records
 
@@ -102,8 +105,13 @@ def test_an_epilogue_beside_another_groups_products_is_none() -> None:
     assert [f.id for f in tiles(2).every if f.bound_share > 0.05] == []
 
 
-def phases(work: list[int], turns: int = 20, held: int = 1) -> Verdict:
-    """Run warps that work for so long each, then meet, again and again; SMs have some blocks."""
+def phases(
+    work: list[int], turns: int = 20, held: int = 1, facts: RangeFacts | None = None
+) -> Verdict:
+    """Run warps that work for so long each, then meet, again and again; SMs have some blocks.
+
+    With facts, these are of the work, on an H200.
+    """
     scene = Scene()
     for block in range(4 * held):
         for warp, took in enumerate(work):
@@ -113,7 +121,11 @@ def phases(work: list[int], turns: int = 20, held: int = 1) -> Verdict:
                 ranges.append(("row", begin, begin + took))
                 ranges.append(("sync", begin + took, begin + max(work) + 10, k))
             scene.add(Warp(block, warp, block // held, 0, turns * (max(work) + 10), ranges))
-    return scene.trace().explain()
+    if facts is None:
+        return scene.trace().explain()
+    code = CodeFacts("sm_90a", ranges={"row": facts}).text()
+    trace = scene.trace(device="NVIDIA H200")
+    return replace(trace, provenance={f"{FACTS}kernel": code}).explain()
 
 
 def test_warps_that_come_apart_are_a_skew() -> None:
@@ -135,6 +147,19 @@ def test_a_skew_of_less_than_a_microsecond_is_a_symptom(scale: int, confidence: 
 def test_blocks_that_mostly_wait_for_one_warp_hide_nothing(others: int, confidence: str) -> None:
     """Six blocks of an SM: where each waits for half of its time or more, all wait at times."""
     verdict = phases([4000, *[others] * 7], held=6)
+    (found,) = (each for each in verdict.every if each.id == "barrier-skew")
+    assert found.confidence == confidence
+
+
+@pytest.mark.parametrize(
+    ("instructions", "confidence"), [(10_000, "measured"), (40_000, "possible")]
+)
+def test_a_block_beside_another_makes_up_for_it_where_a_unit_is_busy(
+    instructions: int, confidence: str
+) -> None:
+    """Two blocks of an SM, which take a sixth of the device's issue slots, or six tenths."""
+    facts = RangeFacts("compute", mix={"fma": (instructions, 0, 0)})
+    verdict = phases([4000, *[2000] * 7], held=2, facts=facts)
     (found,) = (each for each in verdict.every if each.id == "barrier-skew")
     assert found.confidence == confidence
 

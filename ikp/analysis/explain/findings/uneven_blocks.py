@@ -219,7 +219,8 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
         at_stake=at_stake,
         without="with the same time spread evenly over all CTA slots",
         confidence="possible"
-        if sure == "likely" and (not few or at_stake < _MUCH * launch.duration)
+        if (sure == "likely" and (not few or at_stake < _MUCH * launch.duration))
+        or _by_any_order(launch, float(blocks.took[slowest[0]]), at_stake)
         else sure,
         rationale=because,
         where=where_of_blocks(
@@ -234,6 +235,19 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
         if by_work
         else _BY_CHANCE,
     )
+
+
+_TURNS: Final = 4.0
+"""Blocks of each CTA slot, one after another, from which on its last one is a small part."""
+_WITHIN: Final = 0.7
+"""Part of the longest block that CTA slots are empty at the end, up to which any order, but one
+that puts all long blocks first, leaves as much: their last blocks end anywhere within it."""
+
+
+def _by_any_order(launch: Prepared, longest: float, at_stake: float) -> bool:
+    """Whether the time at the end is what long blocks leave that lie anywhere among others."""
+    turns = len(launch.blocks.ids) / max(launch.lanes.count, 1)
+    return turns >= _TURNS and at_stake <= _WITHIN * longest
 
 
 _FAR: Final = 2.0

@@ -134,7 +134,7 @@ def _skew(launch: Prepared, region: int, met: Meetings) -> Iterator[Finding]:
         at_stake=at_stake,
         without="with the same work spread evenly over the warps",
         confidence=_confidence(
-            float(lost.mean()), of_meetings, 1 if share >= _MOSTLY else _beside(launch)
+            float(lost.mean()), of_meetings, 1 if share >= _MOSTLY else _at_work(launch)
         ),
         rationale="the same warps leave it together, as the last one comes; only warps that "
         "recorded count. Where an SM holds several blocks, the others may work meanwhile.",
@@ -158,9 +158,17 @@ def _confidence(lost: float, of_meetings: float, blocks: int) -> str:
     return "measured" if sure else "possible"
 
 
-def _beside(launch: Prepared) -> int:
-    """Return how many blocks an SM holds at once; 1 where that is not known."""
-    return int(np.median(launch.lanes.lanes)) if launch.every_block else 1
+def _at_work(launch: Prepared) -> int:
+    """Return how many blocks of an SM would use what one leaves; 1 where that is not known.
+
+    Where a unit is half busy, any second block makes up for a first one that waits.
+    """
+    blocks = int(np.median(launch.lanes.lanes)) if launch.every_block else 1
+    return blocks if nearest(launch) < _BUSY else _FEW_BLOCKS * blocks
+
+
+_BUSY: Final = 0.5
+"""Share of the nearest roof from which on blocks beside each other wait for the same unit."""
 
 
 _MOSTLY: Final = 0.5

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ikp.probes.points.naming import original, title, variable, waited
+from ikp.probes.points.naming import called, original, title, variable, waited
 from ikp.sass.disassembly.listing import Line
 
 pytestmark = pytest.mark.any_pins
@@ -71,6 +71,19 @@ def test_a_source_that_is_not_there_names_nothing() -> None:
 def test_a_helper_is_shown_with_who_calls_it(file: str) -> None:
     chain = (Line(file, 3), Line(file, 14))
     assert title("wait for b_g", [chain]) == "wait for b_g @chunk.py:3 helper() < kernel():14"
+
+
+def test_a_loop_is_in_the_calls_that_its_body_is_in(file: str) -> None:
+    """The rule: two copies of an inlined loop, whose jumps have one line, have two names."""
+    jump = (Line(file, 3),)
+    first, second = (Line(file, 4), Line(file, 14)), (Line(file, 3), Line(file, 12))
+    library = (Line("/triton/language/standard.py", 9), *first)
+    assert called(jump, [first, library, ()]) == (*jump, Line(file, 14))
+    assert title("loop", [called(jump, [second])]).endswith(":3 helper() < kernel():12")
+    assert called(jump, [first, second]) == jump, "of which call is not known"
+    assert called(jump, [(Line(file, 7),)]) == jump, "a body in another function"
+    assert called((*jump, Line(file, 12)), [first]) == (*jump, Line(file, 12))
+    assert called((), [first]) == ()
 
 
 def test_a_languages_library_is_not_what_a_user_looks_for(file: str) -> None:

@@ -139,6 +139,29 @@ def _calls(chain: Sequence[Line]) -> str:
     return " " + " < ".join([functions[0], *calls[1:]]) if all(functions) else ""
 
 
+def called(lines: tuple[Line, ...], inside: Iterable[tuple[Line, ...]]) -> tuple[Line, ...]:
+    """Return a loop's lines with those of the calls that all code inside is in.
+
+    Of a loop in an inlined helper, compilers keep the calls with its body, and not with its jump.
+    Without them two copies of one loop have one name.
+
+    Args:
+        lines: the line of a loop's jump, alone.
+        inside: the lines of instructions of its body, the innermost function first.
+    """
+    function = _function(lines[0]) if len(lines) == 1 else ""
+    if not function:
+        return lines
+    found = {
+        chain[place + 1 :]
+        for chain in set(inside)
+        for place, line in enumerate(chain)
+        if line.file == lines[0].file and _function(line) == function
+    }
+    callers = found - {()}
+    return (*lines, *callers.pop()) if len(callers) == 1 else lines
+
+
 def _target(line: Line) -> str:
     """Return the variable that the statement at a line assigns a load to; it may begin above."""
     text = text_lines(line.file)

@@ -151,7 +151,9 @@ class ProbeRegions:
             yield _open("iteration", iteration_name, opened, lines)
 
     def _loop_chain(self, header: int) -> tuple[Line, ...]:
-        return self.origins.with_calls(loop_lines(self.flow, header))
+        lines = self.origins.with_calls(loop_lines(self.flow, header))
+        inside = self.flow.instructions(self.flow.bodies[header])
+        return naming.called(lines, (self.flow.code.instructions[at].lines for at in inside))
 
     @cached_property
     def _loop_exits(self) -> LoopExits:

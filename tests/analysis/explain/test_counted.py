@@ -124,6 +124,23 @@ def likely(facts: RangeFacts) -> list[str]:
     return [one.id for one in verdict(facts).findings if one.id == "atomics"]
 
 
+@pytest.mark.parametrize(("each", "confidence"), [(800, "likely"), (300, "possible")])
+def test_costly_loads_are_felt_together_in_however_many_ranges(each: int, confidence: str) -> None:
+    """The rule: ranges that split up the time of loads, as --detail ops has them, hide none."""
+    scene, names = Scene(), [f"load @k.py:{n}" for n in (7, 8)]
+    for block in range(132):
+        for warp in range(4):
+            ranges = [(name, n * each, n * each + each) for n, name in enumerate(names)]
+            scene.add(Warp(block, warp, block, 0, 10_000, ranges))
+    one = access("load.global.4", cost=32.0)
+    some = replace(one, accesses=(replace(one.accesses[0], count=15),))
+    code = CodeFacts("sm_90a", ranges=dict.fromkeys(names, some), kernel="kernel")
+    trace = scene.trace(device="NVIDIA H200")
+    verdict = replace(trace, provenance={f"{FACTS}kernel": code.text()}).explain()
+    found = next(one for one in verdict.every if one.id == "uncoalesced")
+    assert found.confidence == confidence
+
+
 def test_local_memory_says_whether_registers_ran_out() -> None:
     facts = RangeFacts("compute", mix={"fma": (100, 0, 0), "load.local.4": (20, 0, 0)})
     spills = found(facts, "local-memory", registers=255, spills=20, local_bytes=80)

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.activity import MEMORY, Activity
 from ikp.analysis.explain.counted_work import (
     SECTOR,
     Access,
@@ -92,7 +92,7 @@ def _uncoalesced(launch: Prepared, some: list[Access], share: float) -> Finding:
     assumed = "p" in worst.depends
     felt = _felt(launch, one)
     sure = share >= _SURE and _decide(launch, dense=dense) and share <= IMPOSSIBLE
-    sure &= felt is None or felt >= _UNFELT
+    sure &= felt is None or max(felt, _felt_together(launch, some)) >= _UNFELT
     narrow = dense and bool(misaligned(worst))
     sure |= narrow and _SURELY_IN_PIECES <= share <= IMPOSSIBLE
     pieces = not _deals(launch) and _is_copied_in_pieces(worst)
@@ -145,6 +145,18 @@ def _felt(launch: Prepared, one: RangeWork) -> float | None:
         return None
     waiting = _awaiting(launch, region)
     return _share(launch, region) + sum(_beyond_issue(launch, each) for each in waiting)
+
+
+def _felt_together(launch: Prepared, some: list[Access]) -> float:
+    """Return the share of the warps' time in accesses to memory that is some accesses'.
+
+    However many ranges it is in: each has the part that its sectors are of all.
+    """
+    work = counted_work(launch)
+    every = work.global_accesses() if work else []
+    whole = sum(requests * sectors(one) for _, one, requests in every)
+    mine = sum(requests * sectors(one) for _, one, requests in some)
+    return launch.share_in(launch.regions(MEMORY)) * mine / max(whole, 1.0)
 
 
 def _is_copied_in_pieces(access: AccessFacts) -> bool:

@@ -154,15 +154,35 @@ def _global(access: AccessFacts) -> bool:
 def memory_bytes(work: CountedWork) -> float:
     """Return bytes that memory must have moved: those that no other block or iteration shares.
 
-    It is a lower bound: what is shared by blocks is left out, bulk copies are, too.
+    It is a lower bound: what is shared by blocks is left out, bulk copies are, too. Of a line that
+    accesses some address again, all is taken to come again: keys are those of some accesses alone.
     """
-    seen: set[int] = set()
+    seen: dict[tuple[str, int], str] = {}
+    own = [each for each in work.accesses() if is_own(each[1])]
+    for _, one, _ in own:
+        for key in _keys(one):
+            seen.setdefault(key, one.line)
+    again = {
+        (_kind(one), one.line)
+        for _, one, _ in own
+        if any(seen[key] != one.line for key in _keys(one))
+    }
+    counted: set[tuple[str, int]] = set()
     total = 0.0
-    for _, one, requests in work.accesses():
-        if is_own(one) and not seen & {*one.keys}:
-            seen |= {*one.keys}
+    for _, one, requests in own:
+        if (_kind(one), one.line) not in again and not counted & _keys(one):
+            counted |= _keys(one)
             total += requests * min(one.least or 0.0, sectors(one)) * SECTOR * _used(one)
     return total
+
+
+def _keys(access: AccessFacts) -> set[tuple[str, int]]:
+    return {(_kind(access), key) for key in access.keys}
+
+
+def _kind(access: AccessFacts) -> str:
+    """Return what an access does to memory: what is read and written passes it twice."""
+    return "reads" if access.unit.startswith(("load", "copy")) else "writes"
 
 
 def _used(access: AccessFacts) -> float:

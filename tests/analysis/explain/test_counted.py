@@ -124,6 +124,23 @@ def likely(facts: RangeFacts) -> list[str]:
     return [one.id for one in verdict(facts).findings if one.id == "atomics"]
 
 
+def test_memory_brings_a_line_again_once_and_takes_what_is_written_too() -> None:
+    """Keys are those of some accesses: a pass in pieces has more addresses than keys."""
+
+    def memory(*accesses: AccessFacts) -> float:
+        facts = RangeFacts("load", mix={"integer": (50, 0, 0)}, accesses=accesses)
+        return next(roof.share for roof in verdict(facts).roofs if roof.name == "DRAM")
+
+    (one,) = access("load.global.4").accesses
+    first = replace(one, keys=(1, 2), count=4)
+    again = replace(first, line="/src/k.py:9", count=1)
+    passes = [replace(again, keys=(key,)) for key in (1, 2, 3, 4)]
+    written = replace(first, unit="store.global.4")
+    assert memory(first, *passes) == memory(first), "the second pass brings nothing"
+    assert memory(first, *(replace(each, keys=(9,)) for each in passes)) > memory(first)
+    assert memory(first, written) == pytest.approx(2 * memory(first), rel=1e-3)
+
+
 @pytest.mark.parametrize(("each", "confidence"), [(800, "likely"), (300, "possible")])
 def test_costly_loads_are_felt_together_in_however_many_ranges(each: int, confidence: str) -> None:
     """The rule: ranges that split up the time of loads, as --detail ops has them, hide none."""

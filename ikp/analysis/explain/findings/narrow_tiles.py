@@ -31,7 +31,9 @@ _NARROW: Final = 4
 _MOST: Final = 0.5
 """Part of the requests from which on narrow ones are the kernel's."""
 _ITERATIONS: Final = 8.0
-"""Requests of a warp, in one line of the source, from which on larger tiles leave several."""
+"""Requests of a warp, in one line of a range, from which on larger tiles leave several."""
+_OWN: Final = 0.5
+"""Part of the threads with an element of their own up to which a tile has fewer than threads."""
 _FAR: Final = 0.7
 """Share of the nearest roof below which more bytes under way add to what the launch reaches."""
 _REACHED: Final = 0.9
@@ -73,12 +75,17 @@ def narrow_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 
 
 def _is_narrow(launch: Prepared, each: Access) -> bool:
-    """Whether an access of a loop is of one number for each lane, of adjacent ones."""
+    """Whether an access is of one number for each lane, of adjacent ones, many times.
+
+    In a loop that the compiler has unrolled whole, it is as many accesses of one line: of a tile
+    for sure where some threads have no element of their own.
+    """
     one = each[1]
     width = lane_bytes(one.unit)
     apart = one.addresses == LANES
     dense = apart and one.cost is not None and one.cost <= max(width * LANES / SECTOR, 1.0)
-    moves = one.in_loop and "i" in one.depends and "l" in one.depends
+    spare = one.own is not None and one.own <= _OWN
+    moves = "l" in one.depends and ("i" in one.depends if one.in_loop else spare)
     return dense and moves and width <= _NARROW and _each(launch, each) >= _ITERATIONS
 
 
